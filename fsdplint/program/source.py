@@ -1,0 +1,176 @@
+"""A source file: its text, its libcst tree, and where the nodes of the tree stand in the text.
+
+Parsing and position finding both wait until they are asked for; positions cost several times the
+parse (they regenerate the code), so only files with findings pay for them.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import tokenize
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+
+import libcst as cst
+from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper
+
+from fsdplint.trace import Location
+
+STATEMENTS = (cst.SimpleStatementLine, cst.BaseCompoundStatement)
+
+
+class Source:
+    """One Python file.
+
+    Attributes:
+        path: as it is shown to the user.
+        text: its characters, newlines as they are in the file, without a byte order mark.
+        encoding: the one that the file declares ("utf-8" where it declares none).
+        bom: whether the file starts with a byte order mark (kept when it is written).
+    """
+
+    def __init__(
+        self, path: str, text: str, *, encoding: str = "utf-8", bom: bool = False
+    ) -> None:
+        self.path = path
+        self.text = text
+        self.encoding = encoding
+        self.bom = bom
+
+    @classmethod
+    def from_bytes(cls, path: str, data: bytes) -> Source:
+        """Decode a file's content.
+
+        Raises:
+            SyntaxError: the declared encoding does not exist or contradicts the byte order mark.
+            UnicodeDecodeError: the content is not in the encoding that it declares.
+        """
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        bom = data.startswith(codecs.BOM_UTF8)
+        if bom:
+            data = data[len(codecs.BOM_UTF8) :]
+            encoding = "utf-8"
+        return cls(path, data.decode(encoding), encoding=encoding, bom=bom)
+
+    def to_bytes(self, text: str) -> bytes:
+        """Encode a new text of this file the way the file is encoded."""
+        return (codecs.BOM_UTF8 if self.bom else b"") + text.encode(self.encoding)
+
+    @cached_property
+    def tree(self) -> cst.Module:
+        """The syntax tree. Raises libcst.ParserSyntaxError."""
+        return cst.parse_module(self.text)
+
+    @cached_property
+    def newline(self) -> str:
+        return self.tree.default_newline
+
+    @cached_property
+    def _offsets(self) -> list[int] | None:
+        """Character offset of each byte of the UTF-8 text; None where they are the same."""
+        if self.text.isascii():
+            return None
+        result: list[int] = []
+        for number, character in enumerate(self.text):
+            result.extend([number] * len(character.encode("utf-8")))
+        result.append(len(self.text))
+        return result
+
+    @cached_property
+    def _spans(self) -> dict[cst.CSTNode, tuple[int, int]]:
+        wrapper = MetadataWrapper(self.tree, unsafe_skip_copy=True)
+        offsets = self._offsets
+        result = {}
+        for node, span in wrapper.resolve(ByteSpanPositionProvider).items():
+            start, end = span.start, span.start + span.length
+            result[node] = (start, end) if offsets is None else (offsets[start], offsets[end])
+        return result
+
+    @cached_property
+    def _parents(self) -> dict[cst.CSTNode, cst.CSTNode]:
+        result: dict[cst.CSTNode, cst.CSTNode] = {}
+        stack: list[cst.CSTNode] = [self.tree]
+        while stack:
+            node = stack.pop()
+            for child in node.children:
+                result[child] = node
+                stack.append(child)
+        return result
+
+    @cached_property
+    def _line_starts(self) -> list[int]:
+        starts = [0]
+        text = self.text
+        for number, character in enumerate(text):
+            if character == "\n" or (character == "\r" and text[number + 1 : number + 2] != "\n"):
+                starts.append(number + 1)
+        return starts
+
+    def span(self, node: cst.CSTNode) -> tuple[int, int]:
+        """The characters of a node (offsets into the text), whitespace around it not included."""
+        return self._spans[node]
+
+    def code(self, node: cst.CSTNode) -> str:
+        """The text of a node as its author wrote it."""
+        start, end = self.span(node)
+        return self.text[start:end]
+
+    def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        return self._parents.get(node)
+
+    def statement(self, node: cst.CSTNode) -> cst.CSTNode:
+        """The innermost statement (a line or a compound statement) that holds the node."""
+        current: cst.CSTNode | None = node
+        while current is not None and not isinstance(current, STATEMENTS):
+            current = self._parents.get(current)
+        return current if current is not None else self.tree
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Line and column, both from 1, of a character offset."""
+        line = bisect_right(self._line_starts, offset)
+        return line, offset - self._line_starts[line - 1] + 1
+
+    def line_start(self, offset: int) -> int:
+        """Offset of the start of the line that holds `offset`."""
+        return self._line_starts[bisect_right(self._line_starts, offset) - 1]
+
+    def line(self, number: int) -> str:
+        """The text of a line (from 1), without its newline."""
+        starts = self._line_starts
+        end = starts[number] if number < len(starts) else len(self.text)
+        return self.text[starts[number - 1] : end].rstrip("\r\n")
+
+    def indent(self, node: cst.CSTNode) -> str:
+        """The whitespace before the statement that holds the node."""
+        start, _ = self.span(self.statement(node))
+        line = self.text[self.line_start(start) : start]
+        return line[: len(line) - len(line.lstrip())]
+
+    def location(self, node: cst.CSTNode) -> Location:
+        start, end = self.span(node)
+        line, column = self.position(start)
+        end_line, end_column = self.position(end)
+        return Location(self.path, line, column, end_line, end_column)
+
+
+@dataclass(frozen=True, eq=False)
+class NodeSite:
+    """A place in a source file: a node of its tree."""
+
+    source: Source
+    node: cst.CSTNode
+
+    @property
+    def path(self) -> str:
+        return self.source.path
+
+    def location(self) -> Location:
+        return self.source.location(self.node)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NodeSite) and self.node is other.node
+
+    def __hash__(self) -> int:
+        return id(self.node)

@@ -1,0 +1,249 @@
+"""Rules, findings and fixes, and the registry through which the engine finds the rules.
+
+A rule is one small file in the folder `rules`: a subclass of `Rule` whose docstring is its
+documentation page, with a check over a trace, perhaps a fix, and its examples. See `rules/README.md`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar
+
+from fsdplint.trace import Event, Guard, Site, Trace
+
+if TYPE_CHECKING:
+    from fsdplint.program import Program
+
+
+class Severity(Enum):
+    """What a finding means for the user's training run."""
+
+    ERROR = "error"  # crashes, hangs, or trains wrongly
+    WARNING = "warning"  # wastes memory or time, or breaks on another torch
+    INFO = "info"
+
+
+class Safety(Enum):
+    """SAFE keeps meaning and comments; UNSAFE may not and needs --unsafe-fixes."""
+
+    SAFE = "safe"
+    UNSAFE = "unsafe"
+
+
+@dataclass(frozen=True, order=True)
+class Edit:
+    """Replace the characters start..end (offsets into the file's text) of `path` by `text`."""
+
+    path: str
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Import:
+    """A name that a fix needs: `from module import name`, or `import module` where name is None."""
+
+    module: str
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Fix:
+    """A rewrite that mends a finding.
+
+    Attributes:
+        title: what it does, in the imperative: "Call the module".
+        safety: SAFE or UNSAFE.
+        edits: non-overlapping replacements, in any file of the program.
+        imports: (path, import) pairs that the edited files need.
+        group: fixes with the same group are applied together or not at all (a migration).
+    """
+
+    title: str
+    safety: Safety
+    edits: tuple[Edit, ...]
+    imports: tuple[tuple[str, Import], ...] = ()
+    group: str | None = None
+
+
+@dataclass
+class Finding:
+    """One violation at one place.
+
+    Attributes:
+        rule: the rule that found it.
+        site: where; the primary span.
+        message: one sentence: what is wrong here, naming the objects in question.
+        help: what to do about it, in words, also where there is a fix.
+        events: the events that make the finding, the one at `site` first.
+        related: further places with a word on each ("sharded here").
+        configuration: the conditions under which it holds; empty where it always does.
+        group: the group of fixes it belongs to (a migration), see `Fix.group`.
+        blocker: why the group cannot be rewritten, where this finding is what prevents it.
+        fix: filled in by the engine from `Rule.fix`.
+    """
+
+    rule: type[Rule]
+    site: Site
+    message: str
+    help: str = ""
+    events: tuple[Event, ...] = ()
+    related: tuple[tuple[Site, str], ...] = ()
+    configuration: tuple[Guard, ...] = ()
+    group: str | None = None
+    blocker: str | None = None
+    fix: Fix | None = None
+
+
+@dataclass(frozen=True)
+class Symptom:
+    """What a bad program shows when it is run on two ranks; at least one field is given.
+
+    Attributes:
+        raises: regular expression found in the exception that some rank ends with.
+        prints: regular expression found in what some rank prints.
+        hangs: some rank waits for ever in a collective (or is aborted by the transport because the
+            other rank is elsewhere).
+    """
+
+    raises: str | None = None
+    prints: str | None = None
+    hangs: bool = False
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A whole program that violates the rule; its lines marked `# <- CODE` are the findings.
+
+    Attributes:
+        code: the program; the markers are stripped before it is checked or run.
+        symptom: what two ranks show.
+        fixed: the program's text after `--fix --unsafe-fixes`, if the rule can fix it.
+        healthy: regular expression that the fixed program prints.
+        config_dependent: whether the finding must name a configuration.
+        runs: False where it cannot run here; `why_not` says why (never for lack of proof).
+    """
+
+    code: str
+    symptom: Symptom | None = None
+    fixed: str | None = None
+    healthy: str | None = None
+    config_dependent: bool = False
+    runs: bool = True
+    why_not: str = ""
+
+
+@dataclass(frozen=True)
+class Good:
+    """A program that a naive rule would flag and this one must not; run on two ranks if `runs`."""
+
+    code: str
+    why: str = ""
+    runs: bool = True
+
+
+class Rule(ABC):
+    """Base of all rules; the subclass's docstring is its page (first line: the summary).
+
+    The page has the sections "What it does", "Why is this bad?", "Fix safety" (if it fixes), "Since" and
+    "References", each headed by a line `## Title`.
+    """
+
+    code: ClassVar[str]
+    name: ClassVar[str]  # kebab-case, e.g. "optimizer-before-shard"
+    severity: ClassVar[Severity]
+    fixable: ClassVar[Safety | None] = None  # the safety that its fixes usually have
+    bad: ClassVar[tuple[Bad, ...]] = ()
+    good: ClassVar[tuple[Good, ...]] = ()
+
+    @abstractmethod
+    def check(self, trace: Trace) -> Iterable[Finding]:
+        """The findings in one trace, static or recorded."""
+
+    def fix(self, finding: Finding, program: Program) -> Fix | None:
+        """A rewrite of the program's source that mends the finding, or None.
+
+        Called on findings of the static producer only. Returns None rather than a doubtful rewrite.
+        """
+        return None
+
+    def finding(
+        self,
+        event: Event,
+        message: str,
+        *,
+        help: str = "",
+        because: Iterable[tuple[Event, str]] = (),
+        site: Site | None = None,
+    ) -> Finding:
+        """A finding at an event; `because` are other events that it rests on, with a word on each.
+
+        The configuration is worked out from the config guards of all of these events.
+        """
+        others = tuple(because)
+        events = (event, *(other for other, _ in others))
+        return Finding(
+            rule=type(self),
+            site=site or event.site,
+            message=message,
+            help=help,
+            events=events,
+            related=tuple((other.site, text) for other, text in others if text),
+            configuration=configuration_of(events),
+        )
+
+
+def configuration_of(events: Iterable[Event]) -> tuple[Guard, ...]:
+    """The config conditions that all of these events stand under, each once, in order."""
+    from fsdplint.trace import GuardKind
+
+    seen: dict[tuple[str, bool], Guard] = {}
+    for event in events:
+        for guard in event.guards:
+            if guard.kind is GuardKind.CONFIG:
+                seen.setdefault((guard.text, guard.holds), guard)
+    return tuple(seen.values())
+
+
+
+
+@lru_cache(maxsize=1)
+def all_rules() -> tuple[type[Rule], ...]:
+    """Every rule class, in the order of the codes.
+
+    Raises:
+        RuntimeError: two rules share a code or a name.
+    """
+    package = importlib.import_module("fsdplint.rules")
+    found: dict[str, type[Rule]] = {}
+    for info in pkgutil.iter_modules(package.__path__):
+        if not info.name.startswith("fsdp"):
+            continue
+        module = importlib.import_module(f"fsdplint.rules.{info.name}")
+        for value in vars(module).values():
+            if (
+                isinstance(value, type)
+                and issubclass(value, Rule)
+                and value.__module__ == module.__name__
+                and "code" in vars(value)
+            ):
+                if value.code in found:
+                    raise RuntimeError(f"two rules have the code {value.code}")
+                found[value.code] = value
+    return tuple(found[code] for code in sorted(found))
+
+
+def rule_by_code(code: str) -> type[Rule] | None:
+    """The rule with this code or name, if there is one."""
+    wanted = code.strip()
+    for rule in all_rules():
+        if wanted.upper() == rule.code or wanted.lower() == rule.name:
+            return rule
+    return None

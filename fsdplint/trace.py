@@ -1,0 +1,524 @@
+"""Events and traces: the one vocabulary of rules, interpreter and recorder.
+
+A *trace* is what happened to the models, optimizers and state dicts of one run of a training
+program, in order. It has two producers: the abstract interpreter (`fsdplint.program`), which yields
+one trace per configuration of the program, and the recorder (`fsdplint.shim`), which writes down what
+really happened. A rule reads a trace and does not know which of the two made it.
+
+Nothing here imports torch or libcst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import ClassVar, Protocol, TypeVar
+
+
+@dataclass(frozen=True, order=True)
+class Location:
+    """A span of source text: lines and columns count from 1, the end is exclusive in its column."""
+
+    path: str
+    line: int
+    column: int = 1
+    end_line: int = 0
+    end_column: int = 0
+
+
+class Site(Protocol):
+    """Where in the user's code something stands; the location is worked out when it is asked for."""
+
+    @property
+    def path(self) -> str: ...
+
+    def location(self) -> Location: ...
+
+
+@dataclass(frozen=True)
+class FixedSite:
+    """A site whose location is known from the start (the recorder's, and findings about a file)."""
+
+    at: Location
+
+    @property
+    def path(self) -> str:
+        return self.at.path
+
+    def location(self) -> Location:
+        return self.at
+
+
+class Ranks(Enum):
+    """Which ranks an event happens on."""
+
+    ALL = "all ranks"
+    ONE = "one rank"
+    OTHERS = "all ranks but one"
+    SOME = "some ranks"
+
+    @property
+    def partial(self) -> bool:
+        """Whether some rank does not take part."""
+        return self is not Ranks.ALL
+
+
+class GuardKind(Enum):
+    RANK = "rank"  # a test of the rank
+    CONFIG = "config"  # decided once for a whole run, e.g. `args.fsdp`
+    VARYING = "varying"  # differs within a run, e.g. `step % 10 == 0`
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A condition that an event stands under. `holds` says whether its text was true or false."""
+
+    kind: GuardKind
+    text: str
+    holds: bool
+    site: Site | None = field(default=None, compare=False)
+    ranks: Ranks = Ranks.ALL
+
+    def __str__(self) -> str:
+        return f"`{self.text}` is {'true' if self.holds else 'false'}"
+
+
+class Sharding(Enum):
+    """Who shards a module's parameters."""
+
+    FSDP1 = "fsdp1"
+    FSDP2 = "fsdp2"
+
+
+class Layout(Enum):
+    """What a state dict holds of each tensor."""
+
+    FULL = "full"  # whole tensors (possibly on rank 0 only)
+    SHARDED = "sharded"  # DTensor or ShardedTensor: 1/N of the data on each rank
+    LOCAL = "local"  # FSDP1's flat local shards
+    PLAIN = "plain"  # of a module or optimizer that is not sharded
+    UNKNOWN = "unknown"
+
+
+@dataclass
+class Module:
+    """One nn.Module object of the program (statically: one that may stand for several alike).
+
+    Attributes:
+        id: unique in its trace.
+        class_name: the class as the user reads it, e.g. "Net".
+        qualified_class: dotted name of a library class ("torch.nn.modules.linear.Linear" is given
+            as its public name "torch.nn.Linear"), or None for a class of the user's.
+        children: submodules by attribute name ("*" for the alike elements of a container).
+        children_known: False where the class's code could not be followed: then there may be more.
+        repeated: whether this object stands for several alike (an element of a ModuleList).
+        own_parameters: whether it registers parameters itself (None: unknown).
+        container: ModuleList, ModuleDict: no forward of its own.
+        wrapper: "fsdp1", "ddp", "compile" or "" for a module that wraps another (`inner`).
+        inner: the wrapped module's id.
+        escaped: it was passed to code that could not be followed, so that anything may have
+            happened to it; a rule about something *missing* stays silent about such a module.
+    """
+
+    id: str
+    class_name: str
+    qualified_class: str | None = None
+    children: dict[str, str] = field(default_factory=dict)
+    children_known: bool = True
+    repeated: bool = False
+    own_parameters: bool | None = None
+    container: bool = False
+    wrapper: str = ""
+    inner: str | None = None
+    escaped: bool = False
+
+
+@dataclass(kw_only=True)
+class Event:
+    """One thing that happened.
+
+    Attributes:
+        site: the user's code that caused it (a call, usually).
+        ranks: the ranks on which it happens.
+        guards: the conditions that it stands under, outermost first (static traces only).
+        in_loop: whether it stands in a loop of the program (for `for step in ...`, not for a loop
+            over modules).
+        collective: whether every rank has to take part in it.
+        stack: the calls of the user's own functions that led to it, outermost first.
+        index: its position in the trace; set by `Trace.add`.
+    """
+
+    kind: ClassVar[str] = "event"
+
+    site: Site
+    ranks: Ranks = Ranks.ALL
+    guards: tuple[Guard, ...] = ()
+    in_loop: bool = False
+    collective: bool = False
+    stack: tuple[Site, ...] = ()
+    index: int = -1
+
+
+@dataclass(kw_only=True)
+class ProcessGroupInit(Event):
+    kind: ClassVar[str] = "process-group-init"
+    backend: str | None = None
+
+
+@dataclass(kw_only=True)
+class ProcessGroupDestroyed(Event):
+    kind: ClassVar[str] = "process-group-destroyed"
+
+
+@dataclass(kw_only=True)
+class DeviceSet(Event):
+    """torch.cuda.set_device and its kin."""
+
+    kind: ClassVar[str] = "device-set"
+    device: str | None = None
+
+
+@dataclass(kw_only=True)
+class MeshBuilt(Event):
+    kind: ClassVar[str] = "mesh-built"
+    mesh: str = ""
+    device_type: str | None = None
+    shape: tuple[int | None, ...] = ()
+    dim_names: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class ModuleBuilt(Event):
+    kind: ClassVar[str] = "module-built"
+    module: str
+    on_meta: bool = False
+
+
+@dataclass(kw_only=True)
+class ModuleMoved(Event):
+    """`.to`, `.cuda`, `.to_empty`, `.half`, ...; `method` names which."""
+
+    kind: ClassVar[str] = "module-moved"
+    module: str
+    method: str
+    device: str | None = None
+    dtype: str | None = None
+
+
+@dataclass(kw_only=True)
+class ModuleCopied(Event):
+    """copy.deepcopy of a module, or a copy that a library makes (AveragedModel)."""
+
+    kind: ClassVar[str] = "module-copied"
+    module: str
+    copy: str = ""
+    api: str = "copy.deepcopy"
+
+
+@dataclass(kw_only=True)
+class Wrapped(Event):
+    """FSDP1: `FullyShardedDataParallel(inner, ...)` made `module`.
+
+    options: the constructor's arguments by name, as far as they are constants or dotted names.
+    """
+
+    kind: ClassVar[str] = "module-wrapped"
+    module: str
+    inner: str
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class Sharded(Event):
+    """FSDP2: `fully_shard(module, ...)`; `group` holds every module of the list form."""
+
+    kind: ClassVar[str] = "module-sharded"
+    module: str
+    group: tuple[str, ...] = ()
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class Checkpointed(Event):
+    """Activation checkpointing was applied to a module (or to its children)."""
+
+    kind: ClassVar[str] = "activation-checkpointed"
+    module: str
+
+
+@dataclass(kw_only=True)
+class Compiled(Event):
+    kind: ClassVar[str] = "module-compiled"
+    module: str
+    result: str = ""
+
+
+@dataclass(kw_only=True)
+class MethodRegistered(Event):
+    """`register_fsdp_forward_method(module, method)`."""
+
+    kind: ClassVar[str] = "method-registered"
+    module: str
+    method: str
+
+
+@dataclass(kw_only=True)
+class Gathered(Event):
+    """`module.unshard()` (gathered=True) or `module.reshard()` (gathered=False)."""
+
+    kind: ClassVar[str] = "parameters-gathered"
+    module: str
+    gathered: bool
+
+
+@dataclass(kw_only=True)
+class OptimizerBuilt(Event):
+    """An optimizer over the parameters of `modules` (those whose parameters were passed).
+
+    complete: whether all of its parameters are known to come from `modules`.
+    """
+
+    kind: ClassVar[str] = "optimizer-built"
+    optimizer: str
+    class_name: str = ""
+    modules: tuple[str, ...] = ()
+    complete: bool = True
+
+
+@dataclass(kw_only=True)
+class Called(Event):
+    """A module was entered.
+
+    via: "call" for `module(x)`, "forward" for `module.forward(x)`, else the method's name.
+    inside: index of the innermost `Called` event of a module that this one runs within, or None.
+    """
+
+    kind: ClassVar[str] = "module-called"
+    module: str
+    via: str = "call"
+    inside: int | None = None
+
+
+@dataclass(kw_only=True)
+class BackwardRun(Event):
+    kind: ClassVar[str] = "backward"
+
+
+@dataclass(kw_only=True)
+class SyncSwitched(Event):
+    """Gradient synchronisation switched.
+
+    api: "no_sync" (the context manager) or "set_requires_gradient_sync", ...
+    enabled: None where the value is not known.
+    """
+
+    kind: ClassVar[str] = "gradient-sync-switched"
+    module: str
+    api: str
+    enabled: bool | None = None
+
+
+@dataclass(kw_only=True)
+class Clipped(Event):
+    """Gradients clipped. api: "method" (`module.clip_grad_norm_`) or "utils" (torch.nn.utils)."""
+
+    kind: ClassVar[str] = "gradients-clipped"
+    api: str
+    modules: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class OptimizerStepped(Event):
+    kind: ClassVar[str] = "optimizer-stepped"
+    optimizer: str
+
+
+@dataclass(kw_only=True)
+class StateTaken(Event):
+    """A state dict was made. `of` is the module or optimizer, `api` the dotted call."""
+
+    kind: ClassVar[str] = "state-taken"
+    state: str
+    of: str
+    layout: Layout = Layout.UNKNOWN
+    api: str = "state_dict"
+
+
+@dataclass(kw_only=True)
+class StateLoaded(Event):
+    """A state dict went into a module or optimizer (`into`); layout is that of the state."""
+
+    kind: ClassVar[str] = "state-loaded"
+    into: str
+    state: str | None = None
+    layout: Layout = Layout.UNKNOWN
+    api: str = "load_state_dict"
+
+
+@dataclass(kw_only=True)
+class Saved(Event):
+    """Something was written to disk; `states` are the state dicts and `modules` the modules in it."""
+
+    kind: ClassVar[str] = "saved"
+    api: str
+    states: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    layouts: tuple[Layout, ...] = ()
+
+
+@dataclass(kw_only=True)
+class Loaded(Event):
+    """Something was read from disk (torch.load, dcp.load)."""
+
+    kind: ClassVar[str] = "loaded"
+    api: str
+    state: str | None = None
+
+
+@dataclass(kw_only=True)
+class Collective(Event):
+    """A collective that is none of the above: dist.barrier, dist.all_reduce, full_tensor, ..."""
+
+    kind: ClassVar[str] = "collective"
+    api: str
+
+
+@dataclass(kw_only=True)
+class Fsdp1Used(Event):
+    """A use of FSDP1's API other than its constructor, e.g. "FSDP.state_dict_type"."""
+
+    kind: ClassVar[str] = "fsdp1-used"
+    api: str
+    module: str | None = None
+
+
+E = TypeVar("E", bound=Event)
+
+
+class Trace:
+    """The events of one run, in order, with the modules that they speak of."""
+
+    def __init__(self, *, producer: str, complete: bool = True) -> None:
+        """producer: "static" or "runtime". complete: False where parts could not be followed."""
+        self.producer = producer
+        self.complete = complete
+        self.events: list[Event] = []
+        self.modules: dict[str, Module] = {}
+
+    def add(self, event: E) -> E:
+        event.index = len(self.events)
+        self.events.append(event)
+        return event
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.events)
+
+    def of(self, *kinds: type[E]) -> Iterator[E]:
+        """The events of these classes, in order."""
+        for event in self.events:
+            if isinstance(event, kinds):
+                yield event
+
+    def before(self, event: Event, *kinds: type[E]) -> Iterator[E]:
+        """The events of these classes before `event`, in order."""
+        for other in self.events[: event.index]:
+            if isinstance(other, kinds):
+                yield other
+
+    def after(self, event: Event, *kinds: type[E]) -> Iterator[E]:
+        """The events of these classes after `event`, in order."""
+        for other in self.events[event.index + 1 :]:
+            if isinstance(other, kinds):
+                yield other
+
+    # The module tree ------------------------------------------------------------------------
+
+    def module(self, module: str) -> Module:
+        return self.modules[module]
+
+    def submodules(self, module: str) -> list[str]:
+        """The module and everything under it (through wrappers too), parents first."""
+        seen: dict[str, None] = {}
+        stack = [module]
+        while stack:
+            current = stack.pop()
+            if current in seen or current not in self.modules:
+                continue
+            seen[current] = None
+            info = self.modules[current]
+            below = list(info.children.values())
+            if info.inner is not None:
+                below.append(info.inner)
+            stack.extend(reversed(below))
+        return list(seen)
+
+    def contains(self, ancestor: str, module: str) -> bool:
+        """Whether `module` is `ancestor` or lies under it."""
+        return module in self.submodules(ancestor)
+
+    def ancestors(self, module: str) -> list[str]:
+        """The modules that contain `module`, itself not among them."""
+        return [m for m in self.modules if m != module and self.contains(m, module)]
+
+    def related(self, one: str, other: str) -> bool:
+        """Whether one of the two contains the other: they share parameters."""
+        return self.contains(one, other) or self.contains(other, one)
+
+    def unwrapped(self, module: str) -> str:
+        """The module inside all wrappers."""
+        seen = set()
+        while module not in seen:
+            seen.add(module)
+            inner = self.modules[module].inner
+            if inner is None:
+                return module
+            module = inner
+        return module
+
+    def family_escaped(self, module: str) -> bool:
+        """Whether the module, or one that it is part of or consists of, went out of sight."""
+        if not self.complete:
+            return True
+        family = {*self.submodules(module), *self.ancestors(module)}
+        return any(self.modules[m].escaped or not self.modules[m].children_known for m in family)
+
+    # Sharding -------------------------------------------------------------------------------
+
+    def shardings(self, before: Event | None = None) -> dict[str, Sharding]:
+        """Every module that was itself wrapped or sharded (before an event, if one is given)."""
+        end = len(self.events) if before is None else before.index
+        result: dict[str, Sharding] = {}
+        for event in self.events[:end]:
+            if isinstance(event, Wrapped):
+                result[event.module] = Sharding.FSDP1
+            elif isinstance(event, Sharded):
+                for module in event.group or (event.module,):
+                    result[module] = Sharding.FSDP2
+        return result
+
+    def sharding(self, module: str, before: Event | None = None) -> Sharding | None:
+        """How `module` itself was sharded: None where it was not (its parents may be).
+
+        A wrapper that is not FSDP1's own (DDP, torch.compile) answers for what it wraps.
+        """
+        known = self.shardings(before)
+        if module in known:
+            return known[module]
+        info = self.modules.get(module)
+        if info is not None and info.inner is not None:
+            return self.sharding(info.inner, before)
+        return None
+
+    def sharded_within(self, module: str, before: Event | None = None) -> Sharding | None:
+        """How the module or any of its submodules was sharded: None where none of them was."""
+        known = self.shardings(before)
+        for part in self.submodules(module):
+            if part in known:
+                return known[part]
+        return None
+
+
+def first(items: Iterable[E]) -> E | None:
+    """The first of the items, or None."""
+    return next(iter(items), None)
