@@ -1,0 +1,1 @@
+"""Writers of findings: one file for each output format."""

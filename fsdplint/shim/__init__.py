@@ -1,0 +1,1 @@
+"""The recorder and the proof: programs run on several ranks. Needs torch."""

@@ -1,0 +1,1 @@
+"""The rules: one file each, found by `fsdplint.rule.all_rules`."""

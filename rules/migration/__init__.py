@@ -1,0 +1,1 @@
+"""The FSDP1 to FSDP2 planner that the FSDP2xx rules share."""
