@@ -1,0 +1,11 @@
+"""The static producer: a program's files, abstractly executed, become traces.
+
+`load` reads the files, follows imports within the project, and interprets every program and every
+function that no program reaches; nothing of the user's code is run and torch is not imported.
+"""
+
+from __future__ import annotations
+
+from fsdplint.program.program import Evaluation, Program, load
+
+__all__ = ["Evaluation", "Program", "load"]

@@ -1,0 +1,75 @@
+"""The result of the static producer: sources, traces, and what was evaluated at each node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from fsdplint.program.source import Source
+from fsdplint.trace import Trace
+
+if TYPE_CHECKING:
+    from fsdplint.files import Problem
+    from fsdplint.program.values import Value
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The value that a node had in one trace (its last one, if it was evaluated several times)."""
+
+    trace: int
+    value: Value
+
+
+@dataclass
+class Program:
+    """What the static producer found out about some files.
+
+    Attributes:
+        sources: every file that was read, by the path that is shown to the user.
+        traces: one per configuration of each entry.
+        evaluations: for each expression node that was reached and is more than Unknown or a constant,
+            its values in the traces. Names and attributes are there as well as calls.
+        calls: for each call node that was reached, the values of callee and arguments.
+        problems: files that could not be read or parsed.
+    """
+
+    sources: dict[str, Source] = field(default_factory=dict)
+    traces: list[Trace] = field(default_factory=list)
+    evaluations: dict[cst.CSTNode, list[Evaluation]] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def values(self, node: cst.CSTNode) -> list[Value]:
+        """The distinct values that a node had, over all traces; empty where it was not reached."""
+        seen: dict[int, Value] = {}
+        for evaluation in self.evaluations.get(node, ()):
+            seen.setdefault(id(evaluation.value), evaluation.value)
+        return list(seen.values())
+
+    def references(self, prefix: str) -> Iterator[tuple[Source, cst.CSTNode, str]]:
+        """Every Name or Attribute node (imports' own names not among them), reached or not, that
+        names something of a library whose canonical name starts with `prefix`, with that name.
+        """
+        from fsdplint.program.names import references
+
+        for source in self.sources.values():
+            yield from references(source, prefix)
+
+
+def load(
+    paths: Sequence[Path], overrides: Mapping[Path, str] | None = None, *, root: Path | None = None
+) -> Program:
+    """Read and interpret files (see the package's docstring).
+
+    Args:
+        paths: the files that the user gave, those that can matter.
+        overrides: texts to use instead of what is on disk.
+        root: the project's root; by default it is looked for from each file.
+    """
+    from fsdplint.program.loader import load_program
+
+    return load_program(paths, overrides or {}, root)

@@ -1,0 +1,299 @@
+"""What the interpreter knows of a value: everything that the FSDP contract cares about, else Unknown.
+
+Values are mutable where the program's objects are (lists, dicts, instances, modules) and are compared
+by identity. `made_at` is the node that made a value (the call of `partial(...)`, the dict display,
+...), so that a rewrite can find the definition of what it reads at a use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+
+from fsdplint.trace import Layout, Ranks
+
+if TYPE_CHECKING:
+    from fsdplint.program.scopes import Scope
+    from fsdplint.program.source import NodeSite
+
+
+@dataclass(eq=False)
+class Value:
+    """Base of all values."""
+
+    made_at: NodeSite | None = field(default=None, kw_only=True, repr=False)
+
+
+@dataclass(eq=False)
+class Unknown(Value):
+    """Nothing is known, but where it comes from: `origin` is a stable name such as "args.fsdp"
+    (the same for the same thing within a run) or "" where not even that is known.
+
+    varying: it differs within a run (derives from a loop's variable).
+    default: a value that it has unless the user sets it otherwise (a dataclass field's default).
+    """
+
+    origin: str = ""
+    varying: bool = False
+    default: Value | None = None
+
+
+@dataclass(eq=False)
+class Const(Value):
+    """A constant of Python: str, int, float, bool, None, bytes, Ellipsis."""
+
+    value: Any
+
+
+@dataclass(eq=False)
+class Sequence(Value):
+    """A list, tuple or set. `open` where it may hold more than `items`."""
+
+    items: list[Value] = field(default_factory=list)
+    kind: str = "list"  # "list", "tuple", "set"
+    open: bool = False
+
+
+@dataclass(eq=False)
+class Dict(Value):
+    """A dict with constant keys; `open` where it may hold more."""
+
+    items: dict[Any, Value] = field(default_factory=dict)
+    open: bool = False
+
+
+@dataclass(eq=False)
+class Symbol(Value):
+    """Something of a library, by its canonical dotted name ("torch.distributed.fsdp.fully_shard")."""
+
+    name: str
+
+
+@dataclass(eq=False)
+class ProjectModule(Value):
+    """A module (file) of the user's project."""
+
+    name: str
+    scope: Scope
+
+
+@dataclass(eq=False)
+class Function(Value):
+    """A function or lambda of the project, with the scope in which it was defined."""
+
+    node: cst.FunctionDef | cst.Lambda
+    scope: Scope
+    site: NodeSite
+    defaults: dict[str, Value] = field(default_factory=dict)
+    owner: Class | None = None  # the class in whose body it was defined
+    decorators: tuple[str, ...] = ()  # "property", "staticmethod", "classmethod", or dotted names
+
+    @property
+    def name(self) -> str:
+        return self.node.name.value if isinstance(self.node, cst.FunctionDef) else "<lambda>"
+
+
+@dataclass(eq=False)
+class Bound(Value):
+    """A function bound to its receiver."""
+
+    function: Value
+    receiver: Value
+
+
+@dataclass(eq=False)
+class Method(Value):
+    """A method of a modelled or unknown object, looked up but not yet called: `receiver.name`."""
+
+    receiver: Value
+    name: str
+
+
+@dataclass(eq=False)
+class Class(Value):
+    """A class of the project."""
+
+    name: str
+    node: cst.ClassDef
+    scope: Scope
+    site: NodeSite
+    bases: list[Value] = field(default_factory=list)
+    attributes: dict[str, Value] = field(default_factory=dict)
+    dataclass: bool = False
+
+    def mro(self) -> list[Class]:
+        """The project's classes in lookup order (depth first, each once)."""
+        result: list[Class] = []
+        for klass in [self, *(c for b in self.bases if isinstance(b, Class) for c in b.mro())]:
+            if klass not in result:
+                result.append(klass)
+        return result
+
+    def library_bases(self) -> list[str]:
+        """Canonical names of the library classes that it inherits from, directly or not."""
+        return [b.name for c in self.mro() for b in c.bases if isinstance(b, Symbol)]
+
+    def has_unknown_base(self) -> bool:
+        return any(isinstance(b, Unknown) for c in self.mro() for b in c.bases)
+
+    def lookup(self, name: str) -> Value | None:
+        for klass in self.mro():
+            if name in klass.attributes:
+                return klass.attributes[name]
+        return None
+
+
+@dataclass(eq=False)
+class Instance(Value):
+    """An object of a class of the project that is not an nn.Module.
+
+    havoc: attributes may have been set by name at run time (setattr with an unknown name).
+    """
+
+    cls: Class
+    attributes: dict[str, Value] = field(default_factory=dict)
+    havoc: bool = False
+
+
+@dataclass(eq=False)
+class Partial(Value):
+    """functools.partial(function, *args, **kwargs)."""
+
+    function: Value
+    args: list[Value] = field(default_factory=list)
+    kwargs: dict[str, Value] = field(default_factory=dict)
+    open: bool = False  # built with a ** or * that could not be followed
+
+
+@dataclass(eq=False)
+class Made(Value):
+    """An object made by calling a library class or function that the contract reads but that has no
+    behaviour of its own: MixedPrecision(...), ModuleWrapPolicy(...), StateDictOptions(...), torch.device(...).
+
+    args: by parameter name where the signature is known, positional ones as "0", "1", ...
+    """
+
+    name: str
+    args: dict[str, Value] = field(default_factory=dict)
+    open: bool = False  # called with a ** or * that could not be followed
+
+    def get(self, *names: str) -> Value | None:
+        """The first of these arguments that was given."""
+        return next((self.args[n] for n in names if n in self.args), None)
+
+
+@dataclass(eq=False)
+class ModuleValue(Value):
+    """An nn.Module. `id` is its name in the trace; `attributes` what its code set on it."""
+
+    id: str
+    cls: Class | None = None
+    attributes: dict[str, Value] = field(default_factory=dict)
+    inner: ModuleValue | None = None  # of an FSDP1, DDP or compile wrapper
+    wrapper: str = ""  # "fsdp1", "ddp", "compile"
+    sharded: bool = False  # by FSDP2
+    elements: Sequence | None = None  # of a ModuleList or Sequential
+    elements_by_name: Dict | None = None  # of a ModuleDict
+    library_class: str | None = None
+    on_meta: bool = False
+
+
+@dataclass(eq=False)
+class ModulesOf(Value):
+    """`m.modules()`, `m.children()`, `m.named_modules()`, ...: an iterable over submodules."""
+
+    module: ModuleValue
+    method: str
+    reversed: bool = False
+
+
+@dataclass(eq=False)
+class ParametersOf(Value):
+    """The parameters of modules: `m.parameters()`, a list or groups of them, filtered or not.
+
+    complete: whether all are known to come from `modules`. named: yields (name, parameter) pairs.
+    """
+
+    modules: tuple[ModuleValue, ...]
+    complete: bool = True
+    named: bool = False
+    element: bool = False  # one parameter of them, not the iterable
+
+
+@dataclass(eq=False)
+class OptimizerValue(Value):
+    id: str
+    class_name: str
+    modules: tuple[ModuleValue, ...] = ()
+
+
+@dataclass(eq=False)
+class StateValue(Value):
+    """A state dict (or a collection that holds one), of a module or optimizer, or loaded from disk."""
+
+    id: str
+    layout: Layout
+    of: Value | None = None
+    api: str = "state_dict"
+    on_one_rank: bool = False  # its content is there on rank 0 only
+    tensor: bool = False  # one tensor of it, not the dict
+
+
+@dataclass(eq=False)
+class TensorValue(Value):
+    """A tensor that a model made: an output, a loss, a gradient norm."""
+
+    source: str = ""  # "output", "norm", ...
+    modules: tuple[ModuleValue, ...] = ()
+
+
+@dataclass(eq=False)
+class RankValue(Value):
+    """The number of this rank. scope: "global", "local" (in its node) or "group"."""
+
+    scope: str = "global"
+
+
+@dataclass(eq=False)
+class RankTest(Value):
+    """A boolean that depends on the rank; it is true on these ranks."""
+
+    true_on: Ranks
+    false_on: Ranks
+
+
+@dataclass(eq=False)
+class Condition(Value):
+    """A boolean whose value is decided per configuration. `key` names what it depends on.
+
+    negated: it is true where the key is decided false.
+    """
+
+    key: str
+    text: str
+    negated: bool = False
+    varying: bool = False
+
+
+@dataclass(eq=False)
+class Context(Value):
+    """A context manager that the contract cares about, by what it does: "no_sync", "state_dict_type",
+    "summon_full_params", "no_grad", "inference_mode", "meta_device", "null", ...
+    """
+
+    kind: str
+    module: ModuleValue | None = None
+    details: dict[str, Value] = field(default_factory=dict)
+    on_exit: Callable[[], None] | None = None
+
+
+def is_none(value: Value | None) -> bool:
+    return isinstance(value, Const) and value.value is None
+
+
+def constant(value: Value | None) -> Any:
+    """The Python constant of a value, or None where it has none."""
+    return value.value if isinstance(value, Const) else None
