@@ -336,13 +336,18 @@ class OptimizerStepped(Event):
 
 @dataclass(kw_only=True)
 class StateTaken(Event):
-    """A state dict was made. `of` is the module or optimizer, `api` the dotted call."""
+    """A state dict was made. `of` is the module or optimizer, `api` the dotted call.
+
+    rank0_only: rank 0 got the content and the other ranks an empty dict (full_state_dict with
+        cpu_offload; FSDP1's rank0_only).
+    """
 
     kind: ClassVar[str] = "state-taken"
     state: str
     of: str
     layout: Layout = Layout.UNKNOWN
     api: str = "state_dict"
+    rank0_only: bool = False
 
 
 @dataclass(kw_only=True)
@@ -358,22 +363,27 @@ class StateLoaded(Event):
 
 @dataclass(kw_only=True)
 class Saved(Event):
-    """Something was written to disk; `states` are the state dicts and `modules` the modules in it."""
+    """Something was written to disk; `states` are the state dicts and `modules` the modules in it.
+
+    per_rank: the path differs from rank to rank, or it cannot be told that it does not.
+    """
 
     kind: ClassVar[str] = "saved"
     api: str
     states: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     layouts: tuple[Layout, ...] = ()
+    per_rank: bool = False
 
 
 @dataclass(kw_only=True)
 class Loaded(Event):
-    """Something was read from disk (torch.load, dcp.load)."""
+    """Something was read from disk (torch.load, dcp.load); `per_rank` as for `Saved`."""
 
     kind: ClassVar[str] = "loaded"
     api: str
     state: str | None = None
+    per_rank: bool = False
 
 
 @dataclass(kw_only=True)
