@@ -48,10 +48,18 @@ class Edit:
 
 @dataclass(frozen=True)
 class Import:
-    """A name that a fix needs: `from module import name`, or `import module` where name is None."""
+    """A name that a fix needs: `from module import name`, or `import module` where name is None.
+
+    Attributes:
+        alias: the local name where it is not the plain one (`... as alias`).
+        at: offset of the code that uses the name, which decides where it is imported (a file that
+            imports lazily goes on doing so); None for the top of the module.
+    """
 
     module: str
     name: str | None = None
+    alias: str | None = None
+    at: int | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,7 @@ class Fix:
         edits: non-overlapping replacements, in any file of the program.
         imports: (path, import) pairs that the edited files need.
         group: fixes with the same group are applied together or not at all (a migration).
+        unused: (path, local name) pairs of imports that the edits may have left without a use.
     """
 
     title: str
@@ -71,6 +80,7 @@ class Fix:
     edits: tuple[Edit, ...]
     imports: tuple[tuple[str, Import], ...] = ()
     group: str | None = None
+    unused: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass
