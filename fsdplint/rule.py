@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -136,6 +137,8 @@ class Bad:
         code: the program; the markers are stripped before it is checked or run.
         symptom: what two ranks show.
         fixed: the program's text after `--fix --unsafe-fixes`, if the rule can fix it.
+        changes: the same in short: (old, new) parts of the text, each old one standing there once;
+            `fixed` is worked out from them.
         healthy: regular expression that the fixed program prints.
         config_dependent: whether the finding must name a configuration.
         runs: False where it cannot run here; `why_not` says why (never for lack of proof).
@@ -148,6 +151,35 @@ class Bad:
     config_dependent: bool = False
     runs: bool = True
     why_not: str = ""
+    changes: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.changes:
+            return
+        text = without_markers(self.code)
+        for old, new in self.changes:
+            if text.count(old) != 1:
+                raise ValueError(f"not exactly once in the example: {old!r}")
+            text = text.replace(old, new)
+        object.__setattr__(self, "fixed", text)
+
+
+_MARKER = re.compile(r"[ \t]*# <- (FSDP\d+(?: FSDP\d+)*)[ \t]*$", re.MULTILINE)
+
+
+def without_markers(code: str) -> str:
+    """An example's program as it is checked and run."""
+    return _MARKER.sub("", code)
+
+
+def markers(code: str) -> set[tuple[int, str]]:
+    """The findings that an example expects: (line, rule code) pairs."""
+    return {
+        (number, rule)
+        for number, line in enumerate(code.splitlines(), 1)
+        for match in _MARKER.finditer(line)
+        for rule in match.group(1).split()
+    }
 
 
 @dataclass(frozen=True)

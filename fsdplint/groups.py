@@ -1,0 +1,130 @@
+"""Parameter groups: which sharded module's group holds a module's own parameters, at each moment.
+
+FSDP2 makes one group of parameters per `fully_shard` call: those of the module that no earlier call
+has taken. Its parameters are whole only while that module runs through `__call__` (or a registered
+method), or between `unshard()` and the next `reshard()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+from fsdplint.trace import (
+    Called,
+    Event,
+    Gathered,
+    MethodRegistered,
+    Sharded,
+    Sharding,
+    Trace,
+)
+
+
+class Groups:
+    """The groups of one trace. Build it once per check; it indexes the trace."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+
+    @cached_property
+    def _parents(self) -> dict[str, list[str]]:
+        parents: dict[str, list[str]] = {}
+        for name, info in self.trace.modules.items():
+            below = list(info.children.values())
+            if info.inner is not None:
+                below.append(info.inner)
+            for child in below:
+                parents.setdefault(child, []).append(name)
+        return parents
+
+    @cached_property
+    def _nested(self) -> dict[int, list[Called]]:
+        nested: dict[int, list[Called]] = {}
+        for event in self.trace.of(Called):
+            if event.inside is not None:
+                nested.setdefault(event.inside, []).append(event)
+        return nested
+
+    def above(self, module: str) -> Iterator[str]:
+        """The modules that contain `module`, nearest first, itself not among them."""
+        seen = {module}
+        level = [module]
+        while level:
+            level = [p for m in level for p in self._parents.get(m, ()) if p not in seen]
+            for parent in level:
+                if parent not in seen:
+                    seen.add(parent)
+                    yield parent
+
+    def owner(self, module: str, before: Event | None = None) -> str | None:
+        """The FSDP2 module whose group holds the module's own parameters, or None."""
+        sharded = self.trace.shardings(before)
+        for candidate in (module, *self.above(module)):
+            if candidate in sharded:
+                return candidate if sharded[candidate] is Sharding.FSDP2 else None
+        return None
+
+    def members(self, module: str, before: Event | None = None) -> list[str]:
+        """The module and those under it that belong to no group further down."""
+        sharded = self.trace.shardings(before)
+        found: dict[str, None] = {}
+        stack = [module]
+        while stack:
+            current = stack.pop()
+            info = self.trace.modules.get(current)
+            if info is None or current in found or (current != module and current in sharded):
+                continue
+            found[current] = None
+            below = list(info.children.values())
+            if info.inner is not None:
+                below.append(info.inner)
+            stack.extend(reversed(below))
+        return list(found)
+
+    def without_parameters(self, module: str, before: Event | None = None) -> bool:
+        """Whether it is known that the module's own group is empty: its children hold everything."""
+        members = [self.trace.modules[m] for m in self.members(module, before)]
+        return all(m.own_parameters is False and m.children_known for m in members)
+
+    # Calls ------------------------------------------------------------------------------------
+
+    def around(self, event: Called) -> Iterator[Called]:
+        """The calls that this one runs within, innermost first, itself not among them."""
+        current: Called | None = event
+        while current is not None and current.inside is not None:
+            outer = self.trace.events[current.inside]
+            current = outer if isinstance(outer, Called) else None
+            if current is not None:
+                yield current
+
+    def within(self, event: Called) -> Iterator[Called]:
+        """The calls that run within this one, in order, itself not among them."""
+        for inner in self._nested.get(event.index, ()):
+            yield inner
+            yield from self.within(inner)
+
+    def registered(self, module: str, method: str, before: Event) -> bool:
+        """Whether `register_fsdp_forward_method` was called for the method before the event."""
+        return any(
+            event.module == module and event.method == method
+            for event in self.trace.before(before, MethodRegistered)
+        )
+
+    def gathers(self, event: Called) -> bool:
+        """Whether this call goes through the hooks that gather the module's own group."""
+        return event.via == "call" or self.registered(event.module, event.via, event)
+
+    def gathered(self, module: str, at: Called) -> bool:
+        """Whether the group of `module` is whole at a call: one around it, or `unshard()`, did it."""
+        if any(outer.module == module and self.gathers(outer) for outer in self.around(at)):
+            return True
+        explicit = [e for e in self.trace.before(at, Gathered) if e.module == module]
+        return bool(explicit) and explicit[-1].gathered
+
+    # Shard calls ------------------------------------------------------------------------------
+
+    def taken(self, event: Sharded) -> set[str]:
+        """The modules whose own parameters this `fully_shard` call takes (and replaces)."""
+        targets = event.group or (event.module,)
+        return {m for target in targets for m in self.members(target, before=event)}
