@@ -69,13 +69,22 @@ class Source:
 
     @cached_property
     def _offsets(self) -> list[int] | None:
-        """Character offset of each byte of the UTF-8 text; None where they are the same."""
-        if self.text.isascii():
+        """Character offset of each byte of the tree's code; None where they are the same.
+
+        The tree's code is the text, except that libcst loses a form feed before a statement and a
+        final lone carriage return.
+        """
+        code = self.tree.code
+        if code == self.text and code.isascii():
             return None
         result: list[int] = []
-        for number, character in enumerate(self.text):
-            result.extend([number] * len(character.encode("utf-8")))
-        result.append(len(self.text))
+        position = 0
+        for character in code:
+            while self.text[position] != character:
+                position += 1
+            result.extend([position] * len(character.encode("utf-8")))
+            position += 1
+        result.append(position)
         return result
 
     @cached_property
