@@ -403,6 +403,14 @@ class Fsdp1Used(Event):
     module: str | None = None
 
 
+@dataclass(kw_only=True)
+class Escaped(Event):
+    """A module was passed to code that could not be followed (static traces only)."""
+
+    kind: ClassVar[str] = "module-escaped"
+    module: str
+
+
 E = TypeVar("E", bound=Event)
 
 
