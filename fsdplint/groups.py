@@ -18,6 +18,7 @@ from fsdplint.trace import (
     Sharded,
     Sharding,
     Trace,
+    Wrapped,
 )
 
 
@@ -83,7 +84,7 @@ class Groups:
         return list(found)
 
     def without_parameters(self, module: str, before: Event | None = None) -> bool:
-        """Whether it is known that the module's own group is empty: its children hold everything."""
+        """Whether the module's own group is known to be empty: its children hold everything."""
         members = [self.trace.modules[m] for m in self.members(module, before)]
         return all(m.own_parameters is False and m.children_known for m in members)
 
@@ -116,13 +117,26 @@ class Groups:
         return event.via == "call" or self.registered(event.module, event.via, event)
 
     def gathered(self, module: str, at: Called) -> bool:
-        """Whether the group of `module` is whole at a call: one around it, or `unshard()`, did it."""
+        """Whether the group of `module` is whole at a call, by one around it or by `unshard()`."""
         if any(outer.module == module and self.gathers(outer) for outer in self.around(at)):
             return True
         explicit = [e for e in self.trace.before(at, Gathered) if e.module == module]
         return bool(explicit) and explicit[-1].gathered
 
     # Shard calls ------------------------------------------------------------------------------
+
+    def name(self, module: str) -> str:
+        """The module's class, for messages."""
+        return self.trace.modules[module].class_name
+
+    def shards(self, module: str) -> list[Sharded | Wrapped]:
+        """The events that sharded this very module, in order."""
+        return [
+            event
+            for event in self.trace.events
+            if (isinstance(event, Sharded) and module in (event.module, *event.group))
+            or (isinstance(event, Wrapped) and event.module == module)
+        ]
 
     def taken(self, event: Sharded) -> set[str]:
         """The modules whose own parameters this `fully_shard` call takes (and replaces)."""

@@ -1,0 +1,406 @@
+"""FSDP101: see the class."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fsdplint.groups import Groups
+from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
+from fsdplint.trace import Called, Site, Trace
+
+if TYPE_CHECKING:
+    from fsdplint.program import Program
+
+
+class DirectForwardCall(Rule):
+    """`forward` of a sharded module is called directly.
+
+    ## What it does
+    Finds `model.forward(x)` where `fully_shard` shards the module's parameters, and the call runs
+    neither inside a call of the module that gathers them, nor after `register_fsdp_forward_method`
+    or `unshard()`.
+
+    A module's `forward` called inside the call of the module that was sharded with it is fine, so is
+    `super().forward(x)`, and so is FSDP1's wrapper, whose `forward` does the gathering itself.
+
+    ## Why is this bad?
+    FSDP2 gathers the parameters in hooks that only `model(x)` runs. `model.forward(x)` computes with
+    the sharded parameters: `RuntimeError: aten.addmm.default got mixed torch.Tensor and DTensor`.
+    Right after a normal call, before the backward pass, it works by accident.
+
+    ## Fix safety
+    Safe: `model.forward(x)` becomes `model(x)`. There is no fix where the module is not itself sharded
+    or is called outside its root: calling it would not gather the parameters either.
+
+    ## Since
+    torch 2.4, the first with FSDP2.
+
+    ## References
+    - torch docs, `torch.distributed.fsdp.fully_shard`, user contract: "call model(input) instead of
+      model.forward(input)".
+    - pytorch/pytorch#114299: FSDP1 permitted this, FSDP2 does not.
+    """
+
+    code = "FSDP101"
+    name = "direct-forward-call"
+    severity = Severity.ERROR
+    fixable = Safety.SAFE
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        groups = Groups(trace)
+        seen: set[Site] = set()
+        for event in trace.of(Called):
+            if event.via != "forward" or event.site in seen:
+                continue
+            owner = groups.owner(event.module, before=event)
+            if owner is None or _fine(groups, event, owner):
+                continue
+            seen.add(event.site)
+            yield self._finding(groups, event, owner)
+
+    def _finding(self, groups: Groups, event: Called, owner: str) -> Finding:
+        name, holder = groups.name(event.module), groups.name(owner)
+        by = "" if owner == event.module else f" with those of `{holder}`"
+        return self.finding(
+            event,
+            f"`forward` of `{name}` is called directly, but its parameters are sharded{by} and only "
+            f"gathered by calling the module",
+            help="Call the module: `model(x)` runs the hooks that gather the parameters."
+            if owner == event.module
+            else f"Run it inside a call of `{holder}`, or shard it too.",
+            because=[(shard, "sharded here") for shard in groups.shards(owner)[:1]],
+        )
+
+    def fix(self, finding: Finding, program: Program) -> Fix | None:
+        import libcst as cst
+
+        from fsdplint.program.source import NodeSite
+        from fsdplint.rewrite import Rewrite
+
+        site = finding.site
+        if not isinstance(site, NodeSite) or not isinstance(site.node, cst.Call):
+            return None
+        if not all(ok for trace in program.traces for ok in _callable(trace, site)):
+            return None
+        function = site.node.func
+        if not isinstance(function, cst.Attribute) or function.lpar:
+            return None
+        text, suffixes = re.subn(r"\s*\.\s*forward$", "", site.source.code(function))
+        if suffixes != 1:
+            return None
+        rewrite = Rewrite()
+        rewrite.replace(site.source, function, text)
+        return rewrite.fix("Call the module", Safety.SAFE)
+
+    bad = (
+        Bad(
+            code='''\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+fully_shard(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+inputs, targets = torch.randn(16, 4), torch.randn(16, 1)
+for step in range(3):
+    loss = nn.functional.mse_loss(model.forward(inputs), targets)  # <- FSDP101
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print(f"loss after 3 steps: {loss.item():.4f}")
+dist.destroy_process_group()
+''',
+            symptom=Symptom(raises=r"got mixed torch\.Tensor and DTensor"),
+            changes=(("model.forward(inputs)", "model(inputs)"),),
+            healthy=r"loss after 3 steps: \d",
+        ),
+        Bad(
+            code='''\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Classifier(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.body = nn.Linear(4, width)
+        self.head = nn.Linear(width, 2)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.body(x)))
+
+
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+        fully_shard(self.model.body)
+        fully_shard(self.model)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
+
+    def train_step(self, x, y):
+        loss = nn.functional.cross_entropy(self.model(x), y)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss
+
+    @torch.no_grad()
+    def evaluate(self, x, y):
+        logits = self.model.forward(x)  # <- FSDP101
+        return (logits.argmax(dim=-1) == y).float().mean()
+
+
+def main():
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    trainer = Trainer(Classifier())
+    x, y = torch.randn(16, 4), torch.randint(0, 2, (16,))
+    for _ in range(3):
+        trainer.train_step(x, y)
+    print("accuracy", trainer.evaluate(x, y).item())
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
+''',
+            symptom=Symptom(raises=r"got mixed torch\.Tensor and DTensor"),
+            changes=(("self.model.forward(x)", "self.model(x)"),),
+            healthy=r"accuracy \d",
+        ),
+        Bad(
+            code='''\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.up = nn.Linear(width, 2 * width)
+        self.down = nn.Linear(2 * width, width)
+
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(x)))
+
+
+class Net(nn.Module):
+    def __init__(self, width=8, depth=2):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(width) for _ in range(depth)])
+        self.head = nn.Linear(width, 1)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block.forward(x)  # <- FSDP101
+        return self.head(x)
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = Net()
+for block in model.blocks:
+    fully_shard(block)
+fully_shard(model)
+loss = model(torch.randn(16, 8)).pow(2).mean()
+loss.backward()
+print("backward done")
+dist.destroy_process_group()
+''',
+            symptom=Symptom(raises=r"got mixed torch\.Tensor and DTensor"),
+            changes=(("block.forward(x)", "block(x)"),),
+            healthy="backward done",
+        ),
+        Bad(
+            code='''\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(4, 8), nn.Tanh())
+        self.head = nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.head(self.encoder(x))
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = Net()
+fully_shard(model)
+x = torch.randn(16, 4)
+model(x).mean().backward()
+features = model.encoder.forward(x)  # <- FSDP101
+print("features", features.shape)
+dist.destroy_process_group()
+''',
+            symptom=Symptom(raises=r"got mixed torch\.Tensor and DTensor"),
+        ),
+    )
+
+    good = (
+        Good(
+            why="FSDP1's wrapper gathers in its own forward",
+            code='''\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = FSDP(nn.Linear(4, 1), device_id=torch.device("cpu"))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loss = model.forward(torch.randn(8, 4)).pow(2).mean()
+loss.backward()
+optimizer.step()
+print("loss", loss.item())
+dist.destroy_process_group()
+''',
+        ),
+        Good(
+            why="inside the call of the module that gathers: super().forward, a child of the same group",
+            code='''\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(4, 8)
+        self.head = nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.head.forward(torch.relu(self.body(x)))
+
+
+class ScaledNet(Net):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = ScaledNet()
+print("before sharding", model.forward(torch.randn(1, 4)).shape)
+fully_shard(model)
+model(torch.randn(8, 4)).mean().backward()
+print("trained")
+dist.destroy_process_group()
+''',
+        ),
+        Good(
+            why="forward is registered, or the parameters were gathered by hand",
+            code='''\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+x = torch.randn(8, 4)
+teacher = nn.Linear(4, 1)
+fully_shard(teacher)
+teacher.unshard()
+with torch.no_grad():
+    target = teacher.forward(x)
+teacher.reshard()
+
+student = nn.Linear(4, 1)
+fully_shard(student)
+register_fsdp_forward_method(student, "forward")
+loss = nn.functional.mse_loss(student.forward(x), target)
+loss.backward()
+print("loss", loss.item())
+dist.destroy_process_group()
+''',
+        ),
+        Good(
+            why="every parameter is in the group of a child, which is called",
+            code='''\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 8)
+        self.second = nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x)))
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = Net()
+for layer in (model.first, model.second):
+    fully_shard(layer)
+fully_shard(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(2):
+    loss = model.forward(torch.randn(8, 4)).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print("loss", loss.item())
+dist.destroy_process_group()
+''',
+        ),
+    )
+
+
+def _fine(groups: Groups, event: Called, owner: str) -> bool:
+    """Whether the parameters are whole at this call, it needs none of them, or another finding
+    (of the direct call or the method that it is a part of) covers it.
+    """
+    return (
+        groups.gathers(event)
+        or groups.gathered(owner, event)
+        or (owner == event.module and groups.without_parameters(owner, event))
+        or any(
+            outer.module == owner and (outer.via == "forward" or event.module != owner)
+            for outer in groups.around(event)
+        )
+    )
+
+
+def _callable(trace: Trace, site: Site) -> Iterator[bool]:
+    """For each violation at the site: whether calling the module would gather its parameters.
+
+    It does for a module that is sharded itself and is a root, or whose root is running.
+    """
+    groups = Groups(trace)
+    for event in trace.of(Called):
+        if event.site != site or event.via != "forward":
+            continue
+        owner = groups.owner(event.module, before=event)
+        if owner is None or _fine(groups, event, owner):
+            continue
+        sharded = trace.shardings(event)
+        roots = [m for m in groups.above(owner) if m in sharded]
+        yield owner == event.module and (
+            not roots or any(groups.gathered(root, event) for root in roots)
+        )
