@@ -1,7 +1,200 @@
+"""The imports of a file: how a library's name is written at a place in it."""
+
 from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
 import libcst as cst
+
+from fsdplint.bindings import Bindings, Imported, Scope, bindings_of
+from fsdplint.program.names import canonical
 from fsdplint.program.source import Source
 from fsdplint.rule import Import
-def name_for(source, module, name, at, planned):
+
+
+def name_for(
+    source: Source,
+    module: str,
+    name: str | None,
+    at: cst.CSTNode | None,
+    planned: Sequence[Import] = (),
+) -> tuple[str, Import | None]:
+    """How `module.name` (or the module) is written at a node, and the import that this takes.
+
+    planned: imports that will be added to this file anyway.
+    """
+    bindings = bindings_of(source)
+    existing = _existing(bindings, module, name, at)
+    if existing is not None:
+        return existing, None
     offset = source.span(at)[0] if at is not None else None
-    return name or module, Import(module, name, None, offset)
+    plain = name or module.partition(".")[0]
+    if _free(bindings, module, name, at) and not any(
+        local_name(other) == plain and (other.module, other.name) != (module, name)
+        for other in planned
+        if name is not None or other.name is not None or other.alias is not None
+    ):
+        return name or module, Import(module, name, None, offset)
+    alias = _alias(source, module, name, planned)
+    return alias, Import(module, name, alias, offset)
+
+
+def local_name(wanted: Import) -> str:
+    """The name that an import binds."""
+    return wanted.alias or wanted.name or wanted.module.partition(".")[0]
+
+
+def _alias(source: Source, module: str, name: str | None, planned: Sequence[Import]) -> str:
+    """A name that nothing in the file has: `torch_fully_shard`."""
+    top, _, last = f"{module}.{name}".rpartition(".") if name else module.rpartition(".")
+    base = f"{top.partition('.')[0]}_{last}" if top else f"{last}_module"
+    taken = {local_name(x) for x in planned if (x.module, x.name) != (module, name)}
+    number = 1
+    while True:
+        alias = base if number == 1 else f"{base}_{number}"
+        if alias not in taken and not re.search(rf"\b{re.escape(alias)}\b", source.text):
+            return alias
+        number += 1
+
+
+def _existing(
+    bindings: Bindings, module: str, name: str | None, at: cst.CSTNode | None
+) -> str | None:
+    """The text by which the file's own imports give a name at a node."""
+    full = canonical(module if name is None else f"{module}.{name}")
+    scope = bindings.scope_at(at) if at is not None else bindings.module
+    through_module: str | None = None
+    hidden: set[str] = set()
+    for owner in scope.chain():
+        for item in reversed(owner.imports):
+            if item.local in hidden or not certain(bindings, item, at):
+                continue
+            if canonical(item.full) == full:
+                return item.spelled
+            if item.name is None and not item.renamed:
+                if name is None and item.full.startswith(module + "."):
+                    return module
+            elif name is not None and item.full == module:
+                through_module = through_module or f"{item.local}.{name}"
+        hidden.update(owner.others)
+        hidden.update(item.local for item in owner.imports)
+        hidden -= owner.elsewhere
+    return through_module
+
+
+def certain(bindings: Bindings, item: Imported, at: cst.CSTNode | None) -> bool:
+    """Whether a name is sure to be bound by this import when the code at a node runs."""
+    return settled(bindings, item.statement, item.scope, at, item.local) and _only_meaning(
+        bindings, item
+    )
+
+
+def settled(
+    bindings: Bindings,
+    statement: cst.CSTNode,
+    scope: Scope,
+    at: cst.CSTNode | None,
+    local: str = "",
+) -> bool:
+    """Whether an import statement of a scope is sure to have run before the code at a node.
+
+    The body of a `try` counts as run: the author's code relies on it in the same way.
+    """
+    source = bindings.source
+    if at is not None and function_of(bindings, at) is scope.node:
+        if source.span(statement)[1] > source.span(at)[0]:
+            return False
+    around = set(ancestors(source, at)) if at is not None else set()
+    child: cst.CSTNode = statement
+    for parent in ancestors(source, statement):
+        if parent is scope.node:
+            return True
+        if isinstance(parent, cst.FunctionDef | cst.Lambda):
+            return False  # `global x` in a function
+        branch = isinstance(parent, cst.If | cst.Else | cst.For | cst.While | cst.ExceptHandler)
+        branch = branch or isinstance(parent, cst.ExceptStarHandler | cst.MatchCase)
+        if branch and child not in around and not _both_branches(bindings, parent, scope, local):
+            return False
+        child = parent
+    return False
+
+
+def _both_branches(
+    bindings: Bindings, parent: cst.CSTNode, scope: Scope, local: str
+) -> bool:
+    """Whether the `if` and the `else` both import the name."""
+    test = bindings.source.parent(parent) if isinstance(parent, cst.Else) else parent
+    if not isinstance(test, cst.If) or not isinstance(test.orelse, cst.Else):
+        return False
+    found = [set(ancestors(bindings.source, x.alias)) for x in scope.imports if x.local == local]
+    return any(test.body in x for x in found) and any(test.orelse in x for x in found)
+
+
+def _only_meaning(bindings: Bindings, item: Imported) -> bool:
+    """Whether nothing else in its scope gives the name another meaning.
+
+    What a `try` falls back to does not count.
+    """
+    others: list[cst.CSTNode] = list(item.scope.others.get(item.local, ()))
+    for other in item.scope.imports:
+        if other.local == item.local and canonical(other.full) != canonical(item.full):
+            plain = other.name is None and item.name is None
+            if not (plain and not other.renamed and not item.renamed):
+                others.append(other.alias)
+    return all(_alternative(bindings.source, item.statement, other) for other in others)
+
+
+def _alternative(source: Source, statement: cst.CSTNode, other: cst.CSTNode) -> bool:
+    """Whether `other` runs only where the `try` or `if` around the statement did not run it."""
+    around = set(ancestors(source, other))
+    child = statement
+    for parent in ancestors(source, statement):
+        if isinstance(parent, cst.Try | cst.TryStar) and child is parent.body:
+            if any(handler in around for handler in parent.handlers):
+                return True
+        if isinstance(parent, cst.If) and child is parent.body and parent.orelse in around:
+            return True
+        child = parent
+    return False
+
+
+def _free(bindings: Bindings, module: str, name: str | None, at: cst.CSTNode | None) -> bool:
+    """Whether the plain name may be imported and then means this at a node."""
+    full = canonical(module if name is None else f"{module}.{name}")
+    plain = name or module.partition(".")[0]
+    scope = bindings.scope_at(at) if at is not None else bindings.module
+    for owner in scope.chain():
+        if owner is not bindings.module:
+            if owner.binds(plain):
+                return False
+            continue
+        same = [item for item in owner.imports if item.local == plain]
+        for item in same:
+            package = name is None and item.name is None and not item.renamed
+            if canonical(item.full) != full and not package:
+                return False
+        for other in owner.others.get(plain, ()):
+            if not any(_alternative(bindings.source, x.statement, other) for x in same):
+                return False
+        if not same and owner.star and ("", plain) in bindings.uses():
+            return all(star == module for star in owner.star)
+    return True
+
+
+def ancestors(source: Source, node: cst.CSTNode) -> list[cst.CSTNode]:
+    """The nodes around a node, innermost first."""
+    result = []
+    parent = source.parent(node)
+    while parent is not None:
+        result.append(parent)
+        parent = source.parent(parent)
+    return result
+
+
+def function_of(bindings: Bindings, node: cst.CSTNode) -> cst.CSTNode:
+    """The function (or lambda) whose body holds a node, else the module."""
+    scope: Scope | None = bindings.scope_at(node)
+    while scope is not None and scope.kind in ("class", "comprehension"):
+        scope = scope.parent
+    return scope.node if scope is not None else bindings.module.node

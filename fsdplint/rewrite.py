@@ -7,6 +7,7 @@ newlines stay as the author has them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import libcst as cst
 
@@ -23,8 +24,8 @@ class Rewrite:
     stands for one level of the file's own indentation (`["for block in model.layers:",
     "\\tfully_shard(block)"]`). Texts may use "\\n": the file's own newline is written.
 
-    A statement may be given as any node in it. That is safer than `source.statement(node)`, which for
-    `if x: y` gives the `if` where `y` is meant.
+    A statement may be given as any node in it. That is safer than `source.statement(node)`, which
+    for `if x: y` gives the `if` where `y` is meant.
     """
 
     def __init__(self) -> None:
@@ -68,8 +69,8 @@ class Rewrite:
     def insert_before(self, source: Source, statement: cst.CSTNode, lines: Sequence[str]) -> None:
         """Put lines directly before a statement, below the comments above it.
 
-        Lines before an `elif` go before its `if`; those before a statement of a one-line suite or of
-        a line `a; b` break this line up.
+        Lines before an `elif` go before its `if`; those before a statement of a one-line suite or
+        of a line `a; b` break this line up.
         """
         changes = self._of(source)
         change = changes.change(changes.smalls(statement)[0])
@@ -188,7 +189,7 @@ def in_order(edits: Sequence[Edit] | dict[Edit, None]) -> tuple[Edit, ...]:
     """
     # An insertion at the start of a replacement comes before it.
     result = sorted(edits, key=lambda edit: (edit.path, edit.start, edit.start != edit.end))
-    for one, two in zip(result, result[1:], strict=False):
+    for one, two in pairwise(result):
         if one.path == two.path and two.start < one.end:
             raise ValueError(f"overlapping edits: {one} and {two}")
     return tuple(result)

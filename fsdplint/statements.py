@@ -7,6 +7,7 @@ its statements change, and only a block that loses all of its statements needs a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import libcst as cst
 
@@ -17,7 +18,7 @@ from fsdplint.rule import Edit
 
 @dataclass
 class Change:
-    """What happens to one statement; the lines are physical lines without the block's indentation."""
+    """What happens to one statement; lines are without the indentation of the block."""
 
     before: list[str] = field(default_factory=list)
     after: list[str] = field(default_factory=list)
@@ -181,6 +182,9 @@ class Statements:
             changes[0].deleted, changes[0].replaced = False, ["pass"]
         elif all(change.deleted for change in changes):
             every = [text for change in changes for text in change.before + change.after]
+            if not suite and not changes[0].keep_comments:
+                start, end = source.line_start(spans[0][0]), layout.line_end(source, spans[-1][1])[1]
+                return [self._edit(start, end, self._whole_lines(every, indent))]
             changes[0].before, changes[0].replaced, changes[0].deleted = [], every, False
             for change in changes:
                 change.before, change.after = [], []
@@ -206,7 +210,8 @@ class Statements:
         split = split or any(gaps[1:-1]) or (suite and any(gaps))
 
         def broken(lines: list[str]) -> str:
-            return "".join(source.newline + (indent + x if x else "") for x in [*lines, ""]) + indent
+            text = "".join(source.newline + (indent + x if x else "") for x in lines)
+            return text + source.newline + indent
 
         first, last = alive[0], alive[-1]
         if suite and split:
@@ -218,7 +223,7 @@ class Statements:
                 result.append(self._edit(at, at, self._whole_lines(gaps[0], indent)))
             if first:
                 result.append(self._edit(spans[0][0], spans[first][0], ""))
-        for place, (left, right) in enumerate(zip(alive, alive[1:], strict=False), start=1):
+        for place, (left, right) in enumerate(pairwise(alive), start=1):
             if split:
                 text = broken(gaps[place])
                 result.append(self._edit(spans[left][1], spans[right][0], text))
