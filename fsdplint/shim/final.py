@@ -1,0 +1,135 @@
+"""The full parameters at the end of a run, by their plain names, whoever shards them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from typing import Any
+
+from fsdplint.shim.objects import OBJECTS
+from fsdplint.shim.recorder import RECORDER
+
+_PREFIXES = re.compile(
+    r"(?:^|(?<=\.))(?:_fsdp_wrapped_module|_orig_mod|_checkpoint_wrapped_module)\."
+)
+# Seconds to wait for the other ranks before their parameters are given up.
+_PATIENCE = 30.0
+wanted = False
+_done = False
+
+
+def reset(want: bool) -> None:
+    """Whether `capture` is to do anything in this process."""
+    global wanted, _done
+    wanted, _done = want, False
+
+
+def plain_name(name: str) -> str:
+    """A parameter's name without what wrappers add to it."""
+    return _PREFIXES.sub("", name)
+
+
+def capture() -> None:
+    """Gather and write the full parameters and buffers of every model, once.
+
+    All ranks take part. Where some rank does not come (it failed), nothing is gathered.
+    """
+    global _done
+    if _done or not wanted or RECORDER.folder is None:
+        return
+    _done = True
+    RECORDER.on = False
+    try:
+        if _everyone_is_here():
+            _write(_models())
+    except Exception:
+        RECORDER.trouble()
+    finally:
+        RECORDER.on = True
+
+
+def _everyone_is_here() -> bool:
+    import torch.distributed as dist
+
+    if not dist.is_available() or not dist.is_initialized():
+        return RECORDER.world == 1
+    from datetime import timedelta
+
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    store = _get_default_store()
+    store.set(f"fsdplint/final/{dist.get_rank()}", "1")
+    keys = [f"fsdplint/final/{rank}" for rank in range(dist.get_world_size())]
+    try:
+        store.wait(keys, timedelta(seconds=_PATIENCE))
+    except Exception:
+        RECORDER.write({"t": "note", "text": "parameters not gathered: some rank did not come"})
+        return False
+    return True
+
+
+def _models() -> list[Any]:
+    """The outermost modules that were sharded, optimised or called, in the order of their names."""
+    import torch
+
+    found = [
+        (name, module)
+        for module, name in OBJECTS.names.items()
+        if isinstance(module, torch.nn.Module) and next(module.parameters(), None) is not None
+    ]
+    below = {id(child) for _, module in found for child in list(module.modules())[1:]}
+    roots = [(int(name[1:]), module) for name, module in found if id(module) not in below]
+    return [module for _, module in sorted(roots, key=lambda pair: pair[0])]
+
+
+def _write(models: list[Any]) -> None:
+    import torch
+
+    tensors: dict[str, Any] = {}
+    for index, model in enumerate(models):
+        with torch.no_grad():
+            for name, tensor in _full(model):
+                tensors[f"{index}:{name}"] = tensor
+    if RECORDER.rank == 0:
+        assert RECORDER.folder is not None
+        path = os.path.join(RECORDER.folder, "parameters.pt")
+        torch.save(tensors, path + ".part")
+        os.replace(path + ".part", path)
+        RECORDER.write({"t": "parameters", "count": len(tensors), "time": time.time()})
+
+
+def _full(model: Any) -> Any:
+    """(plain name, whole tensor on the CPU) for every parameter and buffer of a model."""
+    from torch.distributed.fsdp import FSDPModule
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    parts = list(model.modules())
+    for part in parts:
+        if isinstance(part, FSDPModule):
+            part.reshard()
+    context: Any = contextlib.nullcontext()
+    if any(isinstance(part, FSDP) for part in parts):
+        # Without offload: FSDP1's offload to the CPU fails where the CPU is the device.
+        context = FSDP.summon_full_params(model, writeback=False)
+    ddp = type(model).__name__ == "DistributedDataParallel"
+    with context:
+        named = [*_named(model, "_parameters"), *_named(model, "_buffers")]
+        for name, tensor in named:
+            if ddp:
+                name = name.removeprefix("module.")
+            whole = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+            if whole.is_meta:
+                continue
+            yield plain_name(name), whole.detach().cpu().clone()
+
+
+def _named(model: Any, kind: str) -> list[tuple[str, Any]]:
+    """Parameters or buffers by name, in the order of the modules; a tied one under each name."""
+    found = []
+    for prefix, module in model.named_modules(remove_duplicate=True):
+        for key, tensor in vars(module)[kind].items():
+            if tensor is not None:
+                found.append((f"{prefix}.{key}" if prefix else key, tensor))
+    return found

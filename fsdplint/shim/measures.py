@@ -1,0 +1,174 @@
+"""What one optimizer step measured: losses, gradient norm, collectives, parameters updated.
+
+No collective is run here: a rank writes its own part of a norm, and the parts are added up where
+the records are compared. So measuring cannot make a program hang.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+from fsdplint.shim.objects import OBJECTS
+from fsdplint.shim.recorder import RECORDER
+
+
+class StopTraining(SystemExit):
+    """Ends the program after the wanted number of steps; `except Exception` does not stop it."""
+
+
+class Measures:
+    """The measures of the step that is under way."""
+
+    def __init__(self) -> None:
+        self.limit: int | None = None
+        self.clear()
+
+    def clear(self) -> None:
+        self.step = 0
+        self.per_optimizer: Counter[str] = Counter()
+        self.losses: list[Any] = []
+        self.clipped: list[dict[str, float]] = []
+        self.collectives: Counter[str] = Counter()
+        self.bytes = 0
+        self.started = time.perf_counter()
+        self._versions: dict[int, int] = {}
+        self._before: dict[str, float] | None = None
+
+    def collective(self, name: str, size: int) -> None:
+        self.collectives[name] += 1
+        self.bytes += size
+
+    def loss(self, tensor: Any) -> None:
+        """The tensor that backward is called on."""
+        if tensor is None or not hasattr(tensor, "numel") or tensor.numel() != 1:
+            self.losses.append(None)
+            return
+        local = getattr(tensor, "_local_tensor", tensor)
+        self.losses.append(float(local.detach()))
+
+    def gradients(self, parameters: list[Any]) -> None:
+        """The norm of the gradients as they are now, before they are clipped."""
+        self.clipped.append(squares(parameters))
+
+    def before_step(self, optimizer: Any) -> None:
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self._before = squares(parameters)
+        self._versions = {id(p): _version(p) for p in parameters}
+
+    def after_step(self, optimizer: Any, name: str) -> None:
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        updated = sum(1 for p in parameters if _version(p) != self._versions.get(id(p)))
+        self.step += 1
+        self.per_optimizer[name] += 1
+        now = time.perf_counter()
+        before = self._before or {}
+        RECORDER.write(
+            {
+                "t": "measure",
+                "step": self.step,
+                "optimizer": name,
+                "losses": self.losses,
+                "gradients": self.clipped[0] if self.clipped else before,
+                "stepped": before,
+                "clips": len(self.clipped),
+                "collectives": dict(self.collectives),
+                "bytes": self.bytes,
+                "parameters": len(parameters),
+                "updated": updated,
+                "rates": [group.get("lr") for group in optimizer.param_groups],
+                "seconds": now - self.started,
+            }
+        )
+        self.losses, self.clipped = [], []
+        self.collectives, self.bytes = Counter(), 0
+        self.started = now
+
+    def stop_if_enough(self) -> None:
+        if self.limit is not None and max(self.per_optimizer.values(), default=0) >= self.limit:
+            raise StopTraining(0)
+
+
+def _version(parameter: Any) -> int:
+    local = getattr(parameter, "_local_tensor", parameter)
+    return int(local._version)
+
+
+def squares(parameters: list[Any]) -> dict[str, float]:
+    """The sum of the squares of this rank's gradients.
+
+    sharded: of gradients that are divided over the ranks; already divided by the number of ranks
+        that hold the same part, so that the sum over all ranks is the whole.
+    whole: of gradients that every rank holds; the mean over all ranks is the whole.
+    """
+    import torch
+
+    totals = {"sharded": 0.0, "whole": 0.0}
+    seen: set[int] = set()
+    for parameter in parameters:
+        grad = getattr(parameter, "grad", None)
+        if grad is None or id(grad) in seen:
+            continue
+        seen.add(id(grad))
+        local = getattr(grad, "_local_tensor", grad)
+        if local.is_sparse:
+            local = local.coalesce().values()
+        norm = float(torch.linalg.vector_norm(local.detach(), dtype=torch.float32)) ** 2
+        holders = _holders(parameter, grad)
+        if holders is None:
+            totals["whole"] += norm
+        else:
+            totals["sharded"] += norm / holders
+    return totals
+
+
+def _holders(parameter: Any, grad: Any) -> int | None:
+    """How many ranks hold the same part of a sharded gradient; None where each holds all of it."""
+    placements = getattr(grad, "placements", None)
+    if placements is not None:
+        mesh = grad.device_mesh
+        if all(placement.is_replicate() for placement in placements):
+            return None
+        holders = 1
+        for index, placement in enumerate(placements):
+            if placement.is_replicate():
+                holders *= mesh.size(index)
+        return holders
+    handle = _fsdp1_handle(parameter)
+    if handle is None or not handle.uses_sharded_strategy:
+        return None
+    return max(1, RECORDER.world // handle.world_size)
+
+
+def _fsdp1_handle(parameter: Any) -> Any | None:
+    """The FSDP1 handle that manages a parameter, flat or original."""
+    ref = OBJECTS.owners.get(parameter)
+    module = ref() if ref is not None else None
+    if module is None:
+        return None
+    handle = _handles.get(id(module))
+    if handle is None or handle[0] != OBJECTS.generation:
+        handle = _handles[id(module)] = (OBJECTS.generation, _find_handle(module))
+    return handle[1]
+
+
+_handles: dict[int, tuple[int, Any]] = {}
+
+
+def _find_handle(module: Any) -> Any | None:
+    for wrapper, kind in OBJECTS.sharded.items():
+        if kind != "fsdp1":
+            continue
+        handle = getattr(wrapper, "_handle", None)
+        if handle is None:
+            continue
+        if wrapper._fsdp_wrapped_module is module:
+            return handle
+        infos = getattr(handle.flat_param, "_param_infos", ())
+        if any(info.module is module for info in infos):
+            return handle
+    return None
+
+
+MEASURES = Measures()

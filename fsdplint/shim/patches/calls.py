@@ -1,0 +1,87 @@
+"""Calls of modules through `__call__`."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+from fsdplint.shim import patching
+from fsdplint.shim.classes import ACTIVITY
+from fsdplint.shim.objects import OBJECTS
+from fsdplint.shim.recorder import RECORDER
+from fsdplint.shim.sites import is_direct
+
+
+def install() -> None:
+    import torch
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    cls: Any = torch.nn.Module
+    original = cls.__call__
+    is_compiling = torch.compiler.is_compiling
+
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling() or RECORDER.in_backward or not RECORDER.listening():
+            return original(self, *args, **kwargs)
+        if ACTIVITY.running and OBJECTS.sharded.get(self) is None:
+            if ACTIVITY.waiting:
+                ACTIVITY.flush()
+            return original(self, *args, **kwargs)
+        try:
+            number = _enter(self, sys._getframe(1))
+        except Exception:
+            RECORDER.trouble()
+            number = None
+        if number is None:
+            return original(self, *args, **kwargs)
+        ACTIVITY.running.append((self, number))
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            ACTIVITY.running.pop()
+
+    cls.__call__ = call
+    patching.watch_method(FullyShardedDataParallel, "forward", _fsdp1_forward)
+
+
+def _enter(module: Any, frame: Any) -> int | None:
+    ACTIVITY.flush()
+    sharded = OBJECTS.sharded.get(module)
+    if sharded is None:
+        if next(module.parameters(), None) is None:
+            return None
+    name = OBJECTS.module(module)
+    return RECORDER.event(
+        "module-called",
+        frame,
+        module=name,
+        via="call",
+        inside=ACTIVITY.inside(),
+        collective=sharded is not None or _sharded_within(module),
+    )
+
+
+_within: dict[int, tuple[int, bool]] = {}
+
+
+def _sharded_within(module: Any) -> bool:
+    known = _within.get(id(module))
+    if known is None or known[0] != OBJECTS.generation:
+        found = any(OBJECTS.sharded.get(part) is not None for part in module.modules())
+        known = _within[id(module)] = (OBJECTS.generation, found)
+    return known[1]
+
+
+def _fsdp1_forward(frame: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """`wrapper.forward(x)` written by the user; called by torch it is part of `wrapper(x)`."""
+    if is_direct(frame):
+        RECORDER.event(
+            "module-called",
+            frame,
+            module=OBJECTS.module(args[0]),
+            via="forward",
+            inside=ACTIVITY.inside(),
+            collective=True,
+        )

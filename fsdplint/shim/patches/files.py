@@ -1,0 +1,81 @@
+"""Saving to and loading from disk."""
+
+from __future__ import annotations
+
+import functools
+from types import FrameType
+from typing import Any
+
+from fsdplint.shim import patching, values
+from fsdplint.shim.objects import OBJECTS
+from fsdplint.shim.recorder import RECORDER
+
+
+def install() -> None:
+    import torch
+    import torch.distributed.checkpoint as dcp
+
+    patching.watch_function(torch, "save", functools.partial(_saved, "torch.save", 0, "obj", False))
+    patching.watch_function(torch, "load", functools.partial(_loading, "torch.load"), _read)
+    for name in ("save", "async_save"):
+        api = f"torch.distributed.checkpoint.{name}"
+        patching.watch_function(dcp, name, functools.partial(_saved, api, 0, "state_dict", True))
+    patching.watch_function(
+        dcp, "load", functools.partial(_loading, "torch.distributed.checkpoint.load")
+    )
+    try:
+        import safetensors.torch as safetensors
+    except ImportError:
+        return
+    for name, key in (("save_file", "tensors"), ("save_model", "model")):
+        api = f"safetensors.torch.{name}"
+        patching.watch_function(safetensors, name, functools.partial(_saved, api, 0, key, False))
+    patching.watch_function(
+        safetensors, "load_file", functools.partial(_loading, "safetensors.torch.load_file"), _read
+    )
+    patching.apply_replacements(("safetensors",))
+
+
+def _saved(
+    api: str,
+    position: int,
+    key: str,
+    collective: bool,
+    frame: FrameType,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> None:
+    value = args[position] if len(args) > position else kwargs.get(key)
+    states, modules = OBJECTS.states_in(value)
+    layouts = [state.layout for state in states]
+    if not states:
+        seen = values.layout_of(value)
+        if seen is not None:
+            layouts = [values.PLAIN if seen == values.FULL else seen]
+    RECORDER.event(
+        "saved",
+        frame,
+        api=api,
+        states=[state.name for state in states],
+        modules=[OBJECTS.module(module) for module in modules],
+        layouts=layouts,
+        collective=collective,
+    )
+
+
+def _loading(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    collective = api.startswith("torch.distributed")
+    value = args[0] if args else kwargs.get("state_dict")
+    known = OBJECTS.states_in(value)[0] if collective else []
+    state = known[0].name if known else OBJECTS.new_state()
+    RECORDER.event("loaded", frame, api=api, state=state, collective=collective)
+    return state
+
+
+def _read(state: str, result: Any) -> None:
+    """A file's dict is known again where it is loaded into something."""
+    if isinstance(result, dict) and values.layout_of(result) is not None:
+        layout = values.layout_of(result)
+        if layout == values.FULL:
+            layout = values.PLAIN
+        OBJECTS.remember_state(state, "", str(layout), result)

@@ -1,0 +1,138 @@
+"""Backward, gradient synchronisation, clipping."""
+
+from __future__ import annotations
+
+import functools
+from types import FrameType
+from typing import Any
+
+from fsdplint.shim import patching
+from fsdplint.shim.measures import MEASURES
+from fsdplint.shim.objects import OBJECTS
+from fsdplint.shim.recorder import RECORDER
+
+_SWITCHES = (
+    "set_requires_gradient_sync",
+    "set_requires_all_reduce",
+    "set_is_last_backward",
+    "set_reshard_after_backward",
+)
+
+
+def install() -> None:
+    import torch
+    import torch.nn.utils.clip_grad as clip_grad
+    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+    from torch.nn.parallel import DistributedDataParallel
+
+    _watch_backward(torch)
+    for owner in (FullyShardedDataParallel, DistributedDataParallel):
+        patching.watch_method(owner, "no_sync", _no_sync)
+    for name in _SWITCHES:
+        patching.watch_method(FSDPModule, name, functools.partial(_switched, name))
+    patching.watch_method(FullyShardedDataParallel, "clip_grad_norm_", _clipped_by_method)
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        patching.watch_function(clip_grad, name, _clipped_by_function)
+
+
+def _watch_backward(torch: Any) -> None:
+    original = torch.Tensor.backward
+    original_function = torch.autograd.backward
+    is_compiling = torch.compiler.is_compiling
+
+    def run(function: Any, frame: FrameType, loss: Any, args: Any, kwargs: Any) -> Any:
+        try:
+            MEASURES.loss(loss)
+            RECORDER.event("backward", frame, collective=OBJECTS.generation > 0)
+        except Exception:
+            RECORDER.trouble()
+        RECORDER.in_backward += 1
+        try:
+            return function(*args, **kwargs)
+        finally:
+            RECORDER.in_backward -= 1
+
+    import sys
+
+    @functools.wraps(original)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling() or RECORDER.in_backward or not RECORDER.listening():
+            return original(*args, **kwargs)
+        return run(original, sys._getframe(1), args[0] if args else None, args, kwargs)
+
+    @functools.wraps(original_function)
+    def autograd_backward(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling() or RECORDER.in_backward or not RECORDER.listening():
+            return original_function(*args, **kwargs)
+        tensors = args[0] if args else kwargs.get("tensors")
+        first = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
+        return run(original_function, sys._getframe(1), first, args, kwargs)
+
+    torch.Tensor.backward = backward
+    patching.replace(original_function, autograd_backward)
+
+
+def _no_sync(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    RECORDER.event(
+        "gradient-sync-switched",
+        frame,
+        module=OBJECTS.module(args[0]),
+        api="no_sync",
+        enabled=False,
+    )
+
+
+def _switched(
+    name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    value = next((v for v in (*args[1:], *kwargs.values()) if isinstance(v, bool)), None)
+    RECORDER.event(
+        "gradient-sync-switched",
+        frame,
+        module=OBJECTS.module(args[0]),
+        api=name,
+        enabled=value,
+    )
+
+
+def _clipped_by_method(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    module = args[0]
+    RECORDER.event(
+        "gradients-clipped",
+        frame,
+        api="method",
+        modules=[OBJECTS.module(module)],
+        collective=True,
+    )
+    MEASURES.gradients(list(module.parameters()))
+
+
+def _clipped_by_function(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    import torch
+
+    value = args[0] if args else kwargs.get("parameters")
+    if isinstance(value, torch.Tensor):
+        parameters = [value]
+    elif isinstance(value, (list, tuple)):
+        parameters = list(value)
+    else:
+        parameters = _peek(frame, value)
+    owners, _ = OBJECTS.owner_names(parameters)
+    sharded = any(hasattr(p, "placements") for p in parameters)
+    RECORDER.event("gradients-clipped", frame, api="utils", owners=owners, collective=sharded)
+    if parameters:
+        MEASURES.gradients(parameters)
+
+
+def _peek(frame: FrameType, iterator: Any) -> list[Any]:
+    """The parameters that `module.parameters()` will give, without using the iterator up.
+
+    The generator's frame still holds the module that it walks.
+    """
+    inner = getattr(iterator, "gi_frame", None)
+    while inner is not None:
+        module = inner.f_locals.get("self")
+        if hasattr(module, "parameters"):
+            return list(module.parameters())
+        return []
+    return []

@@ -1,0 +1,174 @@
+"""Building, moving, copying, compiling and checkpointing modules."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import sys
+from types import FrameType
+from typing import Any
+
+from fsdplint.shim import patching
+from fsdplint.shim.objects import OBJECTS
+from fsdplint.shim.recorder import RECORDER
+
+_MOVES = ("to", "cuda", "cpu", "to_empty", "half", "bfloat16", "float", "double", "type")
+
+
+def install() -> None:
+    import torch
+    import torch.distributed.algorithms._checkpoint.checkpoint_wrapper as checkpoints
+    import torch.optim.swa_utils as swa
+
+    _watch_building(torch.nn.Module)
+    for name in _MOVES:
+        patching.watch_method(torch.nn.Module, name, functools.partial(_moved, name))
+    _watch_deepcopy()
+    patching.watch_method(swa.AveragedModel, "__init__", _averaged, _averaged_made)
+    patching.watch_method(torch.nn.Module, "compile", _compiled_in_place)
+    patching.watch_function(torch, "compile", _compiled, _compiled_made)
+    patching.watch_method(
+        checkpoints.ActivationWrapper, "__init__", _checkpointed, _tree_changed, direct=False
+    )
+    patching.watch_function(
+        checkpoints, "apply_activation_checkpointing", _checkpointed_within, _tree_changed
+    )
+    composable = sys.modules.get("torch.distributed._composable")
+    if composable is not None:
+        patching.watch_function(composable, "checkpoint", _checkpointed_within)
+
+
+def _watch_building(cls: Any) -> None:
+    """Note where each module is built, and which module a parameter is first registered in."""
+    import torch
+    import weakref
+
+    original_init = cls.__init__
+    original_register = cls.register_parameter
+    is_compiling = torch.compiler.is_compiling
+
+    @functools.wraps(original_init)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        if not is_compiling() and RECORDER.listening():
+            try:
+                OBJECTS.note_built(self, sys._getframe(1))
+            except Exception:
+                RECORDER.trouble()
+        original_init(self, *args, **kwargs)
+
+    @functools.wraps(original_register)
+    def register_parameter(self: Any, name: str, param: Any) -> None:
+        original_register(self, name, param)
+        if param is not None and not is_compiling() and RECORDER.listening():
+            if OBJECTS.owners.get(param) is None:
+                OBJECTS.owners.set(param, weakref.ref(self))
+
+    cls.__init__ = init
+    cls.register_parameter = register_parameter
+
+
+def _has_parameters(module: Any) -> bool:
+    return next(module.parameters(), None) is not None
+
+
+def _moved(
+    method: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    import torch
+
+    module = args[0]
+    if not _has_parameters(module):
+        return
+    device = dtype = None
+    for value in (*args[1:], *kwargs.values()):
+        if isinstance(value, torch.dtype):
+            dtype = str(value)
+        elif isinstance(value, torch.device) or (isinstance(value, (str, int)) and value is not True
+                                                 and value is not False):
+            device = str(value)
+        elif isinstance(value, torch.Tensor):
+            device, dtype = str(value.device), str(value.dtype)
+    if method in ("cuda", "cpu") and device is None:
+        device = method
+    elif method == "cuda":
+        device = f"cuda:{device}" if device.isdigit() else device  # type: ignore[union-attr]
+    RECORDER.event(
+        "module-moved",
+        frame,
+        module=OBJECTS.module(module),
+        method=method,
+        device=device,
+        dtype=dtype,
+    )
+
+
+# Copies -----------------------------------------------------------------------------------------
+
+
+def _watch_deepcopy() -> None:
+    def before(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        import torch
+
+        value = args[0] if args else kwargs.get("x")
+        if not isinstance(value, torch.nn.Module):
+            return None
+        return RECORDER.event("module-copied", frame, module=OBJECTS.module(value))
+
+    def after(number: int, result: Any) -> None:
+        RECORDER.update(number, copy=OBJECTS.module(result))
+
+    copy.deepcopy = patching.watched(copy.deepcopy, before, after)
+
+
+def _averaged(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    model = args[1] if len(args) > 1 else kwargs.get("model")
+    number = RECORDER.event(
+        "module-copied",
+        frame,
+        module=OBJECTS.module(model),
+        api="torch.optim.swa_utils.AveragedModel",
+    )
+    return number, args[0]
+
+
+def _averaged_made(note: Any, result: Any) -> None:
+    number, averaged = note
+    RECORDER.update(number, copy=OBJECTS.module(averaged))
+
+
+# Compiling and activation checkpointing ----------------------------------------------------------
+
+
+def _compiled(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    import torch
+
+    model = args[0] if args else kwargs.get("model")
+    if not isinstance(model, torch.nn.Module):
+        return None
+    return RECORDER.event("module-compiled", frame, module=OBJECTS.module(model))
+
+
+def _compiled_made(number: int, result: Any) -> None:
+    OBJECTS.changed()
+    RECORDER.update(number, result=OBJECTS.module(result))
+
+
+def _compiled_in_place(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    name = OBJECTS.module(args[0])
+    RECORDER.event("module-compiled", frame, module=name, result=name)
+
+
+def _checkpointed(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    module = args[1] if len(args) > 1 else kwargs.get("mod")
+    RECORDER.event("activation-checkpointed", frame, module=OBJECTS.module(module))
+    return True
+
+
+def _checkpointed_within(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    module = args[0] if args else kwargs.get("model", kwargs.get("module"))
+    RECORDER.event("activation-checkpointed", frame, module=OBJECTS.module(module))
+    return True
+
+
+def _tree_changed(note: Any, result: Any) -> None:
+    OBJECTS.changed()

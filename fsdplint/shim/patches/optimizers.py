@@ -1,0 +1,112 @@
+"""Optimizers: built and stepped."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from types import FrameType
+from typing import Any
+
+from fsdplint.shim import patching
+from fsdplint.shim.measures import MEASURES
+from fsdplint.shim.objects import OBJECTS
+from fsdplint.shim.recorder import RECORDER
+
+
+def install() -> None:
+    import torch
+    import torch.optim.optimizer as optim
+
+    _watch_building(torch.optim.Optimizer)
+    optim.register_optimizer_step_pre_hook(_stepping)
+    optim.register_optimizer_step_post_hook(_stepped)
+    patching.watch_method(
+        torch.optim.Optimizer, "add_param_group", lambda *_: True, _group_added
+    )
+
+
+def _watch_building(cls: Any) -> None:
+    original = cls.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, params: Any = (), *args: Any, **kwargs: Any) -> None:
+        if not RECORDER.listening():
+            return original(self, params, *args, **kwargs)
+        if not isinstance(params, (list, tuple, dict)) and not hasattr(params, "dim"):
+            try:
+                params = list(params)
+            except TypeError:
+                pass  # torch says what is wrong with it
+        try:
+            _built(self, params, sys._getframe(1))
+        except Exception:
+            RECORDER.trouble()
+        original(self, params, *args, **kwargs)
+
+    cls.__init__ = init
+
+
+def parameters_of(params: Any) -> list[Any]:
+    """The tensors in what an optimizer was given: tensors, named tensors or groups of either."""
+    found: list[Any] = []
+    for item in params if isinstance(params, (list, tuple)) else [params]:
+        if isinstance(item, dict):
+            inner = item.get("params", ())
+            if not isinstance(inner, (list, tuple)) and not hasattr(inner, "dim"):
+                inner = list(inner)
+                item["params"] = inner
+            found.extend(parameters_of(inner))
+        elif isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str):
+            found.append(item[1])
+        elif hasattr(item, "dim"):
+            found.append(item)
+    return found
+
+
+def _built(optimizer: Any, params: Any, frame: FrameType | None) -> None:
+    while (
+        frame is not None
+        and frame.f_code.co_name == "__init__"
+        and frame.f_code.co_varnames
+        and frame.f_locals.get(frame.f_code.co_varnames[0]) is optimizer
+    ):
+        frame = frame.f_back
+    parameters = parameters_of(params)
+    owners, unknown = OBJECTS.owner_names(parameters)
+    number = RECORDER.event(
+        "optimizer-built",
+        frame,
+        optimizer=OBJECTS.optimizer(optimizer),
+        class_name=type(optimizer).__name__,
+        owners=owners,
+        complete=unknown == 0,
+    )
+    if unknown:
+        OBJECTS.pending.set(optimizer, (number, [weakref.ref(p) for p in parameters]))
+
+
+def _group_added(note: Any, result: Any) -> None:
+    """Nothing: groups added later show in the measures, not in the event."""
+
+
+def _stepping(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    if not RECORDER.listening():
+        return
+    try:
+        RECORDER.event(
+            "optimizer-stepped", sys._getframe(1), optimizer=OBJECTS.optimizer(optimizer)
+        )
+        MEASURES.before_step(optimizer)
+    except Exception:
+        RECORDER.trouble()
+
+
+def _stepped(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    if not RECORDER.listening():
+        return
+    try:
+        MEASURES.after_step(optimizer, OBJECTS.optimizer(optimizer))
+    except Exception:
+        RECORDER.trouble()
+    MEASURES.stop_if_enough()

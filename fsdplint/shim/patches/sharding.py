@@ -1,0 +1,185 @@
+"""FSDP1's wrapper, FSDP2's fully_shard, and what goes with them."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from types import FrameType
+from typing import Any
+
+from fsdplint.shim import classes, patching, values
+from fsdplint.shim.objects import OBJECTS
+from fsdplint.shim.recorder import RECORDER
+from fsdplint.shim.sites import is_attribute_load, is_direct
+
+# FSDP1 methods that users look for on an FSDP2 model.
+_MISSING = ("no_sync", "clip_grad_norm_", "module", "summon_full_params")
+_FSDP1_STATICS = (
+    "state_dict_type",
+    "set_state_dict_type",
+    "get_state_dict_type",
+    "summon_full_params",
+    "fsdp_modules",
+    "register_comm_hook",
+    "full_optim_state_dict",
+    "sharded_optim_state_dict",
+    "shard_full_optim_state_dict",
+    "flatten_sharded_optim_state_dict",
+    "scatter_full_optim_state_dict",
+    "rekey_optim_state_dict",
+)
+
+
+def install() -> None:
+    import torch.distributed.fsdp as fsdp
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    patching.watch_method(
+        FullyShardedDataParallel, "__init__", _wrapped, _wrapped_made, direct=False
+    )
+    for name in _FSDP1_STATICS:
+        patching.watch_method(
+            FullyShardedDataParallel, name, functools.partial(_fsdp1_used, name)
+        )
+    patching.watch_function(fsdp, "fully_shard", _sharded, _sharded_made)
+    patching.watch_function(fsdp, "register_fsdp_forward_method", _registered)
+    patching.watch_method(fsdp.FSDPModule, "unshard", functools.partial(_gathered, True))
+    patching.watch_method(fsdp.FSDPModule, "reshard", functools.partial(_gathered, False))
+    for name in _MISSING:
+        setattr(fsdp.FSDPModule, name, _Missing(name, fsdp.FSDPModule))
+
+
+# FSDP1 ------------------------------------------------------------------------------------------
+
+
+def _wrapped(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    import inspect
+
+    wrapper = args[0]
+    inner = args[1] if len(args) > 1 else kwargs.get("module")
+    inner_name = OBJECTS.module(inner)
+    # The wrapper has no submodules yet: it gets a name now and is described when it is made.
+    name = OBJECTS.fresh("m")
+    OBJECTS.names.set(wrapper, name)
+    OBJECTS.fsdp1_of.set(inner, weakref.ref(wrapper))
+    OBJECTS.sharded.set(wrapper, "fsdp1")
+    init = inspect.unwrap(type(wrapper).__init__)
+    passed = values.options(init, args, kwargs)
+    number = RECORDER.event(
+        "module-wrapped",
+        frame,
+        module=name,
+        inner=inner_name,
+        options=passed,
+        collective=bool(passed.get("sync_module_states")),
+    )
+    classes.watch(inner)
+    return number, wrapper
+
+
+def _wrapped_made(note: Any, result: Any) -> None:
+    OBJECTS.changed()
+    OBJECTS.describe(note[1])
+
+
+def _fsdp1_used(
+    name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    import torch
+
+    module = next(
+        (v for v in (*args, *kwargs.values()) if isinstance(v, torch.nn.Module)), None
+    )
+    RECORDER.event(
+        "fsdp1-used",
+        frame,
+        api=f"FSDP.{name}",
+        module=OBJECTS.module(module) if module is not None else None,
+        collective=name in ("summon_full_params", "full_optim_state_dict"),
+    )
+
+
+# FSDP2 ------------------------------------------------------------------------------------------
+
+
+def _sharded(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    target = args[0] if args else kwargs.get("module")
+    group = list(target) if isinstance(target, (list, tuple)) else [target]
+    names = [OBJECTS.module(module) for module in group]
+    number = RECORDER.event(
+        "module-sharded",
+        frame,
+        module=names[0] if names else "",
+        group=names if isinstance(target, (list, tuple)) else [],
+        options={key: values.describe(value) for key, value in kwargs.items() if key != "module"},
+    )
+    return number, group
+
+
+def _sharded_made(note: Any, result: Any) -> None:
+    OBJECTS.changed()
+    for module in note[1]:
+        OBJECTS.sharded.set(module, "fsdp2")
+        OBJECTS.describe(module)
+        classes.watch(module)
+
+
+def _registered(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    module = args[0] if args else kwargs.get("module")
+    method = args[1] if len(args) > 1 else kwargs.get("method_name")
+    RECORDER.event(
+        "method-registered", frame, module=OBJECTS.module(module), method=str(method)
+    )
+
+
+def _gathered(
+    gathered: bool, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    RECORDER.event(
+        "parameters-gathered",
+        frame,
+        module=OBJECTS.module(args[0]),
+        gathered=gathered,
+        collective=gathered,
+    )
+
+
+class _Missing:
+    """Stands on FSDPModule for an FSDP1 name: records that the program asks for it.
+
+    What the program then gets is what it would get without us: the user's own method of that
+    name, a submodule called so, or an AttributeError.
+    """
+
+    def __init__(self, name: str, owner: type) -> None:
+        self.name = name
+        self.owner = owner
+
+    def __get__(self, instance: Any, cls: type) -> Any:
+        import sys
+
+        mro = cls.__mro__
+        for parent in mro[mro.index(self.owner) + 1 :]:
+            if self.name in vars(parent):
+                found = vars(parent)[self.name]
+                return found.__get__(instance, cls) if hasattr(found, "__get__") else found
+        if instance is not None and self.name not in instance._modules and RECORDER.listening():
+            try:
+                self._record(instance, sys._getframe(1))
+            except Exception:
+                RECORDER.trouble()
+        # Python now asks nn.Module.__getattr__, which finds a submodule or raises.
+        raise AttributeError(self.name)
+
+    def _record(self, module: Any, frame: FrameType) -> None:
+        if not is_direct(frame) or not is_attribute_load(frame):
+            return
+        name = OBJECTS.module(module)
+        if self.name == "no_sync":
+            RECORDER.event(
+                "gradient-sync-switched", frame, module=name, api="no_sync", enabled=False
+            )
+        elif self.name == "clip_grad_norm_":
+            RECORDER.event("gradients-clipped", frame, api="method", modules=[name])
+        else:
+            RECORDER.event("fsdp1-used", frame, api=f"FSDP.{self.name}", module=name)

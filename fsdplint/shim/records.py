@@ -1,0 +1,95 @@
+"""Reading the records of the ranks back."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+Line = dict[str, Any]
+
+
+@dataclass
+class RankRecord:
+    """All that one rank wrote.
+
+    Attributes:
+        events: in the order in which they happened, with their updates applied.
+        modules: the last description of each module, `own` being the most parameters it ever had
+            itself (not counting FSDP1's flat parameter) and `flat` whether it ever had a flat one.
+        end: the line that says how the program ended, None where the rank was killed or aborted.
+    """
+
+    rank: int
+    world: int
+    head: Line
+    events: list[Line] = field(default_factory=list)
+    modules: dict[str, Line] = field(default_factory=dict)
+    measures: list[Line] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
+    end: Line | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the program came to its end on this rank without an error."""
+        return self.end is not None and self.end.get("status") == "ok"
+
+
+def read_records(folder: str | Path) -> list[RankRecord]:
+    """The records in a folder, by rank. A last line that a kill cut short is left out."""
+    paths = Path(folder).glob("rank*.jsonl")
+    records = [record for path in paths if (record := _read(path)) is not None]
+    return sorted(records, key=lambda record: record.rank)
+
+
+def _read(path: Path) -> RankRecord | None:
+    match = re.fullmatch(r"rank(\d+)\.jsonl", path.name)
+    if match is None:
+        return None
+    record = RankRecord(rank=int(match[1]), world=1, head={})
+    by_number: dict[int, Line] = {}
+    for text in path.read_text(encoding="utf-8").splitlines():
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        _take(record, line, by_number)
+    record.events.sort(key=lambda line: int(line["n"]))
+    return record
+
+
+def _take(record: RankRecord, line: Line, by_number: dict[int, Line]) -> None:
+    kind = line.get("t")
+    if kind == "event":
+        record.events.append(line)
+        by_number[line["n"]] = line
+    elif kind == "update":
+        event = by_number.get(line["n"])
+        if event is not None:
+            event.update({key: value for key, value in line.items() if key not in ("t", "n")})
+    elif kind == "module":
+        _take_module(record, line)
+    elif kind == "measure":
+        record.measures.append(line)
+    elif kind == "head":
+        record.head, record.world = line, int(line["world"])
+    elif kind == "end":
+        record.end = line
+    elif kind == "note":
+        record.notes.append(line["text"])
+    elif kind == "trouble":
+        record.troubles.append(line["text"])
+
+
+def _take_module(record: RankRecord, line: Line) -> None:
+    flat = bool(line["flat"])
+    line["own"] = line["parameters"] - (1 if flat else 0)
+    previous = record.modules.get(line["id"])
+    if previous is not None:
+        line["own"] = max(line["own"], previous["own"])
+        line["flat"] = flat or previous["flat"]
+        line.setdefault("key", previous.get("key"))
+    record.modules[line["id"]] = line

@@ -1,0 +1,271 @@
+"""Running the user's program on this rank under the recorder."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import runpy
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass
+class Options:
+    """What the recorder is asked for; see `python -m fsdplint.shim --help`."""
+
+    record: str
+    device: str = "auto"
+    steps: int | None = None
+    seed: int | None = None
+    module: bool = False
+    target: str = ""
+    args: tuple[str, ...] = ()
+    parameters: bool = True
+
+
+def rank_and_world() -> tuple[int, int]:
+    """This process's rank and the number of ranks, from the launcher's environment."""
+    env = os.environ
+    rank = env.get("RANK") or env.get("SLURM_PROCID") or env.get("PMI_RANK") or "0"
+    world = env.get("WORLD_SIZE") or env.get("SLURM_NTASKS") or env.get("PMI_SIZE") or "1"
+    return int(rank), int(world)
+
+
+def prepare() -> None:
+    """Import torch and put the watchers in place: what can be shared by several runs."""
+    from fsdplint.shim.patches import install
+
+    # Imported here so that the user's `from ... import name` finds the watched functions.
+    import torch
+    import torch.distributed
+    import torch.distributed.algorithms._checkpoint.checkpoint_wrapper
+    import torch.distributed.checkpoint
+    import torch.distributed.checkpoint.state_dict
+    import torch.distributed.device_mesh
+    import torch.distributed.fsdp
+    import torch.distributed.tensor
+    import torch.optim.swa_utils  # noqa: F401
+
+    for private in ("torch.distributed._composable.fsdp", "torch.distributed._composable"):
+        try:
+            __import__(private)
+        except ImportError:
+            continue
+    install()
+
+
+def start(options: Options) -> None:
+    """Open this rank's record and set what the options ask for."""
+    from fsdplint.shim import final
+    from fsdplint.shim.classes import ACTIVITY
+    from fsdplint.shim.measures import MEASURES
+    from fsdplint.shim.objects import OBJECTS
+    from fsdplint.shim.recorder import RECORDER
+
+    rank, world = rank_and_world()
+    OBJECTS.clear()
+    ACTIVITY.clear()
+    MEASURES.clear()
+    MEASURES.limit = options.steps
+    final.reset(options.parameters)
+    os.makedirs(options.record, exist_ok=True)
+    # On SIGUSR1 a rank writes down where it stands, even if it hangs inside a collective.
+    stack = open(os.path.join(options.record, f"stack{rank}.txt"), "w")  # noqa: SIM115
+    faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False, chain=False)
+    _emulate(options.device, world)
+    if options.seed is not None:
+        _seed(options.seed)
+    RECORDER.open(options.record, rank, world)
+
+
+def _emulate(device: str, world: int) -> None:
+    import importlib.util
+
+    if importlib.util.find_spec("fsdplint.shim.emulation") is None:
+        return
+    from fsdplint.shim import emulation
+
+    emulation.choose(device, world)
+
+
+def _seed(seed: int) -> None:
+    import random
+
+    import torch
+
+    random.seed(seed)
+    torch.manual_seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def run(options: Options) -> int:
+    """Run the program; gives its exit code. Its exceptions are printed as Python would."""
+    from fsdplint.shim import final
+    from fsdplint.shim.recorder import RECORDER
+
+    code, status, error = 0, "ok", None
+    try:
+        execute(options)
+    except SystemExit as exit_:
+        code = _exit_code(exit_)
+        status = "ok" if code == 0 else "exit"
+    except BaseException as raised:
+        code, status = 1, "raised"
+        error = describe_error(raised)
+        _print_error(raised)
+    RECORDER.in_backward = 0
+    if status == "ok":
+        final.capture()
+    RECORDER.close(status, code=code, **(error or {}))
+    return code
+
+
+def execute(options: Options) -> None:
+    """Run the target as `__main__`, as Python would."""
+    if options.module:
+        sys.argv = [options.target, *options.args]
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(options.target, run_name="__main__", alter_sys=True)
+        return
+    path = os.path.abspath(options.target)
+    sys.argv = [options.target, *options.args]
+    sys.path.insert(0, os.path.dirname(path))
+    with open(path, "rb") as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    module = type(sys)("__main__")
+    module.__dict__.update(
+        __file__=path, __builtins__=__builtins__, __loader__=None, __spec__=None, __cached__=None
+    )
+    # Worker processes and pickle look the user's classes up in `__main__`.
+    sys.modules["__main__"] = module
+    exec(code, module.__dict__)
+
+
+def _exit_code(exit_: SystemExit) -> int:
+    if exit_.code is None:
+        return 0
+    if isinstance(exit_.code, int):
+        return exit_.code
+    print(exit_.code, file=sys.stderr)
+    return 1
+
+
+def describe_error(raised: BaseException) -> dict[str, Any]:
+    """An exception for the record: type, text, traceback and the user's innermost line."""
+    from fsdplint.shim.sites import USER, kind_of
+
+    at = None
+    for frame, line in traceback.walk_tb(raised.__traceback__):
+        if kind_of(frame.f_code.co_filename) == USER:
+            at = [frame.f_code.co_filename, line]
+    text = "".join(traceback.format_exception(raised))
+    return {"error": type(raised).__name__, "message": str(raised)[:4000],
+            "traceback": text[-20000:], "error_at": at}
+
+
+def _print_error(raised: BaseException) -> None:
+    from fsdplint.shim.sites import OWN, kind_of
+
+    trace = raised.__traceback__
+    while trace is not None and kind_of(trace.tb_frame.f_code.co_filename) == OWN:
+        trace = trace.tb_next
+    traceback.print_exception(type(raised), raised, trace)
+
+
+def leave(code: int, pause: float) -> None:
+    """End the process without the exit race of gloo's threads; nothing buffered is lost."""
+    import atexit
+
+    try:
+        atexit._run_exitfuncs()
+    except BaseException:
+        traceback.print_exc()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            continue
+    if pause:
+        time.sleep(pause)
+    os._exit(code)
+
+
+USAGE = """usage: python -m fsdplint.shim [options] script.py [args...]
+       python -m fsdplint.shim [options] -m package.module [args...]
+
+Runs a training program on this rank and writes down what happens to its models.
+Start it with any launcher, e.g.  torchrun --nproc-per-node 2 -m fsdplint.shim train.py
+
+options:
+  --record DIR   folder for the records (default: fsdplint-record)
+  --device auto|cpu|cuda   cpu: a program written for CUDA runs on the CPU (default: auto)
+  --steps N      end the program after N optimizer steps
+  --seed S       seed torch, random and numpy, and ask torch for deterministic algorithms
+  --no-parameters   do not gather the full parameters at the end
+"""
+
+
+class UsageError(Exception):
+    """The command line cannot be understood; the text says why."""
+
+
+def parse(argv: Sequence[str]) -> Options:
+    """The options before the script's name; all behind it belongs to the script."""
+    options = Options(record="fsdplint-record")
+    rest = list(argv)
+    while rest:
+        word = rest.pop(0)
+        if word in ("-h", "--help"):
+            raise UsageError("")
+        if word == "--no-parameters":
+            options.parameters = False
+            continue
+        name, _, value = word.partition("=")
+        if name in ("--record", "--device", "--steps", "--seed"):
+            if not value:
+                if not rest:
+                    raise UsageError(f"{name} needs a value")
+                value = rest.pop(0)
+            _set(options, name[2:], value)
+        elif word == "-m":
+            options.module = True
+        elif word.startswith("-"):
+            raise UsageError(f"unknown option {word}")
+        else:
+            options.target, options.args = word, tuple(rest)
+            return options
+    raise UsageError("no script is given")
+
+
+def _set(options: Options, name: str, value: str) -> None:
+    if name in ("steps", "seed"):
+        try:
+            setattr(options, name, int(value))
+        except ValueError:
+            raise UsageError(f"--{name} needs a number, not {value!r}") from None
+    elif name == "device" and value not in ("auto", "cpu", "cuda"):
+        raise UsageError(f"--device is auto, cpu or cuda, not {value!r}")
+    else:
+        setattr(options, name, value)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Entry of `python -m fsdplint.shim`; ends the process."""
+    try:
+        options = parse(argv)
+    except UsageError as error:
+        print(f"{error}\n\n{USAGE}" if str(error) else USAGE, file=sys.stderr)
+        sys.exit(2)
+    options.record = os.path.abspath(options.record)
+    prepare()
+    start(options)
+    code = run(options)
+    leave(code, pause=0.4)

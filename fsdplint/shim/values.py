@@ -1,0 +1,112 @@
+"""Describing torch's values in plain words: constructor options, layouts of state dicts."""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+FULL, SHARDED, LOCAL, PLAIN, UNKNOWN = "full", "sharded", "local", "plain", "unknown"
+
+
+def describe(value: Any) -> Any:
+    """A constructor's argument as a constant, a dotted name, or text."""
+    import torch
+
+    if value is None or isinstance(value, (bool, int, float, str)) and not isinstance(
+        value, enum.Enum
+    ):
+        return value
+    if isinstance(value, enum.Enum):
+        return f"{dotted(type(value))}.{value.name}"
+    if isinstance(value, (torch.dtype, torch.device)):
+        return str(value)
+    if isinstance(value, functools.partial):
+        return f"functools.partial({dotted(value.func)})"
+    if isinstance(value, type) or callable(value) and hasattr(value, "__qualname__"):
+        return dotted(value)
+    if isinstance(value, (tuple, list)) and len(value) < 10:
+        return [describe(item) for item in value]
+    fields = getattr(value, "__dataclass_fields__", None)
+    if fields:
+        parts = ", ".join(f"{name}={describe(getattr(value, name))}" for name in fields)
+        return f"{dotted(type(value))}({parts})"
+    return dotted(type(value)) + "(...)"
+
+
+def dotted(value: Any) -> str:
+    """The public dotted name of a class or function."""
+    module = getattr(value, "__module__", "") or ""
+    name = getattr(value, "__qualname__", type(value).__name__)
+    return f"{public(module)}.{name}" if module else str(name)
+
+
+def public(module: str) -> str:
+    """torch's public home of what is defined in one of its private modules."""
+    if module.startswith("torch.distributed.fsdp."):
+        return "torch.distributed.fsdp.wrap" if module.endswith(".wrap") else (
+            "torch.distributed.fsdp"
+        )
+    if module.startswith("torch.nn.modules."):
+        return "torch.nn"
+    if module.startswith("torch.nn.parallel."):
+        return "torch.nn.parallel"
+    if module.startswith("torch.optim."):
+        return "torch.optim"
+    return module
+
+
+def options(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that were passed, by name, described."""
+    import inspect
+
+    try:
+        bound = inspect.signature(function).bind_partial(*args, **kwargs).arguments
+    except TypeError:
+        bound = dict(kwargs)
+    found: dict[str, Any] = {}
+    for name, value in bound.items():
+        if isinstance(value, dict) and name == "kwargs":
+            found.update({key: describe(item) for key, item in value.items()})
+        elif name not in ("self", "module"):
+            found[name] = describe(value)
+    return found
+
+
+def tensors(value: Any, limit: int = 4000) -> Iterator[Any]:
+    """The tensors in nested dicts, lists and tuples."""
+    import torch
+
+    stack = [value]
+    seen = 0
+    while stack and seen < limit:
+        item = stack.pop()
+        seen += 1
+        if isinstance(item, torch.Tensor) or type(item).__name__ == "ShardedTensor":
+            yield item
+        elif isinstance(item, Mapping):
+            stack.extend(item.values())
+        elif isinstance(item, (list, tuple)):
+            stack.extend(item)
+
+
+def is_sharded(tensor: Any) -> bool:
+    """Whether a tensor object holds only this rank's part of the data."""
+    if type(tensor).__name__ == "ShardedTensor":
+        return True
+    placements = getattr(tensor, "placements", None)
+    if placements is None or not hasattr(tensor, "_local_tensor"):
+        return False
+    return any(not placement.is_replicate() for placement in placements)
+
+
+def layout_of(value: Any) -> str | None:
+    """SHARDED or FULL by the tensors in a state dict, None where it holds none."""
+    found = None
+    for tensor in tensors(value):
+        if is_sharded(tensor):
+            return SHARDED
+        if tensor.dim() > 0:  # an optimizer's step counter is never sharded
+            found = FULL
+    return found
