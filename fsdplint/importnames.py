@@ -1,4 +1,4 @@
-"""One import statement with names taken out of it and put into it, in the style it is written in."""
+"""One import statement with names taken out of it and put into it, in its own style."""
 
 from __future__ import annotations
 

@@ -56,10 +56,10 @@ def plan(source: Source, wanted: Iterable[Import], removed: Sequence[Imported]) 
         losses.setdefault(gone.statement, []).append(gone.alias)
     for statement in dict.fromkeys([*losses, *extended]):
         aliases, names = losses.get(statement, []), extended.get(statement, [])
-        if not names and not isinstance(statement.names, cst.ImportStar):
-            if len(aliases) == len(statement.names):
-                whole.append(statement)
-                continue
+        every = statement.names
+        if not names and not isinstance(every, cst.ImportStar) and len(aliases) == len(every):
+            whole.append(statement)
+            continue
         edit = edit_names(source, statement, aliases, names)
         if edit is not None:
             edits.append(edit)
@@ -305,7 +305,7 @@ def _place(
 def _in_run(
     source: Source, package: Sequence[cst.SimpleStatementLine], module: str, is_from: bool
 ) -> tuple[cst.CSTNode, bool, int]:
-    """The place among the imports of a package: sorted in if the last ones are, else behind them."""
+    """The place among a package's imports: sorted in if the last ones are, else behind them."""
     run: list[cst.SimpleStatementLine] = []
     for line in reversed(package):
         if run:
@@ -328,7 +328,7 @@ def _in_run(
 def _import_lines(
     source: Source, block: Block, limit: cst.CSTNode | None
 ) -> list[cst.SimpleStatementLine]:
-    """The import lines of a block, but for `__future__`: those above the first definition if any."""
+    """The import lines of a block but for `__future__`, above its first definition if any are."""
     every: list[cst.SimpleStatementLine] = []
     top: list[cst.SimpleStatementLine] = []
     definitions = False

@@ -102,9 +102,9 @@ def settled(
     The body of a `try` counts as run: the author's code relies on it in the same way.
     """
     source = bindings.source
-    if at is not None and function_of(bindings, at) is scope.node:
-        if source.span(statement)[1] > source.span(at)[0]:
-            return False
+    here = at is not None and function_of(bindings, at) is scope.node
+    if at is not None and here and source.span(statement)[1] > source.span(at)[0]:
+        return False
     around = set(ancestors(source, at)) if at is not None else set()
     child: cst.CSTNode = statement
     for parent in ancestors(source, statement):
@@ -150,10 +150,12 @@ def _alternative(source: Source, statement: cst.CSTNode, other: cst.CSTNode) -> 
     around = set(ancestors(source, other))
     child = statement
     for parent in ancestors(source, statement):
+        instead: list[cst.CSTNode | None] = []
         if isinstance(parent, cst.Try | cst.TryStar) and child is parent.body:
-            if any(handler in around for handler in parent.handlers):
-                return True
-        if isinstance(parent, cst.If) and child is parent.body and parent.orelse in around:
+            instead = list(parent.handlers)
+        elif isinstance(parent, cst.If) and child is parent.body:
+            instead = [parent.orelse]
+        if any(node in around for node in instead):
             return True
         child = parent
     return False

@@ -183,8 +183,8 @@ class Statements:
         elif all(change.deleted for change in changes):
             every = [text for change in changes for text in change.before + change.after]
             if not suite and not changes[0].keep_comments:
-                start, end = source.line_start(spans[0][0]), layout.line_end(source, spans[-1][1])[1]
-                return [self._edit(start, end, self._whole_lines(every, indent))]
+                at, after = source.line_start(spans[0][0]), layout.line_end(source, spans[-1][1])[1]
+                return [self._edit(at, after, self._whole_lines(every, indent))]
             changes[0].before, changes[0].replaced, changes[0].deleted = [], every, False
             for change in changes:
                 change.before, change.after = [], []

@@ -1,0 +1,139 @@
+"""Writing changed files so that each is the old or the new one, whole, whatever happens.
+
+A new text goes into a temporary file in the same folder, which then takes the place of the old one
+in a single step. Of several files all temporary ones are written before the first takes its place;
+if a later step fails, those already replaced get their old content back. Only a killed process can
+leave some files new and others old (never half a file), and a hidden temporary file beside them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+SUFFIX = ".fsdplint-new"
+
+
+@dataclass(frozen=True)
+class NewContent:
+    """What a file is to hold.
+
+    Attributes:
+        path: the file; a symbolic link stays one, and what it points to is replaced.
+        old: what it held when it was read.
+        new: what it shall hold.
+    """
+
+    path: str
+    old: bytes
+    new: bytes
+
+
+class WriteError(OSError):
+    """A file could not be written; it and all others hold what they did before."""
+
+
+def write(files: Sequence[NewContent]) -> None:
+    """Replace the content of all of the files, or of none.
+
+    Raises:
+        WriteError: a file changed since it was read, or cannot be written; says which and why.
+    """
+    ready: list[tuple[NewContent, str, str]] = []  # with its target and temporary file
+    done: list[tuple[NewContent, str]] = []
+    try:
+        for file in files:
+            target = os.path.realpath(file.path)
+            with _named(file.path):
+                _check_unchanged(file, target)
+                ready.append((file, target, _temporary(target, file.new)))
+        while ready:
+            file, target, temporary = ready[0]
+            with _named(file.path):
+                _check_unchanged(file, target)
+                os.replace(temporary, target)
+            ready.pop(0)
+            done.append((file, target))
+    except BaseException:
+        for _, _, temporary in ready:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        _put_back(done)
+        raise
+    for folder in {os.path.dirname(target) for _, target in done}:
+        _sync_folder(folder)
+
+
+@contextlib.contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Makes an operating system's error say which file it is about and that it is whole."""
+    try:
+        yield
+    except WriteError:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        text = f"{path} cannot be written ({reason}); it is unchanged"
+        raise WriteError(error.errno, text) from error
+
+
+def _check_unchanged(file: NewContent, target: str) -> None:
+    mode = os.stat(target).st_mode
+    if not stat.S_ISREG(mode):
+        raise WriteError(None, f"{file.path} is not a regular file; it is unchanged")
+    if not os.access(target, os.W_OK):
+        raise WriteError(None, f"{file.path} is write-protected; it is unchanged")
+    with open(target, "rb") as stream:
+        if stream.read() != file.old:
+            raise WriteError(
+                None, f"{file.path} was changed by someone else in the meantime; run fsdplint again"
+            )
+
+
+def _temporary(target: str, content: bytes) -> str:
+    """A file beside the target with the content and the target's mode, safely on the disk."""
+    folder, name = os.path.split(target)
+    before = os.stat(target)
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{name[:100]}.", suffix=SUFFIX, dir=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            if hasattr(os, "chown"):
+                # Only root can give a file away; the user's own files are the user's anyway.
+                with contextlib.suppress(OSError):
+                    os.chown(temporary, before.st_uid, before.st_gid)
+            os.chmod(temporary, stat.S_IMODE(before.st_mode))
+            os.fsync(stream.fileno())
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    return temporary
+
+
+def _put_back(done: Sequence[tuple[NewContent, str]]) -> None:
+    """Give replaced files their old content again, as far as that is possible."""
+    for file, target in done:
+        with contextlib.suppress(OSError):
+            temporary = _temporary(target, file.old)
+            try:
+                os.replace(temporary, target)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+                raise
+
+
+def _sync_folder(folder: str) -> None:
+    """Make the new names last over a power cut, where the system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
