@@ -7,8 +7,6 @@ parse (they regenerate the code), so only files with findings pay for them.
 from __future__ import annotations
 
 import codecs
-import io
-import tokenize
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +14,7 @@ from functools import cached_property
 import libcst as cst
 from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper
 
+from fsdplint.decoding import decode
 from fsdplint.trace import Location
 
 STATEMENTS = (cst.SimpleStatementLine, cst.BaseCompoundStatement)
@@ -47,12 +46,8 @@ class Source:
             SyntaxError: the declared encoding does not exist or contradicts the byte order mark.
             UnicodeDecodeError: the content is not in the encoding that it declares.
         """
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-        bom = data.startswith(codecs.BOM_UTF8)
-        if bom:
-            data = data[len(codecs.BOM_UTF8) :]
-            encoding = "utf-8"
-        return cls(path, data.decode(encoding), encoding=encoding, bom=bom)
+        text, encoding, bom = decode(data)
+        return cls(path, text, encoding=encoding, bom=bom)
 
     def to_bytes(self, text: str) -> bytes:
         """Encode a new text of this file the way the file is encoded."""

@@ -33,12 +33,23 @@ class Unknown(Value):
     (the same for the same thing within a run) or "" where not even that is known.
 
     varying: it differs within a run (derives from a loop's variable).
+    by_rank: it differs between ranks (a path with the rank in it).
     default: a value that it has unless the user sets it otherwise (a dataclass field's default).
+    within: it was read off this module, whose children are not all known.
+    owner: the unknown value that it was read off.
+    promoted: what it turned out to be, once it was used as a module.
+    parts: what was read off it (attributes; "[]" for its elements), so that reading the same thing
+        twice gives the same value.
     """
 
     origin: str = ""
     varying: bool = False
+    by_rank: bool = False
     default: Value | None = None
+    within: ModuleValue | None = None
+    owner: Unknown | None = field(default=None, repr=False)
+    promoted: ModuleValue | None = None
+    parts: dict[str, Value] = field(default_factory=dict, repr=False)
 
 
 @dataclass(eq=False)
@@ -270,12 +281,41 @@ class Condition(Value):
     """A boolean whose value is decided per configuration. `key` names what it depends on.
 
     negated: it is true where the key is decided false.
+    subject, relation, operand: what it says ("args.strategy", "==", "fsdp"), so that decisions about
+        one subject agree with each other; relation is "truth", "==", "is None" or "".
     """
 
     key: str
     text: str
     negated: bool = False
-    varying: bool = False
+    subject: str = ""
+    relation: str = ""
+    operand: Any = None
+
+
+@dataclass(eq=False)
+class Super(Value):
+    """`super()` in a method of `owner`, for `receiver`."""
+
+    owner: Class
+    receiver: Value
+
+
+@dataclass(eq=False)
+class LazyImport(Value):
+    """A name imported from a file of the project that has not been looked at yet."""
+
+    load: Callable[[], Value]
+    loaded: Value | None = None
+
+
+@dataclass(eq=False)
+class GeneratorContext(Value):
+    """A call of a function under @contextmanager, whose body runs around the `with` block."""
+
+    function: Value
+    args: list[Value] = field(default_factory=list)
+    kwargs: dict[str, Value] = field(default_factory=dict)
 
 
 @dataclass(eq=False)

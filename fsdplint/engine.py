@@ -1,0 +1,146 @@
+"""Rules over programs: findings, and fixes applied until nothing is left to fix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsdplint.rule import Finding, Fix, Rule, Safety
+from fsdplint.trace import Trace
+
+if TYPE_CHECKING:
+    from fsdplint.files import Problem
+    from fsdplint.program import Program
+
+MAX_ROUNDS = 10  # of fixing: one fix may uncover the next
+
+
+@dataclass
+class FixResult:
+    """What fixing came to.
+
+    Attributes:
+        texts: the new text of every file that changes. Nothing is written.
+        applied: the findings whose fixes are in these texts, with locations in the original files
+            where the fix was found in the first round.
+        remaining: what is found in the new texts.
+        problems: files that could not be read.
+    """
+
+    texts: dict[Path, str] = field(default_factory=dict)
+    applied: list[Finding] = field(default_factory=list)
+    remaining: list[Finding] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def check(program: Program, rules: Sequence[Rule]) -> list[Finding]:
+    """The findings in a program: sorted, each once, with their fixes.
+
+    A finding that several configurations show is given with the fewest conditions; one that the
+    traces show both with and without conditions holds always.
+    """
+    from fsdplint.program.source import NodeSite
+
+    chosen: dict[tuple[str, object], tuple[Finding, Rule]] = {}
+    for trace in program.traces:
+        for rule, finding in findings(trace, rules):
+            site = finding.site
+            key = (rule.code, site.node if isinstance(site, NodeSite) else site.location())
+            known = chosen.get(key)
+            if known is None or len(finding.configuration) < len(known[0].configuration):
+                chosen[key] = (finding, rule)
+    result = sorted(chosen.values(), key=lambda pair: _order(pair[0]))
+    for finding, rule in result:
+        finding.fix = rule.fix(finding, program)
+    return [finding for finding, _ in result]
+
+
+def findings(trace: Trace, rules: Sequence[Rule]) -> Iterable[tuple[Rule, Finding]]:
+    """What the rules find in one trace, static or recorded."""
+    for rule in rules:
+        for finding in rule.check(trace):
+            yield rule, finding
+
+
+def _order(finding: Finding) -> tuple[object, ...]:
+    at = finding.site.location()
+    return (at.path, at.line, at.column, finding.rule.code, finding.message)
+
+
+def fix(
+    paths: Sequence[Path],
+    rules: Sequence[Rule],
+    *,
+    unsafe: bool = False,
+    overrides: Mapping[Path, str] | None = None,
+    wanted: Iterable[str] | None = None,
+) -> FixResult:
+    """Apply the fixes of what is found in files, again and again until none is left.
+
+    Args:
+        paths: the files; fixes that would change any other file are not applied.
+        rules: the rules to check.
+        unsafe: apply unsafe fixes too.
+        overrides: texts to use instead of what is on disk.
+        wanted: codes of the rules whose fixes are applied; all by default.
+    """
+    from fsdplint import edits
+    from fsdplint.program import load
+
+    codes = None if wanted is None else set(wanted)
+    result = FixResult()
+    texts: dict[Path, str] = dict(overrides or {})
+    seen_texts: list[dict[Path, str]] = [dict(texts)]
+    for _ in range(MAX_ROUNDS):
+        program = load(paths, texts)
+        found = check(program, rules)
+        usable = [
+            f
+            for f in found
+            if f.fix is not None
+            and (unsafe or f.fix.safety is Safety.SAFE)
+            and (codes is None or f.rule.code in codes)
+        ]
+        usable = whole_groups(found, usable, {str(path) for path in paths})
+        applied = edits.apply(program.sources, [f.fix for f in usable if f.fix is not None])
+        if not applied.texts:
+            break
+        for path, text in applied.texts.items():
+            texts[Path(path)] = text
+            result.texts[Path(path)] = text
+        done = {id(one) for one in applied.applied}
+        result.applied.extend(f for f in usable if id(f.fix) in done)
+        if texts in seen_texts:  # two fixes undo each other: stop rather than go round
+            break
+        seen_texts.append(dict(texts))
+        program = None  # type: ignore[assignment]
+    program = load(paths, texts)
+    result.remaining = check(program, rules)
+    result.problems = program.problems
+    return result
+
+
+def whole_groups(
+    found: Sequence[Finding], usable: Sequence[Finding], files: set[str]
+) -> list[Finding]:
+    """The findings whose fixes may be applied: a group only if all of it may be, and only where it
+    stays within the given files."""
+    possible = {id(f) for f in usable if f.fix is not None and _within(f.fix, files)}
+    broken = {
+        f.group or (f.fix.group if f.fix else None) for f in found if id(f) not in possible
+    } - {None}
+    return [
+        f
+        for f in usable
+        if id(f) in possible
+        and f.group not in broken
+        and (f.fix is None or f.fix.group not in broken)
+    ]
+
+
+def _within(fix: Fix, files: set[str]) -> bool:
+    return all(edit.path in files for edit in fix.edits) and all(
+        path in files for path, _ in fix.imports
+    )

@@ -1,0 +1,438 @@
+"""Calls: of the project's own functions and classes, and of everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+
+from fsdplint.program.expressions import named
+from fsdplint.program.models import METHODS, find_function, find_method
+from fsdplint.program.names import dotted
+from fsdplint.program.scopes import Scope
+from fsdplint.program.values import (
+    Bound,
+    Class,
+    Const,
+    Dict,
+    Function,
+    GeneratorContext,
+    Instance,
+    Method,
+    ModuleValue,
+    OptimizerValue,
+    ParametersOf,
+    Partial,
+    Sequence,
+    StateValue,
+    Super,
+    Symbol,
+    TensorValue,
+    Unknown,
+    Value,
+)
+from fsdplint.trace import Escaped
+
+if TYPE_CHECKING:
+    from fsdplint.program.interpreter import Interpreter
+
+# Base classes of libraries whose subclasses are nn.Modules. What they add to the class can't be
+# seen, except for nn.Module itself.
+MODULE_BASES = {
+    "torch.nn.Module",
+    "pytorch_lightning.LightningModule",
+    "lightning.LightningModule",
+    "lightning.pytorch.LightningModule",
+    "transformers.PreTrainedModel",
+    "diffusers.ModelMixin",
+}
+OPTIMIZER_BASES = {"torch.optim.Optimizer"}
+
+
+@dataclass
+class Call:
+    """A call that is being executed: what models of library functions are given.
+
+    open: a `*args` or `**kwargs` could not be followed, so that further arguments may be there.
+    """
+
+    node: cst.CSTNode
+    args: list[Value] = field(default_factory=list)
+    kwargs: dict[str, Value] = field(default_factory=dict)
+    open: bool = False
+
+    def arg(self, position: int, name: str) -> Value | None:
+        """An argument by its position or name; None where it was not given."""
+        if name in self.kwargs:
+            return self.kwargs[name]
+        return self.args[position] if position < len(self.args) else None
+
+    @property
+    def values(self) -> list[Value]:
+        return [*self.args, *self.kwargs.values()]
+
+
+class Calls:
+    """The part of the interpreter that calls things."""
+
+    def eval_Call(self: Interpreter, node: cst.Call) -> Value:
+        function = self.eval(node.func)
+        call = Call(node)
+        for arg in node.args:
+            value = self.eval(arg.value)
+            if arg.star == "*":
+                items, exact = self.iterate(value)
+                if exact:
+                    call.args.extend(items)
+                else:
+                    call.open = True
+            elif arg.star == "**":
+                self._spread(call, value)
+            elif arg.keyword is not None:
+                call.kwargs[arg.keyword.value] = value
+            else:
+                call.args.append(value)
+        result = self.call(function, call)
+        if result.made_at is None:
+            result.made_at = self.site(node)
+        return result
+
+    def _spread(self: Interpreter, call: Call, value: Value) -> None:
+        if isinstance(value, Dict):
+            for key, item in value.items.items():
+                call.kwargs[str(key)] = item
+            call.open = call.open or value.open
+        else:
+            call.open = True
+
+    def call(self: Interpreter, function: Value, call: Call) -> Value:
+        """Call a value; unknown callees make their arguments escape."""
+        function = self.settle(function)
+        if isinstance(function, Function):
+            if "contextmanager" in function.decorators:
+                return GeneratorContext(function, call.args, call.kwargs)
+            return self.call_function(function, None, call.args, call.kwargs, call.node, call.open)
+        if isinstance(function, Bound):
+            inner = function.function
+            if isinstance(inner, Function):
+                if "contextmanager" in inner.decorators:
+                    return GeneratorContext(function, call.args, call.kwargs)
+                if isinstance(function.receiver, ModuleValue):
+                    return self.call_module_method(function.receiver, inner, call)
+                return self.call_function(
+                    inner, function.receiver, call.args, call.kwargs, call.node, call.open
+                )
+            return self.call(inner, Call(call.node, [function.receiver, *call.args], call.kwargs))
+        if isinstance(function, Class):
+            return self.instantiate(function, call)
+        if isinstance(function, ModuleValue):
+            return self.call_module(function, call)
+        if isinstance(function, Partial):
+            return self.call(
+                function.function,
+                Call(
+                    call.node,
+                    [*function.args, *call.args],
+                    {**function.kwargs, **call.kwargs},
+                    call.open or function.open,
+                ),
+            )
+        if isinstance(function, Symbol):
+            return self._call_symbol(function, call)
+        if isinstance(function, Method):
+            return self._call_method(function, call)
+        if isinstance(function, Instance):
+            method = function.cls.lookup("__call__")
+            if isinstance(method, Function):
+                return self.call_function(method, function, call.args, call.kwargs, call.node)
+        if isinstance(function, TensorValue | StateValue | ParametersOf):
+            return function
+        return self.call_unknown(function, call)
+
+    # The project's functions -------------------------------------------------------------------
+
+    def make_function(self: Interpreter, node: cst.FunctionDef) -> Value:
+        """The value of a `def`, decorators included."""
+        names = []
+        for decorator in node.decorators:
+            self.eval(decorator.decorator)
+            target = decorator.decorator
+            if isinstance(target, cst.Call):
+                target = target.func
+            names.append((dotted(target) or "").rpartition(".")[2])
+        frame = self.frames[-1]
+        owner = frame.owner if frame.scope.kind == "class" else None
+        function = Function(
+            node, self.scope, self.site(node), owner=owner, decorators=tuple(names)
+        )
+        function.made_at = function.site
+        for param in self._parameters(node.params):
+            if param.default is not None:
+                function.defaults[param.name.value] = self.eval(param.default)
+        return function
+
+    @staticmethod
+    def _parameters(params: cst.Parameters) -> list[cst.Param]:
+        return [*params.posonly_params, *params.params, *params.kwonly_params]
+
+    def call_function(
+        self: Interpreter,
+        function: Function,
+        receiver: Value | None,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        node: cst.CSTNode,
+        open_call: bool = False,
+        on_yield: Callable[[Value], None] | None = None,
+    ) -> Value:
+        """Execute a function of the project and give what it returns."""
+        from fsdplint.program.interpreter import MAX_DEPTH, Frame
+
+        self.reached.add(function.node)
+        active = sum(1 for f in self.frames if f.function is function)
+        if active >= 2 or len(self.frames) > MAX_DEPTH:
+            return Unknown()
+        scope = Scope(
+            function.site.source, function.scope, "function", function.scope.module_name
+        )
+        frame = Frame(function, scope, receiver, function.owner, on_yield=on_yield)
+        self._bind_parameters(function, scope, receiver, args, kwargs, open_call)
+        outer_source, outer_guards = self.source, list(self.guards)
+        self.stack.append(self.site(node))
+        self.frames.append(frame)
+        self.source = function.site.source
+        try:
+            if isinstance(function.node, cst.Lambda):
+                return self.eval(function.node.body)
+            signal = self.execute_suite(function.node.body)
+        finally:
+            self.frames.pop()
+            self.stack.pop()
+            self.source = outer_source
+            self._drop_guards(outer_guards, "function")
+        if frame.yields:
+            return Sequence(frame.yields, "list", True)
+        result = signal.value if signal is not None and signal.kind == "return" else None
+        for test, value in reversed(frame.partial):
+            result = self.join(test, value, result)
+        return result if result is not None else Const(None)
+
+    def _bind_parameters(
+        self: Interpreter,
+        function: Function,
+        scope: Scope,
+        receiver: Value | None,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        open_call: bool,
+    ) -> None:
+        params = function.node.params
+        positional = [p.name.value for p in (*params.posonly_params, *params.params)]
+        given = ([receiver] if receiver is not None else []) + list(args)
+        names = dict(zip(positional, given, strict=False))
+        rest = given[len(positional) :]
+        extra: dict[Any, Value] = {}
+        known = {p.name.value for p in self._parameters(params)}
+        for name, value in kwargs.items():
+            (names if name in known else extra)[name] = value
+        for param in self._parameters(params):
+            name = param.name.value
+            if name in names:
+                scope.names[name] = names[name]
+            elif name in function.defaults and not open_call:
+                scope.names[name] = function.defaults[name]
+            else:
+                scope.names[name] = named(name, scope, f"{function.name}({name})")
+        if isinstance(params.star_arg, cst.Param):
+            scope.names[params.star_arg.name.value] = Sequence(rest, "tuple", open_call)
+        if params.star_kwarg is not None:
+            scope.names[params.star_kwarg.name.value] = Dict(extra, open_call)
+
+    def call_with_yield(
+        self: Interpreter,
+        function: Value,
+        context: GeneratorContext,
+        node: cst.CSTNode,
+        on_yield: Callable[[Value], None],
+    ) -> None:
+        receiver = None
+        if isinstance(function, Bound):
+            receiver, function = function.receiver, function.function
+        if isinstance(function, Function):
+            self.call_function(
+                function, receiver, context.args, context.kwargs, node, on_yield=on_yield
+            )
+
+    def call_method_if_any(self: Interpreter, receiver: Instance, name: str) -> Value | None:
+        method = receiver.cls.lookup(name)
+        if isinstance(method, Function):
+            return self.call_function(method, receiver, [], {}, method.node)
+        return None
+
+    # Classes -----------------------------------------------------------------------------------
+
+    def instantiate(self: Interpreter, klass: Class, call: Call) -> Value:
+        """Make an object of a class of the project: a module, an optimizer or a plain instance."""
+        self.instantiated.add(klass.node)
+        bases = klass.library_bases()
+        init = klass.lookup("__init__")
+        if any(b in MODULE_BASES for b in bases):
+            return self.build_module(klass, call)
+        if any(b in OPTIMIZER_BASES or b.startswith("torch.optim.") for b in bases):
+            return self.build_optimizer(klass.name, call)
+        if klass.has_unknown_base() or any("FullyShardedDataParallel" in b for b in bases):
+            self.escape(call)
+        instance = Instance(klass)
+        if klass.dataclass:
+            self._dataclass_fields(instance, klass, call)
+        if isinstance(init, Function):
+            self.call_function(init, instance, call.args, call.kwargs, call.node, call.open)
+        if isinstance(klass.lookup("__post_init__"), Function):
+            self.call_method_if_any(instance, "__post_init__")
+        return instance
+
+    def _dataclass_fields(self: Interpreter, instance: Instance, klass: Class, call: Call) -> None:
+        fields = [name for c in reversed(klass.mro()) for name in self._field_names(c)]
+        for name, value in zip(fields, call.args, strict=False):
+            instance.attributes[name] = value
+        for name, value in call.kwargs.items():
+            instance.attributes[name] = value
+        for name in fields:
+            if name not in instance.attributes:
+                default = klass.lookup(name)
+                # A default that a user may override from outside: not a constant of the program.
+                simple = default is None or isinstance(default, Const | Unknown)
+                instance.attributes[name] = (
+                    Unknown(origin=f"{klass.name}.{name}", default=default)
+                    if simple or default is None
+                    else default
+                )
+
+    @staticmethod
+    def _field_names(klass: Class) -> list[str]:
+        names = []
+        for line in klass.node.body.body:
+            for statement in getattr(line, "body", ()) if isinstance(line, cst.SimpleStatementLine) else ():
+                if isinstance(statement, cst.AnnAssign) and isinstance(statement.target, cst.Name):
+                    names.append(statement.target.value)
+        return names
+
+    # Everything else ---------------------------------------------------------------------------
+
+    def _call_symbol(self: Interpreter, symbol: Symbol, call: Call) -> Value:
+        model = find_function(symbol.name)
+        if model is not None:
+            return model(self, symbol.name, call)
+        return self.call_unknown(symbol, call)
+
+    def _call_method(self: Interpreter, method: Method, call: Call) -> Value:
+        receiver = self.settle(method.receiver)
+        model = find_method(receiver, method.name)
+        if model is not None:
+            return model(self, receiver, method.name, call)
+        if isinstance(receiver, Super):
+            return self._call_super(receiver, method.name, call)
+        if isinstance(receiver, ModuleValue):
+            return self.call_library_method(receiver, method.name, call)
+        if isinstance(receiver, TensorValue | StateValue):
+            return receiver
+        if isinstance(receiver, ParametersOf):
+            return receiver if receiver.element else Unknown()
+        if isinstance(receiver, OptimizerValue | Const):
+            return Unknown(origin="")
+        return self.call_unknown(method, call)
+
+    def _call_super(self: Interpreter, receiver: Super, name: str, call: Call) -> Value:
+        """A method of a library's base class."""
+        target = receiver.receiver
+        if isinstance(target, ModuleValue):
+            if name == "__init__":
+                return Const(None)
+            model = find_method(target, name)
+            if model is not None:
+                return model(self, target, name, call)
+            return self.call_library_method(target, name, call)
+        if name != "__init__":
+            self.escape(call)
+        return Unknown()
+
+    def call_unknown(self: Interpreter, function: Value, call: Call) -> Value:
+        """A call of something that can't be followed: modules that it gets may change, and functions
+        of the project that it gets may be called."""
+        function = self.settle(function)
+        origin = function.origin if isinstance(function, Unknown) else ""
+        name = origin.rpartition(".")[2]
+        if isinstance(function, Method):
+            name = function.name
+        if isinstance(function, Symbol):
+            name = function.name.rpartition(".")[2]
+            origin = function.name
+        if isinstance(function, Unknown):
+            method = METHODS.get(("Unknown", name))
+            owner = origin.rpartition(".")[0]
+            if method is not None and (owner or function.within is not None):
+                if function.owner is not None:
+                    return method(self, self.settle(function.owner), name, call)
+            if function.within is not None:
+                return self._call_within(function, call)
+        optimizer = self.optimizer_by_parameters(name, call)
+        if optimizer is not None:
+            return optimizer
+        self.escape(call)
+        for value in call.values:
+            self.call_back(value, call.node)
+        result = named(name, self.scope, f"{origin}()" if origin else "")
+        if isinstance(result, Unknown):
+            result.by_rank = any(getattr(v, "by_rank", False) or type(v).__name__ == "RankValue" for v in call.values)
+            result.varying = any(isinstance(v, Unknown) and v.varying for v in call.values)
+            if any(isinstance(v, TensorValue) for v in call.values):
+                return TensorValue("derived")
+        return result
+
+    def _call_within(self: Interpreter, function: Unknown, call: Call) -> Value:
+        """A part of a module whose class can't be seen is called: a submodule or a method."""
+        self.escape(call)
+        return TensorValue("output")
+
+    def call_back(self: Interpreter, value: Value, node: cst.CSTNode) -> None:
+        """A function of the project was handed to code that may call it."""
+        value = self.settle(value)
+        receiver = None
+        if isinstance(value, Partial):
+            value = self.settle(value.function)
+        if isinstance(value, Bound):
+            receiver, value = value.receiver, value.function
+        if isinstance(value, Function) and value.node not in self.reached:
+            self.call_function(value, receiver, [], {}, node)
+
+    def escape(self: Interpreter, call: Call) -> None:
+        """The modules among the arguments went out of sight."""
+        for value in call.values:
+            for module in self.modules_in(value):
+                info = self.trace.modules.get(module.id)
+                if info is not None and not info.escaped:
+                    info.escaped = True
+                    self.emit(Escaped, call.node, module=module.id)
+
+    def modules_in(self: Interpreter, value: Value, depth: int = 0) -> list[ModuleValue]:
+        """The modules that a value is or holds."""
+        value = self.settle(value)
+        if isinstance(value, ModuleValue):
+            return [value]
+        if depth > 2:
+            return []
+        if isinstance(value, Sequence):
+            parts = value.items
+        elif isinstance(value, Dict):
+            parts = list(value.items.values())
+        elif isinstance(value, Instance):
+            parts = list(value.attributes.values())
+        elif isinstance(value, Bound):
+            parts = [value.receiver]
+        elif isinstance(value, Method):
+            parts = [value.receiver]
+        else:
+            return []
+        return [m for part in parts for m in self.modules_in(part, depth + 1)]

@@ -1,0 +1,312 @@
+"""What a test means: true, false, true on some ranks, decided by the configuration, or varying."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+
+from fsdplint.program.values import (
+    Class,
+    Condition,
+    Const,
+    Dict,
+    Function,
+    Instance,
+    Made,
+    ModuleValue,
+    OptimizerValue,
+    Partial,
+    RankTest,
+    RankValue,
+    Sequence,
+    Symbol,
+    Unknown,
+    Value,
+)
+from fsdplint.trace import Guard, GuardKind, Ranks
+
+if TYPE_CHECKING:
+    from fsdplint.program.interpreter import Interpreter
+
+
+class Outcome(Enum):
+    TRUE = 1
+    FALSE = 0
+    RANK = 2
+    VARYING = 3
+
+
+@dataclass
+class Verdict:
+    """The meaning of a test: `guards` are the decisions that it rests on, with their keys."""
+
+    outcome: Outcome
+    guards: list[tuple[Guard, str]] = field(default_factory=list)
+    rank_test: RankTest | None = None
+
+    def negated(self) -> Verdict:
+        outcome = {Outcome.TRUE: Outcome.FALSE, Outcome.FALSE: Outcome.TRUE}.get(
+            self.outcome, self.outcome
+        )
+        test = self.rank_test
+        if test is not None:
+            test = RankTest(test.false_on, test.true_on)
+        return Verdict(outcome, self.guards, test)
+
+
+TRUE = Verdict(Outcome.TRUE)
+FALSE = Verdict(Outcome.FALSE)
+
+COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
+    cst.Equal: operator.eq,
+    cst.NotEqual: operator.ne,
+    cst.LessThan: operator.lt,
+    cst.LessThanEqual: operator.le,
+    cst.GreaterThan: operator.gt,
+    cst.GreaterThanEqual: operator.ge,
+    cst.In: lambda a, b: a in b,
+    cst.NotIn: lambda a, b: a not in b,
+    cst.Is: lambda a, b: a is b or a == b,
+    cst.IsNot: lambda a, b: not (a is b or a == b),
+}
+NEGATED = (cst.NotEqual, cst.IsNot, cst.NotIn)
+NEVER_NONE = (
+    ModuleValue,
+    OptimizerValue,
+    Function,
+    Class,
+    Instance,
+    Made,
+    Partial,
+    Symbol,
+    Sequence,
+    Dict,
+    RankValue,
+)
+
+
+def truth(run: Interpreter, node: cst.BaseExpression, prefer: bool = True) -> Verdict:
+    """Evaluate a test. `prefer`: the outcome with which the program goes on."""
+    if isinstance(node, cst.BooleanOperation):
+        return _boolean(run, node, prefer)
+    if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
+        return truth(run, node.expression, not prefer).negated()
+    return truth_of(run, run.eval(node), node, prefer)
+
+
+def _boolean(run: Interpreter, node: cst.BooleanOperation, prefer: bool) -> Verdict:
+    is_and = isinstance(node.operator, cst.And)
+    left = truth(run, node.left, prefer)
+    decisive = Outcome.FALSE if is_and else Outcome.TRUE
+    if left.outcome is decisive:
+        return left
+    if left.outcome is Outcome.RANK and left.rank_test is not None:
+        test = left.rank_test if is_and else RankTest(left.rank_test.false_on, left.rank_test.true_on)
+        with run.guarded([(rank_guard(run, node.left, test, True), "")]):
+            right = truth(run, node.right, prefer)
+    else:
+        right = truth(run, node.right, prefer)
+    guards = left.guards + right.guards
+    if right.outcome is decisive:
+        # the left side did not matter, unless it was a decision
+        return Verdict(decisive, right.guards)
+    if left.outcome is Outcome.RANK:
+        if right.outcome is Outcome.VARYING and not is_and:
+            return Verdict(Outcome.VARYING, guards)
+        return Verdict(Outcome.RANK, guards, left.rank_test)
+    if left.outcome is Outcome.VARYING:
+        if right.outcome is Outcome.RANK and is_and:
+            return Verdict(Outcome.RANK, guards, right.rank_test)
+        return Verdict(Outcome.VARYING, guards)
+    return Verdict(right.outcome, guards, right.rank_test)
+
+
+def truth_of(run: Interpreter, value: Value, node: cst.BaseExpression, prefer: bool) -> Verdict:
+    if isinstance(value, Const):
+        return TRUE if value.value else FALSE
+    if isinstance(value, RankTest):
+        return Verdict(Outcome.RANK, [], value)
+    if isinstance(value, RankValue):
+        return Verdict(Outcome.RANK, [], RankTest(*_swap(_rank_sets(value.scope))))
+    if isinstance(value, Condition):
+        return decide(run, value, node, prefer)
+    if isinstance(value, Sequence | Dict):
+        if value.items or not value.open:
+            return TRUE if value.items else FALSE
+        return decide(run, condition(run, value, node), node, prefer)
+    if isinstance(value, Unknown):
+        if value.promoted is not None:
+            return TRUE
+        if value.varying or (not value.origin and run.loop_depth):
+            return Verdict(Outcome.VARYING)
+        return decide(run, condition(run, value, node), node, prefer)
+    return TRUE
+
+
+def condition(run: Interpreter, value: Value, node: cst.BaseExpression) -> Condition:
+    """The condition that a value is true."""
+    origin = value.origin if isinstance(value, Unknown) else ""
+    text = run.text(node)
+    return Condition(origin or text, text, subject=origin or text, relation="truth")
+
+
+def decide(run: Interpreter, value: Condition, node: cst.BaseExpression, prefer: bool) -> Verdict:
+    holds = run.decisions.decide(value, prefer)
+    guard = Guard(
+        GuardKind.CONFIG,
+        value.text,
+        holds != value.negated,
+        run.site(node),
+    )
+    return Verdict(Outcome.TRUE if holds else Outcome.FALSE, [(guard, value.key)])
+
+
+def rank_guard(run: Interpreter, node: cst.BaseExpression, test: RankTest, holds: bool) -> Guard:
+    ranks = test.true_on if holds else test.false_on
+    return Guard(GuardKind.RANK, run.text(node), holds, run.site(node), ranks)
+
+
+def compare(run: Interpreter, node: cst.Comparison) -> Value:
+    """The value of `left op right`; chains of comparisons are Unknown."""
+    left = run.eval(node.left)
+    rights = [run.eval(c.comparator) for c in node.comparisons]
+    if len(rights) != 1:
+        varying = any(isinstance(v, Unknown) and v.varying for v in (left, *rights))
+        return Unknown(origin=run.text(node), varying=varying)
+    op = node.comparisons[0].operator
+    right = rights[0]
+    if isinstance(right, RankValue) and not isinstance(left, RankValue):
+        left, right = right, left
+        op = _mirrored(op)
+    if isinstance(left, RankValue):
+        return _compare_rank(left, op, right)
+    if isinstance(op, cst.Is | cst.IsNot | cst.Equal | cst.NotEqual):
+        known = _identity(left, right)
+        if known is not None:
+            return Const(known != isinstance(op, NEGATED))
+    if isinstance(left, Const) and isinstance(right, Const):
+        try:
+            return Const(bool(COMPARISONS[type(op)](left.value, right.value)))
+        except (TypeError, KeyError):
+            return Unknown()
+    if isinstance(op, cst.In | cst.NotIn):
+        found = _membership(left, right)
+        if found is not None:
+            return Const(found != isinstance(op, cst.NotIn))
+    return _condition(run, node, left, op, right)
+
+
+def _condition(
+    run: Interpreter, node: cst.Comparison, left: Value, op: cst.BaseCompOp, right: Value
+) -> Value:
+    varying = any(isinstance(v, Unknown) and v.varying for v in (left, right))
+    text = run.text(node)
+    if varying:
+        return Unknown(varying=True)
+    negated = isinstance(op, NEGATED)
+    positive = _positive_text(run, node) if negated else text
+    if isinstance(left, Unknown) and left.origin and isinstance(right, Const):
+        if right.value is None:
+            key = f"{left.origin} is None"
+            return Condition(key, positive, negated, left.origin, "is None")
+        if isinstance(op, cst.Equal | cst.NotEqual):
+            key = f"{left.origin} == {right.value!r}"
+            return Condition(key, positive, negated, left.origin, "==", right.value)
+    if isinstance(left, Unknown) and run.loop_depth and not left.origin:
+        return Unknown(varying=True)
+    return Condition(positive, positive, negated)
+
+
+def _positive_text(run: Interpreter, node: cst.Comparison) -> str:
+    text = run.text(node)
+    for old, new in ((" is not ", " is "), (" not in ", " in "), ("!=", "==")):
+        if old in text:
+            return text.replace(old, new, 1)
+    return text
+
+
+def _identity(left: Value, right: Value) -> bool | None:
+    """Whether two values are the same, where this is known without looking at constants."""
+    for one, other in ((left, right), (right, left)):
+        if isinstance(one, Const) and one.value is None and isinstance(other, NEVER_NONE):
+            return False
+    if isinstance(left, Symbol) and isinstance(right, Symbol):
+        return left.name == right.name
+    if isinstance(left, Symbol) and isinstance(right, Const):
+        return None
+    return None
+
+
+def _membership(left: Value, right: Value) -> bool | None:
+    if isinstance(right, Dict) and isinstance(left, Const):
+        if left.value in right.items:
+            return True
+        return None if right.open else False
+    if isinstance(right, Sequence) and isinstance(left, Const):
+        if any(isinstance(i, Const) and i.value == left.value for i in right.items):
+            return True
+        if not right.open and all(isinstance(i, Const) for i in right.items):
+            return False
+    if isinstance(right, Sequence) and isinstance(left, Symbol):
+        names = [i.name for i in right.items if isinstance(i, Symbol)]
+        if left.name in names:
+            return True
+        if not right.open and len(names) == len(right.items):
+            return False
+    return None
+
+
+# Ranks ------------------------------------------------------------------------------------------
+
+
+def _rank_sets(scope: str) -> tuple[Ranks, Ranks]:
+    """Where "the rank is 0" is true, and where it is false."""
+    return (Ranks.ONE, Ranks.OTHERS) if scope == "global" else (Ranks.SOME, Ranks.SOME)
+
+
+def _swap(pair: tuple[Ranks, Ranks]) -> tuple[Ranks, Ranks]:
+    return pair[1], pair[0]
+
+
+def _mirrored(op: cst.BaseCompOp) -> cst.BaseCompOp:
+    mirror: dict[type, type] = {
+        cst.LessThan: cst.GreaterThan,
+        cst.GreaterThan: cst.LessThan,
+        cst.LessThanEqual: cst.GreaterThanEqual,
+        cst.GreaterThanEqual: cst.LessThanEqual,
+    }
+    kind = mirror.get(type(op))
+    return kind() if kind is not None else op
+
+
+def _compare_rank(rank: RankValue, op: cst.BaseCompOp, right: Value) -> Value:
+    zero = _rank_sets(rank.scope)
+    number = right.value if isinstance(right, Const) else None
+    if isinstance(right, Const) and number is None:
+        return Const(isinstance(op, NEGATED))  # `rank is None`: a program that runs on ranks has one
+    if isinstance(op, cst.In | cst.NotIn) and isinstance(right, Sequence):
+        numbers = [i.value for i in right.items if isinstance(i, Const)]
+        if set(numbers) <= {0, -1} and 0 in numbers:
+            return RankTest(*(zero if isinstance(op, cst.In) else _swap(zero)))
+        return RankTest(Ranks.SOME, Ranks.SOME)
+    if number == -1:
+        # -1 is the old launcher's "not distributed"
+        return Const(isinstance(op, cst.NotEqual | cst.GreaterThan | cst.GreaterThanEqual))
+    if isinstance(op, cst.Equal | cst.Is):
+        return RankTest(*zero)
+    if isinstance(op, cst.NotEqual | cst.IsNot):
+        return RankTest(*_swap(zero))
+    if number == 0 and isinstance(op, cst.GreaterThan):
+        return RankTest(*_swap(zero))
+    if (number == 0 and isinstance(op, cst.LessThanEqual)) or (
+        number == 1 and isinstance(op, cst.LessThan)
+    ):
+        return RankTest(*zero)
+    if number == 0 and isinstance(op, cst.GreaterThanEqual):
+        return Const(True)
+    return RankTest(Ranks.SOME, Ranks.SOME)

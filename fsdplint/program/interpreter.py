@@ -1,0 +1,205 @@
+"""Abstract execution of a program: one run, in one configuration, giving one trace.
+
+The interpreter walks the libcst tree the way Python would execute it. What it does not know is
+Unknown; a loop's body is executed twice; a branch on the rank is executed under a guard, a branch on
+something that varies within the run is executed as if both happened, and any other branch is decided
+once per run (`decisions`). Bounded: see `MAX_STEPS` and `MAX_DEPTH`.
+
+The class holds the state of the run and puts together the parts: statements, expressions, calls,
+modules. What the functions of torch mean is in `fsdplint.program.models`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import libcst as cst
+
+from fsdplint.program.calls import Calls
+from fsdplint.program.decisions import Decisions
+from fsdplint.program.expressions import Expressions
+from fsdplint.program.importing import Importing
+from fsdplint.program.modules import Modules
+from fsdplint.program.scopes import Scope
+from fsdplint.program.source import NodeSite, Source
+from fsdplint.program.statements import Statements
+from fsdplint.program.values import (
+    Class,
+    Const,
+    Function,
+    Unknown,
+    Value,
+)
+from fsdplint.trace import Event, Guard, GuardKind, Ranks, Trace
+
+if TYPE_CHECKING:
+    from fsdplint.program.project import Project
+
+E = TypeVar("E", bound=Event)
+
+MAX_STEPS = 150_000  # nodes evaluated in one run
+MAX_DEPTH = 40  # nested calls of the project's functions
+
+# Until when a guard that was left behind by `if ...: return` (or continue) stays.
+BLOCK, LOOP, FUNCTION, PROGRAM = "block", "loop", "function", "program"
+
+
+class OutOfSteps(Exception):
+    """The run met its bound; what it has seen so far stands."""
+
+
+@dataclass
+class GuardEntry:
+    guard: Guard
+    key: str
+    until: str = BLOCK
+
+
+@dataclass
+class Frame:
+    """A call of a project's function that is being executed."""
+
+    function: Function | None
+    scope: Scope
+    receiver: Value | None = None
+    owner: Class | None = None
+    partial: list[tuple[Any, Value]] = field(default_factory=list)  # returned under a guard
+    yields: list[Value] = field(default_factory=list)
+    on_yield: Any = None  # what to do at `yield`, for a @contextmanager
+
+
+class Interpreter(Statements, Expressions, Calls, Modules, Importing):
+    """One run. `trace` is its result; `evaluations` what each node was (see `Program`)."""
+
+    def __init__(self, project: Project, decisions: Decisions) -> None:
+        self.project = project
+        self.decisions = decisions
+        self.trace = Trace(producer="static")
+        self.evaluations: dict[cst.CSTNode, Value] = {}
+        self.reached: set[cst.CSTNode] = set()  # functions that were entered
+        self.instantiated: set[cst.CSTNode] = set()  # classes
+        self.frames: list[Frame] = []
+        self.guards: list[GuardEntry] = []
+        self.stack: list[NodeSite] = []
+        self.loop_depth = 0
+        self.steps = 0
+        self.module_scopes: dict[str, Scope] = {}
+        self.counters: dict[str, int] = {}
+        self.source: Source = Source("", "")
+        self.contexts: list[Any] = []  # the Contexts that are open, outermost first
+        self.calling: list[int] = []  # indices of the Called events that are being executed
+        self.objects: dict[str, Value] = {}  # modules, optimizers, states by their ids
+
+    # Sites, texts, ids -------------------------------------------------------------------------
+
+    def site(self, node: cst.CSTNode) -> NodeSite:
+        return NodeSite(self.source, node)
+
+    def text(self, node: cst.CSTNode) -> str:
+        """The text of an expression on one line."""
+        return " ".join(self.source.tree.code_for_node(node).split())
+
+    def new_id(self, kind: str) -> str:
+        """A fresh id; the same program makes the same ids in each run."""
+        number = self.counters[kind] = self.counters.get(kind, 0) + 1
+        return f"{kind}{number}"
+
+    @property
+    def scope(self) -> Scope:
+        return self.frames[-1].scope
+
+    # Guards ------------------------------------------------------------------------------------
+
+    @contextmanager
+    def guarded(self, guards: Iterable[tuple[Guard, str]]) -> Iterator[None]:
+        entries = [GuardEntry(guard, key) for guard, key in guards]
+        self.guards.extend(entries)
+        try:
+            yield
+        finally:
+            for entry in entries:
+                self.guards = [e for e in self.guards if e is not entry]
+
+    def leave_guards(self, guards: Iterable[tuple[Guard, str]], until: str) -> None:
+        """From here on, until the end of the loop body or function, these conditions hold."""
+        self.guards.extend(GuardEntry(guard, key, until) for guard, key in guards)
+
+    def ranks(self) -> Ranks:
+        """The ranks that execute this point."""
+        result = Ranks.ALL
+        for entry in self.guards:
+            if entry.guard.kind is GuardKind.RANK:
+                ranks = entry.guard.ranks
+                if result is Ranks.ALL:
+                    result = ranks
+                elif ranks is Ranks.ONE:
+                    result = Ranks.ONE
+                elif result is not Ranks.ONE and ranks is not result:
+                    result = Ranks.SOME
+        return result
+
+    def mark_relevant(self) -> None:
+        """Something that matters happened under the present conditions."""
+        for entry in self.guards:
+            if entry.guard.kind is GuardKind.CONFIG:
+                self.decisions.relevant.add(entry.key)
+
+    # Events ------------------------------------------------------------------------------------
+
+    def emit(self, kind: type[E], node: cst.CSTNode, **details: Any) -> E:
+        """Add an event at a node, under the present guards, to the trace."""
+        self.mark_relevant()
+        event = kind(
+            site=self.site(node),
+            ranks=self.ranks(),
+            guards=tuple(entry.guard for entry in self.guards),
+            in_loop=self.loop_depth > 0,
+            stack=tuple(self.stack),
+            **details,
+        )
+        return self.trace.add(event)
+
+    # Steps -------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        self.steps += 1
+        if self.steps > MAX_STEPS:
+            raise OutOfSteps
+
+    # Entries -----------------------------------------------------------------------------------
+
+    def module_scope(self, name: str, source: Source, *, main: bool = False) -> Scope:
+        """Execute a file of the project (once) and return its names."""
+        key = "__main__" if main else name
+        if key in self.module_scopes:
+            return self.module_scopes[key]
+        scope = Scope(source, kind="module", module_name=name)
+        self.module_scopes[key] = scope
+        if main:
+            self.module_scopes.setdefault(name, scope)
+        scope.names["__name__"] = Const("__main__" if main else name)
+        scope.names["__file__"] = Unknown(origin="__file__")
+        outer = self.source, self.guards, self.loop_depth, self.stack
+        # What a module does when it is imported, it does on every rank and in every configuration.
+        self.source, self.loop_depth, self.stack = source, 0, []
+        if not main:
+            self.guards = []
+        self.frames.append(Frame(None, scope))
+        try:
+            self.execute_block(source.tree.body)
+        finally:
+            self.frames.pop()
+            self.source, self.guards, self.loop_depth, self.stack = outer
+        return scope
+
+    def run_function(self, function: Function, receiver: Value | None = None) -> None:
+        """Execute a function that no program reaches, with unknown arguments."""
+        self.source = function.site.source
+        self.frames.append(Frame(None, function.scope))
+        try:
+            self.call_function(function, receiver, [], {}, function.node)
+        finally:
+            self.frames.pop()

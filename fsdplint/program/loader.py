@@ -1,0 +1,190 @@
+"""From files to traces: which programs there are, and the runs that each of them takes."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import libcst as cst
+
+from fsdplint.nesting import deep_stack
+from fsdplint.program.decisions import Exploration
+from fsdplint.program.calls import Call
+from fsdplint.program.interpreter import Frame, Interpreter, OutOfSteps
+from fsdplint.program.names import walk
+from fsdplint.program.program import Evaluation, Program
+from fsdplint.program.project import Project
+from fsdplint.program.source import Source
+from fsdplint.program.values import Class, Const, Function, Unknown, Value
+
+MAX_TOTAL_STEPS = 1_500_000  # nodes evaluated for one entry, over all of its configurations
+_MAIN = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
+
+
+def load_program(
+    paths: Sequence[Path], overrides: Mapping[Path, str], root: Path | None
+) -> Program:
+    """See `fsdplint.program.load`."""
+    return deep_stack(lambda: _Loader(paths, overrides, root).run())
+
+
+class _Loader:
+    def __init__(
+        self, paths: Sequence[Path], overrides: Mapping[Path, str], root: Path | None
+    ) -> None:
+        self.project = Project(overrides, root)
+        self.paths = list(paths)
+        self.program = Program()
+        self.reached: set[cst.CSTNode] = set()
+        self.instantiated: set[cst.CSTNode] = set()
+        self.executed: set[str] = set()
+
+    def run(self) -> Program:
+        given = [s for s in (self.project.source(path) for path in self.paths) if s is not None]
+        for source in sorted(given, key=lambda s: not _MAIN.search(s.text)):
+            if source.path not in self.executed or _MAIN.search(source.text):
+                self._explore_entry(source)
+        for source in given:
+            self._explore_rest(source)
+        self.program.sources = self.project.sources
+        self.program.problems = self.project.problems
+        return self.program
+
+    # Programs ----------------------------------------------------------------------------------
+
+    def _explore_entry(self, source: Source) -> None:
+        """Run a file as a program, in every configuration that matters."""
+        is_program = bool(_MAIN.search(source.text)) or not _only_definitions(source)
+        self._explore(lambda run: self._run_entry(run, source), complete=is_program)
+
+    def _run_entry(self, run: Interpreter, source: Source) -> None:
+        name = os.path.splitext(os.path.basename(source.path))[0]
+        run.module_scope(name, source, main=True)
+
+    def _explore(self, body: Callable[[Interpreter], None], *, complete: bool) -> None:
+        exploration = Exploration()
+        total = 0
+        for decisions in exploration.runs():
+            run = Interpreter(self.project, decisions)
+            run.trace.complete = complete
+            try:
+                body(run)
+            except OutOfSteps:
+                run.trace.complete = False
+            self._keep(run, exploration.is_new(decisions))
+            total += run.steps
+            if total > MAX_TOTAL_STEPS:
+                break
+
+    def _keep(self, run: Interpreter, new: bool) -> None:
+        """Take over what a run found out."""
+        self.reached |= run.reached
+        self.instantiated |= run.instantiated
+        self.executed |= {scope.source.path for scope in run.module_scopes.values()}
+        if not new and self.program.traces:
+            return
+        number = len(self.program.traces)
+        self.program.traces.append(run.trace)
+        for node, value in run.evaluations.items():
+            value = run.settle(value)
+            if isinstance(value, Const) or (isinstance(value, Unknown) and value.within is None):
+                continue
+            self.program.evaluations.setdefault(node, []).append(Evaluation(number, value))
+
+    # What no program reaches -------------------------------------------------------------------
+
+    def _explore_rest(self, source: Source) -> None:
+        """Run the functions and methods that no program reached, each on its own.
+
+        The order in which somebody else's code calls them is not known, so such a trace is not
+        complete: rules about what is missing stay silent.
+        """
+        called = _called_names(source)
+        functions = list(_definitions(source.tree))
+        functions.sort(key=lambda pair: pair[1].name.value in called)
+        for owner, function in functions:
+            if function in self.reached:
+                continue
+            if owner is not None and function.name.value == "__init__" and owner in self.instantiated:
+                continue
+            self._explore(
+                lambda run, o=owner, f=function: self._run_alone(run, source, o, f),
+                complete=False,
+            )
+
+    def _run_alone(
+        self,
+        run: Interpreter,
+        source: Source,
+        owner: cst.ClassDef | None,
+        function: cst.FunctionDef,
+    ) -> None:
+        scope = run.module_scope(source.path, source)
+        if owner is None:
+            value: Value | None = scope.names.get(function.name.value)
+            if isinstance(value, Function) and value.node is function:
+                run.run_function(value)
+            return
+        klass = scope.names.get(owner.name.value)
+        if not isinstance(klass, Class):
+            return
+        run.source = source
+        run.frames.append(Frame(None, scope))
+        try:
+            instance = run.instantiate(klass, Call(owner, open=True))
+            method = klass.attributes.get(function.name.value)
+            if isinstance(method, Function) and method.node not in run.reached:
+                bound = run.bind(method, instance, klass, owner)
+                run.call(bound, Call(function, open=True))
+        finally:
+            run.frames.pop()
+
+
+def _definitions(tree: cst.Module) -> list[tuple[cst.ClassDef | None, cst.FunctionDef]]:
+    """The functions of a module and the methods of its classes."""
+    result: list[tuple[cst.ClassDef | None, cst.FunctionDef]] = []
+    for statement in tree.body:
+        if isinstance(statement, cst.FunctionDef):
+            result.append((None, statement))
+        elif isinstance(statement, cst.ClassDef):
+            result.extend(
+                (statement, inner)
+                for inner in statement.body.body
+                if isinstance(inner, cst.FunctionDef)
+            )
+    return result
+
+
+def _only_definitions(source: Source) -> bool:
+    """Whether running a file does nothing but define things."""
+    kinds = (cst.FunctionDef, cst.ClassDef)
+    simple = (cst.Import, cst.ImportFrom, cst.Assign, cst.AnnAssign, cst.Expr)
+    for statement in source.tree.body:
+        if isinstance(statement, kinds):
+            continue
+        if isinstance(statement, cst.SimpleStatementLine) and all(
+            isinstance(part, simple)
+            and not (isinstance(part, cst.Expr) and isinstance(part.value, cst.Call))
+            for part in statement.body
+        ):
+            continue
+        if isinstance(statement, cst.If | cst.Try):
+            continue
+        return False
+    return True
+
+
+def _called_names(source: Source) -> set[str]:
+    """The names of functions that the file itself calls."""
+    names = set()
+    for node in walk(source.tree):
+        if isinstance(node, cst.Call):
+            target = node.func
+            if isinstance(target, cst.Attribute):
+                names.add(target.attr.value)
+            elif isinstance(target, cst.Name):
+                names.add(target.value)
+    return names
+

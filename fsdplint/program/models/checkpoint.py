@@ -1,0 +1,356 @@
+"""State dicts, torch.save and torch.load, and torch.distributed.checkpoint."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fsdplint.program.expressions import depends_on_rank
+from fsdplint.program.models import function, method
+from fsdplint.program.models.fsdp1 import FSDP1, _used
+from fsdplint.program.values import (
+    Const,
+    Context,
+    Dict,
+    Made,
+    ModuleValue,
+    OptimizerValue,
+    Sequence,
+    StateValue,
+    Symbol,
+    Unknown,
+    Value,
+    constant,
+)
+from fsdplint.trace import (
+    Collective,
+    Fsdp1Used,
+    Layout,
+    Loaded,
+    Saved,
+    Sharding,
+    StateLoaded,
+    StateTaken,
+)
+
+if TYPE_CHECKING:
+    from fsdplint.program.calls import Call
+    from fsdplint.program.interpreter import Interpreter
+
+DCP = "torch.distributed.checkpoint"
+STATE = f"{DCP}.state_dict"
+TYPES = {
+    "FULL_STATE_DICT": Layout.FULL,
+    "SHARDED_STATE_DICT": Layout.SHARDED,
+    "LOCAL_STATE_DICT": Layout.LOCAL,
+}
+
+
+def take(
+    run: Interpreter,
+    call: Call,
+    of: ModuleValue | OptimizerValue,
+    layout: Layout,
+    api: str,
+    *,
+    collective: bool,
+    rank0_only: bool = False,
+) -> StateValue:
+    """A state dict is made of a module or an optimizer."""
+    state = StateValue(run.new_id("state"), layout, of, api, rank0_only)
+    run.emit(
+        StateTaken,
+        call.node,
+        state=state.id,
+        of=of.id,
+        layout=layout,
+        api=api,
+        collective=collective,
+        rank0_only=rank0_only,
+    )
+    return state
+
+
+def fsdp1_type(run: Interpreter, module: ModuleValue) -> tuple[Layout, bool]:
+    """The layout of FSDP1's `state_dict()` here, and whether rank 0 alone gets its content."""
+    open_contexts = [
+        c for c in run.contexts if isinstance(c, Context) and c.kind == "state_dict_type"
+    ]
+    if open_contexts:
+        return _layout_of(open_contexts[-1])
+    for value in run.objects.values():
+        if isinstance(value, ModuleValue) and value.wrapper == "fsdp1":
+            setting = value.attributes.get("*state_dict_type")
+            if isinstance(setting, Context):
+                return _layout_of(setting)
+    return Layout.FULL, False
+
+
+def _layout_of(context: Context) -> tuple[Layout, bool]:
+    kind = context.details.get("state_dict_type")
+    name = kind.name.rpartition(".")[2] if isinstance(kind, Symbol) else ""
+    config = context.details.get("state_dict_config")
+    rank0 = isinstance(config, Made) and constant(config.get("rank0_only", "1")) is True
+    return TYPES.get(name, Layout.UNKNOWN), rank0
+
+
+# Taking -----------------------------------------------------------------------------------------
+
+
+@method("ModuleValue", "state_dict")
+def module_state(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    sharding = run.sharding_inside(receiver)
+    if sharding is Sharding.FSDP1:
+        layout, rank0 = fsdp1_type(run, receiver)
+        collective = layout in {Layout.FULL, Layout.SHARDED}
+        return take(
+            run, call, receiver, layout, "state_dict", collective=collective, rank0_only=rank0
+        )
+    layout = Layout.SHARDED if sharding is Sharding.FSDP2 else Layout.PLAIN
+    return take(run, call, receiver, layout, "state_dict", collective=False)
+
+
+@method("OptimizerValue", "state_dict")
+def optimizer_state(run: Interpreter, receiver: OptimizerValue, name: str, call: Call) -> Value:
+    layout = optimizer_layout(run, receiver)
+    return take(run, call, receiver, layout, "state_dict", collective=False)
+
+
+def optimizer_layout(run: Interpreter, optimizer: OptimizerValue) -> Layout:
+    kinds = {run.sharding_inside(module) for module in optimizer.modules}
+    if Sharding.FSDP2 in kinds:
+        return Layout.SHARDED
+    if Sharding.FSDP1 in kinds:
+        return Layout.LOCAL
+    return Layout.PLAIN if optimizer.modules else Layout.UNKNOWN
+
+
+def _options(call: Call) -> tuple[bool | None, bool | None]:
+    """`full_state_dict` and `cpu_offload` of a StateDictOptions argument; None where unknown."""
+    value = call.kwargs.get("options")
+    if value is None or (isinstance(value, Const) and value.value is None):
+        return False, False
+    if not isinstance(value, Made) or value.open:
+        return None, None
+    full, offload = value.args.get("full_state_dict"), value.args.get("cpu_offload")
+    return (
+        False if full is None else constant(full),
+        False if offload is None else constant(offload),
+    )
+
+
+def _get(run: Interpreter, call: Call, of: Value | None, api: str) -> Value:
+    if not isinstance(of, ModuleValue | OptimizerValue):
+        return Unknown()
+    full, offload = _options(call)
+    modules = (of,) if isinstance(of, ModuleValue) else of.modules
+    sharded = any(run.sharding_inside(module) is not None for module in modules)
+    if full is None:
+        layout = Layout.UNKNOWN
+    elif full:
+        layout = Layout.FULL
+    else:
+        layout = Layout.SHARDED if sharded else Layout.PLAIN
+    return take(
+        run,
+        call,
+        of,
+        layout,
+        api,
+        collective=sharded and full is True,
+        rank0_only=full is True and offload is True,
+    )
+
+
+@function(f"{STATE}.get_model_state_dict")
+def get_model_state(run: Interpreter, name: str, call: Call) -> Value:
+    return _get(run, call, run.as_module(call.arg(0, "model")), "get_model_state_dict")
+
+
+@function(f"{STATE}.get_optimizer_state_dict")
+def get_optimizer_state(run: Interpreter, name: str, call: Call) -> Value:
+    run.as_module(call.arg(0, "model"))
+    optimizer = call.arg(1, "optimizers")
+    of = run.settle(optimizer) if optimizer is not None else None
+    return _get(run, call, of, "get_optimizer_state_dict")
+
+
+@function(f"{STATE}.get_state_dict")
+def get_state(run: Interpreter, name: str, call: Call) -> Value:
+    model = _get(run, call, run.as_module(call.arg(0, "model")), "get_state_dict")
+    optimizer = run.settle(call.arg(1, "optimizers") or Unknown())
+    other = Unknown()
+    if isinstance(optimizer, OptimizerValue) and isinstance(model, StateValue):
+        other = _get(run, call, optimizer, "get_state_dict")  # type: ignore[assignment]
+    return Sequence([model, other], "tuple")
+
+
+@function(f"{FSDP1}.optim_state_dict", f"{FSDP1}.full_optim_state_dict",
+          f"{FSDP1}.sharded_optim_state_dict")  # fmt: skip
+def fsdp1_optimizer_state(run: Interpreter, name: str, call: Call) -> Value:
+    api = name.rpartition(".")[2]
+    module = _used(run, api, call)
+    optimizer = run.settle(call.arg(1, "optim") or Unknown())
+    if module is None:
+        return Unknown()
+    layout, rank0 = fsdp1_type(run, module)
+    if api != "optim_state_dict":
+        layout = Layout.FULL if api.startswith("full") else Layout.SHARDED
+        rank0 = api.startswith("full")
+    of = optimizer if isinstance(optimizer, OptimizerValue) else module
+    return take(run, call, of, layout, f"FSDP.{api}", collective=True, rank0_only=rank0)
+
+
+@function(f"{FSDP1}.optim_state_dict_to_load", f"{FSDP1}.scatter_full_optim_state_dict",
+          f"{FSDP1}.shard_full_optim_state_dict", f"{FSDP1}.flatten_sharded_optim_state_dict")
+def fsdp1_optimizer_load(run: Interpreter, name: str, call: Call) -> Value:
+    api = name.rpartition(".")[2]
+    _used_by_any(run, api, call)
+    return StateValue(run.new_id("state"), Layout.LOCAL, None, f"FSDP.{api}")
+
+
+def _used_by_any(run: Interpreter, api: str, call: Call) -> None:
+    # the order of the arguments has changed: (model, optim, osd); before 2.2 (osd, model, optim)
+    modules = [m for v in call.values for m in run.modules_in(v)]
+    run.emit(
+        Fsdp1Used,
+        call.node,
+        api=api,
+        module=modules[0].id if modules else None,
+        collective=True,
+    )
+
+
+# Loading ----------------------------------------------------------------------------------------
+
+
+@method("ModuleValue", "load_state_dict")
+@method("OptimizerValue", "load_state_dict")
+def load_state(
+    run: Interpreter, receiver: ModuleValue | OptimizerValue, name: str, call: Call
+) -> Value:
+    state = run.settle(call.arg(0, "state_dict") or Unknown())
+    known = state if isinstance(state, StateValue) else None
+    run.emit(
+        StateLoaded,
+        call.node,
+        into=receiver.id,
+        state=known.id if known is not None else None,
+        layout=known.layout if known is not None else Layout.UNKNOWN,
+        api="load_state_dict",
+    )
+    return Unknown()
+
+
+@function(f"{STATE}.set_model_state_dict", f"{STATE}.set_optimizer_state_dict",
+          f"{STATE}.set_state_dict")  # fmt: skip
+def set_state(run: Interpreter, name: str, call: Call) -> Value:
+    api = name.rpartition(".")[2]
+    module = run.as_module(call.arg(0, "model"))
+    optimizer = run.settle(call.arg(1, "optimizers") or Unknown())
+    of: Value | None = module
+    position, keyword = 1, "model_state_dict"
+    if api == "set_optimizer_state_dict":
+        of, position, keyword = optimizer, 2, "optim_state_dict"
+    value = run.settle(call.arg(position, keyword) or Unknown())
+    if not isinstance(of, ModuleValue | OptimizerValue):
+        return Unknown()
+    known = value if isinstance(value, StateValue) else None
+    full, _ = _options(call)
+    run.emit(
+        StateLoaded,
+        call.node,
+        into=of.id,
+        state=known.id if known is not None else None,
+        layout=known.layout if known is not None else Layout.UNKNOWN,
+        api=api,
+        collective=full is True and module is not None and run.sharding_inside(module) is not None,
+    )
+    return Unknown()
+
+
+# Disk -------------------------------------------------------------------------------------------
+
+
+def contents(run: Interpreter, value: Value, depth: int = 0) -> list[Value]:
+    """The state dicts and modules that a value is or holds."""
+    value = run.settle(value)
+    if isinstance(value, StateValue | ModuleValue | OptimizerValue):
+        return [value]
+    if depth > 3:
+        return []
+    parts: list[Value] = []
+    if isinstance(value, Sequence):
+        parts = value.items
+    elif isinstance(value, Dict):
+        parts = list(value.items.values())
+    elif isinstance(value, Unknown):
+        parts = list(value.parts.values())
+    return [found for part in parts for found in contents(run, part, depth + 1)]
+
+
+def saved(
+    run: Interpreter, call: Call, api: str, value: Value, path: Value | None, *, collective: bool
+) -> None:
+    found = contents(run, value)
+    states = [f for f in found if isinstance(f, StateValue)]
+    modules = [f for f in found if isinstance(f, ModuleValue)]
+    run.emit(
+        Saved,
+        call.node,
+        api=api,
+        states=tuple(s.id for s in states),
+        modules=tuple(m.id for m in modules),
+        layouts=tuple(s.layout for s in states),
+        per_rank=path is None or may_depend_on_rank(run.settle(path)),
+        collective=collective,
+    )
+
+
+def may_depend_on_rank(path: Value) -> bool:
+    """Whether a path differs between ranks, or comes from where it can't be told."""
+    if isinstance(path, Unknown):
+        return path.by_rank or (not path.origin and not path.varying)
+    return depends_on_rank(path) or not isinstance(path, Const)
+
+
+@function("torch.save", "safetensors.torch.save_file")
+def save(run: Interpreter, name: str, call: Call) -> Value:
+    path = call.arg(1, "f") or call.arg(1, "filename")
+    saved(run, call, name, call.arg(0, "obj") or call.arg(0, "tensors") or Unknown(), path,
+          collective=False)  # fmt: skip
+    return Const(None)
+
+
+@function(f"{DCP}.save", f"{DCP}.async_save", f"{DCP}.save_state_dict")
+def dcp_save(run: Interpreter, name: str, call: Call) -> Value:
+    saved(run, call, name, call.arg(0, "state_dict") or Unknown(), Const(""), collective=True)
+    return Unknown()
+
+
+@function(f"{DCP}.load", f"{DCP}.load_state_dict")
+def dcp_load(run: Interpreter, name: str, call: Call) -> Value:
+    run.emit(Loaded, call.node, api=name, collective=True)
+    return Const(None)
+
+
+@function("torch.load", "safetensors.torch.load_file")
+def load(run: Interpreter, name: str, call: Call) -> Value:
+    path = run.settle(call.arg(0, "f") or call.arg(0, "filename") or Unknown())
+    state = StateValue(run.new_id("state"), Layout.UNKNOWN, None, name)
+    run.emit(
+        Loaded, call.node, api=name, state=state.id, per_rank=may_depend_on_rank(path)
+    )
+    return state
+
+
+@method("StateValue", "items", "values", "keys", "copy", "get", "pop", "to", "cpu", "clone", "detach",
+        "cuda")  # fmt: skip
+def part_of_state(run: Interpreter, receiver: StateValue, name: str, call: Call) -> Value:
+    return receiver
+
+
+@method("StateValue", "full_tensor")
+def full_tensor(run: Interpreter, receiver: StateValue, name: str, call: Call) -> Value:
+    if receiver.layout is Layout.SHARDED:
+        run.emit(Collective, call.node, api="full_tensor", collective=True)
+    return StateValue(receiver.id, Layout.FULL, receiver.of, receiver.api, tensor=True)

@@ -1,0 +1,141 @@
+"""torch.distributed: process groups, ranks, collectives, meshes, launching; and devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fsdplint.program.models import function
+from fsdplint.program.values import (
+    Bound,
+    Const,
+    Function,
+    Made,
+    Partial,
+    RankValue,
+    Sequence,
+    Unknown,
+    Value,
+    constant,
+    is_none,
+)
+from fsdplint.trace import (
+    Collective,
+    DeviceSet,
+    MeshBuilt,
+    ProcessGroupDestroyed,
+    ProcessGroupInit,
+)
+
+if TYPE_CHECKING:
+    from fsdplint.program.calls import Call
+    from fsdplint.program.interpreter import Interpreter
+
+DIST = "torch.distributed"
+# name -> position of the `group` argument
+COLLECTIVES = {
+    "barrier": 0, "all_reduce": 2, "broadcast": 2, "reduce": 3, "all_gather": 2, "gather": 3,
+    "scatter": 3, "reduce_scatter": 3, "all_to_all": 2, "all_to_all_single": 4,
+    "all_gather_into_tensor": 2, "reduce_scatter_tensor": 3, "all_gather_object": 2,
+    "broadcast_object_list": 2, "gather_object": 3, "scatter_object_list": 3,
+    "monitored_barrier": 0, "all_reduce_coalesced": 2, "all_gather_coalesced": 2, "new_group": 99,
+}  # fmt: skip
+
+
+@function(f"{DIST}.")
+def other(run: Interpreter, name: str, call: Call) -> Value:
+    """What has no model: a process group, a constant, a helper."""
+    return Unknown(origin="")
+
+
+@function(f"{DIST}.init_process_group")
+def init_group(run: Interpreter, name: str, call: Call) -> Value:
+    backend = constant(call.arg(0, "backend"))
+    run.emit(ProcessGroupInit, call.node, backend=backend if isinstance(backend, str) else None)
+    return Const(None)
+
+
+@function(f"{DIST}.destroy_process_group")
+def destroy_group(run: Interpreter, name: str, call: Call) -> Value:
+    run.emit(ProcessGroupDestroyed, call.node)
+    return Const(None)
+
+
+@function(f"{DIST}.get_rank")
+def get_rank(run: Interpreter, name: str, call: Call) -> Value:
+    group = call.arg(0, "group")
+    return RankValue("global" if group is None or is_none(group) else "group")
+
+
+@function(f"{DIST}.get_node_local_rank", "torch.distributed.get_group_rank")
+def get_local_rank(run: Interpreter, name: str, call: Call) -> Value:
+    return RankValue("local")
+
+
+@function(f"{DIST}.get_world_size")
+def world_size(run: Interpreter, name: str, call: Call) -> Value:
+    return Unknown(origin="world size")
+
+
+@function(f"{DIST}.is_available")
+def available(run: Interpreter, name: str, call: Call) -> Value:
+    return Const(True)
+
+
+@function(f"{DIST}.is_initialized", f"{DIST}.is_torchelastic_launched")
+def initialized(run: Interpreter, name: str, call: Call) -> Value:
+    if any(True for _ in run.trace.of(ProcessGroupInit)):
+        return Const(True)
+    return Unknown(origin="dist.is_initialized()")
+
+
+@function(*(f"{DIST}.{name}" for name in COLLECTIVES))
+def collective(run: Interpreter, name: str, call: Call) -> Value:
+    """A collective of the whole world; one of a subgroup says nothing about the other ranks."""
+    last = name.rpartition(".")[2]
+    group = call.arg(COLLECTIVES[last], "group")
+    if (group is None or is_none(group)) and not call.open:
+        run.emit(Collective, call.node, api=last, collective=True)
+    if last == "broadcast_object_list" and call.args:
+        return Const(None)
+    return Unknown()
+
+
+@function(f"{DIST}.device_mesh.init_device_mesh", f"{DIST}.init_device_mesh")
+def device_mesh(run: Interpreter, name: str, call: Call) -> Value:
+    kind = constant(call.arg(0, "device_type"))
+    shape = call.arg(1, "mesh_shape")
+    names = call.kwargs.get("mesh_dim_names")
+    sizes = [constant(v) for v in shape.items] if isinstance(shape, Sequence) else []
+    dims = [constant(v) for v in names.items] if isinstance(names, Sequence) else []
+    mesh = run.new_id("mesh")
+    run.emit(
+        MeshBuilt,
+        call.node,
+        mesh=mesh,
+        device_type=kind if isinstance(kind, str) else None,
+        shape=tuple(s if isinstance(s, int) else None for s in sizes),
+        dim_names=tuple(str(d) for d in dims),
+    )
+    return Made(name, {"device_type": call.args[0], "id": Const(mesh)} if call.args else {})
+
+
+@function("torch.cuda.set_device", "torch.accelerator.set_device_index", "torch.npu.set_device",
+          "torch.xpu.set_device")  # fmt: skip
+def set_device(run: Interpreter, name: str, call: Call) -> Value:
+    text = run.text(call.node)
+    run.emit(DeviceSet, call.node, device=text.partition("(")[2].rstrip(")"))
+    return Const(None)
+
+
+@function("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
+def spawn(run: Interpreter, name: str, call: Call) -> Value:
+    """`mp.spawn(fn, args=...)` calls fn(rank, *args) on every rank."""
+    from fsdplint.program.calls import Call as MadeCall
+
+    target = run.settle(call.arg(0, "fn") or Unknown())
+    args = call.arg(1, "args")
+    items = list(args.items) if isinstance(args, Sequence) else []
+    if isinstance(target, Function | Bound | Partial):
+        run.call(target, MadeCall(call.node, [RankValue("global"), *items], open=args is None))
+    return Const(None)
+

@@ -1,0 +1,143 @@
+"""FSDP1: FullyShardedDataParallel, its static methods and contexts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fsdplint.program.models import function, method
+from fsdplint.program.models.nn import wrap
+from fsdplint.program.values import (
+    Class,
+    Const,
+    Context,
+    Function,
+    Made,
+    ModulesOf,
+    ModuleValue,
+    Partial,
+    Symbol,
+    Unknown,
+    Value,
+)
+from fsdplint.trace import Fsdp1Used, Wrapped
+
+if TYPE_CHECKING:
+    from fsdplint.program.calls import Call
+    from fsdplint.program.interpreter import Interpreter
+
+FSDP1 = "torch.distributed.fsdp.FullyShardedDataParallel"
+# The order of the constructor's parameters (torch 2.0 to 2.13).
+PARAMETERS = (
+    "module", "process_group", "sharding_strategy", "cpu_offload", "auto_wrap_policy",
+    "backward_prefetch", "mixed_precision", "ignored_modules", "param_init_fn", "device_id",
+    "sync_module_states", "forward_prefetch", "limit_all_gathers", "use_orig_params",
+    "ignored_states", "device_mesh",
+)  # fmt: skip
+
+
+def option(value: Value) -> object:
+    """An option as a trace keeps it: a constant, a dotted name, or "?" for anything else."""
+    if isinstance(value, Const):
+        return value.value
+    if isinstance(value, Symbol | Made):
+        return value.name
+    if isinstance(value, Partial):
+        return option(value.function)
+    if isinstance(value, Function | Class):
+        return value.name
+    return "?"
+
+
+@function(FSDP1)
+def constructor(run: Interpreter, name: str, call: Call) -> Value:
+    module = run.as_module(call.arg(0, "module"))
+    if module is None:
+        return Unknown()
+    given = dict(zip(PARAMETERS, call.args, strict=False)) | call.kwargs
+    given.pop("module", None)
+    wrapper = wrap(run, module, "FullyShardedDataParallel", "fsdp1", call)
+    wrapper.attributes["*options"] = Made(name, given, call.open)
+    run.emit(
+        Wrapped,
+        call.node,
+        module=wrapper.id,
+        inner=module.id,
+        options={key: option(value) for key, value in given.items()}
+        | ({"**": "?"} if call.open else {}),
+        collective=True,
+    )
+    return wrapper
+
+
+def _used(run: Interpreter, api: str, call: Call, *, collective: bool = False) -> ModuleValue | None:
+    """Record the use of a static method; its first argument is certainly a module."""
+    module = run.as_module(call.arg(0, "module") or call.arg(0, "model"))
+    run.emit(
+        Fsdp1Used,
+        call.node,
+        api=api,
+        module=module.id if module is not None else None,
+        collective=collective,
+    )
+    return module
+
+
+@function(f"{FSDP1}.state_dict_type")
+def state_dict_type(run: Interpreter, name: str, call: Call) -> Value:
+    module = _used(run, "state_dict_type", call)
+    return Context("state_dict_type", module, _types(call))
+
+
+@function(f"{FSDP1}.set_state_dict_type")
+def set_state_dict_type(run: Interpreter, name: str, call: Call) -> Value:
+    module = _used(run, "set_state_dict_type", call)
+    if module is not None:
+        module.attributes["*state_dict_type"] = Context("state_dict_type", module, _types(call))
+    return Unknown()
+
+
+def _types(call: Call) -> dict[str, Value]:
+    names = ("state_dict_type", "state_dict_config", "optim_state_dict_config")
+    values = {name: call.arg(number, name) for number, name in enumerate(names, 1)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+@function(f"{FSDP1}.summon_full_params")
+def summon(run: Interpreter, name: str, call: Call) -> Value:
+    module = _used(run, "summon_full_params", call, collective=True)
+    return Context("summon_full_params", module)
+
+
+@method("fsdp1", "summon_full_params", "state_dict_type", "set_state_dict_type", "optim_state_dict",
+        "optim_state_dict_to_load", "fsdp_modules", "full_optim_state_dict",
+        "scatter_full_optim_state_dict", "shard_full_optim_state_dict",
+        "sharded_optim_state_dict")  # fmt: skip
+def static_by_instance(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    """A static method called through the wrapped model."""
+    return run.call(Symbol(f"{FSDP1}.{name}"), call)
+
+
+@function(f"{FSDP1}.fsdp_modules")
+def fsdp_modules(run: Interpreter, name: str, call: Call) -> Value:
+    module = _used(run, "fsdp_modules", call)
+    return ModulesOf(module, "modules") if module is not None else Unknown()
+
+
+@function(f"{FSDP1}.get_state_dict_type", f"{FSDP1}.rekey_optim_state_dict")
+def other_static(run: Interpreter, name: str, call: Call) -> Value:
+    _used(run, name.rpartition(".")[2], call)
+    return Unknown()
+
+
+@method("fsdp1", "register_comm_hook", "check_is_root", "apply", "flatten_sharded_optim_state_dict")
+def fsdp1_method(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    run.emit(Fsdp1Used, call.node, api=name, module=receiver.id, collective=name == "apply")
+    return Unknown()
+
+
+@function("torch.distributed.fsdp.wrap.enable_wrap", "torch.distributed.fsdp.wrap.wrap")
+def enable_wrap(run: Interpreter, name: str, call: Call) -> Value:
+    api = name.rpartition(".")[2]
+    module = run.as_module(call.arg(0, "module")) if api == "wrap" else None
+    run.emit(Fsdp1Used, call.node, api=api, module=module.id if module is not None else None)
+    return module if module is not None else Context("enable_wrap")

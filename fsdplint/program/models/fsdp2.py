@@ -1,0 +1,123 @@
+"""FSDP2: fully_shard and the methods of FSDPModule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fsdplint.program.models import function, method
+from fsdplint.program.models.fsdp1 import option
+from fsdplint.program.values import (
+    Const,
+    Context,
+    Made,
+    ModuleValue,
+    Sequence,
+    TensorValue,
+    Unknown,
+    Value,
+    constant,
+)
+from fsdplint.trace import Clipped, Gathered, MethodRegistered, Sharded, SyncSwitched
+
+if TYPE_CHECKING:
+    from fsdplint.program.calls import Call
+    from fsdplint.program.interpreter import Interpreter
+
+FSDP = "torch.distributed.fsdp"
+
+
+@function(f"{FSDP}.fully_shard")
+def fully_shard(run: Interpreter, name: str, call: Call) -> Value:
+    """`fully_shard(module, ...)` or, for one communication group, `fully_shard([a, b], ...)`."""
+    target = run.settle(call.arg(0, "module") or Unknown())
+    items = target.items if isinstance(target, Sequence) else [target]
+    modules = [m for m in (run.as_module(item) for item in items) if m is not None]
+    if not modules:
+        return target
+    for module in modules:
+        module.sharded = True
+    run.emit(
+        Sharded,
+        call.node,
+        module=modules[0].id,
+        group=tuple(m.id for m in modules) if isinstance(target, Sequence) else (),
+        options={key: option(value) for key, value in call.kwargs.items()}
+        | ({"**": "?"} if call.open else {}),
+    )
+    return modules[0] if not isinstance(target, Sequence) else target
+
+
+@function(f"{FSDP}.register_fsdp_forward_method")
+def register_method(run: Interpreter, name: str, call: Call) -> Value:
+    module = run.as_module(call.arg(0, "module"))
+    what = constant(call.arg(1, "method_name"))
+    if module is not None:
+        # A name that is not known may be any: "*"
+        run.emit(
+            MethodRegistered,
+            call.node,
+            module=module.id,
+            method=what if isinstance(what, str) else "*",
+        )
+    return Const(None)
+
+
+@function(f"{FSDP}.MixedPrecisionPolicy", f"{FSDP}.CPUOffloadPolicy", f"{FSDP}.OffloadPolicy",
+          f"{FSDP}.MixedPrecision", f"{FSDP}.CPUOffload", f"{FSDP}.FullStateDictConfig",
+          f"{FSDP}.ShardedStateDictConfig", f"{FSDP}.LocalStateDictConfig",
+          f"{FSDP}.FullOptimStateDictConfig", f"{FSDP}.ShardedOptimStateDictConfig",
+          f"{FSDP}.LocalOptimStateDictConfig", f"{FSDP}.wrap.ModuleWrapPolicy",
+          f"{FSDP}.wrap.CustomPolicy", f"{FSDP}.DataParallelMeshDims",
+          "torch.distributed.checkpoint.state_dict.StateDictOptions")  # fmt: skip
+def made(run: Interpreter, name: str, call: Call) -> Value:
+    """Configuration objects: their arguments are read where they are used."""
+    args = {str(number): value for number, value in enumerate(call.args)} | call.kwargs
+    return Made(name, args, call.open)
+
+
+# Methods ----------------------------------------------------------------------------------------
+
+
+@method("ModuleValue", "set_requires_gradient_sync", "set_is_last_backward",
+        "set_requires_all_reduce")  # fmt: skip
+def set_sync(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    enabled = constant(call.args[0]) if call.args else None
+    run.emit(
+        SyncSwitched,
+        call.node,
+        module=receiver.id,
+        api=name,
+        enabled=enabled if isinstance(enabled, bool) else None,
+    )
+    return Const(None)
+
+
+@method("ModuleValue", "unshard", "reshard")
+def gather(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    run.emit(
+        Gathered,
+        call.node,
+        module=receiver.id,
+        gathered=name == "unshard",
+        collective=name == "unshard" and run.sharding_inside(receiver) is not None,
+    )
+    return Unknown()
+
+
+@method("ModuleValue", "no_sync")
+def no_sync(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    """FSDP1's and DDP's context manager; FSDP2 has none."""
+    run.emit(SyncSwitched, call.node, module=receiver.id, api="no_sync", enabled=False)
+    return Context("no_sync", receiver)
+
+
+@method("ModuleValue", "clip_grad_norm_")
+def clip_method(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    run.emit(
+        Clipped,
+        call.node,
+        api="method",
+        modules=(receiver.id,),
+        collective=run.sharding_inside(receiver) is not None,
+    )
+    return TensorValue("norm", (receiver,))

@@ -1,0 +1,309 @@
+"""torch.nn: building modules, and the methods that every module has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fsdplint.program.models import function, method
+from fsdplint.program.models.python import derived, duplicate_module
+from fsdplint.program.values import (
+    Const,
+    Context,
+    Dict,
+    Made,
+    ModulesOf,
+    ModuleValue,
+    ParametersOf,
+    Sequence,
+    Symbol,
+    TensorValue,
+    Unknown,
+    Value,
+    constant,
+)
+from fsdplint.trace import (
+    BackwardRun,
+    Checkpointed,
+    Collective,
+    Compiled,
+    ModuleCopied,
+    ModuleMoved,
+)
+
+if TYPE_CHECKING:
+    from fsdplint.program.calls import Call
+    from fsdplint.program.interpreter import Interpreter
+
+# torch.nn classes without parameters; every other one has some.
+PARAMETERLESS = {
+    "ReLU", "GELU", "SiLU", "Tanh", "Sigmoid", "Softmax", "LogSoftmax", "Dropout", "Dropout1d",
+    "Dropout2d", "Identity", "Flatten", "Unflatten", "MaxPool1d", "MaxPool2d", "AvgPool2d",
+    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "Upsample", "PixelShuffle", "LeakyReLU", "ELU", "ReLU6",
+    "Hardswish", "Mish", "Softplus", "ZeroPad2d",
+}  # fmt: skip
+CONTAINERS = {"Sequential", "ModuleList", "ModuleDict"}
+# Classes with submodules of their own.
+COMPOSITE = {
+    "MultiheadAttention", "Transformer", "TransformerEncoder", "TransformerDecoder",
+    "TransformerEncoderLayer", "TransformerDecoderLayer",
+}  # fmt: skip
+
+
+@function("torch.nn.")
+def torch_class(run: Interpreter, name: str, call: Call) -> Value:
+    """`torch.nn.Linear(...)` and the like; functions (torch.nn.functional, init, utils) are quiet."""
+    last = name.rpartition(".")[2]
+    if name.count(".") != 2 or not last[:1].isupper():
+        return tensor_result(run, name, call)
+    if last in CONTAINERS:
+        return _container(run, name, call)
+    if last.endswith("Loss"):
+        return Made(name, dict(call.kwargs))
+    if last in {"Parameter", "Buffer", "UninitializedParameter"}:
+        return Made(name, dict(call.kwargs))
+    return run.new_module(
+        call.node,
+        last,
+        library_class=name,
+        children_known=last not in COMPOSITE,
+        own_parameters=last not in PARAMETERLESS,
+    )
+
+
+def _container(run: Interpreter, name: str, call: Call) -> Value:
+    if name == "torch.nn.Sequential":
+        items: Value | None = Sequence(list(call.args), "list", call.open)
+        if len(call.args) == 1 and isinstance(call.args[0], Dict):
+            items = call.args[0]
+    else:
+        items = call.args[0] if call.args else None
+    return run.make_container(call.node, name, items)
+
+
+@function("torch.")
+def tensor_result(run: Interpreter, name: str, call: Call) -> Value:
+    """torch functions that nothing else describes: tensors in, tensors out."""
+    for value in call.values:
+        if isinstance(value, TensorValue):
+            return value
+        if isinstance(value, ParametersOf):
+            return ParametersOf(value.modules, value.complete, element=True)
+    if name.startswith("torch.cuda.") or name.startswith("torch.backends."):
+        return Unknown(origin=f"{name}()")
+    return derived(call)
+
+
+@function("torch.device")
+def device(run: Interpreter, name: str, call: Call) -> Value:
+    kind = constant(call.arg(0, "type"))
+    args = {str(n): v for n, v in enumerate(call.args)} | call.kwargs
+    if isinstance(kind, str) and kind.startswith("meta"):
+        return Context("meta_device", details=args)
+    return Made(name, args)
+
+
+@function("accelerate.init_empty_weights", "torch.nn.utils.init.skip_init")
+def empty_weights(run: Interpreter, name: str, call: Call) -> Value:
+    return Context("meta_device")
+
+
+@function("torch.no_grad", "torch.inference_mode", "torch.enable_grad", "torch.set_grad_enabled")
+def grad_mode(run: Interpreter, name: str, call: Call) -> Value:
+    return Context(name.rpartition(".")[2])
+
+
+@function("torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast",
+          "torch.backends.cuda.sdp_kernel", "torch.profiler.profile")  # fmt: skip
+def harmless_context(run: Interpreter, name: str, call: Call) -> Value:
+    return Context("harmless")
+
+
+@function("torch.compile")
+def compile_module(run: Interpreter, name: str, call: Call) -> Value:
+    module = run.as_module(call.arg(0, "model"))
+    if module is None:
+        return call.args[0] if call.args else Unknown()
+    wrapper = wrap(run, module, "OptimizedModule", "compile", call)
+    run.emit(Compiled, call.node, module=module.id, result=wrapper.id)
+    return wrapper
+
+
+def wrap(
+    run: Interpreter, inner: ModuleValue, class_name: str, kind: str, call: Call
+) -> ModuleValue:
+    """A module that wraps another one."""
+    wrapper = run.new_module(call.node, class_name, own_parameters=False)
+    wrapper.inner, wrapper.wrapper = inner, kind
+    info = run.trace.modules[wrapper.id]
+    info.inner, info.wrapper = inner.id, kind
+    return wrapper
+
+
+@function("torch.nn.parallel.DistributedDataParallel", "torch.nn.DataParallel")
+def data_parallel(run: Interpreter, name: str, call: Call) -> Value:
+    module = run.as_module(call.arg(0, "module"))
+    if module is None:
+        return Unknown()
+    return wrap(run, module, name.rpartition(".")[2], "ddp", call)
+
+
+CHECKPOINTING = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
+
+
+@function(f"{CHECKPOINTING}.checkpoint_wrapper", f"{CHECKPOINTING}.offload_wrapper")
+def checkpoint_wrapper(run: Interpreter, name: str, call: Call) -> Value:
+    """The wrapper stands for the module itself: what it holds keeps its name for the user."""
+    module = run.as_module(call.arg(0, "module"))
+    if module is None:
+        return Unknown()
+    run.emit(Checkpointed, call.node, module=module.id)
+    return module
+
+
+@function(f"{CHECKPOINTING}.apply_activation_checkpointing")
+def apply_checkpointing(run: Interpreter, name: str, call: Call) -> Value:
+    module = run.as_module(call.arg(0, "model"))
+    if module is not None:
+        run.emit(Checkpointed, call.node, module=module.id)
+    return Const(None)
+
+
+@function("torch.optim.swa_utils.AveragedModel")
+def averaged(run: Interpreter, name: str, call: Call) -> Value:
+    module = run.as_module(call.arg(0, "model"))
+    if module is None:
+        return Unknown()
+    copy = duplicate_module(run, module, call)
+    run.emit(ModuleCopied, call.node, module=module.id, copy=copy.id, api="AveragedModel")
+    return copy
+
+
+# Methods of modules -----------------------------------------------------------------------------
+
+
+@method("ModuleValue", "parameters", "named_parameters")
+@method("Unknown", "parameters", "named_parameters")
+def parameters(run: Interpreter, receiver: Value, name: str, call: Call) -> Value:
+    module = run.as_module(receiver)
+    if module is None:
+        return derived(call)
+    return ParametersOf((module,), named=name.startswith("named"))
+
+
+@method("ModuleValue", "modules", "named_modules", "children", "named_children")
+@method("Unknown", "modules", "named_modules", "named_children")
+def submodules(run: Interpreter, receiver: Value, name: str, call: Call) -> Value:
+    module = run.as_module(receiver)
+    return ModulesOf(module, name) if module is not None else derived(call)
+
+
+@method("ModuleValue", "to", "cuda", "cpu", "to_empty", "half", "bfloat16", "float", "type")
+def move(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    dtype = {"half": "float16", "bfloat16": "bfloat16", "float": "float32"}.get(name)
+    target = None
+    for value in call.values:
+        if isinstance(value, Symbol) and value.name.startswith("torch."):
+            dtype = value.name.rpartition(".")[2]
+        elif isinstance(value, Const) and isinstance(value.value, str):
+            target = value.value
+    if name in {"cuda", "cpu"}:
+        target = name
+    if name == "to_empty":
+        receiver.on_meta = False
+    run.emit(
+        ModuleMoved, call.node, module=receiver.id, method=name, device=target, dtype=dtype
+    )
+    return receiver
+
+
+@method("ModuleValue", "train", "eval", "requires_grad_")
+def mode(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    return receiver
+
+
+@method("ModuleValue", "apply")
+def apply(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    """`m.apply(fn)`: the function gets every submodule, children before their parents."""
+    if call.args:
+        for child in reversed(run.submodule_values(ModulesOf(receiver, "modules"))):
+            run.call(call.args[0], type(call)(call.node, [child]))
+    return receiver
+
+
+@method("ModuleValue", "append", "add_module", "register_module", "insert")
+def add(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    if not call.args:
+        return Unknown()
+    value = run.settle(call.args[-1])
+    if name == "append":
+        run.append_element(receiver, value)
+    elif isinstance(value, ModuleValue):
+        key = constant(call.args[0])
+        run.add_child(receiver, str(key) if key is not None else "*", value)
+        if isinstance(key, str):
+            receiver.attributes[key] = value
+        elif receiver.elements is not None:
+            receiver.elements.items.append(value)
+    return receiver
+
+
+@method("ModuleValue", "extend")
+def extend(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    for item in run.iterate(call.args[0])[0] if call.args else []:
+        run.append_element(receiver, item)
+    return receiver
+
+
+@method("ModuleValue", "items", "values", "keys")
+def mapping_view(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    children: list[Any] = run.submodule_values(receiver)
+    if name == "values":
+        return Sequence(children, "list")
+    if name == "keys":
+        return Unknown(varying=True)
+    return Sequence([Sequence([Unknown(varying=True), c], "tuple") for c in children], "list")
+
+
+@method("ModuleValue", "get_submodule")
+def submodule(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    path = constant(call.arg(0, "target"))
+    value: Value = receiver
+    if not isinstance(path, str):
+        return run.element(receiver, Unknown())
+    for part in path.split("."):
+        value = run.settle(run.get_attribute(value, part, call.node)) if part else value
+    return value
+
+
+@method("ModuleValue", "register_parameter")
+def register_parameter(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    run.trace.modules[receiver.id].own_parameters = True
+    return Const(None)
+
+
+@method("ModuleValue", "compile")
+def compile_in_place(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    run.emit(Compiled, call.node, module=receiver.id, result=receiver.id)
+    return Const(None)
+
+
+# Tensors ----------------------------------------------------------------------------------------
+
+
+@method("TensorValue", "backward")
+@method("Unknown", "backward")
+def backward(run: Interpreter, receiver: Value, name: str, call: Call) -> Value:
+    sharded = any(
+        run.sharding_inside(value) is not None
+        for value in run.objects.values()
+        if isinstance(value, ModuleValue)
+    )
+    run.emit(BackwardRun, call.node, collective=sharded)
+    return Const(None)
+
+
+@method("ParametersOf", "full_tensor")
+def full_tensor(run: Interpreter, receiver: ParametersOf, name: str, call: Call) -> Value:
+    if any(run.sharding_inside(module) is not None for module in receiver.modules):
+        run.emit(Collective, call.node, api="full_tensor", collective=True)
+    return Unknown()

@@ -1,0 +1,106 @@
+"""Optimizers, schedulers, gradient scalers and gradient clipping."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fsdplint.program.models import function, method
+from fsdplint.program.values import (
+    Const,
+
+    Made,
+    OptimizerValue,
+
+
+    TensorValue,
+    Unknown,
+    Value,
+)
+from fsdplint.trace import Clipped, OptimizerStepped
+
+if TYPE_CHECKING:
+    from fsdplint.program.calls import Call
+    from fsdplint.program.interpreter import Interpreter
+
+
+@function("torch.optim.")
+def optimizer(run: Interpreter, name: str, call: Call) -> Value:
+    last = name.rpartition(".")[2]
+    if name.startswith("torch.optim.lr_scheduler.") or name.startswith("torch.optim.swa_utils."):
+        return Made(name, {str(n): v for n, v in enumerate(call.args)} | call.kwargs)
+    if not last[:1].isupper() or last == "Optimizer":
+        return Unknown()
+    return run.build_optimizer(last, call)
+
+
+@function("torch.distributed.optim.ZeroRedundancyOptimizer")
+def zero_optimizer(run: Interpreter, name: str, call: Call) -> Value:
+    return run.build_optimizer("ZeroRedundancyOptimizer", call)
+
+
+@method("OptimizerValue", "step")
+def step(run: Interpreter, receiver: OptimizerValue, name: str, call: Call) -> Value:
+    run.emit(OptimizerStepped, call.node, optimizer=receiver.id)
+    return Unknown()
+
+
+@method("OptimizerValue", "zero_grad")
+def zero_grad(run: Interpreter, receiver: OptimizerValue, name: str, call: Call) -> Value:
+    return Const(None)
+
+
+@method("OptimizerValue", "add_param_group")
+def add_group(run: Interpreter, receiver: OptimizerValue, name: str, call: Call) -> Value:
+    modules, _ = run.owners_of(call.arg(0, "param_group"))
+    receiver.modules = (*receiver.modules, *(m for m in modules if m not in receiver.modules))
+    return Const(None)
+
+
+@function("torch.cuda.amp.GradScaler", "torch.amp.GradScaler",
+          "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler")  # fmt: skip
+def grad_scaler(run: Interpreter, name: str, call: Call) -> Value:
+    return Made(name, {str(n): v for n, v in enumerate(call.args)} | call.kwargs)
+
+
+@method("Made", "step")
+@method("Unknown", "step")
+def scaler_step(run: Interpreter, receiver: Value, name: str, call: Call) -> Value:
+    """`scaler.step(optimizer)`."""
+    target = run.settle(call.args[0]) if call.args else None
+    if isinstance(target, OptimizerValue):
+        run.emit(OptimizerStepped, call.node, optimizer=target.id)
+    return Unknown()
+
+
+@method("Made", "scale")
+def scaled(run: Interpreter, receiver: Made, name: str, call: Call) -> Value:
+    return call.args[0] if call.args else Unknown()
+
+
+@method("Unknown", "scale")
+def maybe_scaled(run: Interpreter, receiver: Unknown, name: str, call: Call) -> Value:
+    value = call.args[0] if call.args else None
+    return value if isinstance(value, TensorValue) else Unknown()
+
+
+@method("Made", "unscale_", "update", "state_dict", "load_state_dict")
+def scaler_other(run: Interpreter, receiver: Made, name: str, call: Call) -> Value:
+    return Unknown()
+
+
+@function("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_",
+          "torch.nn.utils.clip_grad_norm")  # fmt: skip
+def clip(run: Interpreter, name: str, call: Call) -> Value:
+    modules, _ = run.owners_of(call.arg(0, "parameters"))
+    by_norm = "norm" in name
+    sharded = any(run.sharding_inside(module) is not None for module in modules)
+    run.emit(
+        Clipped,
+        call.node,
+        api="utils",
+        modules=tuple(m.id for m in modules),
+        collective=sharded and by_norm,
+    )
+    return TensorValue("norm", tuple(modules)) if by_norm else Const(None)
+
+

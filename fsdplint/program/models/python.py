@@ -1,0 +1,454 @@
+"""Python's own functions: builtins, functools, copy, itertools, os."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fsdplint.program.expressions import depends_on_rank, environment
+from fsdplint.program.models import function, method
+from fsdplint.program.values import (
+    Class,
+    Const,
+    Context,
+    Dict,
+    Instance,
+    Made,
+    ModulesOf,
+    ModuleValue,
+    ParametersOf,
+    Partial,
+    RankValue,
+    Sequence,
+    StateValue,
+    Super,
+    Symbol,
+    TensorValue,
+    Unknown,
+    Value,
+)
+from fsdplint.trace import ModuleCopied
+
+if TYPE_CHECKING:
+    from fsdplint.program.calls import Call
+    from fsdplint.program.interpreter import Interpreter
+
+
+def derived(call: Call, origin: str = "") -> Unknown:
+    """An unknown value made from the arguments: it varies, or differs by rank, as they do."""
+    return Unknown(
+        origin=origin,
+        varying=any(isinstance(v, Unknown) and v.varying for v in call.values),
+        by_rank=any(depends_on_rank(v) for v in call.values),
+    )
+
+
+@function("builtins.", "logging.", "time.", "math.", "random.", "warnings.", "re.", "json.", "sys.",
+          "datetime.", "collections.", "typing.", "pathlib.", "shutil.", "numpy.", "argparse.",
+          "tempfile.", "glob.", "gc.", "wandb.", "string.", "uuid.", "socket.", "subprocess.",
+          "torch.utils.tensorboard.", "tqdm.write", "rich.", "loguru.", "os.")  # fmt: skip
+def quiet(run: Interpreter, name: str, call: Call) -> Value:
+    """Functions that leave modules alone and whose result is nothing in particular."""
+    origin = f"{name}()" if not call.values else ""
+    if name.startswith("argparse."):
+        origin = name
+    return derived(call, origin)
+
+
+@function("builtins.int", "builtins.str", "builtins.float", "builtins.bool", "builtins.abs")
+def convert(run: Interpreter, name: str, call: Call) -> Value:
+    value = call.args[0] if call.args else Const(None)
+    if isinstance(value, RankValue | TensorValue):
+        return value
+    if isinstance(value, Unknown):
+        return value
+    if isinstance(value, Const):
+        try:
+            kind = {"int": int, "str": str, "float": float, "bool": bool, "abs": abs}
+            return Const(kind[name.rpartition(".")[2]](value.value))
+        except (TypeError, ValueError):
+            return Unknown()
+    return derived(call)
+
+
+@function("builtins.list", "builtins.tuple", "builtins.set", "builtins.sorted", "builtins.iter",
+          "builtins.frozenset", "itertools.chain")  # fmt: skip
+def collect(run: Interpreter, name: str, call: Call) -> Value:
+    if not call.args:
+        return Sequence([], name.rpartition(".")[2])
+    if len(call.args) > 1:
+        return Sequence([i for v in call.args for i in run.iterate(v)[0]], "list")
+    value = call.args[0]
+    if isinstance(value, ModulesOf | ParametersOf | Unknown):
+        return value
+    items, exact = run.iterate(value)
+    return Sequence(items, name.rpartition(".")[2], not exact)
+
+
+@function("builtins.reversed")
+def reverse(run: Interpreter, name: str, call: Call) -> Value:
+    value = call.args[0] if call.args else Unknown()
+    if isinstance(value, ModulesOf):
+        return ModulesOf(value.module, value.method, not value.reversed)
+    if isinstance(value, Sequence):
+        return Sequence(list(reversed(value.items)), "list", value.open)
+    return value
+
+
+@function("builtins.filter")
+def keep(run: Interpreter, name: str, call: Call) -> Value:
+    return call.args[1] if len(call.args) > 1 else Unknown()
+
+
+@function("builtins.map")
+def apply(run: Interpreter, name: str, call: Call) -> Value:
+    from fsdplint.program.calls import Call as MadeCall
+
+    if len(call.args) < 2:
+        return Unknown()
+    items, exact = run.iterate(call.args[1])
+    return Sequence(
+        [run.call(call.args[0], MadeCall(call.node, [item])) for item in items], "list", not exact
+    )
+
+
+@function("builtins.range")
+def counted(run: Interpreter, name: str, call: Call) -> Value:
+    number = call.args[0].value if len(call.args) == 1 and isinstance(call.args[0], Const) else None
+    if number in {0, 1}:
+        return Sequence([Const(0)] * number, "list")
+    return Sequence([], "list", True)
+
+
+@function("builtins.len")
+def length(run: Interpreter, name: str, call: Call) -> Value:
+    value = call.args[0] if call.args else None
+    if isinstance(value, Sequence | Dict) and not value.open:
+        return Const(len(value.items))
+    return Unknown(origin=run.text(call.node))
+
+
+@function("builtins.enumerate", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.trange", "builtins.zip",
+          "itertools.islice", "itertools.cycle", "builtins.next")  # fmt: skip
+def pass_through(run: Interpreter, name: str, call: Call) -> Value:
+    value = call.arg(0, "iterable") or Unknown()
+    last = name.rpartition(".")[2]
+    if last == "enumerate":
+        items, exact = run.iterate(value)
+        pairs: list[Value] = [
+            Sequence([Unknown(varying=True), item], "tuple") for item in items
+        ]
+        return Sequence(pairs, "list", not exact) if exact else _endless(pairs)
+    if last == "zip":
+        columns = [run.iterate(v) for v in call.args]
+        if columns and all(exact for _, exact in columns):
+            rows = zip(*(items for items, _ in columns), strict=False)
+            return Sequence([Sequence(list(row), "tuple") for row in rows], "list")
+        return Unknown(varying=True)
+    if last == "next":
+        return run.iterate(value)[0][0] if run.iterate(value)[0] else Unknown(varying=True)
+    return value
+
+
+def _endless(items: list[Value]) -> Value:
+    result = Unknown()
+    result.parts["[]"] = items[0] if items else Unknown(varying=True)
+    return Unknown(varying=True)
+
+
+@function("builtins.isinstance", "builtins.issubclass")
+def is_instance(run: Interpreter, name: str, call: Call) -> Value:
+    if len(call.args) < 2:
+        return Unknown()
+    value, kinds = run.settle(call.args[0]), call.args[1]
+    wanted = kinds.items if isinstance(kinds, Sequence) else [kinds]
+    wanted = [run.settle(kind) for kind in wanted]
+    if isinstance(value, ModuleValue):
+        answers = [_module_is(run, value, kind) for kind in wanted]
+        if any(a is True for a in answers):
+            return Const(True)
+        if all(a is False for a in answers):
+            return Const(False)
+    if isinstance(value, Instance):
+        classes = value.cls.mro()
+        if any(kind in classes for kind in wanted):
+            return Const(True)
+        if all(isinstance(kind, Class) for kind in wanted) and not value.cls.has_unknown_base():
+            return Const(False)
+    if isinstance(value, Unknown) and value.within is not None:
+        if wanted and "__class__" not in value.parts:
+            value.parts["__class__"] = wanted[0]
+        return Unknown(varying=True)
+    return derived(call, run.text(call.node))
+
+
+def _module_is(run: Interpreter, value: ModuleValue, kind: Value) -> bool | None:
+    if isinstance(kind, Class):
+        if value.cls is None:
+            same = run.trace.modules[value.id].class_name == kind.name
+            return True if same else (None if value.library_class is None else False)
+        return kind in value.cls.mro()
+    if not isinstance(kind, Symbol):
+        return None
+    name = kind.name
+    if name == "torch.nn.Module":
+        return True
+    if name == "torch.distributed.fsdp.FullyShardedDataParallel":
+        return value.wrapper == "fsdp1"
+    if name == "torch.distributed.fsdp.FSDPModule":
+        return value.sharded
+    if name.endswith("DistributedDataParallel"):
+        return value.wrapper == "ddp"
+    if value.library_class is not None:
+        return value.library_class == name
+    if value.cls is not None:
+        if name in value.cls.library_bases():
+            return True
+        return None if value.cls.has_unknown_base() else False
+    return None
+
+
+@function("builtins.getattr")
+def get_attribute(run: Interpreter, name: str, call: Call) -> Value:
+    if len(call.args) >= 2 and isinstance(call.args[1], Const):
+        value = run.get_attribute(call.args[0], str(call.args[1].value), call.node)
+        return run.settle(value)
+    value = run.settle(call.args[0]) if call.args else Unknown()
+    if isinstance(value, ModuleValue):
+        return run.element(value, Unknown())
+    return derived(call)
+
+
+@function("builtins.setattr")
+def set_attribute(run: Interpreter, name: str, call: Call) -> Value:
+    if len(call.args) == 3:
+        target, key, value = call.args
+        target = run.settle(target)
+        if isinstance(key, Const):
+            run.set_attribute(target, str(key.value), value)
+        elif isinstance(target, ModuleValue):
+            run.set_element(target, key, value)
+        elif isinstance(target, Instance):
+            target.havoc = True
+            for attribute, old in list(target.attributes.items()):
+                if isinstance(old, Const):
+                    target.attributes[attribute] = Unknown(
+                        origin=f"{target.cls.name}.{attribute}", default=old
+                    )
+    return Const(None)
+
+
+@function("builtins.hasattr", "builtins.callable")
+def has_attribute(run: Interpreter, name: str, call: Call) -> Value:
+    if call.args and isinstance(run.settle(call.args[0]), Unknown):
+        return Unknown(origin=run.text(call.node), varying=derived(call).varying)
+    if len(call.args) == 2 and isinstance(call.args[1], Const):
+        value, attribute = run.settle(call.args[0]), str(call.args[1].value)
+        if isinstance(value, ModuleValue) and value.wrapper and attribute == "module":
+            return Const(value.wrapper in {"fsdp1", "ddp"})
+        if isinstance(value, Instance) and (
+            attribute in value.attributes or value.cls.lookup(attribute) is not None
+        ):
+            return Const(True)
+    return Unknown(origin=run.text(call.node))
+
+
+@function("builtins.dict", "collections.OrderedDict", "collections.defaultdict")
+def make_dict(run: Interpreter, name: str, call: Call) -> Value:
+    result = Dict({}, call.open, made_at=run.site(call.node))
+    for value in call.args:
+        value = run.settle(value)
+        if isinstance(value, StateValue):
+            return value
+        if isinstance(value, Dict):
+            result.items.update(value.items)
+            result.open = result.open or value.open
+        elif isinstance(value, Sequence) and all(
+            isinstance(i, Sequence) and len(i.items) == 2 for i in value.items
+        ):
+            for pair in value.items:
+                key = pair.items[0] if isinstance(pair, Sequence) else Unknown()
+                if isinstance(key, Const) and isinstance(pair, Sequence):
+                    result.items[key.value] = pair.items[1]
+        else:
+            result.open = True
+    result.items.update(call.kwargs)
+    return result
+
+
+@function("builtins.super")
+def super_of(run: Interpreter, name: str, call: Call) -> Value:
+    for frame in reversed(run.frames):
+        if frame.owner is not None and frame.function is not None:
+            receiver = frame.receiver
+            if receiver is not None:
+                return Super(frame.owner, receiver)
+    return Unknown()
+
+
+@function("builtins.type")
+def type_of(run: Interpreter, name: str, call: Call) -> Value:
+    value = run.settle(call.args[0]) if call.args else Unknown()
+    cls = getattr(value, "cls", None)
+    return cls if isinstance(cls, Class) else Unknown(origin=run.text(call.node))
+
+
+@function("functools.partial")
+def partial(run: Interpreter, name: str, call: Call) -> Value:
+    if not call.args:
+        return Unknown()
+    return Partial(call.args[0], call.args[1:], dict(call.kwargs), call.open)
+
+
+@function("functools.wraps", "functools.lru_cache", "functools.cache")
+def decorator(run: Interpreter, name: str, call: Call) -> Value:
+    return call.args[0] if call.args else Unknown()
+
+
+@function("copy.deepcopy", "copy.copy")
+def copy(run: Interpreter, name: str, call: Call) -> Value:
+    value = run.settle(call.args[0]) if call.args else Unknown()
+    if not isinstance(value, ModuleValue):
+        if isinstance(value, Unknown):
+            return Unknown(origin=value.origin, varying=value.varying)
+        return value
+    duplicate = duplicate_module(run, value, call)
+    run.emit(ModuleCopied, call.node, module=value.id, copy=duplicate.id, api=name)
+    return duplicate
+
+
+def duplicate_module(run: Interpreter, value: ModuleValue, call: Call) -> ModuleValue:
+    """A copy of a module and of everything in it."""
+    info = run.trace.modules[value.id]
+    made = run.new_module(
+        call.node,
+        info.class_name,
+        cls=value.cls,
+        library_class=value.library_class,
+        children_known=info.children_known,
+        own_parameters=info.own_parameters,
+        container=info.container,
+    )
+    made.sharded = value.sharded
+    made.attributes = dict(value.attributes)
+    if value.elements is not None:
+        made.elements = Sequence([], "list")
+    for name, child in zip(info.children, run.child_values(value), strict=False):
+        duplicate = duplicate_module(run, child, call)
+        run.trace.modules[duplicate.id].repeated = run.trace.modules[child.id].repeated
+        if made.elements is not None:
+            made.elements.items.append(duplicate)
+        made.attributes[name] = duplicate
+        run.trace.modules[made.id].children[name] = duplicate.id
+    return made
+
+
+@function("contextlib.nullcontext")
+def null_context(run: Interpreter, name: str, call: Call) -> Value:
+    return Context("null")
+
+
+@function("os.getenv", "os.environ.get")
+def getenv(run: Interpreter, name: str, call: Call) -> Value:
+    return environment(call.arg(0, "key") or Unknown())
+
+
+@function("os.path.")
+def path(run: Interpreter, name: str, call: Call) -> Value:
+    origin = run.text(call.node) if name.endswith(("exists", "isfile", "isdir")) else ""
+    return derived(call, origin)
+
+
+@function("dataclasses.dataclass", "dataclasses.field", "torch.no_grad_decorator")
+def dataclass_field(run: Interpreter, name: str, call: Call) -> Value:
+    default = call.kwargs.get("default")
+    if default is not None:
+        return default
+    factory = call.kwargs.get("default_factory")
+    if isinstance(factory, Class):
+        from fsdplint.program.calls import Call as MadeCall
+
+        return run.call(factory, MadeCall(call.node))
+    return Unknown()
+
+
+@method("Sequence", "append", "add")
+def append(run: Interpreter, receiver: Sequence, name: str, call: Call) -> Value:
+    if call.args:
+        receiver.items.append(call.args[0])
+        if run.loop_depth:
+            receiver.open = True
+    return Const(None)
+
+
+@method("Sequence", "extend", "update")
+def extend(run: Interpreter, receiver: Sequence, name: str, call: Call) -> Value:
+    if call.args:
+        items, exact = run.iterate(call.args[0])
+        receiver.items.extend(items)
+        receiver.open = receiver.open or not exact
+    return Const(None)
+
+
+@method("Dict", "items", "values", "keys")
+def dict_view(run: Interpreter, receiver: Dict, name: str, call: Call) -> Value:
+    if name == "keys":
+        return Sequence([Const(k) for k in receiver.items], "list", receiver.open)
+    if name == "values":
+        return Sequence(list(receiver.items.values()), "list", receiver.open)
+    pairs: list[Value] = [
+        Sequence([Const(k), v], "tuple") for k, v in receiver.items.items()
+    ]
+    return Sequence(pairs, "list", receiver.open)
+
+
+@method("Dict", "get", "pop", "setdefault")
+def dict_get(run: Interpreter, receiver: Dict, name: str, call: Call) -> Value:
+    key = call.args[0] if call.args else Unknown()
+    if isinstance(key, Const) and key.value in receiver.items:
+        value = receiver.items[key.value]
+        if name == "pop":
+            del receiver.items[key.value]
+        return value
+    if len(call.args) > 1 and not receiver.open:
+        if name == "setdefault" and isinstance(key, Const):
+            receiver.items[key.value] = call.args[1]
+        return call.args[1]
+    return Unknown(origin=run.text(call.node))
+
+
+@method("Dict", "update")
+def dict_update(run: Interpreter, receiver: Dict, name: str, call: Call) -> Value:
+    for value in call.args:
+        if isinstance(value, Dict):
+            receiver.items.update(value.items)
+            receiver.open = receiver.open or value.open
+        else:
+            receiver.open = True
+    receiver.items.update(call.kwargs)
+    receiver.open = receiver.open or call.open
+    return Const(None)
+
+
+@method("Dict", "copy")
+def dict_copy(run: Interpreter, receiver: Dict, name: str, call: Call) -> Value:
+    return Dict(dict(receiver.items), receiver.open)
+
+
+@method("Const", "format", "join")
+def text_of(run: Interpreter, receiver: Const, name: str, call: Call) -> Value:
+    return derived(call)
+
+
+@method("Const", "split", "lower", "upper", "strip", "startswith", "endswith", "replace")
+def fold_text(run: Interpreter, receiver: Const, name: str, call: Call) -> Value:
+    if isinstance(receiver.value, str) and all(isinstance(a, Const) for a in call.args):
+        try:
+            result = getattr(receiver.value, name)(*(a.value for a in call.args if isinstance(a, Const)))
+        except (TypeError, ValueError):
+            return Unknown()
+        if isinstance(result, list):
+            return Sequence([Const(item) for item in result], "list")
+        return Const(result)
+    return derived(call)
+
+

@@ -1,0 +1,431 @@
+"""nn.Modules: how they are built, what they hold, what a call of one does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from fsdplint.program.models import find_method
+from fsdplint.program.values import (
+    Class,
+    Const,
+    Dict,
+    Function,
+    Method,
+    ModulesOf,
+    ModuleValue,
+    OptimizerValue,
+    ParametersOf,
+    Sequence,
+    Symbol,
+    TensorValue,
+    Unknown,
+    Value,
+    is_none,
+)
+from fsdplint.trace import (
+    Called,
+    Module,
+    ModuleBuilt,
+    OptimizerBuilt,
+    Sharding,
+)
+
+if TYPE_CHECKING:
+    from fsdplint.program.calls import Call
+    from fsdplint.program.interpreter import Interpreter
+
+# Attributes of modules that are known to be neither submodules nor methods of the user's.
+PLAIN_ATTRIBUTES = {"training", "device", "dtype", "config", "weight", "bias"}
+# Methods of nn.Module that do not run its forward and that no model describes.
+QUIET_METHODS = {
+    "train", "eval", "requires_grad_", "zero_grad", "register_buffer", "register_forward_hook",
+    "register_forward_pre_hook", "register_full_backward_hook", "extra_repr", "share_memory",
+    "get_parameter", "get_buffer", "apply", "buffers", "named_buffers", "double",
+    "gradient_checkpointing_enable", "gradient_checkpointing_disable", "enable_input_require_grads",
+    "print_trainable_parameters", "set_gradient_checkpointing", "get_input_embeddings",
+    "get_output_embeddings", "num_parameters", "tie_weights",
+}  # fmt: skip
+
+
+class Modules:
+    """The part of the interpreter that knows modules."""
+
+    # Making ------------------------------------------------------------------------------------
+
+    def new_module(
+        self: Interpreter,
+        node: cst.CSTNode,
+        class_name: str,
+        *,
+        cls: Class | None = None,
+        library_class: str | None = None,
+        children_known: bool = True,
+        own_parameters: bool | None = None,
+        container: bool = False,
+    ) -> ModuleValue:
+        module = ModuleValue(self.new_id("module"), cls, library_class=library_class)
+        module.on_meta = any(getattr(c, "kind", "") == "meta_device" for c in self.contexts)
+        module.made_at = self.site(node)
+        self.objects[module.id] = module
+        self.trace.modules[module.id] = Module(
+            module.id,
+            class_name,
+            qualified_class=library_class,
+            children_known=children_known,
+            own_parameters=own_parameters,
+            container=container,
+        )
+        return module
+
+    def build_module(self: Interpreter, klass: Class, call: Call) -> ModuleValue:
+        """Instantiate a class of the project that is an nn.Module."""
+        others = [b for b in klass.library_bases() if b != "torch.nn.Module"]
+        module = self.new_module(
+            call.node,
+            klass.name,
+            cls=klass,
+            children_known=not klass.has_unknown_base() and not others,
+            own_parameters=False,
+        )
+        init = klass.lookup("__init__")
+        depth, self.loop_depth = self.loop_depth, 0
+        if isinstance(init, Function):
+            self.call_function(init, module, call.args, call.kwargs, call.node, call.open)
+        self.loop_depth = depth
+        self.emit(ModuleBuilt, call.node, module=module.id, on_meta=module.on_meta)
+        return module
+
+    def build_optimizer(self: Interpreter, class_name: str, call: Call) -> OptimizerValue:
+        """An optimizer over its first argument."""
+        parameters = call.arg(0, "params")
+        modules, complete = self.owners_of(parameters)
+        optimizer = OptimizerValue(self.new_id("optimizer"), class_name, tuple(modules))
+        optimizer.made_at = self.site(call.node)
+        self.objects[optimizer.id] = optimizer
+        self.emit(
+            OptimizerBuilt,
+            call.node,
+            optimizer=optimizer.id,
+            class_name=class_name,
+            modules=tuple(m.id for m in modules),
+            complete=complete,
+        )
+        return optimizer
+
+    def optimizer_by_parameters(
+        self: Interpreter, name: str, call: Call
+    ) -> OptimizerValue | None:
+        """An optimizer of a class that is not known, told by what it is called with."""
+        looks_like_a_class = name[:1].isupper() and not name.isupper()
+        if not looks_like_a_class or not call.args or "chedul" in name:
+            return None
+        modules, _ = self.owners_of(call.args[0])
+        return self.build_optimizer(name, call) if modules else None
+
+    def owners_of(self: Interpreter, value: Value | None) -> tuple[list[ModuleValue], bool]:
+        """The modules whose parameters a value holds, and whether all of it comes from them."""
+        value = self.settle(value) if value is not None else Unknown()
+        if isinstance(value, ParametersOf):
+            return list(value.modules), value.complete
+        parts: list[Value] = []
+        if isinstance(value, Sequence):
+            parts = value.items
+        elif isinstance(value, Dict):
+            parts = [value.items["params"]] if "params" in value.items else []
+        modules: list[ModuleValue] = []
+        complete = bool(parts)
+        for part in parts:
+            found, whole = self.owners_of(part)
+            complete = complete and whole
+            modules.extend(m for m in found if m not in modules)
+        return modules, complete
+
+    def as_module(self: Interpreter, value: Value | None) -> ModuleValue | None:
+        """The module that a value is; an unknown value becomes one, since it is used as one."""
+        if value is None:
+            return None
+        value = self.settle(value)
+        if isinstance(value, ModuleValue):
+            return value
+        if not isinstance(value, Unknown):
+            return None
+        name = value.origin.rpartition(".")[2].partition("(")[0] or "module"
+        named_class = value.parts.get("__class__")
+        if isinstance(named_class, Class):
+            name = named_class.name
+        elif isinstance(named_class, Symbol):
+            name = named_class.name.rpartition(".")[2]
+        node = value.made_at.node if value.made_at is not None else cst.Name(name)
+        module = self.new_module(node, name, children_known=False)
+        module.attributes.update(
+            (key, part) for key, part in value.parts.items() if not key.startswith("[")
+        )
+        if "[]" in value.parts:
+            module.attributes["*"] = value.parts["[]"]
+        value.promoted = module
+        if value.within is not None:
+            self.trace.modules[module.id].repeated = value.varying
+            self.add_child(value.within, "*" if value.varying else name, module)
+        return module
+
+    # Children ----------------------------------------------------------------------------------
+
+    def add_child(self: Interpreter, parent: ModuleValue, name: str, child: ModuleValue) -> None:
+        children = self.trace.modules[parent.id].children
+        key = name
+        number = 0
+        while name == "*" and key in children and children[key] != child.id:
+            number += 1
+            key = f"*{number}"
+        children[key] = child.id
+
+    def set_module_attribute(
+        self: Interpreter, module: ModuleValue, name: str, value: Value
+    ) -> None:
+        value = self.settle(value)
+        if module.wrapper and module.inner is not None and name in module.inner.attributes:
+            self.set_module_attribute(module.inner, name, value)
+            return
+        module.attributes[name] = value
+        info = self.trace.modules[module.id]
+        if isinstance(value, ModuleValue):
+            self.add_child(module, name, value)
+        elif isinstance(value, ParametersOf) or getattr(value, "name", "") == "torch.nn.Parameter":
+            info.own_parameters = True
+        elif name in info.children and is_none(value):
+            del info.children[name]
+
+    def make_container(
+        self: Interpreter, node: cst.CSTNode, qualified: str, items: Value | None
+    ) -> ModuleValue:
+        """ModuleList, Sequential or ModuleDict of some items."""
+        name = qualified.rpartition(".")[2]
+        module = self.new_module(
+            node,
+            name,
+            library_class=qualified,
+            own_parameters=False,
+            container=name != "Sequential",
+        )
+        module.elements = Sequence([], "list")
+        items = self.settle(items) if items is not None else None
+        if isinstance(items, Dict):
+            for key, value in items.items.items():
+                self.set_element(module, Const(key), value)
+            self.trace.modules[module.id].children_known = not items.open
+        elif isinstance(items, Sequence):
+            for item in items.items:
+                self.append_element(module, item, repeated=items.open)
+        elif items is not None:
+            self.trace.modules[module.id].children_known = False
+        return module
+
+    def append_element(
+        self: Interpreter, module: ModuleValue, item: Value, *, repeated: bool = False
+    ) -> None:
+        item = self.settle(item)
+        if isinstance(item, Sequence) and len(item.items) == 2:  # ("name", module)
+            item = self.settle(item.items[1])
+        if module.elements is None:
+            module.elements = Sequence([], "list")
+        child = item if isinstance(item, ModuleValue) else None
+        if child is None:
+            self.trace.modules[module.id].children_known = False
+            return
+        module.elements.items.append(child)
+        if repeated or self.loop_depth:
+            self.trace.modules[child.id].repeated = True
+        self.add_child(module, str(len(module.elements.items) - 1), child)
+
+    def element(self: Interpreter, module: ModuleValue, index: Value) -> Value:
+        """`module[index]`."""
+        items = module.elements.items if module.elements is not None else []
+        if isinstance(index, Const) and isinstance(index.value, int) and items:
+            if -len(items) <= index.value < len(items):
+                return items[index.value]
+            return items[-1]
+        if isinstance(index, Const) and isinstance(index.value, str):
+            return self.module_attribute(module, index.value, cst.Name("element"))
+        if items:
+            return items[0]
+        return self._hidden_child(module)
+
+    def set_element(self: Interpreter, module: ModuleValue, key: Value, value: Value) -> None:
+        """`module[key] = value`; where the key is not known, every element is replaced by it."""
+        value = self.settle(value)
+        if not isinstance(value, ModuleValue):
+            return
+        children = self.trace.modules[module.id].children
+        if isinstance(key, Const) and isinstance(key.value, str):
+            module.attributes[key.value] = value
+            self.add_child(module, key.value, value)
+            return
+        replaced = value.inner if value.inner is not None else None
+        items = module.elements.items if module.elements is not None else []
+        for number, item in enumerate(items):
+            known = isinstance(key, Const) and key.value in {number, number - len(items)}
+            if known or (not isinstance(key, Const) and (item is replaced or len(items) == 1)):
+                items[number] = value
+        for name, child in list(children.items()):
+            if replaced is not None and child == replaced.id:
+                children[name] = value.id
+        if value.id not in children.values() and not items:
+            self.add_child(module, "*", value)
+
+    def _hidden_child(self: Interpreter, module: ModuleValue) -> Value:
+        """What stands for the children of a module that can't be seen."""
+        if "*" not in module.attributes:
+            module.attributes["*"] = Unknown(varying=True, within=module)
+        return self.settle(module.attributes["*"])
+
+    def child_values(self: Interpreter, module: ModuleValue) -> list[ModuleValue]:
+        """The direct children that are known, in order of registration."""
+        if module.wrapper and module.inner is not None:
+            return [module.inner]
+        values = [self.objects.get(c) for c in self.trace.modules[module.id].children.values()]
+        return [v for v in values if isinstance(v, ModuleValue)]
+
+    def submodule_values(self: Interpreter, value: ModulesOf | ModuleValue) -> list[Value]:
+        """What iterating over `m.modules()`, `m.children()`, ... or over a ModuleList gives."""
+        if isinstance(value, ModuleValue):
+            found: list[Value] = list(self.child_values(value))
+            return found or [self._hidden_child(value)]
+        direct = value.method in {"children", "named_children"}
+        result: list[Value] = [] if direct else [value.module]
+        seen = {value.module.id}
+        stack = list(self.child_values(value.module))
+        hidden = [] if self.trace.modules[value.module.id].children_known else [value.module]
+        while stack:
+            child = stack.pop(0)
+            if child.id in seen:
+                continue
+            seen.add(child.id)
+            result.append(child)
+            if not direct:
+                stack = [*self.child_values(child), *stack]
+                if not self.trace.modules[child.id].children_known:
+                    hidden.append(child)
+        result.extend(self._hidden_child(module) for module in hidden)
+        if value.reversed:
+            result.reverse()
+        if value.method.startswith("named"):
+            return [Sequence([Unknown(varying=True), v], "tuple") for v in result]
+        return result
+
+    # Attributes --------------------------------------------------------------------------------
+
+    def module_attribute(
+        self: Interpreter, module: ModuleValue, name: str, node: cst.CSTNode
+    ) -> Value:
+        if name in module.attributes:
+            return module.attributes[name]
+        if module.wrapper == "fsdp1" and name in {"module", "_fsdp_wrapped_module"}:
+            return module.inner or Unknown()
+        if module.wrapper == "ddp" and name == "module":
+            return module.inner or Unknown()
+        if module.wrapper == "compile" and name == "_orig_mod":
+            return module.inner or Unknown()
+        if module.cls is not None:
+            found = module.cls.lookup(name)
+            if found is not None:
+                return self.bind(found, module, module.cls, node)
+        if find_method(module, name) is not None or name in QUIET_METHODS or name == "forward":
+            return Method(module, name)
+        if module.wrapper and module.inner is not None:
+            # FSDP1 and torch.compile pass what they don't have on to what they wrap
+            return self.module_attribute(module.inner, name, node)
+        info = self.trace.modules[module.id]
+        if info.children_known or module.cls is not None and not module.cls.has_unknown_base():
+            return Method(module, name)
+        value = Unknown(origin=f"{info.class_name}.{name}", within=module)
+        if name in PLAIN_ATTRIBUTES:
+            value.within = None
+        value.owner = Unknown(promoted=module)
+        module.attributes[name] = value
+        return value
+
+    # Calls -------------------------------------------------------------------------------------
+
+    def call_module(self: Interpreter, module: ModuleValue, call: Call) -> Value:
+        """`module(...)`."""
+        return self._enter(module, "call", call)
+
+    def call_module_method(
+        self: Interpreter, module: ModuleValue, function: Function, call: Call
+    ) -> Value:
+        """A method of the class of a module, called on it from outside or inside."""
+        return self._enter(module, function.name, call, function)
+
+    def call_library_method(
+        self: Interpreter, module: ModuleValue, name: str, call: Call
+    ) -> Value:
+        """A method that the module's library class may have and that no model describes."""
+        if name == "forward":
+            return self._enter(module, "forward", call)
+        if name in QUIET_METHODS or name.startswith("register_"):
+            return module if name in {"train", "eval", "requires_grad_", "apply"} else Unknown()
+        return Unknown()
+
+    def _enter(
+        self: Interpreter,
+        module: ModuleValue,
+        via: str,
+        call: Call,
+        function: Function | None = None,
+    ) -> Value:
+        """Record that a module is entered and execute what it does."""
+        target = self._unwrapped(module) if via == "call" else module
+        forward = function
+        if forward is None and target.cls is not None:
+            found = target.cls.lookup("forward")
+            forward = found if isinstance(found, Function) else None
+        if via.startswith("_") and via != "__call__":
+            return self._run_method(target, forward, call)
+        event = self.emit(
+            Called,
+            call.node,
+            module=module.id,
+            via=via,
+            inside=self.calling[-1] if self.calling else None,
+            collective=via in {"call", "forward"} and self.sharding_inside(module) is not None,
+        )
+        self.calling.append(event.index)
+        depth = self.loop_depth
+        try:
+            result = self._run_method(target, forward, call)
+        finally:
+            self.calling.pop()
+            self.loop_depth = depth
+        if via in {"call", "forward"}:
+            return TensorValue("output", (module,))
+        return result
+
+    def _run_method(
+        self: Interpreter, module: ModuleValue, function: Function | None, call: Call
+    ) -> Value:
+        if function is None or len(self.calling) > 6:
+            return TensorValue("output")
+        return self.call_function(function, module, call.args, call.kwargs, call.node, call.open)
+
+    def _unwrapped(self: Interpreter, module: ModuleValue) -> ModuleValue:
+        while module.inner is not None:
+            module = module.inner
+        return module
+
+    def sharding_inside(self: Interpreter, module: ModuleValue) -> Sharding | None:
+        """How the module or something in it is sharded by now."""
+        seen: set[str] = set()
+        stack = [module]
+        while stack:
+            current = stack.pop()
+            if current.id in seen:
+                continue
+            seen.add(current.id)
+            if current.wrapper == "fsdp1":
+                return Sharding.FSDP1
+            if current.sharded:
+                return Sharding.FSDP2
+            stack.extend(self.child_values(current))
+        return None

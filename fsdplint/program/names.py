@@ -1,0 +1,129 @@
+"""Names of libraries: one canonical name for everything that has several, and who refers to what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import libcst as cst
+
+from fsdplint.program.source import Source
+
+# Where torch keeps (or kept) a thing, and where its documentation says that it is. The longest
+# prefix wins. `_composable.fsdp` is where fully_shard lived in 2.4 and 2.5.
+PREFIXES = {
+    "torch.distributed._composable.fsdp.fully_shard": "torch.distributed.fsdp",
+    "torch.distributed._composable.fsdp": "torch.distributed.fsdp",
+    "torch.distributed.fsdp.fully_sharded_data_parallel": "torch.distributed.fsdp",
+    "torch.distributed.fsdp.api": "torch.distributed.fsdp",
+    "torch.distributed.fsdp._fully_shard": "torch.distributed.fsdp",
+    "torch.distributed.fsdp._fully_shard._fully_shard": "torch.distributed.fsdp",
+    "torch.distributed.fsdp._fully_shard._fsdp_api": "torch.distributed.fsdp",
+    "torch.distributed._tensor": "torch.distributed.tensor",
+    "torch.distributed._tensor.api": "torch.distributed.tensor",
+    "torch.distributed._tensor.device_mesh": "torch.distributed.device_mesh",
+    "torch.distributed.distributed_c10d": "torch.distributed",
+    "torch.nn.parallel.distributed": "torch.nn.parallel",
+    "torch.nn.modules.module": "torch.nn",
+    "torch.nn.modules.container": "torch.nn",
+    "torch.nn.modules.linear": "torch.nn",
+    "torch.nn.modules.sparse": "torch.nn",
+    "torch.nn.modules.normalization": "torch.nn",
+    "torch.nn.modules.batchnorm": "torch.nn",
+    "torch.nn.modules.activation": "torch.nn",
+    "torch.nn.modules.transformer": "torch.nn",
+    "torch.nn.modules": "torch.nn",
+    "torch.nn.parameter": "torch.nn",
+    "torch.optim.adamw": "torch.optim",
+    "torch.optim.adam": "torch.optim",
+    "torch.optim.sgd": "torch.optim",
+    "torch.serialization": "torch",
+    "torch.distributed.checkpoint.state_dict_saver": "torch.distributed.checkpoint",
+    "torch.distributed.checkpoint.state_dict_loader": "torch.distributed.checkpoint",
+    "torch.autograd.grad_mode": "torch",
+    "torch.cuda.amp.grad_scaler": "torch.cuda.amp",
+    "torch.nn.utils.clip_grad": "torch.nn.utils",
+}
+
+
+@lru_cache(maxsize=4096)
+def canonical(name: str) -> str:
+    """The public name of a dotted name of a library."""
+    head, _, last = name.rpartition(".")
+    return f"{PREFIXES[head]}.{last}" if head in PREFIXES else name
+
+
+def dotted(node: cst.CSTNode) -> str | None:
+    """The text of a Name or a chain of attributes, None for anything else."""
+    parts: list[str] = []
+    while isinstance(node, cst.Attribute):
+        parts.append(node.attr.value)
+        node = node.value
+    if not isinstance(node, cst.Name):
+        return None
+    parts.append(node.value)
+    return ".".join(reversed(parts))
+
+
+def imported_names(source: Source) -> dict[str, str]:
+    """Every absolute import of a file, anywhere in it: local name to dotted name."""
+    result: dict[str, str] = {}
+    for node in walk(source.tree):
+        if isinstance(node, cst.Import):
+            for alias in node.names:
+                full = dotted(alias.name) or ""
+                if alias.asname is not None and isinstance(alias.asname.name, cst.Name):
+                    result[alias.asname.name.value] = full
+                else:
+                    head = full.partition(".")[0]
+                    result[head] = head
+        elif isinstance(node, cst.ImportFrom) and not node.relative and node.module is not None:
+            if isinstance(node.names, cst.ImportStar):
+                continue
+            base = dotted(node.module) or ""
+            for alias in node.names:
+                local = alias.evaluated_alias or alias.evaluated_name
+                result[local] = f"{base}.{alias.evaluated_name}"
+    return result
+
+
+def references(source: Source, prefix: str) -> Iterator[tuple[Source, cst.CSTNode, str]]:
+    """See `Program.references`; judged by the file's imports alone."""
+    imports = imported_names(source)
+    if not any(full.startswith(prefix.partition(".")[0]) for full in imports.values()):
+        return
+    for node in walk(source.tree, skip_imports=True):
+        if not isinstance(node, cst.Name | cst.Attribute):
+            continue
+        text = dotted(node)
+        if text is None:
+            continue
+        head, _, rest = text.partition(".")
+        if head not in imports:
+            continue
+        full = canonical(imports[head] + ("." + rest if rest else ""))
+        if full.startswith(prefix) and len(full) > len(prefix):
+            yield source, node, full
+
+
+def walk(node: cst.CSTNode, *, skip_imports: bool = False) -> Iterator[cst.CSTNode]:
+    """The nodes of a tree in source order. An attribute chain is given whole, not its parts, and
+    neither are the names of attributes, keyword arguments and definitions.
+    """
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        yield current
+        if skip_imports and isinstance(current, cst.Import | cst.ImportFrom):
+            continue
+        if isinstance(current, cst.Attribute):
+            if dotted(current) is None:
+                stack.append(current.value)
+            continue
+        if isinstance(current, cst.Arg):
+            stack.append(current.value)
+            continue
+        children = current.children
+        if isinstance(current, cst.FunctionDef | cst.ClassDef | cst.Param):
+            children = [child for child in children if child is not current.name]
+        stack.extend(reversed(children))

@@ -1,0 +1,107 @@
+"""The files of a project, and which file an import means."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from fsdplint.files import Problem, Unreadable, project_root, read_source
+from fsdplint.program.source import Source
+
+MAX_FILES = 400  # files that imports may pull in
+
+
+class Project:
+    """Reads files once and finds modules.
+
+    Attributes:
+        sources: every file read so far, by the path that is shown to the user.
+        problems: those that could not be read.
+        namespaces: dotted names of folders of the project that are packages without a file.
+    """
+
+    def __init__(self, overrides: Mapping[Path, str], root: Path | None = None) -> None:
+        self.overrides = {os.path.realpath(path): text for path, text in overrides.items()}
+        self.root = root
+        self.sources: dict[str, Source] = {}
+        self.problems: list[Problem] = []
+        self.namespaces: set[str] = set()
+        self._by_file: dict[str, Source | None] = {}
+        self._roots: dict[str, list[str]] = {}
+
+    def source(self, path: Path, *, imported: bool = False) -> Source | None:
+        """The source of a file, or None where it cannot be read.
+
+        A file that only an import asks for is no problem of the user's when it can't be read.
+        """
+        key = os.path.realpath(path)
+        if key in self._by_file:
+            return self._by_file[key]
+        if imported and len(self._by_file) >= MAX_FILES:
+            return None
+        try:
+            source = read_source(path, self.overrides.get(key))
+        except Unreadable as error:
+            if not imported:
+                self.problems.append(error.problem)
+            self._by_file[key] = None
+            return None
+        self._by_file[key] = source
+        self.sources[source.path] = source
+        return source
+
+    def search_path(self, file: str) -> list[str]:
+        """The folders that absolute imports of a file are looked up in."""
+        folder = os.path.dirname(os.path.abspath(file))
+        if folder not in self._roots:
+            root = str(self.root.absolute()) if self.root else str(project_root(Path(file)))
+            found = [folder]
+            # The folder of the outermost package that the file is in, and those above it.
+            parent = folder
+            while parent != root and len(parent) > len(root):
+                parent = os.path.dirname(parent)
+                found.append(parent)
+            if root not in found:
+                found.append(root)
+            found.append(os.path.join(root, "src"))
+            self._roots[folder] = found
+        return self._roots[folder]
+
+    def module_file(self, base: str, parts: list[str]) -> str | None:
+        """The file of a dotted module under a folder."""
+        stem = os.path.join(base, *parts)
+        for candidate in (stem + ".py", os.path.join(stem, "__init__.py")):
+            if os.path.isfile(candidate):
+                return candidate
+        return None
+
+    def find(self, name: str, importer: str) -> tuple[str, str] | None:
+        """The file of an absolute module name and its real path, None for a library's module."""
+        parts = name.split(".")
+        for base in self.search_path(importer):
+            file = self.module_file(base, parts)
+            if file is not None and os.path.realpath(file) != os.path.realpath(importer):
+                return file, self.shown(file, importer)
+            if os.path.isdir(os.path.join(base, *parts)) and len(parts) == 1:
+                self.namespaces.add(name)
+        return None
+
+    def find_relative(self, level: int, name: str, importer: str) -> tuple[str, str] | None:
+        folder = os.path.dirname(os.path.abspath(importer))
+        for _ in range(level - 1):
+            folder = os.path.dirname(folder)
+        parts = [part for part in name.split(".") if part]
+        file = self.module_file(folder, parts) if parts else os.path.join(folder, "__init__.py")
+        if file is None or not os.path.isfile(file):
+            return None
+        return file, self.shown(file, importer)
+
+    def shown(self, file: str, importer: str) -> str:
+        """A path in the style of the file that led to it: relative where that is relative."""
+        known = self._by_file.get(os.path.realpath(file))
+        if known is not None:
+            return known.path
+        if os.path.isabs(importer):
+            return file
+        return os.path.relpath(file)
