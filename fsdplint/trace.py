@@ -114,6 +114,7 @@ class Module:
         children_known: False where the class's code could not be followed: then there may be more.
         repeated: whether this object stands for several alike (an element of a ModuleList).
         own_parameters: whether it registers parameters itself (None: unknown).
+        frozen: its own parameters have requires_grad switched off, or may have.
         container: ModuleList, ModuleDict: no forward of its own.
         wrapper: "fsdp1", "ddp", "compile" or "" for a module that wraps another (`inner`).
         inner: the wrapped module's id.
@@ -128,6 +129,7 @@ class Module:
     children_known: bool = True
     repeated: bool = False
     own_parameters: bool | None = None
+    frozen: bool = False
     container: bool = False
     wrapper: str = ""
     inner: str | None = None
