@@ -154,18 +154,31 @@ def _align(records: Sequence[RankRecord], names: dict[int, dict[str, str]]) -> l
                     own[line[defined]] = line[defined] = item.first[defined]
             item.lines[record.rank] = line
             item.repeated = item.repeated or repeated
-        merged = _inserted(merged, after)
+        merged = _inserted(merged, after, record.rank)
         for key, count in counts.items():
             if count > 1:
                 known[(*key, 1)].repeated = True
     return merged
 
 
-def _inserted(merged: list[_Merged], after: dict[int, list[_Merged]]) -> list[_Merged]:
+def _inserted(
+    merged: list[_Merged], after: dict[int, list[_Merged]], rank: int
+) -> list[_Merged]:
+    """The merged events with those put in that so far only `rank` has, by the position before."""
     result = list(after.get(-1, ()))
+    waiting: list[_Merged] = []
+    base: Line | None = None
     for index, item in enumerate(merged):
+        if waiting and (
+            rank in item.lines or not _is_before(item.first, waiting[0].first, base)
+        ):
+            result.extend(waiting)
+            waiting = []
         result.append(item)
-        result.extend(after.get(index, ()))
+        if index in after:
+            waiting = after[index]
+            base = item.lines.get(rank)
+    result.extend(waiting)
     for index, item in enumerate(result):
         item.position = index
     return result
