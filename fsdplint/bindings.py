@@ -253,10 +253,9 @@ class Bindings:
         base: str | None = None
         if isinstance(node, cst.ImportFrom):
             base = "." * len(node.relative) + ((dotted(node.module) or "") if node.module else "")
-            if isinstance(node.names, cst.ImportStar):
-                scope.star.append(base)
-                return
-        place = scope
+        if isinstance(node.names, cst.ImportStar):
+            scope.star.append(base or "")
+            return
         for alias in node.names:
             assert isinstance(alias, cst.ImportAlias)
             text = dotted(alias.name) or ""
@@ -290,7 +289,7 @@ class Bindings:
                 return
         if scope is not self.module:
             return
-        stack = [node]
+        stack: list[cst.CSTNode] = [node]
         while stack:
             current = stack.pop()
             if isinstance(current, cst.SimpleString):

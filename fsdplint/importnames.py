@@ -55,7 +55,7 @@ def edit_names(
 
     Some name has to be left over. None where nothing changes.
     """
-    aliases = [alias for alias in statement.names if isinstance(alias, cst.ImportAlias)]
+    aliases = [] if isinstance(statement.names, cst.ImportStar) else list(statement.names)
     if not aliases or not (removed or added):
         return None
     parts, start, end, close = _parts(source, statement, aliases)

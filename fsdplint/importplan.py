@@ -36,9 +36,9 @@ def plan(source: Source, wanted: Iterable[Import], removed: Sequence[Imported]) 
         block = _block_for(bindings, item.module, at)
         if _present(bindings, block, item, at):
             continue
-        statement = _extendable(bindings, block, item, at)
-        if statement is not None:
-            names = extended.setdefault(statement, [])
+        joined = _extendable(bindings, block, item, at)
+        if joined is not None:
+            names = extended.setdefault(joined, [])
             if _pair(item) not in names:
                 names.append(_pair(item))
         else:
@@ -63,8 +63,8 @@ def plan(source: Source, wanted: Iterable[Import], removed: Sequence[Imported]) 
         edit = edit_names(source, statement, aliases, names)
         if edit is not None:
             edits.append(edit)
-    for statement in _removable(source, whole):
-        change = statements.change(statement)
+    for gone_statement in _removable(source, whole):
+        change = statements.change(gone_statement)
         change.deleted, change.keep_comments = True, False
     more, _less = statements.edits()
     return edits + more

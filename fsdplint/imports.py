@@ -120,9 +120,7 @@ def settled(
     return False
 
 
-def _both_branches(
-    bindings: Bindings, parent: cst.CSTNode, scope: Scope, local: str
-) -> bool:
+def _both_branches(bindings: Bindings, parent: cst.CSTNode, scope: Scope, local: str) -> bool:
     """Whether the `if` and the `else` both import the name."""
     test = bindings.source.parent(parent) if isinstance(parent, cst.Else) else parent
     if not isinstance(test, cst.If) or not isinstance(test.orelse, cst.Else):

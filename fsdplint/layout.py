@@ -37,7 +37,7 @@ def line_indent(source: Source, offset: int) -> str:
 
 
 def in_file(source: Source, text: str) -> str:
-    """A text written with "\\n", with the file's own newlines instead."""
+    """A text written with line feeds, with the file's own newlines instead."""
     if source.newline == "\n":
         return text
     return re.sub(r"(?<!\r)\n", lambda _: source.newline, text)

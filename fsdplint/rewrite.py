@@ -18,11 +18,11 @@ from fsdplint.statements import Statements
 
 
 class Rewrite:
-    """Gathers changes to one or several files; `fix` turns them into a `Fix`.
+    r"""Gathers changes to one or several files; `fix` turns them into a `Fix`.
 
     Lines for the statement methods are given without the indentation of the place; one leading tab
     stands for one level of the file's own indentation (`["for block in model.layers:",
-    "\\tfully_shard(block)"]`). Texts may use "\\n": the file's own newline is written.
+    "\tfully_shard(block)"]`). Texts may use "\n": the file's own newline is written.
 
     A statement may be given as any node in it. That is safer than `source.statement(node)`, which
     for `if x: y` gives the `if` where `y` is meant.

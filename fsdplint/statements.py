@@ -77,15 +77,12 @@ class Statements:
     def _joined(self, lines: list[str], indent: str) -> str:
         """Lines one below the other, the first without its indentation."""
         text = "".join(
-            (self.source.newline + indent if line else self.source.newline) + line
-            for line in lines
+            (self.source.newline + indent if line else self.source.newline) + line for line in lines
         )
         return text[len(self.source.newline + indent) :] if lines and lines[0] else text
 
     def _whole_lines(self, lines: list[str], indent: str) -> str:
-        return "".join(
-            (indent + line if line else "") + self.source.newline for line in lines
-        )
+        return "".join((indent + line if line else "") + self.source.newline for line in lines)
 
     def _indent(self, statement: cst.CSTNode) -> str:
         """The indentation that a statement will have, given the blocks that are unwrapped."""
