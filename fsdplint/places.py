@@ -5,6 +5,7 @@ Used by the fixes of rules; everything here says None rather than guess.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -360,3 +361,148 @@ def _with_blank_line(source: Source, start: int, end: int) -> tuple[int, int]:
         end += len(rest) - len(rest.lstrip(" \t"))
         end += 2 if source.text[end : end + 2] == "\r\n" else 1
     return start, end
+
+
+# After the sharding of a model's parts ----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AfterShards:
+    """The statement after which every part of a model is sharded: a loop, or a plain statement."""
+
+    source: Source
+    statement: Statement
+    call: cst.Call
+    loops: tuple[cst.For, ...]
+
+    def mentions_loop(self, text: str) -> bool:
+        """Whether code reads a variable of the loops."""
+        names = {path_of(n) for loop in self.loops for n in dotted(loop.target)}
+        return any(re.search(rf"(?<![\w.]){re.escape(name)}\b", text) for name in names)
+
+
+def after_shards(event: Event) -> AfterShards | None:
+    """Where to go on after the last `fully_shard` of a model's parts, in the same function."""
+    site = event.site
+    if event.in_loop or not isinstance(site, NodeSite) or not isinstance(site.node, cst.Call):
+        return None
+    statements = [statement for _, statement in _blocks(site)]
+    if not statements:
+        return None
+    last, loops = 0, []
+    for number, statement in enumerate(statements):
+        if isinstance(statement, cst.For):
+            last = number
+            loops.append(statement)
+    chosen = statements[last]
+    if leaves(chosen) or isinstance(site.source.parent(statements[0]), cst.ClassDef):
+        return None
+    return AfterShards(site.source, chosen, site.node, tuple(loops))
+
+
+def expression_of(program: Program, place: AfterShards, modules: set[str]) -> str | None:
+    """How the code at a place calls a module: a dotted name in its statement, or in one before it
+    in the block, that stands for one of `modules` and for nothing else.
+    """
+    block = place.source.parent(place.statement)
+    if not isinstance(block, cst.Module | cst.IndentedBlock):
+        return None
+    body = list(block.body)
+    number = body.index(place.statement)
+    changed: set[str] = set()
+    for statement in reversed(body[: number + 1]):
+        for name in dotted(statement):
+            part: cst.BaseExpression = name
+            while isinstance(part, cst.Name | cst.Attribute):
+                if _stands_for(program, part, modules) and not any(
+                    _part_of(path_of(part), c) for c in changed
+                ):
+                    return path_of(part)
+                part = part.value if isinstance(part, cst.Attribute) else cst.Ellipsis()
+        changed |= bound_by(statement)
+    return None
+
+
+def _stands_for(program: Program, node: cst.CSTNode, modules: set[str]) -> bool:
+    from fsdplint.program.values import ModuleValue
+
+    values = program.values(node)
+    return bool(values) and all(isinstance(v, ModuleValue) and v.id in modules for v in values)
+
+
+# The order of shardings --------------------------------------------------------------------------
+
+
+def modules_loop(site: Site) -> tuple[Source, cst.Call] | None:
+    """The `x.modules()` (or `named_modules()`) that the loop around a call runs over."""
+    if not isinstance(site, NodeSite):
+        return None
+    node: cst.CSTNode | None = site.node
+    while node is not None and not isinstance(node, cst.FunctionDef | cst.Lambda):
+        if isinstance(node, cst.BaseComp):
+            node = node.for_in
+        if isinstance(node, cst.For | cst.CompFor):
+            break
+        node = site.source.parent(node)
+    if not isinstance(node, cst.For | cst.CompFor):
+        return None
+    iterable = node.iter
+    if (isinstance(node, cst.For) and leaves(node.body)) or not isinstance(iterable, cst.Call):
+        return None
+    if not isinstance(iterable.func, cst.Attribute) or iterable.args:
+        return None
+    if iterable.func.attr.value not in ("modules", "named_modules"):
+        return None
+    return site.source, iterable
+
+
+def last_meeting(first: Event, others: Sequence[Event]) -> Meeting | None:
+    """Where the first event meets the last of the others, all of them in one block."""
+    places = [meeting(first, other) for other in others]
+    if not places or None in places:
+        return None
+    known = [place for place in places if place is not None]
+    blocks = {id(place.block) for place in known}
+    if len(blocks) != 1:
+        return None
+    body = list(known[0].block.body)
+    return max(known, key=lambda place: body.index(place.second))
+
+
+def move_shard_after(
+    rewrite: Rewrite, site: Site, place: Meeting, children: Sequence[Event]
+) -> bool:
+    """Move the statement that shards a root to behind those that shard its parts.
+
+    Returns:
+        False, with nothing rewritten, where it does more than that, or where another statement in
+        between reads the root (reading an attribute of it into a name is fine).
+    """
+    shard = shard_statement(site)
+    if shard is None or shard.statement is not place.first:
+        return False
+    argument = module_argument(shard.call)
+    if argument is None or shard.source.code(argument) != shard.module:
+        return False
+    body = [s for s in place.block.body if isinstance(s, Statement)]
+    first, second = body.index(place.first), body.index(place.second)
+    holding = {
+        id(statement)
+        for child in children
+        if isinstance(child.site, NodeSite)
+        for _, statement in _blocks(child.site)
+    }
+    options = {path_of(n) for n in dotted(shard.call)} - {shard.module}
+    for statement in body[first + 1 : second + 1]:
+        bound = bound_by(statement)
+        if leaves(statement) or any(_part_of(o, b) for o in options for b in bound):
+            return False
+        if id(statement) in holding or not mentions(statement, {shard.module}):
+            continue
+        if assigned(statement) is None or not isinstance(
+            _value(statement), cst.Name | cst.Attribute
+        ):
+            return False
+        if any(_part_of(shard.module, name) for name in bound):
+            return False
+    return _cut_and_paste(rewrite, place.source, [place.first], place.second)

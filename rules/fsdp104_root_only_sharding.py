@@ -1,0 +1,473 @@
+"""FSDP104: see the class."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fsdplint.groups import Groups
+from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
+from fsdplint.trace import Sharded, Site, Trace, Wrapped
+
+if TYPE_CHECKING:
+    from fsdplint.program import Program
+
+# torch's own classes that are blocks of a model, as a user's class would be.
+_LIBRARY_BLOCKS = ("torch.nn.TransformerEncoderLayer", "torch.nn.TransformerDecoderLayer")
+
+
+class RootOnlySharding(Rule):
+    """Only the root of a model of blocks is sharded.
+
+    ## What it does
+    Finds `fully_shard(model)`, and FSDP1's constructor without `auto_wrap_policy`, on a model that
+    holds a list of alike blocks with parameters, none of which is sharded itself by the end of the
+    program. It says nothing where the model's structure is not known.
+
+    ## Why is this bad?
+    Each sharded module is one group of parameters that is gathered as a whole. With the root alone,
+    every forward and backward pass gathers the entire model on every rank before it starts: no memory
+    is saved while it computes, and no communication overlaps with computation. With two blocks of
+    equal size sharded on their own, a rank held 53 % of the parameters after the first block instead
+    of 100 %; the share falls with the number of blocks.
+
+    ## Fix safety
+    Unsafe: a loop that shards each block goes before the root's `fully_shard`. The results are the
+    same, but the grouping of communication and the peak memory change. FSDP1 gets no fix here.
+
+    ## Since
+    torch 2.4 for `fully_shard`, always for FSDP1.
+
+    ## References
+    - torch docs, `torch.distributed.fsdp.fully_shard`: calling it on the root alone gives one group.
+    - pytorch/torchtitan#658.
+    """
+
+    code = "FSDP104"
+    name = "root-only-sharding"
+    severity = Severity.WARNING
+    fixable = Safety.UNSAFE
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        groups = Groups(trace)
+        sharded = trace.shardings()
+        seen: set[Site] = set()
+        for event in trace.of(Sharded, Wrapped):
+            module = event.module
+            if event.site in seen or len(_targets(event)) > 1 or _has_policy(event):
+                continue
+            if trace.family_escaped(module) or any(m in sharded for m in groups.above(module)):
+                continue
+            if any(part in sharded for part in trace.submodules(module) if part != module):
+                continue
+            blocks = _blocks(trace, module)
+            if not blocks:
+                continue
+            seen.add(event.site)
+            yield self._finding(trace, event, blocks)
+
+    def _finding(self, trace: Trace, event: Sharded | Wrapped, blocks: list[_Blocks]) -> Finding:
+        inner = event.inner if isinstance(event, Wrapped) else event.module
+        root = trace.module(inner).class_name
+        names = " and ".join(dict.fromkeys(f"`{b.class_name}`" for b in blocks))
+        return self.finding(
+            event,
+            f"only the root `{root}` is sharded, none of its {names} blocks: every pass gathers the "
+            f"whole model at once",
+            help=f"Shard each {names} first, then the root."
+            if isinstance(event, Sharded)
+            else f"Give an `auto_wrap_policy` that wraps each {names}.",
+        )
+
+    def fix(self, finding: Finding, program: Program) -> Fix | None:
+        import libcst as cst
+
+        from fsdplint.places import dotted, module_argument, options_text, path_of
+        from fsdplint.program.source import NodeSite
+        from fsdplint.rewrite import Rewrite
+
+        event, site = finding.events[0], finding.site
+        if not isinstance(event, Sharded) or not isinstance(site, NodeSite):
+            return None
+        call = site.node
+        root = module_argument(call) if isinstance(call, cst.Call) else None
+        if not isinstance(call, cst.Call) or not isinstance(root, cst.Name | cst.Attribute):
+            return None
+        paths = [found for trace in program.traces for found in _paths(trace, site)]
+        if not paths or not paths[0] or any(set(found) != set(paths[0]) for found in paths):
+            return None
+        source, text = site.source, path_of(root)
+        used = {path_of(name).split(".")[0] for name in dotted(source.tree)}
+        rewrite = Rewrite()
+        shard = rewrite.need_import(source, "torch.distributed.fsdp", "fully_shard", at=call)
+        lines = []
+        for path in paths[0]:
+            name = _loop_name(path, used)
+            lines.append(f"for {name} in {'.'.join((text, *path.split('.'))).rstrip('.')}:")
+            lines.append(f"\t{shard}({name}{options_text(source, call)})")
+        rewrite.insert_before(source, call, lines)
+        return rewrite.fix("Shard each block before the root", Safety.UNSAFE)
+
+    bad = (
+        Bad(
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(x)))
+
+
+class Net(nn.Module):
+    def __init__(self, width=8, depth=2):
+        super().__init__()
+        self.layers = nn.ModuleList([Block(width) for _ in range(depth)])
+        self.head = nn.Linear(width, 1)
+        self.held = 0.0
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+            local = [p.to_local() if isinstance(p, DTensor) else p for p in self.parameters()]
+            share = sum(p.numel() for p in local) / sum(p.numel() for p in self.parameters())
+            self.held = max(self.held, share)
+        return self.head(x)
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = Net()
+fully_shard(model)  # <- FSDP104
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+for step in range(2):
+    model(torch.randn(4, 8)).pow(2).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print(f"held between layers: {model.held:.0%}")
+dist.destroy_process_group()
+""",
+            symptom=Symptom(prints="held between layers: 100%"),
+            changes=(
+                (
+                    "fully_shard(model)\n",
+                    "for layer in model.layers:\n    fully_shard(layer)\nfully_shard(model)\n",
+                ),
+            ),
+            healthy="held between layers: 5[0-9]%",
+        ),
+        Bad(
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x):
+        return x + torch.tanh(self.linear(x))
+
+
+class Encoder(nn.Module):
+    def __init__(self, width=8, depth=3):
+        super().__init__()
+        self.blocks = nn.Sequential(*[Block(width) for _ in range(depth)])
+
+    def forward(self, x):
+        return self.blocks(x)
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = Encoder()
+        self.whole = 0
+
+    def forward(self, x):
+        x = self.encoder(x)
+        self.whole = sum(not isinstance(p, DTensor) for p in self.parameters())
+        return x.mean()
+
+
+def parallelize(model, mesh):
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+    return fully_shard(model, mesh=mesh, mp_policy=policy)  # <- FSDP104
+
+
+def main():
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    model = parallelize(Model(), mesh)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.randn(4, 8)).backward()
+    optimizer.step()
+    print(f"{model.whole} of 6 tensors whole at the end of the encoder")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
+""",
+            symptom=Symptom(prints="6 of 6 tensors whole"),
+            changes=(
+                (
+                    "    return fully_shard(",
+                    "    for block in model.encoder.blocks:\n"
+                    "        fully_shard(block, mesh=mesh, mp_policy=policy)\n"
+                    "    return fully_shard(",
+                ),
+            ),
+            healthy="0 of 6 tensors whole",
+        ),
+        Bad(
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x):
+        return x + torch.tanh(self.linear(x))
+
+
+class Net(nn.Module):
+    def __init__(self, width=8, depth=4):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(width) for _ in range(depth)])
+        self.held = 0
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+            self.held = max(self.held, sum(p.numel() for p in self.parameters()))
+        return x.mean()
+
+
+def main():
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    net = Net()
+    size = sum(p.numel() for p in net.parameters())
+    model = FSDP(  # <- FSDP104
+        net,
+        device_id=torch.device("cpu"),
+        use_orig_params=True,
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.randn(4, 8)).backward()
+    optimizer.step()
+    print(f"held between blocks: {net.held / size:.0%}")
+    dist.destroy_process_group()
+
+
+main()
+""",
+            symptom=Symptom(prints="held between blocks: 100%"),
+        ),
+    )
+
+    good = (
+        Good(
+            why="the blocks are sharded, by a loop over all modules",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x):
+        return x + torch.tanh(self.linear(x))
+
+
+class Net(nn.Module):
+    def __init__(self, width=8, depth=2):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(width) for _ in range(depth)])
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x.mean()
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = Net()
+for module in model.modules():
+    if isinstance(module, Block):
+        fully_shard(module)
+fully_shard(model)
+model(torch.randn(4, 8)).backward()
+dist.destroy_process_group()
+""",
+        ),
+        Good(
+            why="FSDP1 with a policy wraps the blocks",
+            code="""\
+import functools
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x):
+        return x + torch.tanh(self.linear(x))
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+model = nn.Sequential(Block(8), Block(8), nn.Linear(8, 1))
+model = FSDP(model, auto_wrap_policy=policy, device_id=torch.device("cpu"))
+model(torch.randn(4, 8)).mean().backward()
+dist.destroy_process_group()
+""",
+        ),
+        Good(
+            why="no blocks: different layers, a single block, and activations without parameters",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Swish(nn.Module):
+    def forward(self, x):
+        return x * torch.sigmoid(x)
+
+
+class Stem(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 8)
+
+    def forward(self, x):
+        return self.linear(x)
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.Sequential(Stem(), Swish(), nn.Linear(8, 8), Swish(), nn.Linear(8, 1))
+fully_shard(model)
+model(torch.randn(4, 4)).mean().backward()
+dist.destroy_process_group()
+""",
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """A container of alike blocks: where it is under the root, and what it holds.
+
+    whole: whether the container holds nothing but these blocks.
+    """
+
+    path: str
+    class_name: str
+    whole: bool
+
+
+def _targets(event: Sharded | Wrapped) -> tuple[str, ...]:
+    return event.group if isinstance(event, Sharded) else ()
+
+
+def _has_policy(event: Sharded | Wrapped) -> bool:
+    return isinstance(event, Wrapped) and event.options.get("auto_wrap_policy") is not None
+
+
+def _blocks(trace: Trace, root: str) -> list[_Blocks]:
+    """The outermost containers under the root that hold two or more alike blocks."""
+    found: list[_Blocks] = []
+    stack = [(trace.unwrapped(root), "")]
+    while stack:
+        module, path = stack.pop()
+        info = trace.modules.get(module)
+        if info is None:
+            continue
+        blocks = _alike(trace, module)
+        if blocks is not None:
+            names = {trace.module(child).class_name for child in info.children.values()}
+            found.append(_Blocks(path, blocks, len(names) == 1))
+            continue
+        for name, child in reversed(info.children.items()):
+            stack.append((child, f"{path}.{name}" if path else name))
+    return found
+
+
+def _alike(trace: Trace, container: str) -> str | None:
+    """The class of the alike blocks in a container, if it holds any."""
+    info = trace.module(container)
+    if not info.container and info.qualified_class != "torch.nn.Sequential":
+        return None
+    counts: dict[str, int] = {}
+    for child in info.children.values():
+        block = trace.module(child)
+        if block.qualified_class is not None and block.qualified_class not in _LIBRARY_BLOCKS:
+            continue
+        parts = [trace.module(part) for part in trace.submodules(child)]
+        if any(part.own_parameters for part in parts):
+            more = 2 if block.repeated else 1
+            counts[block.class_name] = counts.get(block.class_name, 0) + more
+    return next((name for name, count in counts.items() if count >= 2), None)
+
+
+def _paths(trace: Trace, site: Site) -> list[tuple[str, ...]]:
+    """For each module sharded at the site: the paths of its block lists that a loop can run over."""
+    result = []
+    for event in trace.of(Sharded):
+        if event.site == site:
+            blocks = _blocks(trace, event.module)
+            usable = tuple(b.path for b in blocks if b.whole and "*" not in b.path)
+            result.append(usable if len(usable) == len(blocks) else ())
+    return result
+
+
+def _loop_name(path: str, used: set[str]) -> str:
+    """A name for the loop's variable that the file does not use for anything else yet."""
+    last = path.rsplit(".", 1)[-1]
+    singular = re.sub(r"(?<=[a-z])s$", "", last)
+    for name in (singular, "block", "layer", "module"):
+        if name.isidentifier() and name != last and name not in used:
+            return name
+    return f"{singular}_block"

@@ -1,0 +1,553 @@
+"""FSDP105: see the class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fsdplint.groups import Groups
+from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
+from fsdplint.trace import (
+    BackwardRun,
+    Called,
+    Collective,
+    Event,
+    OptimizerBuilt,
+    OptimizerStepped,
+    Sharded,
+    Site,
+    Trace,
+    Wrapped,
+)
+
+if TYPE_CHECKING:
+    from fsdplint.program import Program
+
+
+class RootNotSharded(Rule):
+    """Parts of a model are sharded, the model that is trained is not.
+
+    ## What it does
+    Finds models that are called and trained, with some of their submodules sharded, and with
+    trainable parameters outside of these that no sharded parent takes: `fully_shard(model)`, or
+    FSDP1's outer wrapper, is missing.
+
+    It says nothing where the rest is frozen or not in an optimizer, is part of a DDP module, or where
+    the program reduces gradients itself between the backward pass and the step.
+
+    ## Why is this bad?
+    The parameters that are left over are plain tensors, whole on every rank, and nobody reduces their
+    gradients: each rank trains its own version of them. Without an error, `model.head.weight` differed
+    between the two ranks after one step. `clip_grad_norm_` over all parameters ends with
+    `RuntimeError: aten._foreach_norm.Scalar got mixed torch.Tensor and DTensor`.
+
+    ## Fix safety
+    Unsafe: `fully_shard(model)` goes after the last sharding of its parts. The parameters that were
+    left over become DTensors, which code that reads them or loads plain tensors into them has to
+    know. FSDP1 gets no fix here.
+
+    ## Since
+    torch 2.4 for `fully_shard`, always for FSDP1.
+
+    ## References
+    - torch docs, `torch.distributed.fsdp.fully_shard`, user contract: apply it bottom-up; the root
+      takes the parameters that remain.
+    - Tencent-Hunyuan/UniRL#7.
+    """
+
+    code = "FSDP105"
+    name = "root-not-sharded"
+    severity = Severity.ERROR
+    fixable = Safety.UNSAFE
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        groups = Groups(trace)
+        if _reduced_by_hand(trace):
+            return
+        seen: set[str] = set()
+        sites: set[Site] = set()
+        for call in trace.of(Called):
+            root = call.module
+            if call.inside is not None or root in seen:
+                continue
+            seen.add(root)
+            shards = _shards_below(groups, root)
+            if not shards or trace.family_escaped(root):
+                continue
+            left = _left_over(groups, root)
+            if not left or shards[-1].site in sites or not _trained(trace, left):
+                continue
+            sites.add(shards[-1].site)
+            yield self._finding(groups, root, shards[-1], call, left)
+
+    def _finding(
+        self, groups: Groups, root: str, last: Sharded | Wrapped, call: Called, left: list[str]
+    ) -> Finding:
+        name = groups.name(groups.trace.unwrapped(root))
+        api = "fully_shard" if isinstance(last, Sharded) else "FSDP"
+        rest = [path for path in (_path(groups.trace, root, m) for m in left) if path]
+        what = f"its own parameters and those of {_listed(rest)}" if rest else "its own parameters"
+        if rest and len(rest) == len(left):
+            what = f"the parameters of {_listed(rest)}"
+        return self.finding(
+            last,
+            f"parts of `{name}` are sharded but `{name}` is not: the gradients of {what} are not "
+            f"reduced over the ranks",
+            help=f"Apply `{api}` to the `{name}` as well, after its parts and before the optimizer "
+            f"is built.",
+            because=[(call, "called here")],
+        )
+
+    def fix(self, finding: Finding, program: Program) -> Fix | None:
+        from fsdplint.places import after_shards, expression_of, options_text
+        from fsdplint.rewrite import Rewrite
+
+        last, call = finding.events[0], finding.events[1]
+        if not isinstance(last, Sharded) or not isinstance(call, Called):
+            return None
+        if not all(_ready(trace, finding.site) for trace in program.traces):
+            return None
+        place = after_shards(last)
+        if place is None:
+            return None
+        root = expression_of(program, place, _roots(program, finding.site))
+        options = options_text(place.source, place.call, without=("reshard_after_forward",))
+        if root is None or place.mentions_loop(options):
+            return None
+        rewrite = Rewrite()
+        shard = rewrite.need_import(
+            place.source, "torch.distributed.fsdp", "fully_shard", at=place.statement
+        )
+        rewrite.insert_after(place.source, place.statement, [f"{shard}({root}{options})"])
+        return rewrite.fix("Shard the root as well", Safety.UNSAFE)
+
+    bad = (
+        Bad(
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x):
+        return x + torch.tanh(self.linear(x))
+
+
+class Net(nn.Module):
+    def __init__(self, width=8, depth=2):
+        super().__init__()
+        self.stem = nn.Linear(4, width)
+        self.layers = nn.ModuleList([Block(width) for _ in range(depth)])
+        self.head = nn.Linear(width, 1)
+
+    def forward(self, x):
+        x = self.stem(x)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+def digest(parameter):
+    whole = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
+    digests = [None] * dist.get_world_size()
+    dist.all_gather_object(digests, whole.sum().item())
+    return digests
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = Net()
+for layer in model.layers:
+    fully_shard(layer)  # <- FSDP105
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)
+torch.manual_seed(dist.get_rank())
+for step in range(2):
+    model(torch.randn(16, 4)).pow(2).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+one, other = digest(model.head.weight)
+print("the ranks agree:", one == other)
+dist.destroy_process_group()
+""",
+            symptom=Symptom(prints="the ranks agree: False"),
+            changes=(
+                (
+                    "    fully_shard(layer)\n",
+                    "    fully_shard(layer)\nfully_shard(model)\n",
+                ),
+            ),
+            healthy="the ranks agree: True",
+        ),
+        Bad(
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x):
+        return x + torch.tanh(self.linear(x))
+
+
+class Backbone(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(width))
+        self.blocks = nn.ModuleList([Block(width) for _ in range(2)])
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x * self.scale
+
+
+class Trainer:
+    def __init__(self):
+        torch.manual_seed(0)
+        self.mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        self.model = Backbone()
+        self.setup_parallel()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
+
+    def setup_parallel(self):
+        for module in self.model.modules():
+            if isinstance(module, Block):
+                fully_shard(module, mesh=self.mesh, reshard_after_forward=True)  # <- FSDP105
+
+    def train_step(self, batch):
+        self.model(batch).pow(2).mean().backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+def main():
+    dist.init_process_group("gloo")
+    trainer = Trainer()
+    for _ in range(2):
+        trainer.train_step(torch.randn(4, 8))
+    print("trained")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
+""",
+            symptom=Symptom(raises=r"got mixed torch\.Tensor and DTensor"),
+            changes=(
+                (
+                    "reshard_after_forward=True)\n",
+                    "reshard_after_forward=True)\n"
+                    "        fully_shard(self.model, mesh=self.mesh)\n",
+                ),
+            ),
+            healthy="trained",
+        ),
+        Bad(
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 8), nn.ReLU())
+        self.head = nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+def main():
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    model = Net()
+    model.body = FSDP(model.body, device_id=torch.device("cpu"))  # <- FSDP105
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.manual_seed(dist.get_rank())
+    loss = model(torch.randn(16, 4)).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    heads = [torch.empty_like(model.head.weight) for _ in range(2)]
+    dist.all_gather(heads, model.head.weight.detach())
+    print("the ranks agree:", torch.equal(*heads))
+    dist.destroy_process_group()
+
+
+main()
+""",
+            symptom=Symptom(prints="the ranks agree: False"),
+        ),
+    )
+
+    good = (
+        Good(
+            why="nothing is left over: every parameter is in a sharded part",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(4, 8)
+        self.activation = nn.ReLU()
+        self.head = nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.head(self.activation(self.body(x)))
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = Net()
+fully_shard(model.body)
+fully_shard(model.head)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+model(torch.randn(4, 4)).mean().backward()
+optimizer.step()
+dist.destroy_process_group()
+""",
+        ),
+        Good(
+            why="what is left over is not trained",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Probe(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Linear(4, 8)
+        self.head = nn.Linear(8, 1)
+
+    def forward(self, x):
+        with torch.no_grad():
+            x = self.features(x)
+        return self.head(x)
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = Probe()
+fully_shard(model.head)
+optimizer = torch.optim.AdamW(model.head.parameters(), lr=1e-2)
+model(torch.randn(4, 4)).mean().backward()
+optimizer.step()
+dist.destroy_process_group()
+""",
+        ),
+        Good(
+            why="the program reduces the gradients of the rest itself",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(4, 8)
+        self.head = nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = Net()
+fully_shard(model.body)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.manual_seed(dist.get_rank())
+for _ in range(2):
+    model(torch.randn(4, 4)).mean().backward()
+    for parameter in model.head.parameters():
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= dist.get_world_size()
+    optimizer.step()
+    optimizer.zero_grad()
+heads = [torch.empty_like(model.head.weight) for _ in range(2)]
+dist.all_gather(heads, model.head.weight.detach())
+assert torch.equal(*heads)
+dist.destroy_process_group()
+""",
+        ),
+        Good(
+            why="the rest is frozen",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(16, 8)
+        self.stem = nn.Linear(8, 8)
+        self.body = nn.Linear(8, 8)
+
+    def forward(self, tokens):
+        return self.body(self.stem(self.embedding(tokens)))
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = Net()
+model.embedding.requires_grad_(False)
+for parameter in model.stem.parameters():
+    parameter.requires_grad = False
+fully_shard(model.body)
+optimizer = torch.optim.SGD((p for p in model.parameters() if p.requires_grad), lr=0.1)
+model(torch.arange(8)).mean().backward()
+optimizer.step()
+dist.destroy_process_group()
+""",
+        ),
+    )
+
+
+def _shards_below(groups: Groups, root: str) -> list[Sharded | Wrapped]:
+    """The shardings of parts of the root, in order; none where the root itself is in one."""
+    trace = groups.trace
+    sharded = trace.shardings()
+    parts = set(trace.submodules(root))
+    whole = {root, trace.unwrapped(root), *groups.above(root)}
+    if any(m in sharded or trace.modules[m].wrapper in ("fsdp1", "ddp") for m in whole):
+        return []
+    return [
+        event
+        for event in trace.of(Sharded, Wrapped)
+        if parts & {event.module, *getattr(event, "group", ())}
+    ]
+
+
+def _left_over(groups: Groups, root: str) -> list[str]:
+    """The modules with trainable parameters of their own that no sharded module takes."""
+    modules = groups.trace.modules
+    return [
+        member
+        for member in groups.members(root)
+        if modules[member].own_parameters and not modules[member].frozen
+    ]
+
+
+def _trained(trace: Trace, modules: list[str]) -> bool:
+    """Whether an optimizer holds parameters of one of the modules, and is stepped."""
+    stepped = {event.optimizer for event in trace.of(OptimizerStepped)}
+    return any(
+        built.optimizer in stepped
+        and any(m in trace.submodules(held) for held in built.modules for m in modules)
+        for built in trace.of(OptimizerBuilt)
+    )
+
+
+def _reduced_by_hand(trace: Trace) -> bool:
+    """Whether something is all-reduced between a backward pass and the step after it."""
+    after_backward = False
+    for event in trace:
+        if isinstance(event, BackwardRun):
+            after_backward = True
+        elif isinstance(event, OptimizerStepped):
+            after_backward = False
+        elif after_backward and isinstance(event, Collective) and "reduce" in event.api:
+            return True
+    return False
+
+
+def _path(trace: Trace, root: str, module: str) -> str:
+    """The attribute path from the root to a module under it; "" for the root itself."""
+    stack = [(root, "")]
+    seen: set[str] = set()
+    while stack:
+        current, path = stack.pop()
+        if current == module:
+            return path
+        if current in seen or current not in trace.modules:
+            continue
+        seen.add(current)
+        info = trace.modules[current]
+        if info.inner is not None:
+            stack.append((info.inner, path))
+        for name, child in info.children.items():
+            stack.append((child, f"{path}.{name}" if path else name))
+    return ""
+
+
+def _listed(paths: list[str]) -> str:
+    shown = [f"`{path}`" for path in paths[:3]]
+    if len(paths) > 3:
+        return ", ".join(shown) + f" and {len(paths) - 3} more"
+    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+
+
+def _violations(trace: Trace, site: Site) -> Iterator[Finding]:
+    for finding in RootNotSharded().check(trace):
+        if finding.site == site:
+            yield finding
+
+
+def _roots(program: Program, site: Site) -> set[str]:
+    """The modules that are found unsharded at a site, over all traces."""
+    return {
+        event.module
+        for trace in program.traces
+        for finding in _violations(trace, site)
+        for event in finding.events
+        if isinstance(event, Called)
+    }
+
+
+def _ready(trace: Trace, site: Site) -> bool:
+    """Whether the root can be sharded right after its parts: no optimizer and no call before that,
+    and no part of it called on its own.
+    """
+    for finding in _violations(trace, site):
+        last, call = finding.events[0], finding.events[1]
+        assert isinstance(call, Called)
+        parts = set(trace.submodules(call.module))
+        early: list[Event] = [
+            event
+            for event in trace.before(last, OptimizerBuilt, Called)
+            if parts & set(_touched(event))
+        ]
+        alone = any(
+            event.inside is None and event.module in parts and event.module != call.module
+            for event in trace.of(Called)
+        )
+        if early or alone:
+            return False
+    return True
+
+
+def _touched(event: Event) -> tuple[str, ...]:
+    if isinstance(event, OptimizerBuilt):
+        return event.modules
+    return (event.module,) if isinstance(event, Called) else ()
