@@ -86,10 +86,13 @@ class Source:
     def _spans(self) -> dict[cst.CSTNode, tuple[int, int]]:
         wrapper = MetadataWrapper(self.tree, unsafe_skip_copy=True)
         offsets = self._offsets
+        last = len(offsets) - 1 if offsets is not None else 0
         result = {}
         for node, span in wrapper.resolve(ByteSpanPositionProvider).items():
             start, end = span.start, span.start + span.length
-            result[node] = (start, end) if offsets is None else (offsets[start], offsets[end])
+            if offsets is not None:  # the module may end behind the last character
+                start, end = offsets[min(start, last)], offsets[min(end, last)]
+            result[node] = (start, end)
         return result
 
     @cached_property
