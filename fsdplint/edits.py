@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -11,7 +12,7 @@ from fsdplint.importplan import plan
 from fsdplint.imports import local_name
 from fsdplint.pieces import Pieces
 from fsdplint.program.source import Source
-from fsdplint.rewrite import in_order
+from fsdplint.rewrite import in_order, is_lines
 from fsdplint.rule import Edit, Fix, Import
 from fsdplint.unused import unused_imports
 
@@ -104,16 +105,20 @@ def _checked(sources: Mapping[str, Source], unit: Sequence[Fix]) -> None:
 
 
 def _edits(fixes: Iterable[Fix]) -> list[Edit]:
-    """The edits of some fixes, in their order; the same edit of two fixes is one."""
-    found: dict[Edit, None] = {}
+    """The edits of some fixes, in their order; the same edit of two fixes is one.
+
+    One that a single fix makes twice (two lines alike at one place) is made twice.
+    """
+    found: list[Edit] = []
+    taken: Counter[Edit] = Counter()
     for fix in fixes:
+        here: Counter[Edit] = Counter()
         for edit in fix.edits:
-            found.setdefault(edit)
-    return list(found)
-
-
-def _whole_lines(edit: Edit) -> bool:
-    return edit.text.endswith(("\n", "\r")) or edit.text.startswith(("\n", "\r"))
+            here[edit] += 1
+            if here[edit] > taken[edit]:
+                found.append(edit)
+        taken |= here
+    return found
 
 
 def _clash(unit: Sequence[Fix], other: Sequence[Fix]) -> bool:
@@ -140,9 +145,9 @@ def _overlap(one: Edit, two: Edit) -> bool:
     if one.start < one.end and two.start < two.end:
         return one != two and one.start < two.end and two.start < one.end
     if one.start == one.end and two.start == two.end:
-        return one.start == two.start and not (_whole_lines(one) and _whole_lines(two))
+        return one.start == two.start and not (is_lines(one.text) and is_lines(two.text))
     point, span = (one, two) if one.start == one.end else (two, one)
-    if _whole_lines(point):
+    if is_lines(point.text):
         return span.start < point.start < span.end
     return span.start <= point.start <= span.end
 

@@ -31,9 +31,9 @@ def line_end(source: Source, offset: int) -> tuple[int, int]:
 
 
 def line_indent(source: Source, offset: int) -> str:
-    """The whitespace at the start of the line that holds `offset`."""
+    """The indentation of the line that holds `offset`: a form feed sets it back to nothing."""
     match = re.compile(r"[ \t\f]*").match(source.text, source.line_start(offset))
-    return match.group() if match else ""
+    return match.group().rpartition("\f")[2] if match else ""
 
 
 def in_file(source: Source, text: str) -> str:

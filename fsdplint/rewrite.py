@@ -29,7 +29,7 @@ class Rewrite:
     """
 
     def __init__(self) -> None:
-        self._edits: dict[Edit, None] = {}
+        self._edits: list[Edit] = []
         self._statements: dict[int, Statements] = {}
         self._imports: dict[tuple[str, Import], None] = {}
         self._unused: dict[tuple[str, str], None] = {}
@@ -41,7 +41,9 @@ class Rewrite:
 
     def replace_span(self, source: Source, start: int, end: int, text: str) -> None:
         """Put a text in place of the characters start..end."""
-        self._edits[Edit(source.path, start, end, layout.in_file(source, text))] = None
+        edit = Edit(source.path, start, end, layout.in_file(source, text))
+        if start == end or edit not in self._edits:
+            self._edits.append(edit)
 
     def delete(self, source: Source, start: int, end: int) -> None:
         """Take the characters start..end away."""
@@ -171,7 +173,7 @@ class Rewrite:
         return Fix(
             title=title,
             safety=safety,
-            edits=in_order(dict.fromkeys(edits)),
+            edits=in_order(edits),
             imports=tuple(self._imports),
             group=group,
             unused=tuple(self._unused),
@@ -181,15 +183,32 @@ class Rewrite:
         return self._statements.setdefault(id(source), Statements(source))
 
 
-def in_order(edits: Sequence[Edit] | dict[Edit, None]) -> tuple[Edit, ...]:
+def in_order(edits: Sequence[Edit]) -> tuple[Edit, ...]:
     """Edits by file and place; several insertions at one place in the order given.
 
     Raises:
         ValueError: two edits overlap.
     """
-    # An insertion at the start of a replacement comes before it.
-    result = sorted(edits, key=lambda edit: (edit.path, edit.start, edit.start != edit.end))
+    result = sorted(edits, key=_place)
     for one, two in pairwise(result):
         if one.path == two.path and two.start < one.end:
             raise ValueError(f"overlapping edits: {one} and {two}")
     return tuple(result)
+
+
+def _place(edit: Edit) -> tuple[str, int, int, int]:
+    """What edits are sorted by.
+
+    At one offset insertions come before a replacement, and of whole lines the deeper ones before
+    the others: the end of a block's last statement is the end of the block.
+    """
+    if edit.start != edit.end:
+        return edit.path, edit.start, 1, 0
+    line = edit.text.lstrip("\r\n").expandtabs()
+    deep = len(line) - len(line.lstrip(" ")) if is_lines(edit.text) else 0
+    return edit.path, edit.start, 0, -deep
+
+
+def is_lines(text: str) -> bool:
+    """Whether a text to be inserted consists of whole lines."""
+    return text.startswith(("\n", "\r")) or text.endswith(("\n", "\r"))

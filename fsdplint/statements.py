@@ -55,6 +55,7 @@ class Statements:
         The second kind may fall inside an edit of the first, which then stands for it.
         """
         self._fill_empty_blocks()
+        self._after: list[Edit] = []
         result: list[Edit] = []
         lines: dict[layout.Line, None] = {}
         for statement, change in self.changes.items():
@@ -69,7 +70,8 @@ class Statements:
             edit, less = self._unwrap(block, header)
             result.append(edit)
             dedents.extend(less)
-        return result, dedents
+        # Lines after a statement come before those that are put before the next one.
+        return self._after + result, dedents
 
     def _edit(self, start: int, end: int, text: str) -> Edit:
         return Edit(self.source.path, start, end, text)
@@ -119,13 +121,13 @@ class Statements:
                 change = self.changes[inside[0]]
                 change.deleted, change.replaced = False, ["pass"]
 
-    def _insert_after(self, statement: cst.CSTNode, lines: list[str], indent: str) -> Edit:
+    def _insert_after(self, statement: cst.CSTNode, lines: list[str], indent: str) -> None:
         end, newline_first = layout.body_end(self.source, statement)
         if newline_first:
             text = "".join(self.source.newline + (indent + x if x else "") for x in lines)
         else:
             text = self._whole_lines(lines, indent)
-        return self._edit(end, end, text)
+        self._after.append(self._edit(end, end, text))
 
     def _delete_lines(self, start: int, end: int) -> Edit:
         """Whole lines, with the blank lines below that would otherwise double those above."""
@@ -157,7 +159,7 @@ class Statements:
         elif change.deleted:
             result.append(self._delete_lines(start, end))
         if change.after:
-            result.append(self._insert_after(statement, change.after, indent))
+            self._insert_after(statement, change.after, indent)
         return result
 
     @staticmethod
@@ -229,7 +231,7 @@ class Statements:
         if last < len(smalls) - 1:
             result.append(self._edit(spans[last][1], spans[-1][1], ""))
         if gaps[-1]:
-            result.append(self._insert_after(line, gaps[-1], indent))
+            self._insert_after(line, gaps[-1], indent)
         return result
 
     def _delete_simple(self, line: cst.CSTNode, keep_comments: bool) -> list[Edit]:
