@@ -186,6 +186,28 @@ def bound_by(statement: cst.CSTNode) -> set[str]:
     return {path_of(name) for target in targets for name in dotted(target)}
 
 
+def names_in_scope(source: Source, node: cst.CSTNode) -> set[str]:
+    """The names that the function (or module) around a node uses, so that a new one is free.
+
+    What functions in it call by names of their own does not count.
+    """
+    scope: cst.CSTNode | None = node
+    while scope is not None and not isinstance(scope, cst.FunctionDef):
+        scope = source.parent(scope)
+    top = scope if scope is not None else source.tree
+    names: set[str] = set()
+    stack = list(top.children)
+    while stack:
+        current = stack.pop()
+        if isinstance(current, cst.FunctionDef | cst.Lambda | cst.ClassDef):
+            names |= {path_of(name).split(".")[0] for name in dotted(current)} - bound_by(current)
+        elif isinstance(current, cst.Name):
+            names.add(current.value)
+        else:
+            stack.extend(current.children)
+    return names
+
+
 def assigned(statement: cst.CSTNode) -> set[str] | None:
     """What a plain assignment on a line of its own binds; None for any other statement."""
     if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:

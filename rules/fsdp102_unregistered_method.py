@@ -73,8 +73,8 @@ class UnregisteredMethod(Rule):
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
+        from fsdplint.places import shard_statement
         from fsdplint.rewrite import Rewrite
-        from fsdplint.statements import shard_statement
 
         event = finding.events[0]
         shard = finding.events[1]

@@ -65,28 +65,24 @@ class OptimizerBeforeShard(Rule):
         for built in trace.of(OptimizerBuilt):
             if not built.complete or built.site in seen:
                 continue
-            replacing = [
-                event
-                for event in trace.after(built, Sharded, Wrapped)
-                if _replaces(groups, event, built)
-            ]
-            if not replacing:
+            later = list(trace.after(built, Sharded, Wrapped))
+            replacing = first(event for event in later if _replaces(groups, event, built))
+            if replacing is None:
                 continue
             stepped = first(
                 event
-                for event in trace.after(replacing[0], OptimizerStepped)
+                for event in trace.after(replacing, OptimizerStepped)
                 if event.optimizer == built.optimizer
             )
             if stepped is None:
                 continue
+            last = [e for e in later if e.index < stepped.index and _concerns(trace, e, built)][-1]
             seen.add(built.site)
-            yield self._finding(groups, built, replacing, stepped)
+            yield self._finding(groups, built, last, stepped)
 
     def _finding(
-        self, groups: Groups, built: OptimizerBuilt, replacing: list[Event], stepped: Event
+        self, groups: Groups, built: OptimizerBuilt, event: Sharded | Wrapped, stepped: Event
     ) -> Finding:
-        event = replacing[-1]
-        assert isinstance(event, Sharded | Wrapped)
         module = event.inner if isinstance(event, Wrapped) else event.module
         how = "FSDP" if isinstance(event, Wrapped) else "fully_shard"
         return self.finding(
@@ -435,6 +431,12 @@ dist.destroy_process_group()
 ''',
         ),
     )
+
+
+def _concerns(trace: Trace, event: Sharded | Wrapped, built: OptimizerBuilt) -> bool:
+    """Whether the sharding is of something that the optimizer holds, a part or a parent of it."""
+    targets = (event.module, *(event.group if isinstance(event, Sharded) else ()))
+    return any(trace.related(target, module) for target in targets for module in built.modules)
 
 
 def _replaces(groups: Groups, event: Sharded | Wrapped, built: OptimizerBuilt) -> bool:

@@ -84,7 +84,7 @@ class RootOnlySharding(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
-        from fsdplint.places import dotted, module_argument, options_text, path_of
+        from fsdplint.places import module_argument, names_in_scope, options_text, path_of
         from fsdplint.program.source import NodeSite
         from fsdplint.rewrite import Rewrite
 
@@ -99,7 +99,7 @@ class RootOnlySharding(Rule):
         if not paths or not paths[0] or any(set(found) != set(paths[0]) for found in paths):
             return None
         source, text = site.source, path_of(root)
-        used = {path_of(name).split(".")[0] for name in dotted(source.tree)}
+        used = names_in_scope(source, call)
         rewrite = Rewrite()
         shard = rewrite.need_import(source, "torch.distributed.fsdp", "fully_shard", at=call)
         lines = []

@@ -1,0 +1,192 @@
+"""The examples of every rule: checked by the interpreter, fixed, and run on two ranks.
+
+The programs that are run are in `Bad` and `Good` of the rules; this file only says what must hold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fsdplint.engine import check, fix
+from fsdplint.program import load
+from fsdplint.rule import Bad, Good, Rule, Safety, all_rules, markers, without_markers
+from two_ranks import TwoRanks
+
+RULES = [rule() for rule in all_rules()]
+
+# What these rules say of a program is that it uses FSDP1 at all: examples of other rules may.
+MIGRATION = "FSDP2"
+
+
+def bad_examples() -> Iterator[object]:
+    for rule in RULES:
+        for number, example in enumerate(rule.bad):
+            yield pytest.param(rule, example, id=f"{rule.code}-{number}")
+
+
+def fixed_examples() -> Iterator[object]:
+    for rule in RULES:
+        for number, example in enumerate(rule.bad):
+            if example.fixed is not None:
+                yield pytest.param(rule, example, id=f"{rule.code}-{number}")
+
+
+def good_examples() -> Iterator[object]:
+    for rule in RULES:
+        for number, example in enumerate(rule.good):
+            yield pytest.param(rule, example, id=f"{rule.code}-{number}")
+
+
+bad = pytest.mark.parametrize(("rule", "example"), list(bad_examples()))
+fixed = pytest.mark.parametrize(("rule", "example"), list(fixed_examples()))
+good = pytest.mark.parametrize(("rule", "example"), list(good_examples()))
+
+
+def written(folder: Path, code: str) -> Path:
+    path = folder / "program.py"
+    path.write_text(without_markers(code), encoding="utf-8")
+    return path
+
+
+def others(found: set[tuple[int, str]], rule: Rule) -> set[tuple[int, str]]:
+    """Findings without those that say no more than that FSDP1 is used."""
+    if rule.code.startswith(MIGRATION):
+        return found
+    return {(line, code) for line, code in found if not code.startswith(MIGRATION)}
+
+
+def static(path: Path, rule: Rule) -> set[tuple[int, str]]:
+    found = check(load([path]), RULES)
+    return others({(f.site.location().line, f.rule.code) for f in found}, rule)
+
+
+# The form of a rule ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", [pytest.param(rule, id=rule.code) for rule in RULES])
+def test_a_rule_is_documented_and_has_examples(rule: Rule) -> None:
+    page = rule.__doc__ or ""
+    titles = re.findall(r"^ {4}## (.+)$", page, re.MULTILINE)
+    expected = ["What it does", "Why is this bad?", "Fix safety", "Since", "References"]
+    if rule.fixable is None:
+        expected.remove("Fix safety")
+    assert titles == expected
+    assert re.fullmatch(r"FSDP\d{3}", rule.code)
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.name)
+    assert len(rule.bad) >= 2
+    assert len(rule.good) >= 2
+    assert (rule.fixable is None) == all(example.fixed is None for example in rule.bad)
+
+
+@bad
+def test_a_bad_example_says_what_it_shows(rule: Rule, example: Bad) -> None:
+    assert any(code == rule.code for _, code in markers(example.code))
+    assert example.symptom is not None if example.runs else example.why_not
+    if example.fixed is not None:
+        assert without_markers(example.fixed) != without_markers(example.code)
+        assert example.healthy or not example.runs
+
+
+# Static ------------------------------------------------------------------------------------------
+
+
+@bad
+def test_the_marked_lines_are_found(rule: Rule, example: Bad, tmp_path: Path) -> None:
+    path = written(tmp_path, example.code)
+    assert static(path, rule) == markers(example.code)
+
+
+@bad
+def test_a_finding_names_its_configuration(rule: Rule, example: Bad, tmp_path: Path) -> None:
+    found = check(load([written(tmp_path, example.code)]), [rule])
+    assert {bool(f.configuration) for f in found} == {example.config_dependent}
+    assert all(f.message and f.rule is type(rule) for f in found)
+
+
+@fixed
+def test_the_fix_gives_the_fixed_text(rule: Rule, example: Bad, tmp_path: Path) -> None:
+    assert example.fixed is not None
+    path = written(tmp_path, example.code)
+    result = fix([path], [rule], unsafe=True)
+    wanted = without_markers(example.fixed)
+    assert result.texts.get(path) == wanted
+    again = fix([path], [rule], unsafe=True, overrides={path: wanted})
+    assert again.texts == {}
+
+
+@fixed
+def test_a_fix_has_the_safety_that_its_rule_names(
+    rule: Rule, example: Bad, tmp_path: Path
+) -> None:
+    found = check(load([written(tmp_path, example.code)]), [rule])
+    fixes = [f.fix for f in found if f.fix is not None]
+    assert fixes
+    if rule.fixable is Safety.SAFE:
+        assert {one.safety for one in fixes} == {Safety.SAFE}
+
+
+@bad
+def test_what_has_no_fixed_text_is_not_touched(rule: Rule, example: Bad, tmp_path: Path) -> None:
+    if example.fixed is not None:
+        pytest.skip("has a fixed text")
+    path = written(tmp_path, example.code)
+    assert fix([path], [rule], unsafe=True).texts == {}
+
+
+@good
+def test_a_good_example_is_silent(rule: Rule, example: Good, tmp_path: Path) -> None:
+    assert static(written(tmp_path, example.code), rule) == set()
+
+
+# On two ranks ------------------------------------------------------------------------------------
+
+
+def recorded(outcome: object, rule: Rule) -> set[tuple[int, str]]:
+    trace = outcome.trace  # type: ignore[attr-defined]
+    found = {
+        (finding.site.location().line, one.code) for one in RULES for finding in one.check(trace)
+    }
+    return others(found, rule)
+
+
+@bad
+def test_the_symptom_shows_and_the_record_has_the_finding(
+    rule: Rule, example: Bad, two_ranks: TwoRanks
+) -> None:
+    if not example.runs:
+        pytest.skip(example.why_not)
+    assert example.symptom is not None
+    outcome = two_ranks.run(without_markers(example.code))
+    assert outcome.shows(example.symptom), str(outcome)
+    wanted = markers(example.code)
+    found = recorded(outcome, rule)
+    if outcome.status == "ok":
+        assert found == wanted, str(outcome)
+    else:  # it ended at the first one, so that others may not have been reached
+        assert found <= wanted, str(outcome)
+        assert any(code == rule.code for _, code in found), str(outcome)
+
+
+@fixed
+def test_the_fixed_program_is_healthy(rule: Rule, example: Bad, two_ranks: TwoRanks) -> None:
+    if not example.runs:
+        pytest.skip(example.why_not)
+    assert example.fixed is not None and example.healthy is not None
+    outcome = two_ranks.run(without_markers(example.fixed))
+    assert outcome.status == "ok", str(outcome)
+    assert re.search(example.healthy, outcome.stdout), str(outcome)
+    assert not {code for _, code in recorded(outcome, rule)} & {rule.code}
+
+
+@good
+def test_a_good_example_runs_and_its_record_is_silent(
+    rule: Rule, example: Good, two_ranks: TwoRanks
+) -> None:
+    if not example.runs:
+        pytest.skip("cannot run here")
+    outcome = two_ranks.run(without_markers(example.code))
+    assert outcome.status == "ok", str(outcome)
+    assert recorded(outcome, rule) == set(), str(outcome)
