@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import libcst as cst
 import pytest
+from rewriting import done, edited, node, source_of
 
 from fsdplint.program.source import Source
 from fsdplint.rewrite import Rewrite
 from fsdplint.rule import Edit, Safety
-from rewriting import done, edited, node, source_of
 
 Step = Callable[[Rewrite, Source], None]
 
@@ -156,7 +156,11 @@ CASES = {
     "after a line": ("a  # c\nb\n", after("a", "new"), "a  # c\nnew\nb\n"),
     "after a file's last line without newline": ("a\nb", after("b", "x", "y"), "a\nb\nx\ny"),
     "after a last comment without newline": ("if a:\n  b\n  # c", after("b", "x"), None),
-    "after a block": ("for a in b:\n    c\nd\n", after("for", "new"), "for a in b:\n    c\nnew\nd\n"),
+    "after a block": (
+        "for a in b:\n    c\nd\n",
+        after("for", "new"),
+        "for a in b:\n    c\nnew\nd\n",
+    ),
     "after a block and the comments that belong to it": (
         "if a:\n    b\n\n    # of the block\n\n# of d\nd\n",
         after("if", "new"),
