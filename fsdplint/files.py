@@ -1,0 +1,388 @@
+"""From what the user names to Python files, and from files to sources.
+
+Nothing here imports libcst before a file is really parsed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsdplint.decoding import decode
+from fsdplint.nesting import too_deep
+
+if TYPE_CHECKING:
+    from fsdplint.program.source import Source
+
+MAX_BYTES = 2 * 1024 * 1024
+SUFFIXES = (".py", ".pyi", ".pyw")
+DEFAULT_EXCLUDES = frozenset(
+    [
+        *(".bzr", ".direnv", ".eggs", ".git", ".hg", ".ipynb_checkpoints", ".mypy_cache", ".nox"),
+        *(".pytest_cache", ".pytype", ".ruff_cache", ".svn", ".tox", ".venv", "__pycache__"),
+        *("__pypackages__", "build", "dist", "node_modules", "site-packages", "venv", "wandb"),
+    ]
+)
+PROJECT_MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
+
+_LONE_CARRIAGE_RETURN = re.compile(r"\r(?!\n)")
+_PARSER_POSITION = re.compile(r"Syntax Error @ (\d+):(\d+)\.\s*(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that kept a file from being checked; it is shown like a finding with `CODE`.
+
+    Attributes:
+        path: the file or folder, as it is shown to the user.
+        line: the line to look at, if there is one.
+        message: what is wrong, in a few words.
+        hint: what to do about it.
+    """
+
+    path: str
+    line: int | None
+    message: str
+    hint: str = ""
+
+    CODE = "FSDP901"
+    NAME = "unreadable-file"
+
+
+class Unreadable(Exception):
+    """A file cannot be checked; `problem` says why."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+@dataclass(frozen=True)
+class File:
+    """A file to check. `named`: the user named it and not only a folder that it lies in."""
+
+    path: Path
+    named: bool = False
+
+
+# Finding files ------------------------------------------------------------------------------
+
+
+def discover(
+    arguments: Iterable[Path],
+    excluded: Callable[[Path, bool], bool] = lambda path, is_folder: False,
+) -> tuple[list[File], list[Problem]]:
+    """The Python files that the arguments name, each real file once, in order.
+
+    Args:
+        arguments: files, which are always taken, and folders, which are searched.
+        excluded: whether the settings exclude a file or folder (its second argument says which)
+            that was found in a search.
+    """
+    files: dict[str, File] = {}
+    problems: list[Problem] = []
+    for argument in arguments:
+        if argument.is_dir():
+            search = _Search(excluded, problems)
+            for path in search.run(argument):
+                files.setdefault(os.path.realpath(path), File(path))
+        elif argument.suffix == ".ipynb":
+            problems.append(
+                Problem(
+                    str(argument),
+                    None,
+                    "notebooks are not checked",
+                    "export it with `jupyter nbconvert --to script` and check the script",
+                )
+            )
+        elif argument.exists():
+            files[os.path.realpath(argument)] = File(argument, named=True)
+        else:
+            problems.append(
+                Problem(str(argument), None, *_os_error_text(_missing_reason(argument)))
+            )
+    return list(files.values()), problems
+
+
+def _missing_reason(path: Path) -> OSError:
+    try:
+        path.stat()
+    except OSError as error:
+        return error
+    return FileNotFoundError()
+
+
+class _Search:
+    """The search of one folder. Folders that are links come last, so that real names win."""
+
+    def __init__(self, excluded: Callable[[Path, bool], bool], problems: list[Problem]) -> None:
+        self.excluded = excluded
+        self.problems = problems
+        self.seen: set[str] = set()
+        self.links: list[tuple[Path, list[_IgnoreFile]]] = []
+
+    def run(self, top: Path) -> Iterator[Path]:
+        yield from self._walk(top, _ignore_files_above(top))
+        while self.links:
+            yield from self._walk(*self.links.pop(0))
+
+    def _walk(self, top: Path, ignores: list[_IgnoreFile]) -> Iterator[Path]:
+        stack = [(top, ignores)]
+        while stack:
+            folder, ignores = stack.pop()
+            real = os.path.realpath(folder)
+            if real in self.seen:
+                continue
+            self.seen.add(real)
+            try:
+                entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+            except OSError as error:
+                self.problems.append(Problem(str(folder), None, *_os_error_text(error)))
+                continue
+            if any(entry.name == ".gitignore" for entry in entries):
+                ignores = [*ignores, *_IgnoreFile.read(folder / ".gitignore")]
+            below: list[tuple[Path, list[_IgnoreFile]]] = []
+            for entry in entries:
+                path = folder / entry.name
+                if entry.is_dir():
+                    if entry.name not in DEFAULT_EXCLUDES and self._wanted(path, True, ignores):
+                        (self.links if entry.is_symlink() else below).append((path, ignores))
+                elif (
+                    entry.name.endswith(SUFFIXES)
+                    and entry.is_file()
+                    and self._wanted(path, False, ignores)
+                ):
+                    yield path
+            stack.extend(reversed(below))
+
+    def _wanted(self, path: Path, is_folder: bool, ignores: list[_IgnoreFile]) -> bool:
+        if self.excluded(path, is_folder):
+            return False
+        for ignore in reversed(ignores):  # the nearest file decides
+            verdict = ignore.verdict(path, is_folder)
+            if verdict is not None:
+                return not verdict
+        return True
+
+
+class _IgnoreFile:
+    """One .gitignore (or .git/info/exclude), whose patterns are relative to `base`."""
+
+    def __init__(self, base: str, lines: list[str]) -> None:
+        from pathspec import GitIgnoreSpec
+
+        self.base = base
+        self.spec = GitIgnoreSpec.from_lines(lines)
+
+    @classmethod
+    def read(cls, path: Path, base: Path | None = None) -> list[_IgnoreFile]:
+        """The file, or nothing where it is not there, not readable or empty."""
+        try:
+            lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        except OSError:
+            return []
+        patterns = [line for line in lines if line.strip() and not line.startswith("#")]
+        if not patterns:
+            return []
+        return [cls(os.path.abspath(base or path.parent), patterns)]
+
+    def verdict(self, path: Path, is_folder: bool) -> bool | None:
+        """Whether the path is ignored (True) or expressly not (False)."""
+        relative = os.path.relpath(os.path.abspath(path), self.base).replace(os.sep, "/")
+        return self.spec.check_file(relative + "/" if is_folder else relative).include
+
+
+def _ignore_files_above(folder: Path) -> list[_IgnoreFile]:
+    """The ignore files of the repository that hold for a folder, without the folder's own."""
+    top = folder.absolute()
+    chain: list[Path] = []
+    for parent in (top, *top.parents):
+        if (parent / ".git").exists():
+            result = _IgnoreFile.read(parent / ".git" / "info" / "exclude", base=parent)
+            for step in [parent, *reversed(chain)] if parent != top else []:
+                result.extend(_IgnoreFile.read(step / ".gitignore"))
+            return result
+        if parent != top:
+            chain.append(parent)
+    return []
+
+
+def project_root(path: Path) -> Path:
+    """The nearest folder above (or at) `path` that looks like a project's root, else its own."""
+    folder = path.absolute()
+    if not folder.is_dir():
+        folder = folder.parent
+    for parent in (folder, *folder.parents):
+        if any((parent / marker).exists() for marker in PROJECT_MARKERS):
+            return parent
+    return folder
+
+
+# Reading files ------------------------------------------------------------------------------
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file. Raises Unreadable."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise Unreadable(Problem(str(path), None, *_os_error_text(error))) from error
+
+
+def read_source(path: Path, text: str | None = None) -> Source:
+    """The file as a Source whose tree is parsed.
+
+    Args:
+        path: the file, as it is shown to the user.
+        text: what to take instead of the file's content.
+
+    Raises:
+        Unreadable: it is missing, too large, not decodable, not Python, or nested too deeply.
+    """
+    shown = str(path)
+    data = read_bytes(path) if text is None else text.encode("utf-8", "surrogatepass")
+    if len(data) > MAX_BYTES:
+        raise Unreadable(too_large(path, len(data)))
+    if text is None:
+        text, encoding, bom = _decode(shown, data)
+    else:
+        encoding, bom = _declared(data), False
+    _refuse_text(shown, text)
+
+    import libcst as cst
+
+    from fsdplint.program.source import Source
+
+    source = Source(shown, text, encoding=encoding, bom=bom)
+    try:
+        _ = source.tree
+    except cst.ParserSyntaxError as error:
+        raise Unreadable(_syntax_problem(shown, text, str(error))) from error
+    return source
+
+
+def check_text(path: Path, data: bytes) -> Problem | None:
+    """What keeps a file, of which nothing else is wanted, from being read as Python, if anything.
+
+    A generated file that is too large is nobody's concern as long as nothing in it matters.
+    """
+    if len(data) > MAX_BYTES:
+        return None
+    try:
+        text, _, _ = _decode(str(path), data)
+        _refuse_text(str(path), text)
+    except Unreadable as unreadable:
+        return unreadable.problem
+    error = _compile_error(text)
+    return None if error is None else _from_syntax_error(str(path), error)
+
+
+def too_large(path: Path, size: int) -> Problem:
+    return Problem(
+        str(path),
+        None,
+        f"too large to check ({size / 1e6:.1f} MB; the limit is {MAX_BYTES / 1e6:.1f} MB)",
+        "leave a generated file out with `exclude` in [tool.fsdplint]",
+    )
+
+
+def _decode(shown: str, data: bytes) -> tuple[str, str, bool]:
+    try:
+        return decode(data)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        name = "UTF-8" if error.encoding in ("utf-8", "utf8") else error.encoding
+        problem = Problem(
+            shown,
+            line,
+            f"not {name}: byte 0x{data[error.start]:02x} cannot be decoded",
+            "save it as UTF-8, or declare its encoding in the first line (`# -*- coding: ... -*-`)",
+        )
+        raise Unreadable(problem) from error
+    except SyntaxError as error:
+        problem = Problem(
+            shown, 1, str(error.msg), "declare an encoding that Python knows, or save it as UTF-8"
+        )
+        raise Unreadable(problem) from error
+
+
+def _declared(data: bytes) -> str:
+    try:
+        return decode(data[:4096])[1]
+    except (SyntaxError, UnicodeDecodeError):
+        return "utf-8"
+
+
+def _refuse_text(shown: str, text: str) -> None:
+    """Refuse what the parser would crash on or not give back as it was. Raises Unreadable."""
+    deep = too_deep(text)
+    if deep is not None:
+        raise Unreadable(
+            Problem(
+                shown,
+                deep,
+                "nested too deeply to be read",
+                "split the expression, or leave the file out with `exclude` in [tool.fsdplint]",
+            )
+        )
+    lone = _LONE_CARRIAGE_RETURN.search(text)
+    if lone is not None and lone.end() < len(text):
+        raise Unreadable(
+            Problem(
+                shown,
+                text.count("\n", 0, lone.start()) + 1,
+                "a line ends with a lone carriage return",
+                "convert the line ends to LF or CRLF",
+            )
+        )
+
+
+def _compile_error(text: str) -> SyntaxError | None:
+    """Python's own complaint about a text, if it has one."""
+    import ast
+    import warnings
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(text)
+    except SyntaxError as error:
+        return error
+    except (ValueError, MemoryError, RecursionError) as error:
+        return SyntaxError(str(error) or "nested too deeply")
+    return None
+
+
+def _syntax_problem(shown: str, text: str, parser_message: str) -> Problem:
+    error = _compile_error(text)
+    if error is not None:
+        return _from_syntax_error(shown, error)
+    match = _PARSER_POSITION.match(parser_message)
+    line, message = (int(match.group(1)), match.group(3)) if match else (None, parser_message)
+    message = message.strip().splitlines()[0] if message.strip() else "syntax error"
+    return Problem(shown, line, f"cannot be parsed: {message}", "a newer libcst may read it")
+
+
+def _from_syntax_error(shown: str, error: SyntaxError) -> Problem:
+    return Problem(
+        shown,
+        error.lineno or None,
+        f"syntax error: {error.msg}",
+        "mend it, or leave the file out with `exclude` in [tool.fsdplint]",
+    )
+
+
+def _os_error_text(error: OSError) -> tuple[str, str]:
+    """A message and a hint for a file that could not be opened."""
+    if isinstance(error, FileNotFoundError):
+        return "no such file or folder", "check the path"
+    if isinstance(error, PermissionError):
+        return "permission denied", "make it readable for this user, or leave it out"
+    if error.errno == errno.ELOOP:
+        return "a link that leads to itself", "remove or mend the link"
+    return f"cannot be read: {error.strerror or error}", "check that it is an ordinary file"
