@@ -229,10 +229,19 @@ import torch.nn as nn
 from torch.distributed.fsdp import fully_shard
 
 
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 8)
+
+    def forward(self, x):
+        return torch.tanh(self.linear(x))
+
+
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.encoder = nn.Sequential(nn.Linear(4, 8), nn.Tanh())
+        self.encoder = Encoder()
         self.head = nn.Linear(8, 1)
 
     def forward(self, x):

@@ -441,7 +441,7 @@ def _entered_ungathered(groups: Groups, event: Called) -> Called | None:
         if inner.module == module or groups.gathered(module, inner):
             continue
         owner = groups.owner(inner.module, before=event)
-        if owner == module and groups.trace.modules[inner.module].own_parameters is not False:
+        if owner == module and not groups.without_parameters(inner.module, inner):
             return inner
         if owner == inner.module and _takes_the_root(groups, inner, module):
             return inner

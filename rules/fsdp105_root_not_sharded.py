@@ -460,10 +460,9 @@ def _left_over(groups: Groups, root: str) -> list[str]:
 
 
 def _trained(trace: Trace, modules: list[str]) -> bool:
-    """Whether an optimizer holds parameters of one of the modules, and is stepped."""
-    stepped = {event.optimizer for event in trace.of(OptimizerStepped)}
+    """Whether an optimizer holds parameters of one of the modules, and gradients are made for it."""
     return any(
-        built.optimizer in stepped
+        any(True for _ in trace.after(built, BackwardRun, OptimizerStepped))
         and any(m in trace.submodules(held) for held in built.modules for m in modules)
         for built in trace.of(OptimizerBuilt)
     )

@@ -20,10 +20,10 @@ _MARK = "__fsdplint_watched__"
 
 
 class Activity:
-    """The calls that are running now, innermost last: (module, event number)."""
+    """The calls that are running now, innermost last: (module, event number, how it was entered)."""
 
     def __init__(self) -> None:
-        self.running: list[tuple[Any, int]] = []
+        self.running: list[tuple[Any, int, str]] = []
         self.waiting: list[_Waiting] = []
 
     def clear(self) -> None:
@@ -32,6 +32,10 @@ class Activity:
 
     def inside(self) -> int | None:
         return self.running[-1][1] if self.running else None
+
+    def ungathered(self) -> bool:
+        """Whether what runs now was not entered through `__call__`: what it calls in turn matters."""
+        return bool(self.running) and self.running[-1][2] != "call"
 
     def flush(self) -> None:
         """Write the method calls that turned out to compute something."""
@@ -97,7 +101,7 @@ def _watched(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         if entered is None:
             return function(self, *args, **kwargs)
         number, waiting = entered
-        ACTIVITY.running.append((self, number))
+        ACTIVITY.running.append((self, number, name))
         try:
             return function(self, *args, **kwargs)
         except BaseException:
@@ -135,7 +139,7 @@ def _enter_method(module: Any, name: str, frame: Any) -> tuple[int, Any] | None:
     known = _known_as(module)
     if OBJECTS.sharded.get(known) is None:
         return None
-    if any(running is module or running is known for running, _ in ACTIVITY.running):
+    if any(running is module or running is known for running, _, _ in ACTIVITY.running):
         return None
     number = RECORDER.reserve()
     line = RECORDER.line(

@@ -341,6 +341,7 @@ def _module(line: Line) -> Module:
         qualified_class=line["qualified_class"],
         children=line["children"],
         own_parameters=line["own"] > 0,
+        frozen=line["parameters"] > 0 and line.get("trainable") == 0,
         container=line["container"],
         wrapper=line["wrapper"],
         inner=line["inner"],

@@ -152,6 +152,9 @@ class Objects:
             "qualified_class": values.dotted(cls) if cls.__module__.startswith("torch.") else None,
             "children": children,
             "parameters": sum(1 for p in module._parameters.values() if p is not None),
+            "trainable": sum(
+                1 for p in module._parameters.values() if p is not None and p.requires_grad
+            ),
             "container": cls.__name__ in ("ModuleList", "ModuleDict"),
             "wrapper": wrapper if inner is not None else "",
             "inner": self.names.get(inner) if inner is not None else None,

@@ -25,7 +25,8 @@ def install() -> None:
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if is_compiling() or RECORDER.in_backward or not RECORDER.listening():
             return original(self, *args, **kwargs)
-        if ACTIVITY.running and OBJECTS.sharded.get(self) is None:
+        inner = bool(ACTIVITY.running) and OBJECTS.sharded.get(self) is None
+        if inner and not ACTIVITY.ungathered():
             if ACTIVITY.waiting:
                 ACTIVITY.flush()
             return original(self, *args, **kwargs)
@@ -36,7 +37,7 @@ def install() -> None:
             number = None
         if number is None:
             return original(self, *args, **kwargs)
-        ACTIVITY.running.append((self, number))
+        ACTIVITY.running.append((self, number, "call"))
         try:
             return original(self, *args, **kwargs)
         finally:
