@@ -30,6 +30,7 @@ class Measures:
         self.per_optimizer: Counter[str] = Counter()
         self.losses: list[Any] = []
         self.clipped: list[dict[str, float]] = []
+        self.autocast: set[str] = set()
         self.collectives: Counter[str] = Counter()
         self.bytes = 0
         self.started = time.perf_counter()
@@ -39,6 +40,13 @@ class Measures:
     def collective(self, name: str, size: int) -> None:
         self.collectives[name] += 1
         self.bytes += size
+
+    def note_autocast(self) -> None:
+        import torch
+
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):
+                self.autocast.add(str(torch.get_autocast_dtype(device)))
 
     def loss(self, tensor: Any) -> None:
         """The tensor that backward is called on."""
@@ -69,6 +77,7 @@ class Measures:
                 "t": "measure",
                 "step": self.step,
                 "optimizer": name,
+                "dtypes": sorted(_dtypes(parameters)),
                 "losses": self.losses,
                 "gradients": self.clipped[0] if self.clipped else before,
                 "stepped": before,
@@ -88,6 +97,11 @@ class Measures:
     def stop_if_enough(self) -> None:
         if self.limit is not None and max(self.per_optimizer.values(), default=0) >= self.limit:
             raise StopTraining(0)
+
+
+def _dtypes(parameters: list[Any]) -> set[str]:
+    """The types that the step is computed in, autocast's among them."""
+    return {str(p.dtype) for p in parameters} | MEASURES.autocast
 
 
 def _version(parameter: Any) -> int:

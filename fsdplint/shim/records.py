@@ -19,6 +19,7 @@ class RankRecord:
         events: in the order in which they happened, with their updates applied.
         modules: the last description of each module, `own` being the most parameters it ever had
             itself (not counting FSDP1's flat parameter) and `flat` whether it ever had a flat one.
+        reached: (path, line) of the lines in question that were executed.
         end: the line that says how the program ended, None where the rank was killed or aborted.
     """
 
@@ -31,6 +32,7 @@ class RankRecord:
     notes: list[str] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
     end: Line | None = None
+    reached: set[tuple[str, int]] = field(default_factory=set)
 
     @property
     def finished(self) -> bool:
@@ -78,6 +80,8 @@ def _take(record: RankRecord, line: Line, by_number: dict[int, Line]) -> None:
         record.head, record.world = line, int(line["world"])
     elif kind == "end":
         record.end = line
+    elif kind == "reached":
+        record.reached.add((line["path"], int(line["line"])))
     elif kind == "note":
         record.notes.append(line["text"])
     elif kind == "trouble":

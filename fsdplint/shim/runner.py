@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fsdplint.shim import reached
+
 
 @dataclass
 class Options:
@@ -130,6 +132,7 @@ def run(options: Options) -> int:
 
 def execute(options: Options) -> None:
     """Run the target as `__main__`, as Python would."""
+    lines = reached.install()
     if options.module:
         sys.argv = [options.target, *options.args]
         sys.path.insert(0, os.getcwd())
@@ -139,7 +142,11 @@ def execute(options: Options) -> None:
     sys.argv = [options.target, *options.args]
     sys.path.insert(0, os.path.dirname(path))
     with open(path, "rb") as file:
-        code = compile(file.read(), path, "exec", dont_inherit=True)
+        source = file.read()
+    if lines is None:
+        code = compile(source, path, "exec", dont_inherit=True)
+    else:
+        code = lines.compile(source, path)
     module = type(sys)("__main__")
     module.__dict__.update(
         __file__=path, __builtins__=__builtins__, __loader__=None, __spec__=None, __cached__=None

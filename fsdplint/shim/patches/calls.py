@@ -8,6 +8,7 @@ from typing import Any
 
 from fsdplint.shim import patching
 from fsdplint.shim.classes import ACTIVITY
+from fsdplint.shim.measures import MEASURES
 from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.recorder import RECORDER
 from fsdplint.shim.sites import is_direct
@@ -54,6 +55,7 @@ def _enter(module: Any, frame: Any) -> int | None:
         if next(module.parameters(), None) is None:
             return None
     name = OBJECTS.module(module)
+    MEASURES.note_autocast()
     return RECORDER.event(
         "module-called",
         frame,

@@ -1,0 +1,91 @@
+"""Processes that belong to a run: found, watched and ended (Linux's /proc; elsewhere less)."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+_PROC = Path("/proc")
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes that `pid` started, directly or not, and that still live."""
+    children: dict[int, list[int]] = {}
+    for entry in _PROC.iterdir() if _PROC.exists() else ():
+        if entry.name.isdigit():
+            fields = _stat(int(entry.name))
+            if fields:
+                children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found, todo = [], [pid]
+    while todo:
+        below = children.get(todo.pop(), [])
+        found.extend(below)
+        todo.extend(below)
+    return found
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the state on; empty where there is no such process."""
+    try:
+        return (_PROC / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()
+    except (OSError, IndexError):
+        return []
+
+
+def started(pid: int) -> str:
+    """When a process was started: with its id this tells it from a later one of the same id."""
+    fields = _stat(pid)
+    return fields[19] if len(fields) > 19 else ""
+
+
+def ticks(pids: Iterable[int]) -> int:
+    """Clock ticks of processor time that these processes have used."""
+    total = 0
+    for pid in pids:
+        fields = _stat(pid)
+        if len(fields) > 12:
+            total += int(fields[11]) + int(fields[12])
+    return total
+
+
+def alive(pid: int) -> bool:
+    """Whether a process lives (a zombie does not)."""
+    if _PROC.exists():
+        fields = _stat(pid)
+        return bool(fields) and fields[0] not in ("Z", "X")
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+def send(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, number)
+
+
+def end(pids: Iterable[int], patience: float = 5.0) -> list[int]:
+    """Kill processes at once and wait until they are gone; gives those that are not."""
+    pids = list(pids)
+    send(pids, signal.SIGSTOP)  # or a survivor would raise for want of its peer, and write about it
+    send(pids, signal.SIGKILL)
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        pids = [pid for pid in pids if alive(pid)]
+        if not pids:
+            break
+        time.sleep(0.02)
+    return pids
+
+
+def die_with_parent() -> None:
+    """Have the kernel end this process when its parent ends (Linux only)."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)

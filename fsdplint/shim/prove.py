@@ -1,0 +1,470 @@
+"""The proof: a program is run before and after its fixes, and each fix gets a verdict."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fsdplint.shim import reached
+from fsdplint.shim.compare import Check, Comparison, Side, compare
+from fsdplint.shim.copies import LIMIT, CopyError, copy_project, project_root
+from fsdplint.shim.launcher import Launch, LaunchError, Run, launch
+from fsdplint.shim.merge import merge
+from fsdplint.trace import Location, Trace
+
+if TYPE_CHECKING:
+    from fsdplint.rule import Finding, Rule
+
+
+class Verdict(Enum):
+    """What the two runs say about a fix."""
+
+    PROVEN = "proven"
+    REFUTED = "refuted"
+    NOT_REACHED = "not reached"
+    NOT_COMPARABLE = "not comparable"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run; see `fsdplint prove --help`."""
+
+    script: Path
+    args: tuple[str, ...] = ()
+    against: Path | None = None
+    ranks: int = 2
+    steps: int | None = None
+    seed: int = 0
+    timeout: float = 600.0
+    device: str = "auto"
+    unsafe: bool = False
+    keep: Path | None = None
+    torchrun: tuple[str, ...] = ()
+    limit: int = LIMIT
+
+
+@dataclass
+class Judged:
+    """A fix, or the whole migration of `--against`, with its verdict and the reasons."""
+
+    title: str
+    verdict: Verdict
+    reasons: list[str]
+    code: str = ""
+    at: Location | None = None
+    message: str = ""
+
+
+@dataclass
+class Proof:
+    """Everything that was found out."""
+
+    script: Path
+    judged: list[Judged]
+    before: Run | None = None
+    after: Run | None = None
+    comparison: Comparison | None = None
+    remaining: list[Finding] = field(default_factory=list)
+    deterministic: bool | None = None
+    diff: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether all is proven, and nothing was found that has no fix."""
+        if not self.judged:
+            return not self.remaining
+        return all(judged.verdict is Verdict.PROVEN for judged in self.judged)
+
+
+class ProveError(Exception):
+    """The job could not be done; the text says why."""
+
+
+Progress = Callable[[str], None]
+
+
+def prove(options: Options, say: Progress = lambda text: None) -> Proof:
+    """Fix a copy of the program, run both, and judge every fix.
+
+    Raises:
+        ProveError: the program cannot be read, copied, fixed or started.
+    """
+    script = _script(options.script)
+    if options.against is not None:
+        return _prove_pair(options, script, _script(options.against), say)
+    fixes = _fixes(script, options.unsafe)
+    if not fixes.applied:
+        return Proof(script, [], remaining=list(fixes.remaining))
+    with _workplace(options) as work:
+        root = project_root(script)
+        texts = {Path(os.path.realpath(path)): text for path, text in fixes.texts.items()}
+        outside = [path for path in texts if not path.is_relative_to(root)]
+        if outside:
+            raise ProveError(f"{outside[0]} is to be fixed but lies outside of the project {root}")
+        pair = _Pair(options, work, root, script, root, script, texts)
+        lines: dict[str, list[int]] = {}
+        for finding in fixes.applied:
+            at = finding.site.location()
+            path = os.path.realpath(at.path)
+            lines.setdefault(path, []).append(at.line)
+        return _judge_fixes(pair, fixes.applied, list(fixes.remaining), lines, say)
+
+
+def _script(path: Path) -> Path:
+    if not path.is_file():
+        raise ProveError(f"{path}: there is no such file")
+    return Path(os.path.realpath(path))
+
+
+def _fixes(script: Path, unsafe: bool) -> Any:
+    from fsdplint import engine
+    from fsdplint.rule import all_rules
+
+    rules: list[Rule] = [rule() for rule in all_rules()]
+    return engine.fix([script], rules, unsafe=unsafe)
+
+
+# Running ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _workplace(options: Options) -> Iterator[Path]:
+    """A folder for copies and records that is gone afterwards, unless it is to be kept."""
+    if options.keep is not None:
+        try:
+            options.keep.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ProveError(f"cannot make {options.keep}: {error}") from error
+        if any(options.keep.iterdir()):
+            raise ProveError(f"{options.keep} is not empty; give --keep a new folder")
+        yield options.keep.resolve()
+        return
+    folder = Path(tempfile.mkdtemp(prefix="fsdplint-prove-")).resolve()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass
+class _Pair:
+    """The two programs, each in its own copy of its project."""
+
+    options: Options
+    work: Path
+    root: Path
+    script: Path
+    other_root: Path
+    other_script: Path
+    texts: Mapping[Path, str] = field(default_factory=dict)
+
+    def run(self, name: str, lines: Mapping[str, Sequence[int]] | None = None) -> Run:
+        """Run one of the two: "before" (or a repetition, "again") or "after"."""
+        root, script = self.root, self.script
+        if name == "after":
+            root, script = self.other_root, self.other_script
+        copy = self.work / name / "project"
+        try:
+            copy_project(root, copy, self.options.limit)
+            if name == "after":
+                for path, text in self.texts.items():
+                    _write(copy / path.relative_to(root), text)
+        except (CopyError, OSError) as error:
+            raise ProveError(str(error)) from error
+        what = Launch(
+            target=str(copy / script.relative_to(root)),
+            folder=self._folder(root, copy, script),
+            record=self.work / name / "record",
+            args=self.options.args,
+            ranks=self.options.ranks,
+            timeout=self.options.timeout,
+            device=self.options.device,
+            steps=self.options.steps,
+            seed=self.options.seed,
+            torchrun=self.options.torchrun,
+        )
+        try:
+            with _asking_for(lines or {}, root, copy, self.work / name):
+                run = launch(what)
+        except LaunchError as error:
+            raise ProveError(str(error)) from error
+        if not run.records:
+            raise ProveError(run.problem or "no rank was started")
+        return run
+
+    def _folder(self, root: Path, copy: Path, script: Path) -> Path:
+        """The current folder of the ranks: ours within the project, else the script's."""
+        here = Path.cwd().resolve()
+        if here.is_relative_to(root):
+            return copy / here.relative_to(root)
+        return (copy / script.relative_to(root)).parent
+
+    def trace(self, run: Run, name: str) -> Trace:
+        """The merged trace, speaking of the files where the user has them."""
+        root = self.other_root if name == "after" else self.root
+        return merge(run.records, {str(self.work / name / "project"): str(root)})
+
+    def side(self, run: Run, trace: Trace) -> Side:
+        return Side(run.records, trace, run.launch.record / "parameters.pt")
+
+
+def _write(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.write(text)
+
+
+@contextmanager
+def _asking_for(
+    lines: Mapping[str, Sequence[int]], root: Path, copy: Path, folder: Path
+) -> Iterator[None]:
+    """Have the run report which of these lines (of the original files) it reaches."""
+    if not lines:
+        yield
+        return
+    wanted = {str(copy / Path(path).relative_to(root)): list(at) for path, at in lines.items()}
+    path = folder / "lines.json"
+    path.write_text(json.dumps(wanted), encoding="utf-8")
+    os.environ[reached.VARIABLE] = str(path)
+    try:
+        yield
+    finally:
+        del os.environ[reached.VARIABLE]
+
+
+def _reached(run: Run, root: Path, copy: Path) -> set[tuple[str, int]]:
+    found = set()
+    for record in run.records:
+        for path, line in record.reached:
+            found.add((str(root / Path(path).relative_to(copy)), line))
+    return found
+
+
+# Comparing ------------------------------------------------------------------------------------------
+
+
+def _failure(run: Run, name: str) -> str:
+    """Why a run did not end well, in one line a rank."""
+    parts = [run.problem] if run.problem else []
+    for end in run.ends:
+        if end.status == "ok":
+            continue
+        text = f"rank {end.rank} {end.status}"
+        if end.where:
+            text += f" at {end.where}"
+        if end.error:
+            text += f": {end.error.strip().splitlines()[-1][:300]}"
+        elif end.last:
+            text += f" (last: {end.last})"
+        parts.append(text)
+    missing = run.launch.ranks - len(run.ends)
+    if missing > 0:
+        parts.append(f"{missing} ranks were not started")
+    return f"the program {name}: " + "; ".join(parts)
+
+
+def _compared(
+    pair: _Pair, before: Run, after: Run, same_units: bool, say: Progress
+) -> tuple[Trace, Trace, Comparison | None, bool | None]:
+    """The traces of both, what the comparison found, and whether the program is deterministic."""
+    traces = pair.trace(before, "before"), pair.trace(after, "after")
+    if not before.ok or not after.ok:
+        return (*traces, None, None)
+    ours, theirs = pair.side(before, traces[0]), pair.side(after, traces[1])
+    comparison = compare(ours, theirs, same_units=same_units)
+    if comparison.holds:
+        return (*traces, comparison, None)
+    # Before anything is refuted: does the program agree with itself?
+    say("the runs differ: running the program before once more")
+    again = pair.run("again")
+    if not again.ok:
+        return (*traces, comparison, None)
+    repeated = compare(ours, pair.side(again, pair.trace(again, "again")), same_units=True)
+    return (*traces, comparison, repeated.holds)
+
+
+def _prove_pair(options: Options, script: Path, other: Path, say: Progress) -> Proof:
+    with _workplace(options) as work:
+        root, other_root = _common_root(script, other)
+        pair = _Pair(options, work, root, script, other_root, other)
+        say(f"running {script.name} on {options.ranks} ranks")
+        before = pair.run("before")
+        say(f"running {other.name} on {options.ranks} ranks")
+        after = pair.run("after")
+        _, _, comparison, deterministic = _compared(pair, before, after, True, say)
+    verdict, reasons = _overall(before, after, comparison, deterministic)
+    judged = Judged(f"{script.name} against {other.name}", verdict, reasons)
+    return Proof(script, [judged], before, after, comparison, [], deterministic)
+
+
+def _common_root(script: Path, other: Path) -> tuple[Path, Path]:
+    """Where to copy from; a single file in a folder of unrelated ones is a project of its own."""
+    return project_root(script), project_root(other)
+
+
+def _overall(
+    before: Run, after: Run, comparison: Comparison | None, deterministic: bool | None
+) -> tuple[Verdict, list[str]]:
+    if not after.ok:
+        return Verdict.REFUTED, [_failure(after, "after")]
+    if not before.ok:
+        return Verdict.NOT_COMPARABLE, [
+            _failure(before, "before"),
+            "the program after ran to its end; there is nothing to compare it with",
+        ]
+    assert comparison is not None
+    if comparison.holds:
+        return Verdict.PROVEN, []
+    reasons = [f"{check.name}: {check.detail}" for check in comparison.failed]
+    if deterministic is False:
+        return Verdict.NOT_COMPARABLE, [
+            "the program before does not agree with itself in a second run",
+            *reasons,
+        ]
+    return Verdict.REFUTED, reasons
+
+
+# Judging each fix -----------------------------------------------------------------------------------
+
+
+def _judge_fixes(
+    pair: _Pair,
+    applied: Sequence[Finding],
+    remaining: list[Finding],
+    lines: Mapping[str, Sequence[int]],
+    say: Progress,
+) -> Proof:
+    # Only a migration has to shard the same modules; other rules may be about what is sharded.
+    same_units = all(finding.rule.code.startswith("FSDP2") for finding in applied)
+    say(f"running {pair.script.name} as it is on {pair.options.ranks} ranks")
+    before = pair.run("before", lines)
+    say(f"running it with {len(applied)} fixes")
+    after = pair.run("after")
+    before_trace, after_trace, comparison, deterministic = _compared(
+        pair, before, after, same_units, say
+    )
+    verdict, reasons = _overall(before, after, comparison, deterministic)
+    seen = _reached(before, pair.root, pair.work / "before" / "project")
+    proof = Proof(pair.script, [], before, after, comparison, remaining, deterministic)
+    proof.diff = _diff(pair)
+    fired = {rule: _lines(rule, before_trace) for rule in {f.rule for f in applied}}
+    left = {rule: _lines(rule, after_trace) for rule in fired}
+    groups = _fired_groups(applied, fired)
+    moved = _Moved(pair)
+    for finding in applied:
+        proof.judged.append(
+            _judge(finding, verdict, reasons, seen, fired, left, groups, moved)
+        )
+    return proof
+
+
+Places = set[tuple[str, int]]
+
+
+def _lines(rule: type[Rule], trace: Trace) -> Places:
+    """Where a rule fires on a recorded trace."""
+    found = set()
+    for finding in rule().check(trace):
+        at = finding.site.location()
+        found.add((os.path.realpath(at.path), at.line))
+    return found
+
+
+def _place(finding: Finding) -> tuple[str, int]:
+    at = finding.site.location()
+    return os.path.realpath(at.path), at.line
+
+
+def _fired_groups(
+    applied: Iterable[Finding], fired: Mapping[type[Rule], Places]
+) -> set[str]:
+    """The groups of fixes of which at least one member was seen at run time."""
+    return {
+        finding.group
+        for finding in applied
+        if finding.group is not None and _place(finding) in fired[finding.rule]
+    }
+
+
+def _judge(
+    finding: Finding,
+    verdict: Verdict,
+    reasons: Sequence[str],
+    seen: Places,
+    fired: Mapping[type[Rule], Places],
+    left: Mapping[type[Rule], Places],
+    groups: set[str],
+    moved: _Moved,
+) -> Judged:
+    judged = Judged(
+        title=finding.fix.title if finding.fix is not None else finding.message,
+        verdict=verdict,
+        reasons=list(reasons),
+        code=finding.rule.code,
+        at=finding.site.location(),
+        message=finding.message,
+    )
+    place = _place(finding)
+    if moved.after(place) in left[finding.rule]:
+        judged.verdict = Verdict.REFUTED
+        judged.reasons.insert(0, f"{finding.rule.code} still fires there at run time")
+    elif place not in seen and place not in fired[finding.rule]:
+        if verdict is not Verdict.REFUTED:
+            judged.verdict, judged.reasons = Verdict.NOT_REACHED, ["the line was not executed"]
+    elif place not in fired[finding.rule] and verdict is Verdict.PROVEN:
+        if finding.group in groups:
+            judged.reasons = ["the line ran; compared as part of its migration"]
+        else:
+            judged.verdict = Verdict.NOT_REACHED
+            judged.reasons = ["the line ran, but the rule did not fire there at run time"]
+    elif verdict is Verdict.PROVEN:
+        judged.reasons = ["the rule fired there at run time before, and does not after"]
+    elif verdict is Verdict.NOT_COMPARABLE and place in fired[finding.rule]:
+        judged.reasons.append("the rule fired there at run time before, and does not after")
+    return judged
+
+
+class _Moved:
+    """Where the lines of the original files stand in the fixed ones."""
+
+    def __init__(self, pair: _Pair) -> None:
+        self.maps: dict[str, dict[int, int]] = {}
+        for path, text in pair.texts.items():
+            original = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            matcher = difflib.SequenceMatcher(None, original, text.splitlines(), autojunk=False)
+            lines: dict[int, int] = {}
+            for tag, start, end, new_start, new_end in matcher.get_opcodes():
+                for offset in range(end - start):
+                    if tag == "equal" or offset < new_end - new_start:
+                        lines[start + offset + 1] = new_start + offset + 1
+            self.maps[str(path)] = lines
+
+    def after(self, place: tuple[str, int]) -> tuple[str, int] | None:
+        path, line = place
+        if path not in self.maps:
+            return place
+        new = self.maps[path].get(line)
+        return (path, new) if new is not None else None
+
+
+def _diff(pair: _Pair) -> str:
+    parts = []
+    for path, text in sorted(pair.texts.items()):
+        name = str(path.relative_to(pair.root))
+        original = path.read_text(encoding="utf-8", errors="replace")
+        parts += difflib.unified_diff(
+            original.splitlines(keepends=True), text.splitlines(keepends=True), name, name
+        )
+    return "".join(parts)
+
+
+def all_checks(proof: Proof) -> list[Check]:
+    return proof.comparison.checks if proof.comparison is not None else []
