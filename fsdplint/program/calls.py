@@ -86,6 +86,7 @@ class Calls:
                 items, exact = self.iterate(value)
                 if exact:
                     call.args.extend(items)
+                    self._stands_for_several(value)
                 else:
                     call.open = True
             elif arg.star == "**":
@@ -98,6 +99,14 @@ class Calls:
         if result.made_at is None:
             result.made_at = self.site(node)
         return result
+
+    def _stands_for_several(self: Interpreter, value: Value) -> None:
+        """Say of the modules in a list of unknown length that there may be more of their kind."""
+        value = self.settle(value)
+        if isinstance(value, Sequence) and value.open:
+            for item in value.items:
+                if isinstance(item, ModuleValue):
+                    self.trace.modules[item.id].repeated = True
 
     def _spread(self: Interpreter, call: Call, value: Value) -> None:
         if isinstance(value, Dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -196,6 +197,12 @@ class Modules:
             info.own_parameters = True
         elif name in info.children and is_none(value):
             del info.children[name]
+
+    def set_frozen(self: Interpreter, modules: Iterable[ModuleValue], frozen: bool) -> None:
+        """Say of modules and all in them that their parameters have no gradients, or have again."""
+        for module in modules:
+            for part in self.trace.submodules(module.id):
+                self.trace.modules[part].frozen = frozen
 
     def make_container(
         self: Interpreter, node: cst.CSTNode, qualified: str, items: Value | None

@@ -22,10 +22,12 @@ from fsdplint.program.values import (
     Instance,
     LazyImport,
     ModuleValue,
+    ParametersOf,
     RankTest,
     Symbol,
     Unknown,
     Value,
+    constant,
 )
 from fsdplint.program.values import Sequence as SequenceValue
 
@@ -515,6 +517,10 @@ class Statements:
             target.attributes[name] = value
         elif isinstance(target, Unknown):
             target.parts[name] = value
+        elif isinstance(target, ParametersOf):
+            # Not taken back where it is set to True: that may be another parameter of them.
+            if name == "requires_grad" and constant(value) is not True:
+                self.set_frozen(target.modules, True)
         elif isinstance(target, Function | Symbol | LazyImport):
             return
 

@@ -216,8 +216,25 @@ def move(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Valu
     return receiver
 
 
-@method("ModuleValue", "train", "eval", "requires_grad_")
+@method("ModuleValue", "train", "eval")
 def mode(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    return receiver
+
+
+@method("ModuleValue", "requires_grad_")
+def requires_grad(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    value = call.arg(0, "requires_grad")
+    run.set_frozen([receiver], not (value is None or constant(value) is True))
+    return receiver
+
+
+@method("ParametersOf", "requires_grad_")
+def parameter_requires_grad(
+    run: Interpreter, receiver: ParametersOf, name: str, call: Call
+) -> Value:
+    value = call.arg(0, "requires_grad")
+    if not (value is None or constant(value) is True):
+        run.set_frozen(receiver.modules, True)
     return receiver
 
 
