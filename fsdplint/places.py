@@ -103,9 +103,7 @@ class Meeting:
 
 def meeting(first: Event, second: Event) -> Meeting | None:
     """Where two events meet: in the first frame of their call stacks in which they differ."""
-    for one, other in zip(
-        (*first.stack, first.site), (*second.stack, second.site), strict=False
-    ):
+    for one, other in zip((*first.stack, first.site), (*second.stack, second.site), strict=False):
         if one == other:
             continue
         if not isinstance(one, NodeSite) or not isinstance(other, NodeSite):

@@ -96,7 +96,7 @@ class DirectForwardCall(Rule):
 
     bad = (
         Bad(
-            code='''\
+            code="""\
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -115,13 +115,13 @@ for step in range(3):
     optimizer.zero_grad()
 print(f"loss after 3 steps: {loss.item():.4f}")
 dist.destroy_process_group()
-''',
+""",
             symptom=Symptom(raises=r"got mixed torch\.Tensor and DTensor"),
             changes=(("model.forward(inputs)", "model(inputs)"),),
             healthy=r"loss after 3 steps: \d",
         ),
         Bad(
-            code='''\
+            code="""\
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -171,13 +171,13 @@ def main():
 
 if __name__ == "__main__":
     main()
-''',
+""",
             symptom=Symptom(raises=r"got mixed torch\.Tensor and DTensor"),
             changes=(("self.model.forward(x)", "self.model(x)"),),
             healthy=r"accuracy \d",
         ),
         Bad(
-            code='''\
+            code="""\
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -216,13 +216,13 @@ loss = model(torch.randn(16, 8)).pow(2).mean()
 loss.backward()
 print("backward done")
 dist.destroy_process_group()
-''',
+""",
             symptom=Symptom(raises=r"got mixed torch\.Tensor and DTensor"),
             changes=(("block.forward(x)", "block(x)"),),
             healthy="backward done",
         ),
         Bad(
-            code='''\
+            code="""\
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -257,7 +257,7 @@ model(x).mean().backward()
 features = model.encoder.forward(x)  # <- FSDP101
 print("features", features.shape)
 dist.destroy_process_group()
-''',
+""",
             symptom=Symptom(raises=r"got mixed torch\.Tensor and DTensor"),
         ),
     )
@@ -265,7 +265,7 @@ dist.destroy_process_group()
     good = (
         Good(
             why="FSDP1's wrapper gathers in its own forward",
-            code='''\
+            code="""\
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -280,11 +280,11 @@ loss.backward()
 optimizer.step()
 print("loss", loss.item())
 dist.destroy_process_group()
-''',
+""",
         ),
         Good(
             why="inside the call of the module that gathers: super().forward, a child of the same group",
-            code='''\
+            code="""\
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -314,11 +314,11 @@ fully_shard(model)
 model(torch.randn(8, 4)).mean().backward()
 print("trained")
 dist.destroy_process_group()
-''',
+""",
         ),
         Good(
             why="forward is registered, or the parameters were gathered by hand",
-            code='''\
+            code="""\
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -341,11 +341,11 @@ loss = nn.functional.mse_loss(student.forward(x), target)
 loss.backward()
 print("loss", loss.item())
 dist.destroy_process_group()
-''',
+""",
         ),
         Good(
             why="every parameter is in the group of a child, which is called",
-            code='''\
+            code="""\
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -376,7 +376,7 @@ for _ in range(2):
     optimizer.zero_grad()
 print("loss", loss.item())
 dist.destroy_process_group()
-''',
+""",
         ),
     )
 

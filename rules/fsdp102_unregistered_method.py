@@ -97,7 +97,7 @@ class UnregisteredMethod(Rule):
 
     bad = (
         Bad(
-            code='''\
+            code="""\
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -131,7 +131,7 @@ for step in range(3):
 codes = model.encode(data)  # <- FSDP102
 print("codes", tuple(codes.shape))
 dist.destroy_process_group()
-''',
+""",
             symptom=Symptom(raises=r"got mixed torch\.Tensor and DTensor"),
             changes=(
                 ("import fully_shard\n", "import fully_shard, register_fsdp_forward_method\n"),
@@ -143,7 +143,7 @@ dist.destroy_process_group()
             healthy=r"codes \(32, 2\)",
         ),
         Bad(
-            code='''\
+            code="""\
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -215,7 +215,7 @@ def main():
 
 if __name__ == "__main__":
     main()
-''',
+""",
             symptom=Symptom(raises=r"got mixed torch\.Tensor and DTensor"),
             changes=(
                 (
@@ -227,7 +227,7 @@ if __name__ == "__main__":
             healthy=r"sampled \(4, 12\)",
         ),
         Bad(
-            code='''\
+            code="""\
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -263,7 +263,7 @@ loss = (model(data) - mean).pow(2).mean()
 loss.backward()
 print("loss", loss.item())
 dist.destroy_process_group()
-''',
+""",
             symptom=Symptom(raises="already been lazily initialized for encoder"),
             changes=(
                 ("import fully_shard\n", "import fully_shard, register_fsdp_forward_method\n"),
@@ -279,7 +279,7 @@ dist.destroy_process_group()
     good = (
         Good(
             why="the method goes through self(...), as generate of many libraries does",
-            code='''\
+            code="""\
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -312,11 +312,11 @@ print("unsharded", model.generate(torch.zeros(2, 1, dtype=torch.long)).shape)
 fully_shard(model)
 print("sharded", model.generate(torch.zeros(2, 1, dtype=torch.long)).shape)
 dist.destroy_process_group()
-''',
+""",
         ),
         Good(
             why="registered; and called within a call of the module",
-            code='''\
+            code="""\
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -350,11 +350,11 @@ model(data).pow(2).mean().backward()
 codes = model.encode(data)
 print("decoded", model.decode(codes).shape)
 dist.destroy_process_group()
-''',
+""",
         ),
         Good(
             why="the method uses no parameter, or they were gathered by hand",
-            code='''\
+            code="""\
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -387,11 +387,11 @@ model.unshard()
 print("predicted", model.predict(x).shape)
 model.reshard()
 dist.destroy_process_group()
-''',
+""",
         ),
         Good(
             why="every submodule that the method enters gathers itself, and the module was called before",
-            code='''\
+            code="""\
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -420,7 +420,7 @@ data = torch.randn(16, 8)
 model(data).mean().backward()
 print("features", model.features(data).shape)
 dist.destroy_process_group()
-''',
+""",
         ),
     )
 

@@ -108,7 +108,7 @@ class OptimizerBeforeShard(Rule):
 
     bad = (
         Bad(
-            code='''\
+            code="""\
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -132,7 +132,7 @@ for step in range(4):
     losses.append(loss.item())
 print(f"loss {losses[0]:.6f} -> {losses[-1]:.6f}")
 dist.destroy_process_group()
-''',
+""",
             symptom=Symptom(prints=r"loss (\d\.\d+) -> \1\b"),
             changes=(
                 (
@@ -149,7 +149,7 @@ dist.destroy_process_group()
             healthy=r"loss (\d\.\d+) -> (?!\1)\d",
         ),
         Bad(
-            code='''\
+            code="""\
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -192,7 +192,7 @@ if __name__ == "__main__":
     losses = trainer.fit(torch.randn(16, 4), torch.randn(16, 1))
     print(f"loss {losses[0]:.6f} -> {losses[-1]:.6f}")
     dist.destroy_process_group()
-''',
+""",
             symptom=Symptom(prints=r"loss (\d\.\d+) -> \1\b"),
             changes=(
                 (
@@ -221,7 +221,7 @@ if __name__ == "__main__":
             healthy=r"loss (\d\.\d+) -> (?!\1)\d",
         ),
         Bad(
-            code='''\
+            code="""\
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -254,7 +254,7 @@ def main():
 
 
 main()
-''',
+""",
             symptom=Symptom(prints=r"loss (\d\.\d+) -> \1\b"),
             changes=(
                 (
@@ -271,7 +271,7 @@ main()
             healthy=r"loss (\d\.\d+) -> (?!\1)\d",
         ),
         Bad(
-            code='''\
+            code="""\
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -296,7 +296,7 @@ def main():
 
 
 main()
-''',
+""",
             symptom=Symptom(prints="last layer moved: False"),
         ),
     )
@@ -304,7 +304,7 @@ main()
     good = (
         Good(
             why="FSDP1 keeps the parameter objects with use_orig_params=True",
-            code='''\
+            code="""\
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -321,11 +321,11 @@ first.backward()
 optimizer.step()
 assert model(x).pow(2).mean() < first
 dist.destroy_process_group()
-''',
+""",
         ),
         Good(
             why="over the inner module, but built after FSDP1 wrapped it",
-            code='''\
+            code="""\
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -342,11 +342,11 @@ first.backward()
 optimizer.step()
 assert model(x).pow(2).mean() < first
 dist.destroy_process_group()
-''',
+""",
         ),
         Good(
             why="rebuilt after sharding, before it is stepped",
-            code='''\
+            code="""\
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -377,11 +377,11 @@ trainer = Trainer(nn.Linear(4, 1))
 x = torch.randn(16, 4)
 assert trainer.step(x) > trainer.step(x)
 dist.destroy_process_group()
-''',
+""",
         ),
         Good(
             why="two models, each with its own optimizer; only the other one is sharded later",
-            code='''\
+            code="""\
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -405,11 +405,11 @@ for _ in range(2):
     losses.append(loss.item())
 assert losses[1] < losses[0]
 dist.destroy_process_group()
-''',
+""",
         ),
         Good(
             why="the optimizer's modules were sharded before; the root has nothing left to replace",
-            code='''\
+            code="""\
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -428,7 +428,7 @@ first.backward()
 optimizer.step()
 assert model(x).pow(2).mean() < first
 dist.destroy_process_group()
-''',
+""",
         ),
     )
 

@@ -372,9 +372,7 @@ def _misordered(groups: Groups) -> Iterator[tuple[Sharded, Sharded]]:
     for number, child in enumerate(shards):
         for target in child.group or (child.module,):
             above = set(groups.above(target))
-            parent = next(
-                (p for p in shards[:number] if above & set(p.group or (p.module,))), None
-            )
+            parent = next((p for p in shards[:number] if above & set(p.group or (p.module,))), None)
             if parent is not None and not groups.without_parameters(target, before=child):
                 yield child, parent
                 break

@@ -118,9 +118,7 @@ def test_the_fix_gives_the_fixed_text(rule: Rule, example: Bad, tmp_path: Path) 
 
 
 @fixed
-def test_a_fix_has_the_safety_that_its_rule_names(
-    rule: Rule, example: Bad, tmp_path: Path
-) -> None:
+def test_a_fix_has_the_safety_that_its_rule_names(rule: Rule, example: Bad, tmp_path: Path) -> None:
     found = check(load([written(tmp_path, example.code)]), [rule])
     fixes = [f.fix for f in found if f.fix is not None]
     assert fixes
