@@ -78,20 +78,48 @@ def test_something_else_than_a_file(tmp_path: Path) -> None:
         write([NewContent(str(tmp_path), b"", b"new")])
 
 
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write everywhere")
-def test_what_is_write_protected(tmp_path: Path) -> None:
-    files = changes(tmp_path, "a.py")
-    (tmp_path / "a.py").chmod(0o444)
-    with pytest.raises(WriteError, match="write-protected"):
-        write(files)
-    (tmp_path / "a.py").chmod(0o644)
-    tmp_path.chmod(0o555)
-    try:
-        with pytest.raises(WriteError, match=r"a\.py cannot be written \(Permission denied\)"):
-            write(files)
-    finally:
-        tmp_path.chmod(0o755)
-    assert unchanged(tmp_path, files)
+PROTECTED = """
+import os, sys
+from fsdplint.write import NewContent, WriteError, write
+if os.geteuid() == 0:  # root may write everywhere
+    os.setgid(65534)
+    os.setuid(65534)
+try:
+    write([NewContent(sys.argv[1], b"old", b"new")])
+except WriteError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs permissions")
+@pytest.mark.parametrize(
+    ("folder_mode", "file_mode", "reason"),
+    [
+        (0o555, 0o666, "a.py cannot be written (Permission denied); it is unchanged"),
+        (0o777, 0o444, "a.py is write-protected; it is unchanged"),
+        (0o777, 0o222, "a.py cannot be written (Permission denied); it is unchanged"),
+    ],
+)
+def test_what_is_write_protected(folder_mode: int, file_mode: int, reason: str) -> None:
+    # Not under tmp_path, whose folders only their owner may enter.
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        path = folder / "a.py"
+        path.write_bytes(b"old")
+        path.chmod(file_mode)
+        folder.chmod(folder_mode)
+        done = subprocess.run(
+            [sys.executable, "-c", PROTECTED, str(path)],
+            cwd=ROOT,
+            capture_output=True,
+            check=True,
+            text=True,
+        )
+        folder.chmod(0o777)
+        path.chmod(0o666)
+        assert done.stdout.strip().endswith(reason)
+        assert [x.name for x in folder.iterdir()] == ["a.py"]
+        assert path.read_bytes() == b"old"
 
 
 def unchanged(folder: Path, files: list[NewContent]) -> bool:
