@@ -1,0 +1,22 @@
+"""One line for each finding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.report.result import Result, problem_line, summary
+
+
+def write(result: Result) -> Iterator[str]:
+    """The lines of the report."""
+    for problem in result.problems:
+        yield problem_line(problem)
+    for finding in result.findings:
+        at = finding.site.location()
+        mark = " [*]" if result.applicable(finding) else ""
+        only = "; ".join(str(guard) for guard in finding.configuration)
+        condition = f" [only when {only}]" if only else ""
+        yield (
+            f"{at.path}:{at.line}:{at.column}: {finding.rule.code}{mark} {finding.message}{condition}"
+        )
+    yield from summary(result)

@@ -1,0 +1,21 @@
+"""Unified diffs."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+
+
+def unified(path: str, old: str, new: str) -> Iterator[str]:
+    """The pieces of a patch from old to new text, line ends included; nothing if they are equal."""
+    for line in difflib.unified_diff(_lines(old), _lines(new), path, path, n=3):
+        if line.endswith("\n"):
+            yield line
+        else:
+            yield line + "\n\\ No newline at end of file\n"
+
+
+def _lines(text: str) -> list[str]:
+    """The lines as patch tools see them: ended by a line feed and nothing else."""
+    lines = text.split("\n")
+    return [line + "\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])

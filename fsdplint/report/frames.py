@@ -1,0 +1,80 @@
+"""Excerpts of source with a span underlined."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING
+
+from fsdplint.trace import Location
+
+if TYPE_CHECKING:
+    from fsdplint.program.source import Source
+
+TAB = 4
+CONTEXT = 1  # lines before and after
+LONGEST = 4  # lines of a span that are shown in full
+WIDEST = 160  # columns of a line that are shown
+
+
+def frame(source: Source, at: Location) -> list[str]:
+    """The lines around a span, numbered, the span underlined; long spans are shortened."""
+    count = source.text.count("\n") + 1
+    end_line = max(at.end_line, at.line)
+    span = list(range(at.line, end_line + 1))
+    if len(span) > LONGEST:
+        span = [*span[:2], 0, span[-1]]
+    before = range(max(1, at.line - CONTEXT), at.line)
+    after = range(end_line + 1, min(count, end_line + CONTEXT) + 1)
+    numbers = [*before, *span, *after]
+    margin = len(str(max(numbers)))
+    lines = []
+    for number in numbers:
+        if number == 0:
+            lines.append(f"{'.' * margin} |")
+            continue
+        text = source.line(number)
+        lines.append(f"{number:>{margin}} | {_shown(text)}".rstrip()[: WIDEST + margin + 3])
+        if at.line <= number <= end_line:
+            start = at.column - 1 if number == at.line else len(text) - len(text.lstrip())
+            end = at.end_column - 1 if number == at.end_line else len(text.rstrip())
+            lines.append(f"{' ' * margin} | {_underline(text, start, end)}".rstrip())
+    while lines and lines[-1].rstrip().endswith("|") and lines[-1].split("|")[1].strip() == "":
+        lines.pop()
+    return [f"{' ' * margin} |", *lines, f"{' ' * margin} |"]
+
+
+def _underline(text: str, start: int, end: int) -> str:
+    """Carets under the characters start..end of a line, as it is shown."""
+    left = _width(text[:start])
+    width = max(1, _width(text[: max(start, end)]) - left)
+    return " " * left + "^" * width if left < WIDEST else ""
+
+
+def _shown(text: str) -> str:
+    """A line with tabs as spaces and without what a terminal would obey."""
+    result: list[str] = []
+    column = 0
+    for character in text:
+        if character == "\t":
+            step = TAB - column % TAB
+            result.append(" " * step)
+            column += step
+            continue
+        if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
+            character = "\N{REPLACEMENT CHARACTER}"
+        result.append(character)
+        column += _cells(character)
+    return "".join(result)
+
+
+def _width(text: str) -> int:
+    """The columns of a terminal that the beginning of a line takes."""
+    return sum(_cells(character) for character in _shown(text))
+
+
+def _cells(character: str) -> int:
+    if character.isascii():
+        return 1
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1

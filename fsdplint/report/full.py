@@ -1,0 +1,94 @@
+"""The report for people: the code, what is wrong with it, why, and what to do."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from fsdplint.report.frames import frame
+from fsdplint.report.result import Result, problem_line, summary
+from fsdplint.rule import Finding, Safety, Severity
+
+WIDTH = 96
+_COLOURS = {Severity.ERROR: "31", Severity.WARNING: "33", Severity.INFO: "36"}
+
+
+def write(result: Result) -> Iterator[str]:
+    """The lines of the report."""
+    for problem in result.problems:
+        yield problem_line(problem)
+    if result.problems:
+        yield ""
+    for finding in result.findings:
+        yield from _finding(result, finding)
+        yield ""
+    yield from summary(result)
+
+
+def _finding(result: Result, finding: Finding) -> Iterator[str]:
+    rule = finding.rule
+    at = finding.site.location()
+    mark = " [*]" if result.applicable(finding) else ""
+    place = _styled(result, f"{at.path}:{at.line}:{at.column}", "1")
+    code = _styled(result, rule.code, "1;" + _COLOURS[rule.severity])
+    yield f"{place}: {code}{mark} {finding.message} ({rule.name})"
+    source = result.sources.get(at.path)
+    margin = ""
+    if source is not None:
+        for line in frame(source, at):
+            margin = margin or line[: line.index("|")]
+            yield _coloured(result, line, _COLOURS[rule.severity])
+    for name, text in _notes(finding, at.path):
+        yield from _note(margin or "  ", name, text)
+
+
+def _notes(finding: Finding, path: str) -> Iterator[tuple[str, str]]:
+    for site, word in finding.related:
+        at = site.location()
+        place = f"line {at.line}" if at.path == path else f"{at.path}:{at.line}"
+        yield "note", f"{word} ({place})"
+    if finding.configuration:
+        yield "only", "when " + " and ".join(str(guard) for guard in finding.configuration)
+    why = summary_line(finding)
+    if why:
+        yield "why", why
+    if finding.help:
+        yield "help", finding.help
+    if finding.blocker:
+        yield "blocks", finding.blocker
+    if finding.fix is not None:
+        unsafe = finding.fix.safety is Safety.UNSAFE
+        yield "fix", finding.fix.title + (" (unsafe: needs --unsafe-fixes)" if unsafe else "")
+
+
+def summary_line(finding: Finding) -> str:
+    """The first sentence of the rule's section on why it matters."""
+    from fsdplint.report.pages import section
+
+    text = section(finding.rule, "Why is this bad?")
+    paragraph = " ".join(text.split("\n\n")[0].split())
+    end = paragraph.find(". ")
+    return paragraph if end < 0 else paragraph[: end + 1]
+
+
+def _note(margin: str, name: str, text: str) -> Iterator[str]:
+    head = f"{margin}= {name}: "
+    yield from textwrap.wrap(
+        text,
+        width=WIDTH,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    ) or [head.rstrip()]
+
+
+def _styled(result: Result, text: str, style: str) -> str:
+    return f"\x1b[{style}m{text}\x1b[0m" if result.colour else text
+
+
+def _coloured(result: Result, line: str, style: str) -> str:
+    head, bar, rest = line.partition("|")
+    if not result.colour or not rest.strip() or rest.strip().strip("^") or head.strip():
+        return line
+    return f"{head}{bar}{_styled(result, rest, style)}"

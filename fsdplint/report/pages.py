@@ -1,0 +1,97 @@
+"""The rules' documentation: pages, the table of the README, and both as data."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from fsdplint.report.urls import rule_url
+from fsdplint.rule import Rule, Safety
+
+
+def summary(rule: type[Rule]) -> str:
+    """The first paragraph of the rule's page, in one line."""
+    return " ".join(_page(rule).split("\n\n")[0].split())
+
+
+def section(rule: type[Rule], title: str) -> str:
+    """The text of a section of the rule's page; empty where it has none."""
+    inside = False
+    lines = []
+    for line in _page(rule).splitlines():
+        if line.startswith("## "):
+            inside = line[3:].strip() == title
+        elif inside:
+            lines.append(line)
+    return "\n".join(lines).strip()
+
+
+def _page(rule: type[Rule]) -> str:
+    return inspect.cleandoc(rule.__doc__ or "")
+
+
+def fix_availability(rule: type[Rule]) -> str:
+    """How the rule's findings can be fixed, in words."""
+    if rule.fixable is None:
+        return "There is no fix."
+    if rule.fixable is Safety.SAFE:
+        return "Fixed by `--fix` where a faithful rewrite exists."
+    return "Fixed by `--fix --unsafe-fixes` where a faithful rewrite exists."
+
+
+def text(rule: type[Rule]) -> Iterator[str]:
+    """The lines of a rule's page, its examples included."""
+    title = f"{rule.name} ({rule.code})"
+    yield f"# {title}"
+    yield ""
+    yield f"Severity: {rule.severity.value}. {fix_availability(rule)}"
+    yield ""
+    yield from _page(rule).splitlines()
+    for bad in rule.bad[:1]:
+        yield from _program("Example", bad.code)
+        if bad.fixed:
+            yield from _program("Fixed", bad.fixed)
+    for good in rule.good[:1]:
+        yield from _program("Not reported", good.code, good.why)
+    yield ""
+    yield rule_url(rule.name)
+
+
+def _program(title: str, code: str, why: str = "") -> Iterator[str]:
+    yield ""
+    yield f"## {title}"
+    if why:
+        yield why
+    yield "```python"
+    yield from inspect.cleandoc(code).splitlines()
+    yield "```"
+
+
+def as_data(rule: type[Rule]) -> dict[str, Any]:
+    """A rule's page as data."""
+    return {
+        "code": rule.code,
+        "name": rule.name,
+        "severity": rule.severity.value,
+        "fix": rule.fixable.value if rule.fixable else None,
+        "fix_availability": fix_availability(rule),
+        "summary": summary(rule),
+        "explanation": _page(rule),
+        "bad": [
+            {"code": inspect.cleandoc(one.code), "fixed": one.fixed and inspect.cleandoc(one.fixed)}
+            for one in rule.bad
+        ],
+        "good": [{"code": inspect.cleandoc(one.code), "why": one.why} for one in rule.good],
+        "url": rule_url(rule.name),
+    }
+
+
+def rule_table(rules: Iterable[type[Rule]]) -> str:
+    """The rules as a Markdown table."""
+    lines = ["| Code | Name | Severity | Fix | Finds |", "| --- | --- | --- | --- | --- |"]
+    for rule in rules:
+        fix = rule.fixable.value if rule.fixable else ""
+        what = summary(rule).replace("|", "\\|")
+        lines.append(f"| {rule.code} | `{rule.name}` | {rule.severity.value} | {fix} | {what} |")
+    return "\n".join(lines)

@@ -1,0 +1,81 @@
+"""What a writer gets: the outcome of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fsdplint.files import Problem
+from fsdplint.rule import Finding, Safety, Severity
+
+if TYPE_CHECKING:
+    from fsdplint.program.source import Source
+
+
+@dataclass
+class Result:
+    """The outcome of one run.
+
+    Attributes:
+        findings: what is there (after fixing, what remains), sorted.
+        problems: what could not be checked.
+        sources: the files that the findings are in, by their paths.
+        fixed: how many findings were fixed.
+        unsafe: whether unsafe fixes count as applicable.
+        colour: whether a terminal will show it.
+    """
+
+    findings: Sequence[Finding] = ()
+    problems: Sequence[Problem] = ()
+    sources: Mapping[str, Source] = field(default_factory=dict)
+    fixed: int = 0
+    unsafe: bool = False
+    colour: bool = False
+
+    def applicable(self, finding: Finding) -> bool:
+        """Whether `--fix` with the same options would apply the finding's fix."""
+        return finding.fix is not None and (self.unsafe or finding.fix.safety is Safety.SAFE)
+
+
+def plural(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def problem_line(problem: Problem) -> str:
+    """A problem in one line."""
+    place = problem.path if problem.line is None else f"{problem.path}:{problem.line}"
+    hint = f" ({problem.hint})" if problem.hint else ""
+    return f"{place}: {Problem.CODE} {problem.message}{hint}"
+
+
+def summary(result: Result) -> list[str]:
+    """The lines that close a report for people."""
+    lines = []
+    counts = [
+        plural(number, severity.value)
+        for severity in (Severity.ERROR, Severity.WARNING)
+        if (number := sum(f.rule.severity is severity for f in result.findings))
+    ]
+    notes = sum(f.rule.severity is Severity.INFO for f in result.findings)
+    if notes:
+        counts.append(plural(notes, "note"))
+    if counts:
+        found = ", ".join(counts[:-1]) + " and " + counts[-1] if len(counts) > 1 else counts[0]
+        fixed = f" ({result.fixed} fixed before)" if result.fixed else ""
+        lines.append(f"Found {found}{fixed}.")
+    elif result.fixed:
+        lines.append(f"Fixed {plural(result.fixed, 'finding')}; none remains.")
+    elif not result.problems:
+        lines.append("All checks passed.")
+    if result.problems:
+        lines.append(f"{plural(len(result.problems), 'problem')} kept files from being checked.")
+    safe = sum(result.applicable(f) for f in result.findings)
+    unsafe = sum(f.fix is not None and not result.applicable(f) for f in result.findings)
+    if safe and unsafe:
+        lines.append(f"[*] {safe} fixable with --fix ({unsafe} more with --unsafe-fixes).")
+    elif safe:
+        lines.append(f"[*] {safe} fixable with --fix.")
+    elif unsafe:
+        lines.append(f"{unsafe} fixable with --fix --unsafe-fixes.")
+    return lines

@@ -1,0 +1,270 @@
+"""The settings of a file: `[tool.fsdplint]` of the nearest pyproject.toml, and the command line."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fsdplint.selection import ALL, Selection, UnknownRuleError, resolve
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+FORMATS = ("full", "concise", "json")
+CHECKPOINTS = ("full", "dcp")
+FILE = "pyproject.toml"
+
+
+class SettingsError(Exception):
+    """A setting that cannot be used; the text names the file and the key."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What holds for the files of one folder.
+
+    Attributes:
+        root: the folder of the settings file; patterns are relative to it.
+        selection: the rules that are on.
+        exclude: patterns (as in .gitignore) of what a search leaves out.
+        per_file_ignores: patterns with the selectors of rules that are off in fitting files.
+        target_torch: the torch that the program has to run on, such as "2.6".
+        output_format: "full", "concise" or "json".
+        unsafe_fixes: whether unsafe fixes are applied.
+        checkpoint: whether migrated checkpoints stay "full" files or become "dcp" folders.
+    """
+
+    root: Path = Path()
+    selection: Selection = field(default_factory=Selection)
+    exclude: tuple[str, ...] = ()
+    per_file_ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    target_torch: str | None = None
+    output_format: str = "full"
+    unsafe_fixes: bool = False
+    checkpoint: str = "full"
+
+    def enables(self, code: str, path: Path) -> bool:
+        """Whether a rule is on in a file."""
+        if not self.selection.has(code):
+            return False
+        for pattern, selectors in self.per_file_ignores.items():
+            if any(code.startswith(resolve(selector)) for selector in selectors) and _spec(
+                (pattern,)
+            ).match_file(self._relative(path)):
+                return False
+        return True
+
+    def excludes(self, path: Path, is_folder: bool) -> bool:
+        if not self.exclude:
+            return False
+        relative = self._relative(path)
+        return self._excluded.match_file(relative + "/" if is_folder else relative)
+
+    @cached_property
+    def _excluded(self) -> GitIgnoreSpec:
+        return _spec(self.exclude)
+
+    def _relative(self, path: Path) -> str:
+        return os.path.relpath(path.absolute(), self.root).replace(os.sep, "/")
+
+
+def _spec(patterns: tuple[str, ...]) -> GitIgnoreSpec:
+    from pathspec import GitIgnoreSpec
+
+    return GitIgnoreSpec.from_lines(patterns)
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """What the command line says about the settings; None and () where it says nothing."""
+
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    extend_select: tuple[str, ...] = ()
+    output_format: str | None = None
+    unsafe_fixes: bool | None = None
+
+    def over(self, settings: Settings) -> Settings:
+        """The settings with the command line's word above them.
+
+        Raises:
+            SettingsError: an unknown rule.
+        """
+        try:
+            if self.select:
+                selection = Selection((*self.select, *self.extend_select), self.ignore)
+            elif self.ignore or self.extend_select:
+                selection = settings.selection.with_more(self.extend_select, self.ignore)
+            else:
+                selection = settings.selection
+        except UnknownRuleError as error:
+            raise SettingsError(f"command line: {error}") from error
+        return replace(
+            settings,
+            selection=selection,
+            output_format=self.output_format or settings.output_format,
+            unsafe_fixes=settings.unsafe_fixes if self.unsafe_fixes is None else self.unsafe_fixes,
+        )
+
+
+class SettingsFinder:
+    """The settings of every file, each settings file read once."""
+
+    def __init__(self, command_line: CommandLine | None = None) -> None:
+        """Raises SettingsError for what is wrong in the command line alone."""
+        self.command_line = command_line or CommandLine()
+        self._by_folder: dict[Path, Settings] = {}
+        self.command_line.over(Settings())
+
+    def of(self, path: Path) -> Settings:
+        """The settings of a file or folder.
+
+        Raises:
+            SettingsError: the nearest settings file is wrong.
+        """
+        absolute = path.absolute()
+        return self.of_folder(absolute if absolute.is_dir() else absolute.parent)
+
+    def of_folder(self, folder: Path) -> Settings:
+        known = self._by_folder.get(folder)
+        if known is None:
+            known = self._read(folder)
+            if known is None:
+                is_top = folder.parent == folder
+                known = (
+                    self.command_line.over(Settings(root=folder))
+                    if is_top
+                    else self.of_folder(folder.parent)
+                )
+            self._by_folder[folder] = known
+        return known
+
+    def _read(self, folder: Path) -> Settings | None:
+        file = folder / FILE
+        settings = read_settings(file)
+        return None if settings is None else self.command_line.over(settings)
+
+
+def read_settings(file: Path) -> Settings | None:
+    """The settings in a pyproject.toml, or None where it has none for this tool.
+
+    Raises:
+        SettingsError: the file is not TOML, or has an unknown key or a wrong value.
+    """
+    try:
+        data = file.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise SettingsError(f"{file}: cannot be read: {error.strerror or error}") from error
+    if b"fsdplint" not in data:
+        return None
+    table = _table(file, data)
+    if table is None:
+        return None
+    for key in table:
+        if key not in _KEYS:
+            close = difflib.get_close_matches(key, _KEYS, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(_KEYS)}"
+            raise SettingsError(f"{file}: unknown key {key!r} in [tool.fsdplint]; {hint}")
+    values: dict[str, Any] = {}
+    for key, read in _KEYS.items():
+        if key in table:
+            try:
+                values[key] = read(table[key])
+            except ValueError as error:
+                raise SettingsError(f"{file}: [tool.fsdplint] {key}: {error}") from error
+    return Settings(
+        root=file.parent.absolute(),
+        selection=Selection(
+            (*values.get("select", (ALL,)), *values.get("extend-select", ())),
+            values.get("ignore", ()),
+        ),
+        exclude=values.get("exclude", ()),
+        per_file_ignores=values.get("per-file-ignores", {}),
+        target_torch=values.get("target-torch"),
+        output_format=values.get("output-format", "full"),
+        unsafe_fixes=values.get("unsafe-fixes", False),
+        checkpoint=values.get("checkpoint", "full"),
+    )
+
+
+def _table(file: Path, data: bytes) -> dict[str, Any] | None:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        whole = tomllib.loads(data.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file}: not a valid TOML file: {error}") from error
+    tools = whole.get("tool")
+    table = tools.get("fsdplint") if isinstance(tools, dict) else None
+    if table is None:
+        return None
+    if not isinstance(table, dict):
+        raise SettingsError(f"{file}: [tool.fsdplint] must be a table")
+    return table
+
+
+# The values of the keys; each function raises ValueError ------------------------------------
+
+
+def _strings(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ValueError(f"must be a list of strings, is {value!r}")
+    return tuple(value)
+
+
+def _selectors(value: object) -> tuple[str, ...]:
+    selectors = _strings(value)
+    for selector in selectors:
+        resolve(selector)
+    return selectors
+
+
+def _per_file(value: object) -> dict[str, tuple[str, ...]]:
+    if not isinstance(value, dict):
+        raise ValueError(f"must be a table of patterns with lists of rules, is {value!r}")
+    return {str(pattern): _selectors(selectors) for pattern, selectors in value.items()}
+
+
+def _version(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"\d+\.\d+(\.\d+)?", value):
+        raise ValueError(f'must be a version such as "2.6", is {value!r}')
+    return value
+
+
+def _boolean(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"must be true or false, is {value!r}")
+    return value
+
+
+def _one_of(choices: tuple[str, ...]) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        if not isinstance(value, str) or value not in choices:
+            raise ValueError(f"must be one of {', '.join(choices)}, is {value!r}")
+        return value
+
+    return read
+
+
+_KEYS: dict[str, Callable[[object], Any]] = {
+    "select": _selectors,
+    "ignore": _selectors,
+    "extend-select": _selectors,
+    "exclude": _strings,
+    "per-file-ignores": _per_file,
+    "target-torch": _version,
+    "output-format": _one_of(FORMATS),
+    "unsafe-fixes": _boolean,
+    "checkpoint": _one_of(CHECKPOINTS),
+}

@@ -1,0 +1,93 @@
+"""Comments that turn findings off.
+
+    x = f()  # noqa                            every finding that starts on this line
+    x = f()  # noqa: FSDP101, FSDP3            these codes, and codes that start so
+    x = f()  # fsdplint: ignore[FSDP101]       the same, and not read by other linters
+    # fsdplint: file-ignore[FSDP101]           in the whole file
+
+A comment counts on the finding's first and last line and on the last line of its statement, so that
+it can stand behind the closing bracket of a call that runs over several lines.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+_QUICK = re.compile(r"#.*(?:noqa|fsdplint)", re.IGNORECASE)
+_NOQA = re.compile(
+    r"#\s*noqa(?:(?P<colon>\s*:)\s*(?P<codes>[A-Z]+[0-9]+(?:[,\s]+[A-Z]+[0-9]+)*)?)?(?![\w-])",
+    re.IGNORECASE,
+)
+_OWN = re.compile(
+    r"#\s*fsdplint:\s*(?P<kind>file-ignore|ignore)(?:\[(?P<codes>[^\]]*)\])?(?![\w-])"
+)
+
+
+@dataclass
+class Suppressions:
+    """The comments of one file.
+
+    Attributes:
+        whole_file: codes, beginnings of codes or names that are off everywhere; "" is all.
+        lines: the same for single lines.
+        last_line: the last line of the statement that each line of a longer one belongs to.
+    """
+
+    whole_file: set[str] = field(default_factory=set)
+    lines: dict[int, set[str]] = field(default_factory=dict)
+    last_line: dict[int, int] = field(default_factory=dict)
+
+    def covers(self, code: str, name: str, line: int, end_line: int = 0) -> bool:
+        """Whether a finding of the rule that spans these lines is off."""
+        if _fits(self.whole_file, code, name):
+            return True
+        places = {line, end_line or line, self.last_line.get(line, line)}
+        return any(_fits(self.lines.get(place, ()), code, name) for place in places)
+
+
+def _fits(selectors: Iterable[str], code: str, name: str) -> bool:
+    return any(code.startswith(one.upper()) or one.lower() == name for one in selectors)
+
+
+def read_suppressions(text: str) -> Suppressions:
+    """The comments of a file's text that turn findings off. Never raises."""
+    result = Suppressions()
+    if not _QUICK.search(text):
+        return result
+    start = 0
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text, newline="").readline):
+            if token.type == tokenize.COMMENT:
+                _read_comment(result, token.string, token.start[0])
+            elif token.type == tokenize.NEWLINE:
+                for line in range(start, token.start[0]) if start else ():
+                    result.last_line[line] = token.start[0]
+                start = 0
+            elif not start and token.type not in _BLANK:
+                start = token.start[0]
+    except (tokenize.TokenError, SyntaxError):
+        pass  # syntax that this Python does not know; what was read until there holds
+    return result
+
+
+_BLANK = {tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER}
+
+
+def _read_comment(result: Suppressions, comment: str, line: int) -> None:
+    for match in _OWN.finditer(comment):
+        codes = match.group("codes")
+        selectors = {""} if codes is None else {part for part in re.split(r"[,\s]+", codes) if part}
+        if match.group("kind") == "file-ignore":
+            result.whole_file |= selectors
+        else:
+            result.lines.setdefault(line, set()).update(selectors)
+    for match in _NOQA.finditer(comment):
+        codes = match.group("codes")
+        if codes:
+            result.lines.setdefault(line, set()).update(re.split(r"[,\s]+", codes))
+        elif not match.group("colon"):
+            result.lines.setdefault(line, set()).add("")
