@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from fsdplint.trace import Trace
 if TYPE_CHECKING:
     from fsdplint.files import Problem
     from fsdplint.program import Program
+    from fsdplint.program.source import Source
 
 MAX_ROUNDS = 10  # of fixing: one fix may uncover the next
 
@@ -27,12 +28,14 @@ class FixResult:
             where the fix was found in the first round.
         remaining: what is found in the new texts.
         problems: files that could not be read.
+        sources: the files as they are in the new texts.
     """
 
     texts: dict[Path, str] = field(default_factory=dict)
     applied: list[Finding] = field(default_factory=list)
     remaining: list[Finding] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    sources: dict[str, Source] = field(default_factory=dict)
 
 
 def check(program: Program, rules: Sequence[Rule]) -> list[Finding]:
@@ -76,6 +79,7 @@ def fix(
     unsafe: bool = False,
     overrides: Mapping[Path, str] | None = None,
     wanted: Iterable[str] | None = None,
+    keep: Callable[[Finding, Mapping[str, Source]], bool] | None = None,
 ) -> FixResult:
     """Apply the fixes of what is found in files, again and again until none is left.
 
@@ -85,6 +89,8 @@ def fix(
         unsafe: apply unsafe fixes too.
         overrides: texts to use instead of what is on disk.
         wanted: codes of the rules whose fixes are applied; all by default.
+        keep: whether a finding counts (the settings and comments of its file may turn it off). One
+            that does not is neither fixed nor given back, and its group is not fixed either.
     """
     from fsdplint import edits
     from fsdplint.program import load
@@ -102,6 +108,7 @@ def fix(
             if f.fix is not None
             and (unsafe or f.fix.safety is Safety.SAFE)
             and (codes is None or f.rule.code in codes)
+            and (keep is None or keep(f, program.sources))
         ]
         usable = whole_groups(found, usable, {str(path) for path in paths})
         applied = edits.apply(program.sources, [f.fix for f in usable if f.fix is not None])
@@ -117,8 +124,10 @@ def fix(
         seen_texts.append(dict(texts))
         program = None  # type: ignore[assignment]
     program = load(paths, texts)
-    result.remaining = check(program, rules)
+    remaining = check(program, rules)
+    result.remaining = [f for f in remaining if keep is None or keep(f, program.sources)]
     result.problems = program.problems
+    result.sources = program.sources
     return result
 
 

@@ -16,7 +16,6 @@ def write(result: Result) -> Iterator[str]:
         mark = " [*]" if result.applicable(finding) else ""
         only = "; ".join(str(guard) for guard in finding.configuration)
         condition = f" [only when {only}]" if only else ""
-        yield (
-            f"{at.path}:{at.line}:{at.column}: {finding.rule.code}{mark} {finding.message}{condition}"
-        )
+        place = f"{at.path}:{at.line}:{at.column}"
+        yield f"{place}: {finding.rule.code}{mark} {finding.message}{condition}"
     yield from summary(result)
