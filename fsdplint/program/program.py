@@ -25,7 +25,7 @@ class Evaluation:
     value: Value
 
 
-@dataclass
+@dataclass(eq=False)
 class Program:
     """What the static producer found out about some files.
 
