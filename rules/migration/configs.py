@@ -1,0 +1,111 @@
+"""Config objects wherever they are made: mixed precision, offloading, prefetching."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.program.source import Source
+from fsdplint.rules.migration import precision
+from fsdplint.rules.migration.calls import arguments, is_constant
+from fsdplint.rules.migration.context import Migration, expression
+from fsdplint.rules.migration.names import FSDP
+from fsdplint.rules.migration.scopes import ancestors
+from fsdplint.rules.migration.text import atom, quoted
+
+NEW = {"MixedPrecision": "MixedPrecisionPolicy", "CPUOffload": "CPUOffloadPolicy"}
+OWN = ("functools.", "torch.distributed.fsdp.", "dataclasses.", "argparse.", "typing.")
+
+
+def rewrite(
+    migration: Migration,
+    source: Source,
+    node: cst.CSTNode,
+    name: str,
+    known: precision.Precision,
+) -> None:
+    """Rewrite a mention of `MixedPrecision` or `CPUOffload`.
+
+    Raises:
+        Blocked: it is neither called nor an annotation, or goes to another library.
+    """
+    parent = source.parent(node)
+    if isinstance(parent, cst.Call) and parent.func is node:
+        check_consumer(migration, source, parent)
+        if name == "MixedPrecision":
+            precision.convert(migration, source, parent, known)
+        else:
+            _offload(migration, source, parent)
+        return
+    if _annotation(source, node):
+        new = migration.need(source, "torch.distributed.fsdp", NEW[name], node)
+        migration.claim(source, node)
+        migration.substitute(source, node, new)
+        return
+    migration.block(source, node, f"this use of `{name}` is not migrated yet")
+
+
+def _offload(migration: Migration, source: Source, call: cst.Call) -> None:
+    named, rest = arguments(call, ("offload_params",))
+    if rest or not set(named) <= {"offload_params"}:
+        migration.block(source, call, "the arguments of `CPUOffload` cannot be read here")
+    chosen = named.get("offload_params")
+    if chosen is None or is_constant(chosen.value, "False"):
+        parent = source.parent(call)
+        if isinstance(parent, cst.Arg) and migration.called(source.parent(parent)) == FSDP:
+            return  # the constructor's rewrite leaves it out
+        text = migration.need(source, "torch.distributed.fsdp", "OffloadPolicy", call) + "()"
+    elif is_constant(chosen.value, "True"):
+        text = migration.need(source, "torch.distributed.fsdp", "CPUOffloadPolicy", call) + "()"
+    else:
+        on = migration.need(source, "torch.distributed.fsdp", "CPUOffloadPolicy", call)
+        off = migration.need(source, "torch.distributed.fsdp", "OffloadPolicy", call)
+        test = expression(migration, source, chosen.value)
+        text = f"{on}() if {test} else {off}()"
+        if isinstance(source.parent(call), cst.IfExp | cst.BooleanOperation):
+            text = atom(text)
+    migration.claim(source, call)
+    migration.substitute(source, call, text)
+
+
+def prefetch(migration: Migration, source: Source, node: cst.CSTNode, name: str) -> None:
+    """`BackwardPrefetch` outside of a constructor call: a setting that nothing reads any longer."""
+    parent = source.parent(node)
+    if isinstance(parent, cst.Arg) or _in_constructor(migration, source, node):
+        return
+    member = name.partition(".")[2]
+    if member in ("BACKWARD_PRE", "BACKWARD_POST"):
+        migration.claim(source, node)
+        migration.substitute(source, node, quoted(source, member))
+    elif not member and _annotation(source, node):
+        migration.claim(source, node)
+        migration.substitute(source, node, "str")
+
+
+def _in_constructor(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
+    return any(migration.called(parent) == FSDP for parent in ancestors(source, node))
+
+
+def _annotation(source: Source, node: cst.CSTNode) -> bool:
+    current = source.parent(node)
+    while isinstance(
+        current, cst.Subscript | cst.SubscriptElement | cst.Index | cst.BinaryOperation | cst.Tuple
+    ):
+        current = source.parent(current)
+    return isinstance(current, cst.Annotation)
+
+
+def check_consumer(migration: Migration, source: Source, node: cst.CSTNode) -> None:
+    """Block where a config object is handed to another library, which expects FSDP1's.
+
+    Raises:
+        Blocked: it is.
+    """
+    for parent in ancestors(source, node):
+        if isinstance(parent, cst.BaseSmallStatement | cst.BaseCompoundStatement):
+            return
+        if isinstance(parent, cst.Call) and node is not parent.func:
+            name = migration.symbol(parent.func)
+            if name and not name.startswith(OWN) and not name.startswith("builtins"):
+                migration.block(
+                    source, node, f"this is handed to `{name}`, which takes FSDP1's own"
+                )

@@ -1,0 +1,234 @@
+"""What every part of a migration works with: the program, the changes so far, the blockers.
+
+A migration changes small things first (`ShardingStrategy.FULL_SHARD` becomes `"FULL_SHARD"`), then the
+statements around them, whose new text is put together from the parts' new texts: `text(node)` gives a
+node's text with all changes made so far inside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import libcst as cst
+
+from fsdplint.layout import descend, statement_of
+from fsdplint.program import Program
+from fsdplint.program.names import dotted, references, walk
+from fsdplint.program.source import Source
+from fsdplint.program.values import ModuleValue, Value
+from fsdplint.rewrite import Rewrite
+from fsdplint.rules.migration.names import PREFIX, fsdp1_name
+
+
+class Blocked(Exception):
+    """Something has no faithful rewrite; `node` is what, `reason` why."""
+
+    def __init__(self, source: Source, node: cst.CSTNode, reason: str) -> None:
+        super().__init__(reason)
+        self.source = source
+        self.node = node
+        self.reason = reason
+
+
+@dataclass
+class Step:
+    """One use of FSDP1 and what becomes of it."""
+
+    source: Source
+    node: cst.CSTNode
+    title: str
+
+
+Span = tuple[int, int]
+
+
+@dataclass
+class Migration:
+    """The migration of some files of a program that belong together.
+
+    Attributes:
+        names: every reference to a name of FSDP1 in the files, by node.
+        symbols: the canonical dotted name of every reference to anything imported.
+        claimed: references that a step accounts for.
+        notes: what changes in cost or in a detail of behaviour, in words.
+    """
+
+    program: Program
+    sources: list[Source]
+    rewrite: Rewrite = field(default_factory=Rewrite)
+    steps: list[Step] = field(default_factory=list)
+    blockers: list[Blocked] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
+    names: dict[cst.CSTNode, str] = field(default_factory=dict)
+    symbols: dict[cst.CSTNode, str] = field(default_factory=dict)
+    claimed: set[cst.CSTNode] = field(default_factory=set)
+    mapped: set[str] = field(default_factory=set)  # notes of helper functions already written
+    variables: dict[cst.CSTNode, object] = field(default_factory=dict)  # configs, by definition
+    kept: dict[cst.CSTNode, list[str]] = field(default_factory=dict)  # those that hold options
+    _texts: dict[Source, dict[Span, str]] = field(default_factory=dict)
+    _owned: dict[Source, list[Span]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for source in self.sources:
+            for _, node, full in references(source, ""):
+                self.symbols[node] = full
+                name = fsdp1_name(full)
+                if name is not None:
+                    self.names[node] = name
+
+    # Reading ----------------------------------------------------------------------------------
+
+    def symbol(self, node: cst.CSTNode | None) -> str:
+        """The canonical dotted name that a node refers to, "" if it is none of a library's."""
+        return self.symbols.get(node, "") if node is not None else ""
+
+    def fsdp1(self, node: cst.CSTNode | None) -> str:
+        """The name of FSDP1 that a node refers to, or ""."""
+        return self.names.get(node, "") if node is not None else ""
+
+    def called(self, node: cst.CSTNode | None) -> str:
+        """The name of FSDP1 that a node is a call of, or ""."""
+        return self.fsdp1(node.func) if isinstance(node, cst.Call) else ""
+
+    def values(self, node: cst.CSTNode) -> list[Value]:
+        return self.program.values(node)
+
+    def block(self, source: Source, node: cst.CSTNode, reason: str) -> NoReturn:
+        raise Blocked(source, node, reason)
+
+    def wrapped(self, node: cst.CSTNode) -> str:
+        """Whether a node is a module that FSDP1 wraps: "always", "sometimes" or "" for not."""
+        values = self.values(node)
+        found = [is_fsdp1(value) for value in values]
+        if not any(found):
+            return ""
+        return "always" if all(found) else "sometimes"
+
+    # Writing ----------------------------------------------------------------------------------
+
+    def substitute(self, source: Source, node: cst.CSTNode, text: str) -> None:
+        """Give a node a new text (changes inside it made earlier are taken to be in the text)."""
+        start, end = source.span(node)
+        self.substitute_span(source, start, end, text)
+
+    def substitute_span(self, source: Source, start: int, end: int, text: str) -> None:
+        texts = self._texts.setdefault(source, {})
+        for span in [s for s in texts if start <= s[0] and s[1] <= end]:
+            del texts[span]
+        texts[start, end] = text
+
+    def text(self, source: Source, node: cst.CSTNode) -> str:
+        """The node's text with the changes made so far."""
+        start, end = source.span(node)
+        result = []
+        position = start
+        for (left, right), text in sorted(self._texts.get(source, {}).items()):
+            if start <= left and right <= end:
+                result.append(source.text[position:left])
+                result.append(text)
+                position = right
+        result.append(source.text[position:end])
+        return "".join(result)
+
+    def own(self, source: Source, node: cst.CSTNode) -> None:
+        """The node's whole text is rewritten (or deleted) by a change to its statement."""
+        self._owned.setdefault(source, []).append(source.span(node))
+
+    def replace_statement(self, source: Source, node: cst.CSTNode, lines: list[str]) -> None:
+        """Put lines in place of the statement of a node; its parts were read with `text`."""
+        statement = statement_of(source, node)
+        self.own(source, statement)
+        self.rewrite.replace_statement(source, statement, lines)
+
+    def delete_statement(self, source: Source, node: cst.CSTNode) -> None:
+        statement = statement_of(source, node)
+        self.own(source, statement)
+        self.forget(source, statement)
+        self.rewrite.delete_statement(source, statement)
+
+    def forget(self, source: Source, node: cst.CSTNode) -> None:
+        """Names used in a node may have lost their last use."""
+        for part in descend(node):
+            if part in self.symbols:
+                text = dotted(part) or ""
+                pieces = text.split(".")
+                for count in range(1, len(pieces) + 1):
+                    self.rewrite.unused(source, ".".join(pieces[:count]))
+
+    def claim(self, source: Source, node: cst.CSTNode) -> None:
+        """All references to FSDP1 within a node are accounted for."""
+        for part in descend(node):
+            if part in self.names:
+                self.claimed.add(part)
+        self.forget(source, node)
+
+    def step(self, source: Source, node: cst.CSTNode, title: str) -> None:
+        self.steps.append(Step(source, node, title))
+
+    def note(self, text: str) -> None:
+        self.notes.setdefault(text)
+
+    def finish(self) -> None:
+        """Hand the changes of single nodes to the rewrite."""
+        for source, texts in self._texts.items():
+            owned = self._owned.get(source, [])
+            for (start, end), text in texts.items():
+                if not any(left <= start and end <= right for left, right in owned):
+                    self.rewrite.replace_span(source, start, end, text)
+
+    def need(self, source: Source, module: str, name: str | None, at: cst.CSTNode) -> str:
+        """The text for `module.name` at a node; it is imported if it has to be."""
+        return self.rewrite.need_import(source, module, name, at=at)
+
+    def torch(self, source: Source, at: cst.CSTNode) -> str:
+        return self.need(source, "torch", None, at)
+
+    def dist(self, source: Source, at: cst.CSTNode) -> str:
+        """How the file writes `torch.distributed`."""
+        text = self.need(source, "torch.distributed", "get_world_size", at)
+        head, _, last = text.rpartition(".")
+        return head if last == "get_world_size" else ""
+
+
+def is_fsdp1(value: Value) -> bool:
+    return isinstance(value, ModuleValue) and value.wrapper == "fsdp1"
+
+
+def uses_of_fsdp1(source: Source) -> bool:
+    """Whether a file refers to FSDP1 at all, judged by its imports."""
+    return any(fsdp1_name(full) for _, _, full in references(source, PREFIX))
+
+
+def nodes(source: Source) -> Iterator[cst.CSTNode]:
+    return walk(source.tree, skip_imports=True)
+
+
+def expression(migration: Migration, source: Source, node: cst.CSTNode) -> str:
+    """A node's new text, for use in a line given to `Rewrite`: on one line where that is possible,
+    else with its further lines relative to the statement's indentation.
+    """
+    from fsdplint.layout import line_indent
+    from fsdplint.rules.migration.text import flat
+
+    text = flat(migration.text(source, node))
+    if "\n" not in text:
+        return text
+    indent = line_indent(source, source.span(node)[0])
+    first, *rest = text.replace("\r\n", "\n").split("\n")
+    return "\n".join([first, *(line.removeprefix(indent) for line in rest)])
+
+
+def placed(source: Source, node: cst.CSTNode, text: str) -> str:
+    """A text whose further lines are indented by tabs, as it stands in the file at a node."""
+    from fsdplint.layout import line_indent
+
+    indent = line_indent(source, source.span(node)[0])
+    unit = source.tree.default_indent
+    first, *rest = text.split("\n")
+    lines = [first]
+    for line in rest:
+        bare = line.lstrip("\t")
+        lines.append(indent + unit * (len(line) - len(bare)) + bare if bare else "")
+    return "\n".join(lines)

@@ -1,0 +1,93 @@
+"""`device_id`: on which device a model is sharded, and what FSDP2 has to be told of it.
+
+FSDP2 shards on the current accelerator, or on the CPU where there is none; FSDP1 on the `device_id`.
+"""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from fsdplint.program.source import Source
+from fsdplint.program.values import Const, Made, RankValue, Symbol, Value
+from fsdplint.rules.migration.context import Migration, expression, nodes
+from fsdplint.rules.migration.text import quoted
+
+CURRENT = ("torch.cuda.current_device", "torch.accelerator.current_device_index")
+SETTERS = ("set_device", "set_device_index")
+
+
+def kind(migration: Migration, source: Source, node: cst.BaseExpression | None) -> str:
+    """The type of the device: "cuda", "cpu", "either" or "" for unknown."""
+    if node is None:
+        return ""
+    found = {_kind(value) for value in migration.values(node)}
+    if not found and isinstance(node, cst.Call):
+        text = source.code(node)
+        if re.search(r"current_device|cuda", text):
+            return "cuda"
+    if found == {"cpu"} and _asks_for_cuda(migration):
+        return "either"
+    if found in ({"cuda"}, {"cpu"}):
+        return found.pop()
+    if found >= {"cuda", "cpu"}:
+        return "either"
+    return ""
+
+
+def _kind(value: Value) -> str:
+    if isinstance(value, RankValue):
+        return "cuda"
+    if isinstance(value, Const):
+        if isinstance(value.value, int) and not isinstance(value.value, bool):
+            return "cuda"
+        if isinstance(value.value, str):
+            return value.value.partition(":")[0]
+    if isinstance(value, Symbol) and value.name in CURRENT:
+        return "cuda"
+    if isinstance(value, Made) and value.name == "torch.device":
+        first = value.get("type", "0", "device")
+        return _kind(first) if first is not None else ""
+    return ""
+
+
+def _asks_for_cuda(migration: Migration) -> bool:
+    return any("cuda.is_available" in source.text for source in migration.program.sources.values())
+
+
+def type_text(
+    migration: Migration, source: Source, at: cst.CSTNode, node: cst.BaseExpression | None
+) -> str:
+    """The text of the type of device for a mesh."""
+    found = kind(migration, source, node)
+    if found == "cpu":
+        return quoted(source, "cpu")
+    if found == "cuda" or not _asks_for_cuda(migration):
+        return quoted(source, "cuda")
+    torch = migration.torch(source, at)
+    return f"{quoted(source, 'cuda')} if {torch}.cuda.is_available() else {quoted(source, 'cpu')}"
+
+
+def set_device(
+    migration: Migration, source: Source, at: cst.CSTNode, node: cst.BaseExpression | None
+) -> list[str]:
+    """The line that makes the device the current one, if the program never does that itself."""
+    if node is None or kind(migration, source, node) in ("cpu", "either"):
+        return []
+    text = expression(migration, source, node)
+    if re.search(r"current_device", text):
+        return []
+    for other in migration.program.sources.values():
+        for part in nodes(other):
+            if isinstance(part, cst.Call) and isinstance(part.func, cst.Attribute):
+                if part.func.attr.value in SETTERS:
+                    return []
+    return [f"{migration.torch(source, at)}.cuda.set_device({text})"]
+
+
+def default_mesh_fits(
+    migration: Migration, source: Source, node: cst.BaseExpression | None
+) -> bool:
+    """Whether FSDP2's default device is the one that was given."""
+    return kind(migration, source, node) != "cpu"

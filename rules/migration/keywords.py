@@ -1,0 +1,401 @@
+"""The keywords of `fully_shard` that stand for a constructor's arguments, and the lines around it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from fsdplint.program.source import Source
+from fsdplint.rules.migration import device, strategy
+from fsdplint.rules.migration.calls import is_constant
+from fsdplint.rules.migration.context import Migration, expression
+from fsdplint.rules.migration.policy import Policies, Policy
+from fsdplint.rules.migration.precision import Precision
+from fsdplint.rules.migration.scopes import definitions, fresh, function_of, home_of, reads
+from fsdplint.rules.migration.text import call, dict_display
+
+SILENT = {"limit_all_gathers", "use_orig_params", "device_id"}
+
+
+@dataclass
+class Keywords:
+    """What `fully_shard` gets.
+
+    Attributes:
+        items: keyword and text, in the order in which they are written.
+        spread: an expression that gives more of them (`**text`), or "".
+        mapping: the name of the user's own dict that is spread, or "".
+        before: lines that come before the loop and the root.
+        sync: the condition under which rank 0's weights go to all ranks: "", "True" or a text.
+        buffers: the dtype that floating point buffers are cast to, or "".
+    """
+
+    migration: Migration
+    source: Source
+    at: cst.Call
+    items: list[tuple[str, str]] = field(default_factory=list)
+    spread: str = ""
+    mapping: str = ""
+    before: list[str] = field(default_factory=list)
+    policy: Policy | None = None
+    sync: str = ""
+    buffers: str = ""
+    state: str = ""
+    spread_definition: bool = False
+    _inner: list[str] | None = None
+    _common: str = ""
+
+    # Preparing --------------------------------------------------------------------------------
+
+    def prepare(self, loop: bool, inner_casts: bool) -> None:
+        """Decide what gets a variable of its own.
+
+        loop: whether the keywords are used more than once. inner_casts: whether the inner modules
+        may use the policy of the root.
+        """
+        if not loop:
+            if self.spread and self.items:
+                pass
+            return
+        if self.mapping:
+            if not inner_casts and "mp_policy" in dict(self.items):
+                self._separate_policy()
+            return
+        if not inner_casts and "mp_policy" in dict(self.items):
+            self._separate_policy()
+            return
+        if self.spread and not self.items:
+            self._common = self._variable("fsdp_kwargs", self.spread)
+            self.items, self.spread = [], ""
+        elif self.spread or len(self.items) >= 2:
+            name = fresh(self.source, self.at, "fsdp_kwargs", "shard_kwargs")
+            self.before += dict_display(self.source, f"{name} = ", self.items, self.spread)
+            self._common, self.items, self.spread = name, [], ""
+        elif self.items:
+            key, value = self.items[0]
+            if not is_simple(value):
+                self.items = [(key, self._variable(key, value))]
+
+    def _separate_policy(self) -> None:
+        """The inner modules get the policy without the casts of their inputs."""
+        items = dict(self.items)
+        policy = items.pop("mp_policy")
+        if not is_simple(policy):
+            policy = self._variable("mp_policy", policy)
+        replace = self.migration.need(self.source, "dataclasses", "replace", self.at)
+        inner = fresh(self.source, self.at, "inner_policy", "inner_mp_policy")
+        rest = list(items.items())
+        if self.spread or len(rest) >= 2:
+            name = fresh(self.source, self.at, "fsdp_kwargs", "shard_kwargs")
+            self.before += dict_display(self.source, f"{name} = ", rest, self.spread)
+            self._common, rest, self.spread = name, [], ""
+        elif rest and not is_simple(rest[0][1]):
+            rest = [(rest[0][0], self._variable(*rest[0]))]
+        self.before.append("# Only the root casts its inputs.")
+        self.before.append(f"{inner} = {replace}({policy}, cast_forward_inputs=False)")
+        base = self._spreads() + [f"{key}={value}" for key, value in rest]
+        self.items = [*rest, ("mp_policy", policy)]
+        self._inner = [*base, f"mp_policy={inner}"]
+
+    def _variable(self, wanted: str, value: str) -> str:
+        name = fresh(self.source, self.at, wanted, f"fsdp_{wanted}")
+        self.before.append(f"{name} = {value}")
+        return name
+
+    # The texts --------------------------------------------------------------------------------
+
+    def _spreads(self) -> list[str]:
+        found = [x for x in (self.mapping, self._common) if x]
+        if self.spread:
+            found.append(self.spread)
+        return [f"**{text}" for text in found]
+
+    def arguments(self, inner: bool) -> list[str]:
+        """The arguments behind the module; `inner` for a submodule."""
+        if inner and self._inner is not None:
+            return self._inner
+        return [*self._spreads(), *(f"{key}={value}" for key, value in self.items)]
+
+    def before_sharding(self, model: str) -> list[str]:
+        if not self.sync:
+            return []
+        self.state = fresh(self.source, self.at, "full_state", "rank0_state")
+        return [f"{self.state} = {model}.state_dict()"]
+
+    def after(self, model: str) -> list[str]:
+        lines: list[str] = []
+        if self.buffers:
+            lines += [
+                f"for buffer in {model}.buffers():",
+                "\tif buffer.is_floating_point():",
+                f"\t\tbuffer.data = buffer.data.to({self.buffers})",
+            ]
+        if self.sync:
+            lines = [*self._broadcast(model), *lines]
+        return lines
+
+    def _broadcast(self, model: str) -> list[str]:
+        need = self.migration.need
+        module = "torch.distributed.checkpoint.state_dict"
+        setter = need(self.source, module, "set_model_state_dict", self.at)
+        options = need(self.source, module, "StateDictOptions", self.at)
+        broadcast = need(self.source, "torch.distributed", "broadcast", self.at)
+        dist = self.migration.dist(self.source, self.at)
+        if dist:
+            broadcast = f"{dist}.broadcast"
+        state = self.state or "full_state"
+        lines = [
+            call(
+                self.source,
+                self.at,
+                setter,
+                [
+                    model,
+                    state,
+                    f"options={options}(full_state_dict=True, broadcast_from_rank0=True)",
+                ],
+            ),
+            f"for buffer in {model}.buffers():",
+            f"\t{broadcast}(buffer, src=0)",
+        ]
+        if self.sync != "True":
+            lines = [f"if {self.sync}:", *("\t" + x.replace("\n", "\n\t") for x in lines)]
+        return ["# All ranks start from rank 0's weights and buffers.", *lines, f"del {state}"]
+
+
+def is_simple(text: str) -> bool:
+    return bool(re.fullmatch(r"[\w.]+", text))
+
+
+def read_keywords(
+    migration: Migration,
+    source: Source,
+    node: cst.Call,
+    named: dict[str, cst.Arg],
+    rest: list[cst.Arg],
+    precision: Precision,
+) -> Keywords:
+    """Translate the arguments of a constructor call.
+
+    Raises:
+        Blocked: an argument has no faithful rewrite yet.
+    """
+    keywords = Keywords(migration, source, node)
+    values = {name: arg.value for name, arg in named.items() if name != "module"}
+    if rest:
+        from fsdplint.rules.migration.mapping import read_mapping
+
+        read_mapping(migration, source, node, rest, values, keywords, precision)
+    reader = Reader(migration, source, node, keywords, precision, values)
+    for name, value in values.items():
+        reader.read(name, value)
+    reader.mesh()
+    return keywords
+
+
+class Reader:
+    """Translates one argument after the other into `keywords`."""
+
+    def __init__(
+        self,
+        migration: Migration,
+        source: Source,
+        at: cst.Call,
+        keywords: Keywords,
+        precision: Precision,
+        values: dict[str, cst.BaseExpression],
+    ) -> None:
+        self.migration = migration
+        self.source = source
+        self.at = at
+        self.keywords = keywords
+        self.precision = precision
+        self.values = values
+
+    def read(self, name: str, value: cst.BaseExpression) -> None:
+        handler = getattr(self, f"_{name}", None)
+        if handler is not None:
+            handler(value)
+        elif name in SILENT:
+            self._drop(value)
+        elif is_constant(value, "None"):
+            return
+        else:
+            self.migration.block(
+                self.source, value, f"`{name}` of FSDP(...) is not migrated yet"
+            )
+        if name == "device_id":
+            self.keywords.before += device.set_device(
+                self.migration, self.source, self.at, value
+            )
+
+    def mesh(self) -> None:
+        """FSDP2's own choice of the device is not FSDP1's where the program trains on the CPU."""
+        given = dict(self.keywords.items)
+        node = self.values.get("device_id")
+        if "mesh" in given or self.keywords.spread or node is None:
+            return
+        if device.default_mesh_fits(self.migration, self.source, node):
+            return
+        init = self.migration.need(
+            self.source, "torch.distributed.device_mesh", "init_device_mesh", self.at
+        )
+        dist = self.migration.dist(self.source, self.at)
+        world = f"{dist}.get_world_size()" if dist else "get_world_size()"
+        kind = device.type_text(self.migration, self.source, self.at, node)
+        self.keywords.items.insert(0, ("mesh", f"{init}({kind}, ({world},))"))
+
+    # One argument each --------------------------------------------------------------------------
+
+    def _auto_wrap_policy(self, value: cst.BaseExpression) -> None:
+        reader = Policies(self.migration, self.source, self.at)
+        self.keywords.policy = reader.read(value)
+
+    def _sharding_strategy(self, value: cst.BaseExpression) -> None:
+        if is_constant(value, "None"):
+            return
+        found = self._literal(value)
+        device_type = self._device_text()
+        mesh = "mesh" if "device_mesh" in self.values else ""
+        items, spread = strategy.keywords(
+            self.migration, self.source, self.at, found, device_type, mesh
+        )
+        self.keywords.items.extend(items)
+        self.keywords.spread = spread
+
+    def _literal(self, value: cst.BaseExpression) -> cst.BaseExpression:
+        """The strategy that a variable of this function holds, if it is a literal one."""
+        if isinstance(value, cst.Name):
+            found = definitions(self.source, value)
+            if found and len(found) == 1 and strategy.literal(self.migration, found[0].value):
+                self._drop(value)
+                return found[0].value
+        return value
+
+    def _device_text(self) -> str:
+        node = self.values.get("device_id")
+        return device.type_text(self.migration, self.source, self.at, node)
+
+    def _device_mesh(self, value: cst.BaseExpression) -> None:
+        if not is_constant(value, "None"):
+            self.keywords.items.insert(0, ("mesh", expression(self.migration, self.source, value)))
+
+    def _mixed_precision(self, value: cst.BaseExpression) -> None:
+        if is_constant(value, "None"):
+            return
+        text = self._policy_or_default(value, "MixedPrecision", "MixedPrecisionPolicy")
+        self.keywords.items.append(("mp_policy", text))
+        self._buffer_dtype(value)
+
+    def _policy_or_default(self, value: cst.BaseExpression, old: str, new: str) -> str:
+        """The text of a config object; where it may be None, FSDP2's default is given instead."""
+        migration = self.migration
+        default = ""
+        if isinstance(value, cst.IfExp):
+            for branch in (value.body, value.orelse):
+                if is_constant(branch, "None"):
+                    default = f"{migration.need(self.source, 'torch.distributed.fsdp', new, self.at)}()"
+                    migration.substitute(self.source, branch, default)
+            return expression(migration, self.source, value)
+        text = expression(migration, self.source, value)
+        if migration.called(value) == old:
+            return text
+        if not any(name == old for name in migration.names.values()):
+            migration.block(
+                self.source, value, f"where this `{old}` comes from cannot be seen"
+            )
+        if self._may_be_none(value):
+            default = f"{migration.need(self.source, 'torch.distributed.fsdp', new, self.at)}()"
+            return f"{text} or {default}"
+        return text
+
+    def _may_be_none(self, value: cst.BaseExpression) -> bool:
+        from fsdplint.program.values import Made
+
+        if isinstance(value, cst.Name):
+            found = definitions(self.source, value)
+            if found and all(isinstance(item.value, cst.Call) for item in found):
+                if all(self.migration.called(item.value) for item in found):
+                    return False
+        values = self.migration.values(value)
+        return not values or not all(isinstance(item, Made) for item in values)
+
+    def _buffer_dtype(self, value: cst.BaseExpression) -> None:
+        precision = self.precision
+        if not precision.buffers or not self._has_buffers():
+            return
+        texts = set(precision.buffers)
+        if len(texts) == 1 and len(precision.calls) == 1 and self._same_place(precision.calls[0]):
+            self.keywords.buffers = precision.buffers[0]
+            return
+        self.migration.block(
+            self.source, value, "the model has buffers, and their dtype is set elsewhere"
+        )
+
+    def _same_place(self, node: cst.CSTNode) -> bool:
+        if self.source.parent(node) is None:
+            return False
+        home = function_of(self.source, node)
+        return home is function_of(self.source, self.at) or home is self.source.tree
+
+    def _has_buffers(self) -> bool:
+        sources = self.migration.program.sources.values()
+        return any(re.search(r"register_buffer|BatchNorm", s.text) for s in sources)
+
+    def _cpu_offload(self, value: cst.BaseExpression) -> None:
+        migration = self.migration
+        if is_constant(value, "None") or self._off(value):
+            migration.claim(self.source, value)
+            return
+        if migration.called(value) == "CPUOffload" and not value.args:  # type: ignore[attr-defined]
+            migration.claim(self.source, value)
+            return
+        text = self._policy_or_default(value, "CPUOffload", "OffloadPolicy")
+        self.keywords.items.append(("offload_policy", text))
+        migration.note("clipping gradients of an offloaded model needs a CPU backend (gloo) too")
+
+    def _off(self, value: cst.BaseExpression) -> bool:
+        if self.migration.called(value) != "CPUOffload" or not isinstance(value, cst.Call):
+            return False
+        return len(value.args) == 1 and is_constant(value.args[0].value, "False")
+
+    def _backward_prefetch(self, value: cst.BaseExpression) -> None:
+        if not self.migration.fsdp1(value).endswith("BACKWARD_PRE"):
+            self.migration.note("FSDP2 always prefetches in the backward pass, as BACKWARD_PRE does")
+        self._drop(value)
+
+    def _forward_prefetch(self, value: cst.BaseExpression) -> None:
+        if not is_constant(value, "False"):
+            self.migration.note(
+                "explicit forward prefetching is dropped (set_modules_to_forward_prefetch has it)"
+            )
+        self._drop(value)
+
+    def _sync_module_states(self, value: cst.BaseExpression) -> None:
+        if is_constant(value, "False"):
+            return
+        self.keywords.sync = expression(self.migration, self.source, value)
+
+    def _drop(self, value: cst.BaseExpression) -> None:
+        """An argument that has no counterpart and needs none; its variable goes too if it can."""
+        self.migration.claim(self.source, value)
+        if not isinstance(value, cst.Name):
+            return
+        home = home_of(self.source, value)
+        found = definitions(self.source, value)
+        if home is None or not found or len(found) != 1 or home is self.source.tree:
+            return
+        if len(reads(self.source, home, value.value)) == 1 and _pure(self.migration, found[0].value):
+            self.migration.claim(self.source, found[0].value)
+            self.migration.delete_statement(self.source, found[0].statement)
+
+
+def _pure(migration: Migration, node: cst.BaseExpression) -> bool:
+    """Whether an expression may go: a constant, a name of FSDP1, the current device."""
+    if migration.fsdp1(node) or isinstance(node, cst.Name | cst.BaseNumber | cst.SimpleString):
+        return True
+    if isinstance(node, cst.IfExp):
+        return _pure(migration, node.body) and _pure(migration, node.orelse)
+    return isinstance(node, cst.Call) and migration.symbol(node.func) in device.CURRENT

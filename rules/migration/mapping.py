@@ -1,0 +1,250 @@
+"""`FSDP(model, **kwargs)`: the dict's own definition is rewritten, item by item."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from fsdplint.layout import statement_of
+from fsdplint.program.source import Source
+from fsdplint.rules.migration.calls import arguments
+from fsdplint.rules.migration.context import Migration
+from fsdplint.rules.migration.keywords import Keywords, Reader
+from fsdplint.rules.migration.precision import Precision
+from fsdplint.rules.migration.scopes import (
+    Definition,
+    ancestors,
+    definitions,
+    function_of,
+    home_of,
+    reads,
+)
+from fsdplint.rules.migration.text import dict_display, quoted
+
+
+@dataclass
+class Item:
+    """One item of the dict: from its display (statement None) or set on its own later."""
+
+    key: str
+    value: cst.BaseExpression
+    statement: cst.Assign | None = None
+
+
+def read_mapping(
+    migration: Migration,
+    source: Source,
+    at: cst.Call,
+    rest: list[cst.Arg],
+    values: dict[str, cst.BaseExpression],
+    keywords: Keywords,
+    precision: Precision,
+) -> None:
+    """Rewrite the dict that a constructor call spreads; its policy and device go to `keywords`.
+
+    Raises:
+        Blocked: the dict is not one of this function's own, or is used for something else too.
+    """
+    if len(rest) != 1 or rest[0].star != "**" or not isinstance(rest[0].value, cst.Name):
+        migration.block(source, rest[0], "the arguments of FSDP(...) cannot be read here")
+    name = rest[0].value
+    made = _definition(migration, source, at, name)
+    display = made.value
+    items = _display_items(migration, source, display)
+    items += _later_items(migration, source, at, name)
+    later = {item.key: item for item in items}
+    if len(later) != len(items):
+        migration.block(source, name, f"`{name.value}` gets the same key twice")
+    for key, value in {**{i.key: i.value for i in items}}.items():
+        if key == "device_id":
+            values.setdefault("device_id", value)
+    rewriter = _Items(migration, source, at, name, made, items, values, keywords, precision)
+    rewriter.run()
+    values.pop("device_id", None) if "device_id" in later else None
+
+
+def _definition(
+    migration: Migration, source: Source, at: cst.Call, name: cst.Name
+) -> Definition:
+    found = definitions(source, name)
+    if home_of(source, name) is not function_of(source, at) or not found or len(found) != 1:
+        migration.block(
+            source, name, f"where the arguments in `**{name.value}` come from cannot be seen"
+        )
+    return found[0]
+
+
+def _display_items(
+    migration: Migration, source: Source, display: cst.BaseExpression
+) -> list[Item]:
+    items: list[Item] = []
+    if isinstance(display, cst.Dict):
+        for element in display.elements:
+            key = element.key.evaluated_value if _is_word(element) else None  # type: ignore[union-attr]
+            if not isinstance(key, str):
+                migration.block(source, display, "this dict of arguments cannot be read here")
+            items.append(Item(key, element.value))
+        return items
+    if (
+        isinstance(display, cst.Call)
+        and isinstance(display.func, cst.Name)
+        and display.func.value == "dict"
+    ):
+        named, rest = arguments(display, ())
+        if not rest:
+            return [Item(key, arg.value) for key, arg in named.items()]
+    migration.block(source, display, "this dict of arguments cannot be read here")
+
+
+def _is_word(element: cst.BaseDictElement) -> bool:
+    return isinstance(element, cst.DictElement) and isinstance(element.key, cst.SimpleString)
+
+
+def _later_items(
+    migration: Migration, source: Source, at: cst.Call, name: cst.Name
+) -> list[Item]:
+    """`kwargs["key"] = value` statements; any other use of the dict blocks."""
+    items = []
+    for use in reads(source, function_of(source, at), name.value):
+        if use is name:
+            continue
+        item = _item_statement(source, use)
+        if item is None:
+            migration.block(
+                source, use, f"the arguments in `{name.value}` are used here in another way"
+            )
+        items.append(item)
+    return items
+
+
+def _item_statement(source: Source, use: cst.Name) -> Item | None:
+    subscript = source.parent(use)
+    target = source.parent(subscript) if isinstance(subscript, cst.Subscript) else None
+    statement = source.parent(target) if isinstance(target, cst.AssignTarget) else None
+    if not isinstance(statement, cst.Assign) or len(statement.targets) != 1:
+        return None
+    assert isinstance(subscript, cst.Subscript)
+    index = subscript.slice[0].slice
+    if not isinstance(index, cst.Index) or not isinstance(index.value, cst.SimpleString):
+        return None
+    key = index.value.evaluated_value
+    return Item(key, statement.value, statement) if isinstance(key, str) else None
+
+
+class _Items:
+    def __init__(
+        self,
+        migration: Migration,
+        source: Source,
+        at: cst.Call,
+        name: cst.Name,
+        made: Definition,
+        items: list[Item],
+        values: dict[str, cst.BaseExpression],
+        keywords: Keywords,
+        precision: Precision,
+    ) -> None:
+        self.migration = migration
+        self.source = source
+        self.at = at
+        self.name = name
+        self.made = made
+        self.items = items
+        self.keywords = keywords
+        self.values = {**values, **{item.key: item.value for item in items}}
+        self.precision = precision
+
+    def run(self) -> None:
+        kept: list[tuple[str, str]] = []
+        spread = ""
+        later = False
+        for item in self.items:
+            found, more = self._translate(item)
+            if item.statement is None:
+                kept += found
+                spread = spread or more
+            else:
+                later = self._set_later(item, found, more) or later
+        statement = self.made.statement
+        self.migration.claim(self.source, self.made.value)
+        if not kept and not spread and not later:
+            self.migration.delete_statement(self.source, statement)
+            return
+        self.keywords.mapping = self.name.value
+        target = statement.targets[0].target if isinstance(statement, cst.Assign) else None
+        head = f"{self.source.code(target)} = " if target is not None else f"{self.name.value} = "
+        if not kept:
+            lines = [head + (spread or "{}")]
+        else:
+            lines = dict_display(self.source, head, kept, spread)
+        self.migration.replace_statement(self.source, statement, lines)
+
+    def _translate(self, item: Item) -> tuple[list[tuple[str, str]], str]:
+        """What an item becomes; policy, device and the like go straight to the call's keywords."""
+        scratch = Keywords(self.migration, self.source, self.at)
+        reader = Reader(
+            self.migration, self.source, self.at, scratch, self.precision, self.values
+        )
+        reader.read(item.key, item.value)
+        if scratch.sync or scratch.buffers:
+            if self._conditional(item):
+                self.migration.block(
+                    self.source, item.value, f"`{item.key}` is set under a condition"
+                )
+            self.keywords.sync = self.keywords.sync or scratch.sync
+            self.keywords.buffers = self.keywords.buffers or scratch.buffers
+        self.keywords.before += scratch.before
+        if scratch.policy is not None:
+            self.keywords.policy = scratch.policy
+            if self._conditional(item):
+                self._guard(item)
+        self.migration.claim(self.source, item.value)
+        return scratch.items, scratch.spread
+
+    def _conditional(self, item: Item) -> bool:
+        return self._condition(item) is not None
+
+    def _condition(self, item: Item) -> cst.If | None:
+        """The `if` that an item is set under, if the call does not stand under it too."""
+        if item.statement is None:
+            return None
+        around = set(ancestors(self.source, self.at))
+        for node in ancestors(self.source, item.statement):
+            if node in around:
+                return None
+            if isinstance(node, cst.If):
+                return node
+        return None
+
+    def _guard(self, item: Item) -> None:
+        """A policy that is only set under a condition: the loop stands under the same one."""
+        condition = self._condition(item)
+        policy = self.keywords.policy
+        assert condition is not None and policy is not None and item.statement is not None
+        nested = self.source.parent(self.source.parent(condition)) if condition else None
+        del nested
+        inside = self.source.parent(statement_of(self.source, item.statement))
+        alone = isinstance(condition.body, cst.IndentedBlock) and inside is not None
+        if condition.orelse is not None or not alone or policy.guard:
+            self.migration.block(
+                self.source, item.value, "the wrapping policy is chosen by several branches"
+            )
+        policy.guard = self.migration.text(self.source, condition.test)
+
+    def _set_later(self, item: Item, found: list[tuple[str, str]], spread: str) -> bool:
+        """Rewrite `kwargs["key"] = value`; whether something of it stays."""
+        assert item.statement is not None
+        name = self.name.value
+        lines = [f"{name}[{quoted(self.source, key)}] = {value}" for key, value in found]
+        if spread:
+            lines.append(f"{name}.update({spread})")
+        if lines:
+            self.migration.replace_statement(self.source, item.statement, lines)
+            return True
+        condition = self._condition(item)
+        if condition is not None and condition.orelse is None and len(condition.body.body) == 1:
+            self.migration.delete_statement(self.source, condition)
+        else:
+            self.migration.delete_statement(self.source, item.statement)
+        return False

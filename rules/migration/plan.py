@@ -1,0 +1,348 @@
+"""The plan of a migration: every use of FSDP1 in files that belong together, rewritten or none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+import libcst as cst
+
+from fsdplint.bindings import bindings_of
+from fsdplint.layout import descend, statement_of
+from fsdplint.program import Program
+from fsdplint.program.source import Source
+from fsdplint.program.values import ModuleValue, OptimizerValue
+from fsdplint.rule import Edit, Fix, Import, Safety
+from fsdplint.rules.migration import configs, optimizers, precision, state, strategy, training, wrap
+from fsdplint.rules.migration.context import Blocked, Migration, Step, is_fsdp1, nodes, uses_of_fsdp1
+from fsdplint.rules.migration.names import FSDP
+
+
+@dataclass
+class Plan:
+    """What becomes of some files.
+
+    Attributes:
+        group: the name of the group of fixes.
+        blockers: why nothing is rewritten; empty where all of it is.
+        steps: the uses that are rewritten, with a title each.
+        edits, imports, unused: the whole rewrite.
+        notes: what changes in cost or in a detail of behaviour.
+    """
+
+    group: str
+    sources: list[Source]
+    blockers: list[Blocked] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    edits: tuple[Edit, ...] = ()
+    imports: tuple[tuple[str, Import], ...] = ()
+    unused: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def fix(self, source: Source, node: cst.CSTNode) -> Fix | None:
+        """The part of the rewrite that belongs to the use at a node; None for a use that is none.
+
+        The first use has everything that belongs to no other: the imports, configs elsewhere.
+        """
+        owners = self._owners()
+        for number, step in enumerate(self.steps):
+            if step.source is source and (step.node is node or _inside(source, step.node, node)):
+                edits = tuple(edit for edit, owner in owners if owner == number)
+                first = number == 0
+                title = step.title
+                if first and self.notes:
+                    title = f"{title} (note: {'; '.join(self.notes)})"
+                return Fix(
+                    title=title,
+                    safety=Safety.SAFE,
+                    edits=edits,
+                    imports=self.imports if first else (),
+                    group=self.group,
+                    unused=self.unused if first else (),
+                )
+        return None
+
+    def _owners(self) -> list[tuple[Edit, int]]:
+        spans = [
+            (step.source.path, *step.source.span(_block_of(step.source, step.node)))
+            for step in self.steps
+        ]
+        result = []
+        for edit in self.edits:
+            owner = 0
+            best = None
+            for number, (path, start, end) in enumerate(spans):
+                if path == edit.path and start <= edit.start and edit.end <= end:
+                    if best is None or end - start < best:
+                        owner, best = number, end - start
+            result.append((edit, owner))
+        return result
+
+
+def _block_of(source: Source, node: cst.CSTNode) -> cst.CSTNode:
+    parent = source.parent(node)
+    while parent is not None and not isinstance(parent, cst.With | cst.BaseSmallStatement):
+        parent = source.parent(parent)
+    if isinstance(parent, cst.With):
+        return parent
+    return statement_of(source, node)
+
+
+def _inside(source: Source, outer: cst.CSTNode, node: cst.CSTNode) -> bool:
+    start, end = source.span(outer)
+    left, right = source.span(node)
+    return start <= left and right <= end
+
+
+_plans: WeakKeyDictionary[Program, list[Plan]] = WeakKeyDictionary()
+
+
+def plans_of(program: Program) -> list[Plan]:
+    """The plans of a program, one for each set of files that belong together; made once."""
+    if program not in _plans:
+        _plans[program] = [make_plan(program, files) for files in components(program)]
+    return _plans[program]
+
+
+def plan_for(program: Program, source: Source) -> Plan | None:
+    """The plan that a file belongs to."""
+    return next((plan for plan in plans_of(program) if source in plan.sources), None)
+
+
+# Which files belong together ---------------------------------------------------------------------
+
+
+def components(program: Program) -> list[list[Source]]:
+    """Files that use FSDP1 and are imported, however indirectly, by one and the same file."""
+    relevant = {source for source in program.sources.values() if _relevant(program, source)}
+    reach = {source: _closure(program, source) for source in program.sources.values()}
+    leader = {source: source for source in relevant}
+
+    def find(source: Source) -> Source:
+        while leader[source] is not source:
+            source = leader[source]
+        return source
+
+    for source in program.sources.values():
+        together = [other for other in reach[source] if other in relevant]
+        for other in together[1:]:
+            leader[find(other)] = find(together[0])
+    groups: dict[Source, list[Source]] = {}
+    for source in program.sources.values():
+        if source in relevant:
+            groups.setdefault(find(source), []).append(source)
+    return list(groups.values())
+
+
+def _relevant(program: Program, source: Source) -> bool:
+    if uses_of_fsdp1(source):
+        return True
+    for node in nodes(source):
+        if isinstance(node, cst.Attribute) and node.attr.value in training.HANDLED | set(training.GONE):
+            if any(is_fsdp1(value) for value in program.values(node.value)):
+                return True
+            if any(_of_fsdp1(value) for value in program.values(node.value)):
+                return True
+    return False
+
+
+def _of_fsdp1(value: object) -> bool:
+    return isinstance(value, OptimizerValue) and any(
+        is_fsdp1(m) or _parts_wrapped(m) for m in value.modules
+    )
+
+
+def _parts_wrapped(module: ModuleValue) -> bool:
+    return module.inner is not None and module.inner.wrapper == "fsdp1"
+
+
+def _closure(program: Program, source: Source) -> list[Source]:
+    seen = [source]
+    for current in seen:
+        for other in _imported(program, current):
+            if other not in seen:
+                seen.append(other)
+    return seen
+
+
+def _imported(program: Program, source: Source) -> Iterator[Source]:
+    """The files of the program that a file imports, judged by their paths."""
+    modules: set[str] = set()
+    bindings = bindings_of(source)
+    for scope in bindings.scopes.values():
+        for item in scope.imports:
+            base = item.module.lstrip(".")
+            modules.add(base)
+            if item.name is not None:
+                modules.add(f"{base}.{item.name}".lstrip("."))
+        modules.update(star.lstrip(".") for star in scope.star)
+    wanted = {module.replace(".", "/") for module in modules if module}
+    for other in program.sources.values():
+        stem = other.path.replace("\\", "/").removesuffix(".py").removesuffix("/__init__")
+        if other is not source and any(stem == w or stem.endswith("/" + w) for w in wanted):
+            yield other
+
+
+# Making a plan -------------------------------------------------------------------------------------
+
+
+class Planner:
+    """Rewrites one set of files; everything that it cannot becomes a blocker."""
+
+    def __init__(self, program: Program, sources: list[Source]) -> None:
+        self.migration = Migration(program, sources)
+        self.precision = precision.Precision()
+        self.states = {source: state.States(self.migration, source) for source in sources}
+
+    def run(self) -> None:
+        for source in self.migration.sources:
+            self._star(source)
+        for source, node, name in self._references():
+            self._try(lambda s=source, n=node, x=name: self._config(s, n, x))  # type: ignore[misc]
+        for source in self.migration.sources:
+            self._uses(source)
+        for source, node, name in self._references():
+            if name == f"{FSDP}.state_dict_type":
+                self._try(lambda s=source, n=node: self._block(s, n))  # type: ignore[misc]
+        for source in self.migration.sources:
+            self._plain_states(source)
+        for source, node, name in reversed(list(self._references())):
+            if name == FSDP:
+                self._try(lambda s=source, n=node: self._class(s, n))  # type: ignore[misc]
+        self._rest()
+
+    def _try(self, action: Callable[[], None]) -> bool:
+        try:
+            action()
+        except Blocked as blocked:
+            self.migration.blockers.append(blocked)
+            return False
+        return True
+
+    def _references(self) -> Iterator[tuple[Source, cst.CSTNode, str]]:
+        for source in self.migration.sources:
+            for node in nodes(source):
+                if node in self.migration.names and node not in self.migration.claimed:
+                    yield source, node, self.migration.names[node]
+
+    def _star(self, source: Source) -> None:
+        for node in descend(source.tree):
+            if isinstance(node, cst.ImportFrom) and isinstance(node.names, cst.ImportStar):
+                module = node.module
+                if module is not None and "distributed.fsdp" in source.code(module):
+                    self.migration.blockers.append(
+                        Blocked(source, node, "`import *` hides which names of FSDP1 are used")
+                    )
+
+    def _config(self, source: Source, node: cst.CSTNode, name: str) -> None:
+        """Enums and config objects, wherever they stand."""
+        head = name.partition(".")[0]
+        if head == strategy.ENUM:
+            strategy.to_string(self.migration, source, node, name)
+        elif head == "BackwardPrefetch":
+            configs.prefetch(self.migration, source, node, name)
+        elif head in ("MixedPrecision", "CPUOffload"):
+            configs.rewrite(self.migration, source, node, name, self.precision)
+        elif head == "ShardedGradScaler":
+            training.rewrite_scaler(self.migration, source, node)
+
+    def _uses(self, source: Source) -> None:
+        """Methods and attributes of FSDP1 modules, but for their states."""
+        for node in nodes(source):
+            if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+                name = node.func.attr.value
+                if name in ("clip_grad_norm_", "no_sync") and self._receives(node.func):
+                    rewrite = (
+                        training.rewrite_clipping
+                        if name == "clip_grad_norm_"
+                        else training.rewrite_no_sync
+                    )
+                    self._try(lambda r=rewrite, n=node: r(self.migration, source, n))  # type: ignore[misc]
+        for node in reversed(list(nodes(source))):
+            if isinstance(node, cst.Attribute) and node not in self.migration.symbols:
+                if not self.migration.wrapped(node.value):
+                    continue
+                if node.attr.value == "module":
+                    self._try(
+                        lambda n=node: training.rewrite_inner_module(self.migration, source, n)  # type: ignore[misc]
+                    )
+                else:
+                    self._try(
+                        lambda n=node: training.check_attribute(self.migration, source, n)  # type: ignore[misc]
+                    )
+
+    def _receives(self, func: cst.Attribute) -> bool:
+        return func not in self.migration.symbols and bool(self.migration.wrapped(func.value))
+
+    def _block(self, source: Source, node: cst.CSTNode) -> None:
+        call = source.parent(node)
+        if not isinstance(call, cst.Call) or call.func is not node:
+            self.migration.block(source, node, "this use of `state_dict_type` is not migrated yet")
+        self.states[source].block(call)
+
+    def _plain_states(self, source: Source) -> None:
+        """State dicts that are taken or loaded outside of a `state_dict_type` block."""
+        states = self.states[source]
+        kind = state.DEFAULT
+        for node in nodes(source):
+            if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+                continue
+            if node in states.done:
+                continue
+            name = self.migration.fsdp1(node.func).removeprefix(FSDP + ".")
+            attribute = node.func.attr.value
+            if name and name in state.LEGACY and node.func not in self.migration.claimed:
+                self._try(lambda n=node: states.rewrite(n, kind))  # type: ignore[misc]
+            elif attribute in ("state_dict", "load_state_dict") and self._receives(node.func):
+                self._try(lambda n=node: states.plain(n, kind))  # type: ignore[misc]
+            elif attribute in ("state_dict", "load_state_dict"):
+                self._try(lambda n=node: optimizers.rewrite(self.migration, states, n))  # type: ignore[misc]
+
+    def _class(self, source: Source, node: cst.CSTNode) -> None:
+        call = source.parent(node)
+        if isinstance(call, cst.Call) and call.func is node:
+            wrap.rewrite_wrap(self.migration, source, call, self.precision)
+        else:
+            training.rewrite_class_reference(self.migration, source, node)
+
+    def _rest(self) -> None:
+        """Every reference that nothing has accounted for blocks."""
+        blocked = {b.node for b in self.migration.blockers}
+        inside = {part for node in blocked for part in descend(node)}
+        for source, node, name in self._references():
+            around = {node, source.parent(node)}
+            if not (around & blocked or node in inside):
+                self.migration.blockers.append(
+                    Blocked(source, node, f"`{name}` is not migrated yet")
+                )
+        for node, config in self.migration.variables.items():
+            del config
+            if node not in self.migration.kept:
+                self._drop_variable(node)
+
+    def _drop_variable(self, node: cst.CSTNode) -> None:
+        """A config variable that nothing reads any longer."""
+        for source in self.migration.sources:
+            if source.parent(node) is None:
+                continue
+            statement = statement_of(source, node)
+            if isinstance(statement, cst.Assign | cst.AnnAssign) and statement.value is node:
+                self.migration.delete_statement(source, statement)
+
+
+def make_plan(program: Program, sources: list[Source]) -> Plan:
+    """The migration of some files."""
+    planner = Planner(program, sources)
+    planner.run()
+    migration = planner.migration
+    plan = Plan(group=f"migration of {sources[0].path}", sources=sources)
+    if migration.blockers:
+        plan.blockers = migration.blockers
+        return plan
+    migration.finish()
+    fix = migration.rewrite.fix("Migrate to FSDP2", Safety.SAFE)
+    plan.steps = migration.steps
+    plan.edits, plan.imports, plan.unused = fix.edits, fix.imports, fix.unused
+    plan.notes = tuple(migration.notes)
+    return plan

@@ -1,0 +1,431 @@
+"""`auto_wrap_policy`: which submodules FSDP1 wrapped, as a loop over the modules.
+
+A policy becomes a test of a module (`isinstance(module, Block)`). It is written into the loop where the
+policy stands in the same function; a policy that is made elsewhere becomes a function of the module in
+its place. Policies by size, and functions with FSDP1's own three parameters, keep FSDP1's order and
+count by a small local function.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from fsdplint.layout import descend
+from fsdplint.program.source import NodeSite, Source
+from fsdplint.program.values import Class, Function, ModuleValue, Partial, Symbol, Value
+from fsdplint.rules.migration.calls import arguments, elements, is_constant
+from fsdplint.rules.migration.context import Migration, expression
+from fsdplint.rules.migration.scopes import (
+    Definition,
+    definitions,
+    fresh,
+    function_of,
+    home_of,
+    reads,
+    top_level,
+)
+from fsdplint.rules.migration.text import simple
+
+SIZE = ("min_num_params", "force_leaf_modules", "exclude_wrap_modules")
+
+
+@dataclass
+class Policy:
+    """How submodules are chosen.
+
+    Attributes:
+        test: a test on `variable`, or "" where a helper does it all.
+        guard: a condition under which there is a policy at all, "" if there always is.
+        helper: head of the call of a helper, `shard_large_modules({model}, 1000`, where there is one.
+        before: lines that have to come before the loop.
+        variables: definitions of variables that are needed no longer, with their names.
+        root: whether the test might hold for the root itself.
+        classes: the classes that are tested for, as far as they are known.
+        variable: the loop's variable.
+    """
+
+    test: str = ""
+    guard: str = ""
+    helper: str = ""
+    before: list[str] = field(default_factory=list)
+    variables: list[tuple[Source, Definition]] = field(default_factory=list)
+    root: bool = False
+    classes: list[cst.BaseExpression] | None = field(default_factory=list)
+    variable: str = "module"
+
+
+class Policies:
+    """Reads the policy of one constructor call."""
+
+    def __init__(self, migration: Migration, source: Source, at: cst.CSTNode) -> None:
+        self.migration = migration
+        self.source = source
+        self.at = at
+        self.function = function_of(source, at)
+        self.policy = Policy(variable=fresh(source, at, "module", "submodule", "part"))
+
+    def read(self, node: cst.BaseExpression) -> Policy | None:
+        """The policy that an argument gives, None if it is None.
+
+        Raises:
+            Blocked: it cannot be expressed.
+        """
+        if is_constant(node, "None"):
+            return None
+        if isinstance(node, cst.IfExp) and is_constant(node.orelse, "None"):
+            self.policy.guard = expression(self.migration, self.source, node.test)
+            node = node.body
+        elif isinstance(node, cst.IfExp) and is_constant(node.body, "None"):
+            self.policy.guard = f"not ({expression(self.migration, self.source, node.test)})"
+            node = node.orelse
+        if self._size(node):
+            return self.policy
+        tests = self._test(node, self.policy.variable)
+        if tests is not None:
+            self.policy.test = tests
+            return self.policy
+        self._elsewhere(node)
+        return self.policy
+
+    # Policies written in this function -----------------------------------------------------------
+
+    def _local(self, node: cst.BaseExpression) -> cst.BaseExpression:
+        """What a variable of this function holds, if it is assigned once; else the node itself."""
+        found = self._definition(node)
+        return found.value if found is not None else node
+
+    def _definition(self, node: cst.CSTNode) -> Definition | None:
+        if not isinstance(node, cst.Name) or self.migration.symbol(node):
+            return None
+        home = home_of(self.source, node)
+        if home is not self.function and home is not self.source.tree:
+            return None
+        found = definitions(self.source, node)
+        if found is None or len(found) != 1:
+            return None
+        return found[0]
+
+    def _used_up(self, node: cst.BaseExpression) -> None:
+        """The variable `node` is read here; remember its definition if nobody else reads it."""
+        found = self._definition(node)
+        if found is None or not isinstance(node, cst.Name):
+            return
+        home = home_of(self.source, node)
+        if home is not None and len(reads(self.source, home, node.value)) == 1:
+            self.policy.variables.append((self.source, found))
+        elif found is not None:
+            self.migration.block(
+                self.source, found.statement, "this wrapping policy is used in several places"
+            )
+
+    def _test(self, node: cst.BaseExpression, variable: str) -> str | None:
+        """A test on a variable that says what the policy says, None if it is not written here."""
+        inner = self._local(node)
+        made = self._inline(inner, variable)
+        if made is not None:
+            if inner is not node:
+                self._used_up(node)
+            self.migration.claim(self.source, inner)
+        return made
+
+    def _inline(self, node: cst.BaseExpression, variable: str) -> str | None:
+        name = self.migration.fsdp1(node)
+        if name == "always_wrap_policy":
+            self.policy.root, self.policy.classes = True, None
+            containers = self._containers()
+            return f"not isinstance({variable}, {containers})"
+        if not isinstance(node, cst.Call):
+            return None
+        name = self.migration.fsdp1(node.func)
+        if name == "ModuleWrapPolicy":
+            named, rest = arguments(node, ("module_classes",))
+            if rest or "module_classes" not in named:
+                return None
+            return self._isinstance(named["module_classes"].value, variable)
+        if name == "CustomPolicy":
+            self.migration.block(self.source, node, "CustomPolicy is not migrated yet")
+        if self.migration.symbol(node.func) != "functools.partial" or not node.args:
+            return None
+        name = self.migration.fsdp1(node.args[0].value)
+        named = {arg.keyword.value: arg for arg in node.args[1:] if arg.keyword is not None}
+        if len(named) != len(node.args) - 1:
+            return None
+        if name in ("transformer_auto_wrap_policy", "_module_wrap_policy"):
+            key = "transformer_layer_cls" if name.startswith("t") else "module_classes"
+            if set(named) == {key}:
+                return self._isinstance(named[key].value, variable)
+        if name == "lambda_auto_wrap_policy" and set(named) == {"lambda_fn"}:
+            self.policy.root, self.policy.classes = True, None
+            return self._predicate(named["lambda_fn"].value, variable)
+        if name == "_or_policy" and set(named) == {"policies"}:
+            return self._either(named["policies"].value, variable)
+        return None
+
+    def _either(self, node: cst.BaseExpression, variable: str) -> str | None:
+        parts = elements(self._local(node))
+        if parts is None:
+            return None
+        tests = []
+        for part in parts:
+            test = self._test(part, variable)
+            if test is None:
+                return None
+            tests.append(test)
+        if self._local(node) is not node:
+            self._used_up(node)
+        return " or ".join(tests)
+
+    def _predicate(self, node: cst.BaseExpression, variable: str) -> str:
+        found = self._local(node)
+        if isinstance(found, cst.Lambda) and len(found.params.params) == 1:
+            if found is not node:
+                self._used_up(node)
+            name = found.params.params[0].name.value
+            text = _renamed(self.source, found.body, name, variable)
+            return f"({text})" if isinstance(found.body, cst.BooleanOperation | cst.IfExp) else text
+        return f"{expression(self.migration, self.source, node)}({variable})"
+
+    def _isinstance(self, node: cst.BaseExpression, variable: str) -> str:
+        local = self._local(node)
+        parts = elements(local) if isinstance(node, cst.Name) else elements(node)
+        if parts is not None and isinstance(node, cst.Name):
+            home = home_of(self.source, node)
+            alone = home is self.function and len(reads(self.source, home, node.value)) == 1
+            if not alone:
+                parts = None
+            else:
+                self._used_up(node)
+        if not parts:
+            self.policy.classes = None
+            text = expression(self.migration, self.source, node)
+            return f"isinstance({variable}, tuple({text}))"
+        if self.policy.classes is not None:
+            self.policy.classes.extend(parts)
+        texts = []
+        for part in parts:
+            text = expression(self.migration, self.source, part)
+            if not simple(part):
+                text = self._hoisted(text)
+            texts.append(text)
+        if self._is_root(parts):
+            self.policy.root = True
+        return f"isinstance({variable}, {texts[0] if len(texts) == 1 else '(' + ', '.join(texts) + ')'})"
+
+    def _hoisted(self, text: str) -> str:
+        name = fresh(self.source, self.at, "layer_class", "layer_class_2", "layer_class_3")
+        used = [line.partition(" = ")[0] for line in self.policy.before]
+        number = 2
+        base = name
+        while name in used:
+            name = f"{base}_{number}"
+            number += 1
+        self.policy.before.append(f"{name} = {text}")
+        return name
+
+    def _is_root(self, parts: list[cst.BaseExpression]) -> bool:
+        """Whether the root may be of one of these classes."""
+        classes = [v for part in parts for v in self.migration.values(part)]
+        roots = [v for v in self.migration.values(self.at) if isinstance(v, ModuleValue)]
+        for root in roots:
+            inner = root.inner or root
+            for klass in classes:
+                if isinstance(klass, Class) and inner.cls is not None and klass in inner.cls.mro():
+                    return True
+                if isinstance(klass, Symbol) and klass.name == inner.library_class:
+                    return True
+        return False
+
+    def _containers(self) -> str:
+        need = self.migration.need
+        one = need(self.source, "torch.nn", "ModuleList", self.at)
+        other = need(self.source, "torch.nn", "ModuleDict", self.at)
+        return f"({one}, {other})"
+
+    # Policies by size, and functions of three parameters -----------------------------------------
+
+    def _size(self, node: cst.BaseExpression) -> bool:
+        """A policy by size, written here: calls a helper instead of a loop."""
+        inner = self._local(node)
+        named: dict[str, cst.Arg] = {}
+        if self.migration.fsdp1(inner) != "size_based_auto_wrap_policy":
+            if not (
+                isinstance(inner, cst.Call)
+                and self.migration.symbol(inner.func) == "functools.partial"
+                and inner.args
+                and self.migration.fsdp1(inner.args[0].value) == "size_based_auto_wrap_policy"
+            ):
+                return False
+            named, rest = arguments(inner, ("function", "", "", *SIZE))
+            named.pop("function", None)
+            if rest or not set(named) <= set(SIZE):
+                self.migration.block(
+                    self.source, inner, "the arguments of this policy cannot be read here"
+                )
+        if inner is not node:
+            self._used_up(node)
+        self.migration.claim(self.source, inner)
+        number = "int(1e8)"
+        if "min_num_params" in named:
+            number = expression(self.migration, self.source, named["min_num_params"].value)
+        leaves = self._set(named.get("force_leaf_modules"))
+        excluded = self._set(named.get("exclude_wrap_modules"))
+        helper = self._size_helper(leaves, excluded)
+        self.policy.helper = f"{helper}({{model}}, {number}"
+        return True
+
+    def _set(self, arg: cst.Arg | None) -> str | None:
+        if arg is None:
+            return None
+        if self.migration.fsdp1(arg.value) or any(
+            part in self.migration.names for part in descend(arg.value)
+        ):
+            self.migration.block(self.source, arg, "this argument of the policy is not migrated yet")
+        parts = elements(arg.value)
+        if parts is None:
+            return f"tuple({expression(self.migration, self.source, arg.value)})"
+        return "(" + "".join(f"{self.source.code(part)}, " for part in parts).rstrip() + ")"
+
+    def _size_helper(self, leaves: str | None, excluded: str | None) -> str:
+        name = "shard_large_modules"
+        key = f"size {self.source.path} {leaves} {excluded}"
+        if key in self.migration.mapped:
+            return name
+        if any(k.startswith(f"size {self.source.path}") for k in self.migration.mapped):
+            self.migration.block(
+                self.source, self.at, "two policies by size with different leaf modules"
+            )
+        self.migration.mapped.add(key)
+        top = top_level(self.source, self.at)
+        need = self.migration.need
+        shard = need(self.source, "torch.distributed.fsdp", "fully_shard", top)
+        if leaves is None:
+            leaves = need(self.source, "torch.nn", "MultiheadAttention", top)
+        if excluded is None:
+            one = need(self.source, "torch.nn", "ModuleList", top)
+            excluded = f"({one}, {need(self.source, 'torch.nn', 'ModuleDict', top)})"
+        self.migration.rewrite.insert_before(
+            self.source,
+            top,
+            [
+                f"def {name}(model, min_num_params, **kwargs):",
+                '\t"""Shard each submodule that holds at least min_num_params parameters which no',
+                "\tsubmodule of its own has taken.",
+                '\t"""',
+                "",
+                "\tdef visit(module):",
+                "\t\tnumel = sum(p.numel() for p in module.parameters())",
+                f"\t\tif numel < min_num_params or isinstance(module, {leaves}):",
+                "\t\t\treturn 0",
+                "\t\ttaken = sum(visit(child) for child in module.children())",
+                f"\t\tif module is model or isinstance(module, {excluded}):",
+                "\t\t\treturn taken",
+                "\t\tif numel - taken < min_num_params:",
+                "\t\t\treturn taken",
+                f"\t\t{shard}(module, **kwargs)",
+                "\t\treturn numel",
+                "",
+                "\tvisit(model)",
+                "",
+                "",
+            ],
+        )
+        return name
+
+    # Policies made elsewhere ---------------------------------------------------------------------
+
+    def _elsewhere(self, node: cst.BaseExpression) -> None:
+        """Rewrite the policy where it is made into a function of a module, and call that."""
+        sites = self._made(node)
+        if not sites:
+            self.migration.block(
+                self.source, node, "where this wrapping policy comes from cannot be seen"
+            )
+        for site in sites:
+            assert isinstance(site.node, cst.BaseExpression)
+            other = Policies(self.migration, site.source, site.node)
+            test = other._test(site.node, "module")
+            if test is None:
+                self.migration.block(
+                    site.source, site.node, "this wrapping policy is not migrated yet"
+                )
+            if other.policy.before:
+                self.migration.block(
+                    site.source, site.node, "the classes of this wrapping policy are computed"
+                )
+            for source, found in other.policy.variables:
+                self.migration.delete_statement(source, found.statement)
+            self.migration.substitute(site.source, site.node, f"lambda module: {test}")
+            self.policy.root = self.policy.root or other.policy.root
+            if other.policy.classes is None:
+                self.policy.classes = None
+            elif self.policy.classes is not None:
+                self.policy.classes.extend(other.policy.classes)
+        text = expression(self.migration, self.source, node)
+        name = text
+        if not simple(node):
+            name = fresh(self.source, self.at, "should_shard", "shard_policy")
+            self.policy.before.append(f"{name} = {text}")
+        if self._may_be_none(node):
+            self.policy.guard = f"{name} is not None"
+        self.policy.test = f"{name}({self.policy.variable})"
+
+    def _made(self, node: cst.BaseExpression) -> list[NodeSite]:
+        """Where the policies that a node can hold are made."""
+        sites: dict[cst.CSTNode, NodeSite] = {}
+        unknown = False
+        values = self.migration.values(node)
+        for value in values:
+            if _none(value):
+                continue
+            site = value.made_at
+            if site is None or not _is_policy(value):
+                unknown = True
+                continue
+            sites[site.node] = site
+        if not values and isinstance(node, cst.Name):
+            found = definitions(self.source, node)
+            for item in found or ():
+                if not is_constant(item.value, "None"):
+                    sites[item.value] = NodeSite(self.source, item.value)
+            unknown = found is None
+        if unknown or any(self.source_of(site) is None for site in sites.values()):
+            return []
+        return list(sites.values())
+
+    def source_of(self, site: NodeSite) -> Source | None:
+        return site.source if site.source in self.migration.sources else None
+
+    def _may_be_none(self, node: cst.BaseExpression) -> bool:
+        values = self.migration.values(node)
+        if any(_none(value) for value in values):
+            return True
+        found = definitions(self.source, node) if isinstance(node, cst.Name) else None
+        return any(is_constant(item.value, "None") for item in found or ())
+
+
+def _none(value: Value) -> bool:
+    from fsdplint.program.values import is_none
+
+    return is_none(value)
+
+
+def _is_policy(value: Value) -> bool:
+    from fsdplint.program.values import Made
+
+    return isinstance(value, Partial | Made | Symbol | Function)
+
+
+def _renamed(source: Source, node: cst.BaseExpression, old: str, new: str) -> str:
+    """An expression's text with a variable under another name."""
+    start, end = source.span(node)
+    pieces = []
+    position = start
+    if old != new:
+        for name in reads(source, node, old):
+            left, right = source.span(name)
+            pieces.append(source.text[position:left] + new)
+            position = right
+    pieces.append(source.text[position:end])
+    return "".join(pieces)

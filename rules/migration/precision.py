@@ -1,0 +1,127 @@
+"""`MixedPrecision(...)` becomes `MixedPrecisionPolicy(...)`, wherever it is written.
+
+What FSDP2 does differently and is written out: `reduce_dtype=None` means `param_dtype` in FSDP1; FSDP1
+casts the inputs of the root only; buffers are cast by `buffer_dtype`, for which FSDP2 has nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from fsdplint.program.source import Source
+from fsdplint.rules.migration.calls import arguments, is_constant, without
+from fsdplint.rules.migration.context import Migration
+
+PARAMETERS = (
+    "param_dtype",
+    "reduce_dtype",
+    "buffer_dtype",
+    "keep_low_precision_grads",
+    "cast_forward_inputs",
+    "cast_root_forward_inputs",
+    "_module_classes_to_ignore",
+)
+
+
+@dataclass
+class Precision:
+    """What is known of the mixed precision of a migration's models.
+
+    Attributes:
+        buffers: the texts of the `buffer_dtype` arguments that are not None.
+        same: whether each of these is written like the `param_dtype` beside it.
+        casts_inner: whether inner modules cast their inputs too, as FSDP2 does.
+        lowers: whether some policy has a `param_dtype`.
+    """
+
+    buffers: list[str] = field(default_factory=list)
+    same: bool = True
+    casts_inner: bool = True
+    lowers: bool = False
+    calls: list[cst.Call] = field(default_factory=list)
+
+
+def convert(migration: Migration, source: Source, call: cst.Call, known: Precision) -> None:
+    """Rewrite one `MixedPrecision(...)` call in its place.
+
+    Raises:
+        Blocked: an argument has no counterpart.
+    """
+    named, rest = arguments(call, PARAMETERS)
+    if rest or not set(named) <= set(PARAMETERS):
+        migration.block(source, call, "the arguments of `MixedPrecision` cannot be read here")
+    keep = named.get("keep_low_precision_grads")
+    if keep is not None and not is_constant(keep.value, "False"):
+        migration.block(
+            source, keep, "FSDP2 has no counterpart of `keep_low_precision_grads`"
+        )
+    ignored = named.get("_module_classes_to_ignore")
+    if ignored is not None:
+        migration.block(
+            source, ignored, "FSDP2 has no counterpart of `_module_classes_to_ignore`"
+        )
+    _inputs(migration, source, named, known)
+    _dtypes(migration, source, named, known)
+    known.calls.append(call)
+    changes: list[tuple[int, int, str]] = []
+    gone = [
+        named[name]
+        for name in (
+            "buffer_dtype",
+            "keep_low_precision_grads",
+            "cast_forward_inputs",
+            "cast_root_forward_inputs",
+        )
+        if name in named
+    ]
+    param, reduce = named.get("param_dtype"), named.get("reduce_dtype")
+    if reduce is not None and is_constant(reduce.value, "None") and param is not None:
+        start, end = source.span(reduce.value)
+        changes.append((start, end, migration.text(source, param.value)))
+    elif reduce is None and param is not None and not is_constant(param.value, "None"):
+        end = source.span(param.value)[1]
+        changes.append((end, end, f", reduce_dtype={migration.text(source, param.value)}"))
+    if param is not None and param.keyword is None:
+        start = source.span(param)[0]
+        changes.append((start, start, "param_dtype="))
+    if reduce is not None and reduce.keyword is None:
+        start = source.span(reduce)[0]
+        changes.append((start, start, "reduce_dtype="))
+    changes.extend((start, end, "") for start, end in without(source, call, gone))
+    name = migration.need(source, "torch.distributed.fsdp", "MixedPrecisionPolicy", call)
+    migration.claim(source, call.func)
+    migration.forget(source, call)
+    migration.substitute(source, call.func, name)
+    for start, end, text in sorted(changes):
+        migration.substitute_span(source, start, end, text)
+
+
+def _inputs(
+    migration: Migration, source: Source, named: dict[str, cst.Arg], known: Precision
+) -> None:
+    inner, root = named.get("cast_forward_inputs"), named.get("cast_root_forward_inputs")
+    if root is not None and not is_constant(root.value, "True"):
+        migration.block(
+            source, root, "`cast_root_forward_inputs` other than True is not migrated yet"
+        )
+    if inner is None or is_constant(inner.value, "False"):
+        known.casts_inner = False
+    elif not is_constant(inner.value, "True"):
+        migration.block(
+            source, inner, "`cast_forward_inputs` is only known at run time"
+        )
+
+
+def _dtypes(
+    migration: Migration, source: Source, named: dict[str, cst.Arg], known: Precision
+) -> None:
+    param, buffer = named.get("param_dtype"), named.get("buffer_dtype")
+    if param is not None and not is_constant(param.value, "None"):
+        known.lowers = True
+    if buffer is not None and not is_constant(buffer.value, "None"):
+        text = migration.text(source, buffer.value)
+        known.buffers.append(text)
+        if param is None or migration.text(source, param.value) != text:
+            known.same = False

@@ -1,0 +1,123 @@
+"""Variables of a file: where a name is assigned and read within its function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from fsdplint.bindings import bindings_of
+from fsdplint.layout import descend
+from fsdplint.program.source import Source
+
+Function = cst.FunctionDef | cst.Lambda
+
+
+@dataclass(frozen=True)
+class Definition:
+    """`name = value` as a statement of its own."""
+
+    statement: cst.Assign | cst.AnnAssign
+    value: cst.BaseExpression
+
+
+def function_of(source: Source, node: cst.CSTNode) -> cst.CSTNode:
+    """The function or lambda whose body holds a node, else the file's tree."""
+    current = source.parent(node)
+    while current is not None and not isinstance(current, Function):
+        current = source.parent(current)
+    return current if current is not None else source.tree
+
+
+def home_of(source: Source, name: cst.Name) -> cst.CSTNode | None:
+    """The function (or tree) that binds a name as seen at this place; None if none does."""
+    bindings = bindings_of(source)
+    scope = bindings.owner(bindings.scope_at(name), name.value)
+    return scope.node if scope is not None else None
+
+
+def definitions(source: Source, name: cst.Name) -> list[Definition] | None:
+    """All assignments that give a variable its value; None if it gets one in any other way too."""
+    bindings = bindings_of(source)
+    scope = bindings.owner(bindings.scope_at(name), name.value)
+    if scope is None or any(item.local == name.value for item in scope.imports):
+        return None
+    result = []
+    for target in scope.others.get(name.value, ()):
+        found = _definition(source, target)
+        if found is None:
+            return None
+        result.append(found)
+    return result
+
+
+def _definition(source: Source, target: cst.CSTNode) -> Definition | None:
+    parent = source.parent(target)
+    if isinstance(parent, cst.AnnAssign) and parent.value is not None:
+        return Definition(parent, parent.value)
+    if isinstance(parent, cst.AssignTarget):
+        statement = source.parent(parent)
+        if isinstance(statement, cst.Assign) and len(statement.targets) == 1:
+            return Definition(statement, statement.value)
+    return None
+
+
+def reads(source: Source, home: cst.CSTNode, name: str) -> list[cst.Name]:
+    """The places below a function (or tree) that read a name (one hidden by a parameter included)."""
+    result = []
+    for node in descend(home):
+        if isinstance(node, cst.Name) and node.value == name and not _is_binding(source, node):
+            result.append(node)
+    return sorted(result, key=lambda node: source.span(node))
+
+
+def _is_binding(source: Source, node: cst.Name) -> bool:
+    parent = source.parent(node)
+    if isinstance(parent, cst.AssignTarget | cst.Param | cst.ImportAlias | cst.AsName):
+        return True
+    if isinstance(parent, cst.Arg):
+        return parent.keyword is node
+    if isinstance(parent, cst.Attribute):
+        return parent.attr is node
+    if isinstance(parent, cst.AnnAssign):
+        return parent.target is node
+    return isinstance(parent, cst.FunctionDef | cst.ClassDef) and parent.name is node
+
+
+def ancestors(source: Source, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    current = source.parent(node)
+    while current is not None:
+        yield current
+        current = source.parent(current)
+
+
+def top_level(source: Source, node: cst.CSTNode) -> cst.CSTNode:
+    """The statement of the file's top level that holds a node."""
+    last = node
+    for parent in ancestors(source, node):
+        if parent is source.tree:
+            break
+        last = parent
+    return last
+
+
+def bound_names(source: Source, node: cst.CSTNode) -> set[str]:
+    """Every name that the function around a node (and the file) binds or reads."""
+    names = {n.value for n in descend(function_of(source, node)) if isinstance(n, cst.Name)}
+    for scope in bindings_of(source).scope_at(node).chain():
+        names.update(scope.others)
+        names.update(item.local for item in scope.imports)
+    return names
+
+
+def fresh(source: Source, node: cst.CSTNode, *wanted: str) -> str:
+    """The first of the names that is free at a node, else the last one with a number."""
+    taken = bound_names(source, node)
+    for name in wanted:
+        if name not in taken:
+            return name
+    number = 2
+    while f"{wanted[-1]}_{number}" in taken:
+        number += 1
+    return f"{wanted[-1]}_{number}"

@@ -1,0 +1,546 @@
+"""State dicts: `FSDP.state_dict_type` blocks and the optimizer's state become torch's getters and setters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from fsdplint.layout import descend, statement_of
+from fsdplint.program.source import NodeSite, Source
+from fsdplint.program.values import Made, ModuleValue, OptimizerValue
+from fsdplint.rules.migration.calls import arguments, is_constant
+from fsdplint.rules.migration.context import Migration, expression, placed
+from fsdplint.rules.migration.names import FSDP
+from fsdplint.rules.migration.scopes import definitions, fresh, home_of, reads
+from fsdplint.rules.migration.text import call, simple
+from fsdplint.trace import Saved, StateLoaded, StateTaken
+
+MODULE = "torch.distributed.checkpoint.state_dict"
+TYPE_PARAMETERS = (
+    "module",
+    "state_dict_type",
+    "state_dict_config",
+    "optim_state_dict_config",
+)
+CONFIG_PARAMETERS = ("offload_to_cpu", "rank0_only")
+CONFIGS = {
+    "FULL_STATE_DICT": ("FullStateDictConfig", "FullOptimStateDictConfig"),
+    "SHARDED_STATE_DICT": ("ShardedStateDictConfig", "ShardedOptimStateDictConfig"),
+}
+
+
+@dataclass
+class Config:
+    """What a state dict config says. `variable` is its definition, `name` how it is read."""
+
+    offload: bool = False
+    rank0: bool = False
+    name: str = ""
+    variable: tuple[Source, cst.BaseExpression] | None = None
+    used: bool = False
+
+
+@dataclass
+class Kind:
+    """A type of state dict with its configs, as `state_dict_type` is given them."""
+
+    full: bool
+    model: Config
+    optimizer: Config
+    options: str = ""  # the name of a variable that holds the options
+
+
+DEFAULT = Kind(True, Config(), Config(offload=True))
+
+
+class States:
+    """Rewrites the state dicts of one file."""
+
+    def __init__(self, migration: Migration, source: Source) -> None:
+        self.migration = migration
+        self.source = source
+        self.done: set[cst.CSTNode] = set()
+        self.current: Kind | None = None
+
+    # Blocks ---------------------------------------------------------------------------------------
+
+    def block(self, node: cst.Call) -> None:
+        """Rewrite the `with` whose head a call of `state_dict_type` is.
+
+        Raises:
+            Blocked: the state is one that FSDP2 does not have, or taken by code out of sight.
+        """
+        item = self.source.parent(node)
+        block = self.source.parent(item) if isinstance(item, cst.WithItem) else None
+        if not isinstance(block, cst.With) or len(block.items) != 1:
+            self.migration.block(
+                self.source, node, "`state_dict_type` that is not the only head of a `with`"
+            )
+        kind, model = self.kind(node)
+        uses = self._uses(block, model)
+        lines: list[str] = []
+        inline = [use for use in uses if self._wants_options(kind, use)]
+        if len(inline) > 1:
+            texts = {self._options(kind, use) for use in inline}
+            if len(texts) == 1 and not re_name(next(iter(texts))):
+                kind.options = fresh(self.source, block, "options", "state_options")
+                lines.append(f"{kind.options} = {texts.pop()}")
+        for use in uses:
+            self.rewrite(use, kind)
+        self.migration.claim(self.source, node)
+        self.migration.own(self.source, item)
+        self.migration.rewrite.unwrap(self.source, block, lines)
+        self.migration.step(self.source, node, "Take and load the state with torch.distributed.checkpoint")
+
+    def kind(self, node: cst.Call) -> tuple[Kind, str]:
+        named, rest = arguments(node, TYPE_PARAMETERS)
+        if rest or "module" not in named:
+            self.migration.block(self.source, node, "the arguments cannot be read here")
+        name = "FULL_STATE_DICT"
+        if "state_dict_type" in named:
+            name = self._type(named["state_dict_type"].value)
+        if name not in CONFIGS:
+            self.migration.block(
+                self.source, node, "FSDP2 has no local state dicts (LOCAL_STATE_DICT)"
+            )
+        full = name == "FULL_STATE_DICT"
+        one, other = CONFIGS[name]
+        model = self._config(named.get("state_dict_config"), one, Config())
+        optimizer = self._config(
+            named.get("optim_state_dict_config"), other, Config(offload=True)
+        )
+        return Kind(full, model, optimizer), self.source.code(named["module"].value)
+
+    def _type(self, node: cst.BaseExpression) -> str:
+        name = self.migration.fsdp1(node)
+        if not name and isinstance(node, cst.Name):
+            found = definitions(self.source, node)
+            if found and len(found) == 1:
+                name = self.migration.fsdp1(found[0].value)
+                if name:
+                    self.migration.claim(self.source, found[0].value)
+                    self.migration.delete_statement(self.source, found[0].statement)
+        if not name.startswith("StateDictType."):
+            self.migration.block(
+                self.source, node, "the type of the state dict is only known at run time"
+            )
+        return name.partition(".")[2]
+
+    def _config(self, arg: cst.Arg | None, name: str, default: Config) -> Config:
+        if arg is None or is_constant(arg.value, "None"):
+            return default
+        node: cst.BaseExpression = arg.value
+        where: tuple[Source, cst.BaseExpression] | None = None
+        if not isinstance(node, cst.Call):
+            where = self._definition(node)
+            node = where[1]
+        source = where[0] if where else self.source
+        if not isinstance(node, cst.Call) or self.migration.called(node) != name:
+            self.migration.block(
+                self.source, arg, f"the arguments of this `{name}` cannot be read here"
+            )
+        found, rest = arguments(node, CONFIG_PARAMETERS)
+        config = Config(offload="Optim" in name)
+        for key, value in found.items():
+            if key not in CONFIG_PARAMETERS or not is_constant(value.value, "True", "False"):
+                if key == "_use_dtensor":
+                    continue
+                self.migration.block(source, value, f"`{key}` is only known at run time")
+            chosen = is_constant(value.value, "True")
+            if key == "offload_to_cpu":
+                config.offload = chosen
+            else:
+                config.rank0 = chosen
+        if rest:
+            self.migration.block(source, node, "the arguments cannot be read here")
+        self.migration.claim(source, node)
+        if where is not None:
+            config.name = expression(self.migration, self.source, arg.value)
+            config.variable = where
+            self.migration.variables.setdefault(node, config)
+        return config
+
+    def _definition(self, node: cst.BaseExpression) -> tuple[Source, cst.BaseExpression]:
+        """Where a config that is held by a variable, an attribute or another file is made."""
+        if isinstance(node, cst.Name):
+            found = definitions(self.source, node)
+            if found and len(found) == 1:
+                return self.source, found[0].value
+        made = [v.made_at for v in self.migration.values(node) if isinstance(v, Made)]
+        sites = {s.node: s for s in made if isinstance(s, NodeSite)}
+        if len(sites) == 1:
+            site = next(iter(sites.values()))
+            if site.source in self.migration.sources and isinstance(site.node, cst.BaseExpression):
+                return site.source, site.node
+        self.migration.block(self.source, node, "where this config is made cannot be seen")
+
+    # Uses in a block ------------------------------------------------------------------------------
+
+    def _uses(self, block: cst.With, model: str) -> list[cst.Call]:
+        """The calls in a block that take or load state of the model, innermost first.
+
+        Raises:
+            Blocked: code out of sight may take the state, or nothing takes it.
+        """
+        found: list[cst.Call] = []
+        for node in descend(block.body):
+            if isinstance(node, cst.Call) and self._is_use(node, model):
+                found.append(node)
+        for node in descend(block.body):
+            if isinstance(node, cst.Call) and node not in found:
+                self._check_other(node, model)
+        if not found:
+            self.migration.block(
+                self.source, block.items[0], "the state is taken by code that this block calls"
+            )
+        return sorted(found, key=lambda node: -self.source.span(node)[0])
+
+    def _is_use(self, node: cst.Call, model: str) -> bool:
+        name = self.migration.fsdp1(node.func)
+        if name.startswith(FSDP + "."):
+            return name.removeprefix(FSDP + ".") in LEGACY
+        if not isinstance(node.func, cst.Attribute):
+            return False
+        if node.func.attr.value not in ("state_dict", "load_state_dict"):
+            return False
+        receiver = node.func.value
+        return self.source.code(receiver) == model or bool(self.migration.wrapped(receiver))
+
+    def _check_other(self, node: cst.Call, model: str) -> None:
+        for arg in node.args:
+            if self.source.code(arg.value) == model and not self._is_fsdp(node):
+                self.migration.block(
+                    self.source, node, "the state is taken by code that this block calls"
+                )
+        func = node.func
+        if isinstance(func, cst.Attribute) and self.source.code(func.value) == model:
+            if func.attr.value in ("save_pretrained", "save_checkpoint"):
+                self.migration.block(
+                    self.source, node, f"`{func.attr.value}` takes the state by itself"
+                )
+
+    def _is_fsdp(self, node: cst.Call) -> bool:
+        name = self.migration.fsdp1(node.func)
+        builtin = isinstance(node.func, cst.Name) and node.func.value in ("isinstance", "print", "type")
+        return bool(name) or builtin
+
+    # One use --------------------------------------------------------------------------------------
+
+    def rewrite(self, node: cst.Call, kind: Kind) -> None:
+        """Rewrite one call that takes or loads state."""
+        if node in self.done:
+            return
+        self.done.add(node)
+        name = self.migration.fsdp1(node.func)
+        if name:
+            LEGACY[name.removeprefix(FSDP + ".")](self, node, kind)
+            return
+        assert isinstance(node.func, cst.Attribute)
+        model = expression(self.migration, self.source, node.func.value)
+        if node.func.attr.value == "state_dict":
+            if node.args:
+                self.migration.block(self.source, node, "`state_dict` with arguments")
+            self._put(node, "get_model_state_dict", [model], self._get_options(kind, node))
+            return
+        named, rest = arguments(node, ("state_dict", "strict", "assign"))
+        if rest or "state_dict" not in named or "assign" in named:
+            self.migration.block(self.source, node, "the arguments cannot be read here")
+        state = expression(self.migration, self.source, named["state_dict"].value)
+        more = []
+        if "strict" in named:
+            more.append(f"strict={expression(self.migration, self.source, named['strict'].value)}")
+        options = self._set_options(kind, more, node)
+        self._put(node, "set_model_state_dict", [model, state], options)
+
+    def _put(
+        self,
+        node: cst.Call,
+        function: str,
+        given: list[str],
+        options: str,
+        every_rank_on_cpu: bool = False,
+    ) -> None:
+        name = self.migration.need(self.source, MODULE, function, node)
+        if options:
+            given = [*given, f"options={options}"]
+        start = self.source.span(node)[0]
+        head = self.source.text[self.source.line_start(start) : start].lstrip()
+        text = call(self.source, node, head + name, given).removeprefix(head)
+        self.migration.substitute(self.source, node, placed(self.source, node, text))
+
+    def plain(self, node: cst.Call, kind: Kind) -> None:
+        """A `state_dict()` or `load_state_dict()` outside of a block: whole in FSDP1."""
+        assert isinstance(node.func, cst.Attribute)
+        for value in self.migration.values(node.func.value):
+            if isinstance(value, ModuleValue) and value.wrapper == "ddp":
+                self.migration.block(
+                    self.source, node, "the state of a model that is DDP's in other configurations"
+                )
+        self.rewrite(node, self.current or kind)
+        self.migration.step(self.source, node, "Take and load whole states")
+
+    # Options --------------------------------------------------------------------------------------
+
+    def _wants_options(self, kind: Kind, node: cst.Call) -> bool:
+        return bool(self._options(kind, node))
+
+    def _options(self, kind: Kind, node: cst.Call) -> str:
+        """The options that a use would be given, for a comparison."""
+        name = self.migration.fsdp1(node.func).removeprefix(FSDP + ".")
+        attribute = node.func.attr.value if isinstance(node.func, cst.Attribute) else ""
+        if name in ("optim_state_dict",):
+            return self._texts(kind, kind.optimizer, node, look=True)
+        if not name and attribute == "state_dict":
+            return self._texts(kind, kind.model, node, look=True)
+        if not name and len(node.args) > 1:
+            return ""
+        return self._make(["full_state_dict=True"], node) if kind.full else ""
+
+    def _get_options(self, kind: Kind, node: cst.Call, optimizer: bool = False) -> str:
+        return self._texts(kind, kind.optimizer if optimizer else kind.model, node)
+
+    def _texts(self, kind: Kind, config: Config, node: cst.Call, look: bool = False) -> str:
+        if kind.options and not look:
+            return kind.options
+        parts = self._parts(kind, config, node)
+        if not parts:
+            return ""
+        text = self._make(parts, node)
+        if config.name and config.variable is not None:
+            if not look:
+                self._keep_variable(config, parts)
+            return config.name
+        return text
+
+    def _parts(self, kind: Kind, config: Config, node: cst.Call) -> list[str]:
+        parts = ["full_state_dict=True"] if kind.full else []
+        if not kind.full:
+            return ["cpu_offload=True"] if config.offload else []
+        if config.rank0 or (config.offload and self._only_one_rank(node)):
+            if not config.offload:
+                self.migration.note("the gathered state is on the CPU (FSDP1: on rank 0's GPU)")
+            return [*parts, "cpu_offload=True"]
+        if config.offload:
+            self.migration.note("the gathered state is on the device on every rank (FSDP1: CPU)")
+        return parts
+
+    def _make(self, parts: list[str], node: cst.CSTNode) -> str:
+        options = self.migration.need(self.source, MODULE, "StateDictOptions", node)
+        return f"{options}({', '.join(parts)})"
+
+    def _set_options(self, kind: Kind, more: list[str], node: cst.CSTNode) -> str:
+        if not kind.full:
+            return self._make(more, node) if more else ""
+        if kind.options and not more:
+            return kind.options
+        return self._make(["full_state_dict=True", *more], node)
+
+    def _keep_variable(self, config: Config, parts: list[str]) -> None:
+        """The variable that held the FSDP1 config holds the options."""
+        assert config.variable is not None
+        source, node = config.variable
+        config.used = True
+        if node in self.migration.kept:
+            if self.migration.kept[node] != parts:
+                self.migration.block(source, node, "this config is used for two kinds of state")
+            return
+        self.migration.kept[node] = parts
+        options = self.migration.need(source, MODULE, "StateDictOptions", node)
+        start = source.span(node)[0]
+        head = source.text[source.line_start(start) : start].lstrip()
+        text = call(source, node, head + options, parts).removeprefix(head)
+        self.migration.substitute(source, node, placed(source, node, text))
+
+    def _only_one_rank(self, node: cst.Call) -> bool:
+        """Whether the state that a call takes is only written, and only by one rank."""
+        seen = False
+        for trace in self.migration.program.traces:
+            taken = {
+                event.state
+                for event in trace.of(StateTaken)
+                if isinstance(event.site, NodeSite) and event.site.node is node
+            }
+            if any(event.state in taken for event in trace.of(StateLoaded)):
+                return False
+            for event in trace.of(Saved):
+                if taken & set(event.states):
+                    seen = True
+                    if not event.ranks.partial:
+                        return False
+        return seen
+
+    # Methods of the FSDP class --------------------------------------------------------------------
+
+    def _optim_state_dict(self, node: cst.Call, kind: Kind) -> None:
+        named, rest = arguments(node, ("model", "optim", "optim_state_dict", "group"))
+        if rest or not {"model", "optim"} <= set(named) or len(named) > 2:
+            self.migration.block(self.source, node, "`optim_state_dict` with further arguments")
+        self._get_optimizer(node, named, self._get_options(kind, node, optimizer=True))
+
+    def _get_optimizer(self, node: cst.Call, named: dict[str, cst.Arg], options: str) -> None:
+        model = expression(self.migration, self.source, named["model"].value)
+        optimizer = expression(self.migration, self.source, named["optim"].value)
+        self.migration.claim(self.source, node.func)
+        self._put(node, "get_optimizer_state_dict", [model, optimizer], options)
+        self.migration.step(self.source, node, "Take the optimizer's state with get_optimizer_state_dict")
+
+    def _full_optim_state_dict(self, node: cst.Call, kind: Kind) -> None:
+        named, rest = arguments(node, ("model", "optim", "optim_input", "rank0_only", "group"))
+        optim_input = named.pop("optim_input", None)
+        if rest or not {"model", "optim"} <= set(named) or "group" in named:
+            self.migration.block(self.source, node, "`full_optim_state_dict` with further arguments")
+        if optim_input is not None and not is_constant(optim_input.value, "None"):
+            self.migration.block(self.source, node, "`full_optim_state_dict` with `optim_input`")
+        rank0 = named.get("rank0_only")
+        if rank0 is not None and not is_constant(rank0.value, "True", "False"):
+            self.migration.block(self.source, node, "`rank0_only` is only known at run time")
+        parts = ["full_state_dict=True"]
+        if rank0 is None or is_constant(rank0.value, "True") or self._only_one_rank(node):
+            parts.append("cpu_offload=True")
+        self._get_optimizer(node, named, self._make(parts, node))
+
+    def _sharded_optim_state_dict(self, node: cst.Call, kind: Kind) -> None:
+        named, rest = arguments(node, ("model", "optim", "group"))
+        if rest or set(named) != {"model", "optim"}:
+            self.migration.block(self.source, node, "`sharded_optim_state_dict` with a group")
+        self._get_optimizer(node, named, "")
+
+    def _to_load(self, node: cst.Call, kind: Kind) -> None:
+        parameters: tuple[str, ...] = ("model", "optim", "optim_state_dict")
+        if self._old_order(node):
+            parameters = ("optim_state_dict", "model", "optim")
+        named, rest = arguments(node, parameters)
+        if rest or set(named) != set(parameters):
+            self.migration.block(
+                self.source, node, "`optim_state_dict_to_load` with further arguments"
+            )
+        parts = ["full_state_dict=True"] if kind.full else []
+        state = expression(self.migration, self.source, named["optim_state_dict"].value)
+        if kind.full and kind.optimizer.rank0:
+            parts.append("broadcast_from_rank0=True")
+        options = kind.options if kind.options and len(parts) == 1 else ""
+        if not options and parts:
+            options = self._make(parts, node)
+        self._set_optimizer(node, named, state, options)
+
+    def _old_order(self, node: cst.Call) -> bool:
+        """Whether the arguments stand as they did before torch 2.1: state, model, optimizer."""
+        positional = [arg.value for arg in node.args if arg.keyword is None and not arg.star]
+        if len(positional) < 2:
+            return False
+        if any(isinstance(v, OptimizerValue) for v in self.migration.values(positional[1])):
+            return False
+        if self.migration.wrapped(positional[0]):
+            return False
+        if self.migration.wrapped(positional[1]):
+            return True
+        if len(positional) == 3:
+            values = self.migration.values(positional[2])
+            if any(isinstance(v, OptimizerValue) for v in values):
+                return True
+        text = self.source.code(positional[0])
+        return "model" not in text or "state" in text
+
+    def _scatter(self, node: cst.Call, kind: Kind) -> None:
+        named, rest = arguments(
+            node, ("full_optim_state_dict", "model", "optim_input", "optim", "group")
+        )
+        optim_input = named.pop("optim_input", None)
+        if optim_input is not None and not is_constant(optim_input.value, "None"):
+            self.migration.block(self.source, node, "`scatter_full_optim_state_dict` with `optim_input`")
+        if rest or set(named) != {"full_optim_state_dict", "model", "optim"}:
+            self.migration.block(
+                self.source, node, "`scatter_full_optim_state_dict` with further arguments"
+            )
+        state = expression(self.migration, self.source, named["full_optim_state_dict"].value)
+        if not simple(named["full_optim_state_dict"].value):
+            self.migration.block(self.source, node, "the state is computed in the call")
+        options = self._make(["full_state_dict=True", "broadcast_from_rank0=True"], node)
+        self._set_optimizer(node, named, f"{state} or {{}}", options)
+
+    def _shard(self, node: cst.Call, kind: Kind) -> None:
+        named, rest = arguments(node, ("full_optim_state_dict", "model", "optim_input", "optim"))
+        if rest or set(named) != {"full_optim_state_dict", "model", "optim"}:
+            self.migration.block(
+                self.source, node, "`shard_full_optim_state_dict` with further arguments"
+            )
+        state = expression(self.migration, self.source, named["full_optim_state_dict"].value)
+        self._set_optimizer(node, named, state, self._make(["full_state_dict=True"], node))
+
+    def _flatten(self, node: cst.Call, kind: Kind) -> None:
+        named, rest = arguments(node, ("sharded_optim_state_dict", "model", "optim"))
+        if rest or len(named) != 3:
+            self.migration.block(
+                self.source, node, "`flatten_sharded_optim_state_dict` with further arguments"
+            )
+        state = expression(self.migration, self.source, named["sharded_optim_state_dict"].value)
+        self._set_optimizer(node, named, state, "")
+
+    def _set_optimizer(
+        self, node: cst.Call, named: dict[str, cst.Arg], state: str, options: str
+    ) -> None:
+        """Two calls (make the state loadable, load it) become one."""
+        load = self._load_call(node, named["optim"].value)
+        model = expression(self.migration, self.source, named["model"].value)
+        optimizer = expression(self.migration, self.source, named["optim"].value)
+        self.migration.claim(self.source, node.func)
+        self.done.add(load)
+        self._put(load, "set_optimizer_state_dict", [model, optimizer, state], options)
+        if load is not node and not self._within(node, load):
+            self.migration.delete_statement(self.source, node)
+        self.migration.step(self.source, node, "Load the optimizer's state with set_optimizer_state_dict")
+
+    def _within(self, node: cst.CSTNode, outer: cst.CSTNode) -> bool:
+        start, end = self.source.span(node)
+        left, right = self.source.span(outer)
+        return left <= start and end <= right
+
+    def _load_call(self, node: cst.Call, optimizer: cst.BaseExpression) -> cst.Call:
+        """`optimizer.load_state_dict(...)` of what a call gives, directly or through a variable."""
+        parent = self.source.parent(node)
+        if isinstance(parent, cst.Arg):
+            outer = self.source.parent(parent)
+            if isinstance(outer, cst.Call) and self._loads(outer):
+                return outer
+        statement = statement_of(self.source, node)
+        if isinstance(statement, cst.Assign) and statement.value is node:
+            target = statement.targets[0].target
+            if isinstance(target, cst.Name) and len(statement.targets) == 1:
+                home = home_of(self.source, target)
+                after = self.source.span(node)[1]
+                uses = [
+                    use
+                    for use in reads(self.source, home or self.source.tree, target.value)
+                    if self.source.span(use)[0] > after
+                ]
+                if len(uses) == 1:
+                    arg = self.source.parent(uses[0])
+                    outer = self.source.parent(arg) if isinstance(arg, cst.Arg) else None
+                    if isinstance(outer, cst.Call) and self._loads(outer):
+                        return outer
+        self.migration.block(
+            self.source, node, "what becomes of this optimizer state cannot be seen"
+        )
+
+    def _loads(self, node: cst.Call) -> bool:
+        return (
+            isinstance(node.func, cst.Attribute)
+            and node.func.attr.value == "load_state_dict"
+            and len(node.args) == 1
+        )
+
+
+LEGACY = {
+    "optim_state_dict": States._optim_state_dict,
+    "full_optim_state_dict": States._full_optim_state_dict,
+    "sharded_optim_state_dict": States._sharded_optim_state_dict,
+    "optim_state_dict_to_load": States._to_load,
+    "scatter_full_optim_state_dict": States._scatter,
+    "shard_full_optim_state_dict": States._shard,
+    "flatten_sharded_optim_state_dict": States._flatten,
+}
+
+
+def re_name(text: str) -> bool:
+    return text.replace(".", "").isidentifier()

@@ -1,0 +1,194 @@
+"""`sharding_strategy`: what each of FSDP1's strategies is in FSDP2's terms.
+
+A strategy that is chosen at run time becomes its name: `ShardingStrategy.FULL_SHARD` is written
+`"FULL_SHARD"` wherever it stands, and the call of `fully_shard` reads the name.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.program.source import Source
+from fsdplint.rules.migration.context import Migration, expression
+from fsdplint.rules.migration.names import STRATEGIES
+from fsdplint.rules.migration.scopes import top_level
+from fsdplint.rules.migration.text import atom, call, quote_of, quoted
+
+ENUM = "ShardingStrategy"
+PLAIN = ("FULL_SHARD", "SHARD_GRAD_OP")
+Keywords = list[tuple[str, str]]
+
+
+def to_string(migration: Migration, source: Source, node: cst.CSTNode, name: str) -> None:
+    """Write a mention of the enum as a string.
+
+    Raises:
+        Blocked: it is used in a way that a string does not allow.
+    """
+    parent = source.parent(node)
+    member = name.partition(".")[2]
+    if member in STRATEGIES:
+        migration.substitute(source, node, quoted(source, member))
+    elif member.removesuffix(".name") in STRATEGIES and member.endswith(".name"):
+        migration.substitute(source, node, quoted(source, member.removesuffix(".name")))
+    elif not member and isinstance(parent, cst.Annotation):
+        migration.substitute(source, node, "str")
+    elif not member and isinstance(parent, cst.Subscript) and parent.value is node:
+        index = parent.slice[0].slice
+        if not isinstance(index, cst.Index):
+            migration.block(source, parent, "this use of `ShardingStrategy` is not migrated yet")
+        migration.substitute(source, parent, migration.text(source, index.value))
+    elif not member and (got := _getattr(source, node)) is not None:
+        migration.substitute(source, got, migration.text(source, got.args[1].value))
+    else:
+        migration.block(source, node, "this use of `ShardingStrategy` is not migrated yet")
+    migration.claim(source, node)
+
+
+def _getattr(source: Source, node: cst.CSTNode) -> cst.Call | None:
+    """`getattr(ShardingStrategy, name)` around its first argument."""
+    arg = source.parent(node)
+    call = source.parent(arg) if isinstance(arg, cst.Arg) else None
+    if (
+        isinstance(call, cst.Call)
+        and isinstance(call.func, cst.Name)
+        and call.func.value == "getattr"
+        and len(call.args) == 2
+        and call.args[0] is arg
+    ):
+        return call
+    return None
+
+
+def possible(migration: Migration) -> set[str]:
+    """The strategies that the files mention; all of them where one is looked up by its name."""
+    found = set()
+    for name in migration.names.values():
+        head, _, member = name.partition(".")
+        if head == ENUM:
+            found.update([member.partition(".")[0]] if member else STRATEGIES)
+    return found
+
+
+def literal(migration: Migration, node: cst.CSTNode) -> str | None:
+    """The strategy that a node names outright."""
+    name = migration.fsdp1(node)
+    member = name.removeprefix(ENUM + ".")
+    return member if name.startswith(ENUM + ".") and member in STRATEGIES else None
+
+
+def keywords(
+    migration: Migration,
+    source: Source,
+    at: cst.CSTNode,
+    value: cst.BaseExpression,
+    device: str,
+    mesh: str,
+) -> tuple[Keywords, str]:
+    """The keywords of `fully_shard` for a strategy, and a mapping to spread (`**text`) if one is needed.
+
+    device: the text of the device's type. mesh: the text of a `device_mesh` that was given, or "".
+    """
+    name = literal(migration, value)
+    if name is not None:
+        migration.claim(source, value)
+        return _literal(migration, source, at, name, device, mesh), ""
+    choices = possible(migration)
+    text = expression(migration, source, value)
+    if choices <= set(PLAIN) or mesh:
+        if "NO_SHARD" in choices:
+            migration.block(source, value, "NO_SHARD together with a `device_mesh`")
+        if not choices - {"FULL_SHARD", "HYBRID_SHARD"}:
+            return [], ""
+        quick = quoted(source, "SHARD_GRAD_OP")
+        if "_HYBRID_SHARD_ZERO2" in choices:
+            other = quoted(source, "_HYBRID_SHARD_ZERO2")
+            test = f"{text} in ({quick}, {other})"
+        else:
+            test = f"{atom(text)} == {quick}"
+        return [("reshard_after_forward", f"False if {test} else None")], ""
+    helper = _helper(migration, source, at, device, choices)
+    return [], f"{helper}({text})"
+
+
+def _literal(
+    migration: Migration, source: Source, at: cst.CSTNode, name: str, device: str, mesh: str
+) -> Keywords:
+    found: Keywords = []
+    if name in ("NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2") and not mesh:
+        found.append(("mesh", _mesh(migration, source, at, name, device)))
+    if name in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"):
+        found.append(("reshard_after_forward", "False"))
+    return found
+
+
+def _mesh(
+    migration: Migration, source: Source, at: cst.CSTNode, name: str, device: str
+) -> str:
+    """The two-dimensional mesh that FSDP1 would have built (NO_SHARD: shards of one rank)."""
+    quote = quote_of(source)
+    dist = migration.dist(source, at)
+    world = f"{dist}.get_world_size()" if dist else "get_world_size()"
+    init = migration.need(source, "torch.distributed.device_mesh", "init_device_mesh", at)
+    names = f"mesh_dim_names=({quote}replicate{quote}, {quote}shard{quote})"
+    if name == "NO_SHARD":
+        shape = f"({world}, 1)"
+    else:
+        per_node = f"{migration.torch(source, at)}.cuda.device_count()"
+        shape = f"({world} // {per_node}, {per_node})"
+    return call(source, at, init, [device, shape, names], depth=1)
+
+
+def _helper(
+    migration: Migration, source: Source, at: cst.CSTNode, device: str, choices: set[str]
+) -> str:
+    """A function that gives the arguments of `fully_shard` for a strategy known at run time."""
+    name = "sharding_arguments"
+    if f"strategy {source.path}" in migration.mapped:
+        return name
+    migration.mapped.add(f"strategy {source.path}")
+    quote = quote_of(source)
+
+    def q(text: str) -> str:
+        return quote + text + quote
+
+    top = top_level(source, at)
+    dist = migration.dist(source, top)
+    world = f"{dist}.get_world_size()" if dist else "get_world_size()"
+    init = migration.need(source, "torch.distributed.device_mesh", "init_device_mesh", top)
+    lines = [
+        f"def {name}(strategy):",
+        '\t"""The arguments of fully_shard for the name of one of FSDP1\'s sharding strategies."""',
+        f"\tdims = ({q('replicate')}, {q('shard')})",
+    ]
+    if "NO_SHARD" in choices:
+        lines += [
+            f"\tif strategy == {q('NO_SHARD')}:",
+            f"\t\tmesh = {init}({device}, ({world}, 1), mesh_dim_names=dims)",
+            f"\t\treturn {{{q('mesh')}: mesh}}",
+        ]
+    hybrid = [x for x in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2") if x in choices]
+    zero2 = f"False if strategy == {q('_HYBRID_SHARD_ZERO2')} else None"
+    if hybrid:
+        test = (
+            f"strategy == {q(hybrid[0])}"
+            if len(hybrid) == 1
+            else f"strategy in ({', '.join(map(q, hybrid))})"
+        )
+        reshard = zero2 if "_HYBRID_SHARD_ZERO2" in hybrid else ""
+        torch = migration.torch(source, top)
+        lines += [
+            f"\tif {test}:",
+            f"\t\tper_node = {torch}.cuda.device_count()",
+            f"\t\tmesh = {init}({device}, ({world} // per_node, per_node), mesh_dim_names=dims)",
+            f"\t\treturn {{{q('mesh')}: mesh"
+            + (f", {q('reshard_after_forward')}: {reshard}" if reshard else "")
+            + "}",
+        ]
+    lines += [
+        f"\treturn {{{q('reshard_after_forward')}: False if strategy == {q('SHARD_GRAD_OP')} else None}}",
+        "",
+        "",
+    ]
+    migration.rewrite.insert_before(source, top, lines)
+    return name

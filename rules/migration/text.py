@@ -1,0 +1,89 @@
+"""Python text: calls over one or several lines, quotes as the file has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import libcst as cst
+
+from fsdplint.layout import line_indent
+from fsdplint.program.source import Source
+
+WIDTH = 88
+
+
+def quoted(source: Source, word: str) -> str:
+    """A string literal of a word, with the quotes that the file prefers."""
+    return quote_of(source) + word + quote_of(source)
+
+
+def quote_of(source: Source) -> str:
+    single = len(re.findall(r"(?<!')'(?!')\w", source.text))
+    double = len(re.findall(r'(?<!")"(?!")\w', source.text))
+    return "'" if single > double else '"'
+
+
+def width(source: Source) -> int:
+    """How long a line may be: 88, or up to 120 where the file's own lines are that long."""
+    longest = sorted(len(line) for line in source.text.splitlines())
+    usual = longest[int(len(longest) * 0.995) - 1] if longest else 0
+    return max(WIDTH, min(usual, 120))
+
+
+def call(
+    source: Source, at: cst.CSTNode, head: str, arguments: Sequence[str], tail: str = "", depth: int = 0
+) -> str:
+    """`head(arguments)tail` at the indentation of a node's line, broken up if it is too long.
+
+    head: what comes before the parenthesis, `x = f`. depth: levels below the node's line.
+    Lines after the first are indented by tabs, one a level (see `Rewrite`).
+    """
+    one = f"{head}({', '.join(arguments)}){tail}"
+    indent = line_indent(source, source.span(at)[0]).expandtabs(4)
+    unit = len(source.tree.default_indent.expandtabs(4))
+    room = width(source) - len(indent) - depth * unit
+    if "\n" not in one and len(one) <= room:
+        return one
+    tabs = "\t" * depth
+    joined = ", ".join(arguments)
+    if "\n" not in one and len(joined) + unit <= room and not joined.startswith("**"):
+        return f"{head}(\n{tabs}\t{joined}\n{tabs}){tail}"
+    body = "".join(f"{tabs}\t{argument},\n" for argument in arguments)
+    return f"{head}(\n{body}{tabs}){tail}"
+
+
+def dict_display(source: Source, head: str, items: Sequence[tuple[str, str]], star: str = "") -> list[str]:
+    """Lines of `head{"name": value, ...}`, one item a line; `star` is spread first."""
+    quote = quote_of(source)
+    lines = [f"{head}{{"]
+    if star:
+        lines.append(f"\t**{star},")
+    lines.extend(f"\t{quote}{name}{quote}: {value}," for name, value in items)
+    lines.append("}")
+    return lines
+
+
+def flat(text: str) -> str:
+    """An expression's text over several lines as one line, if it has no comment or string in the way."""
+    if "\n" not in text:
+        return text
+    if "#" in text or '"""' in text or "'''" in text:
+        return text
+    one = re.sub(r"\s*\r?\n\s*", " ", text)
+    one = re.sub(r"([(\[{]) ", r"\1", one)
+    return re.sub(r",? ([)\]}])", r"\1", one)
+
+
+def simple(node: cst.CSTNode) -> bool:
+    """Whether evaluating an expression twice, or later, makes no difference worth a thought."""
+    if isinstance(node, cst.Name | cst.BaseNumber | cst.SimpleString):
+        return True
+    return isinstance(node, cst.Attribute) and simple(node.value)
+
+
+def atom(text: str) -> str:
+    """A text that can stand beside an operator."""
+    if re.fullmatch(r"[\w.]+(\([^()]*\)|\[[^\[\]]*\])*", text):
+        return text
+    return f"({text})"

@@ -1,0 +1,283 @@
+"""The constructor: `FSDP(model, ...)` becomes the `fully_shard` of its blocks and then of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from fsdplint.layout import statement_of
+from fsdplint.program.source import Source
+from fsdplint.program.values import Class
+
+from fsdplint.rules.migration.calls import arguments
+from fsdplint.rules.migration.context import Migration, expression, placed
+from fsdplint.rules.migration.keywords import Keywords, read_keywords
+from fsdplint.rules.migration.policy import Policies, Policy
+from fsdplint.rules.migration.precision import Precision
+from fsdplint.rules.migration.scopes import ancestors, fresh
+from fsdplint.rules.migration.text import call, simple
+
+PARAMETERS = (
+    "module",
+    "process_group",
+    "sharding_strategy",
+    "cpu_offload",
+    "auto_wrap_policy",
+    "backward_prefetch",
+    "mixed_precision",
+    "ignored_modules",
+    "param_init_fn",
+    "device_id",
+    "sync_module_states",
+    "forward_prefetch",
+    "limit_all_gathers",
+    "use_orig_params",
+    "ignored_states",
+    "device_mesh",
+)
+
+
+@dataclass
+class Wrap:
+    """One call of the constructor and the text that comes of it."""
+
+    migration: Migration
+    source: Source
+    call: cst.Call
+    precision: Precision
+    module: cst.BaseExpression
+    keywords: Keywords
+    policy: Policy | None = None
+    shard: str = "fully_shard"
+    before: list[str] = field(default_factory=list)
+
+    # The statement --------------------------------------------------------------------------------
+
+    def rewrite(self) -> None:
+        statement = statement_of(self.source, self.call)
+        if self._plain():
+            self._in_place()
+            return
+        place = self._place(statement)
+        inner = expression(self.migration, self.source, self.module)
+        if place == "assign":
+            assert isinstance(statement, cst.Assign | cst.AnnAssign)
+            target = statement.target if isinstance(statement, cst.AnnAssign) else None
+            target = target or statement.targets[0].target  # type: ignore[union-attr]
+            self._assign(statement, expression(self.migration, self.source, target), inner)
+            return
+        if simple(self.module):
+            model, lines = inner, []
+        else:
+            model = fresh(self.source, self.call, "model", "sharded_model", "module")
+            lines = [f"{model} = {inner}"]
+        root = lines + self._lines(model)
+        if place == "return":
+            self._replace(statement, [*root, *self._last(model, "return ", statement)])
+        elif place == "expression":
+            self._replace(statement, [*root, *self._last(model, "", statement)])
+        else:
+            self.migration.rewrite.insert_before(self.source, statement, root)
+            self.migration.substitute(
+                self.source, self.call, placed(self.source, self.call, self._root(model, ""))
+            )
+            if self.keywords.after(model):
+                self.migration.block(
+                    self.source, self.call, "`sync_module_states` inside an expression"
+                )
+
+    def _plain(self) -> bool:
+        """Whether `FSDP(x, ...)` can become `fully_shard(x, ...)` where it stands."""
+        return (
+            self.policy is None
+            and not self.keywords.before
+            and not self.keywords.after("model")
+            and not self.keywords.spread_definition
+            and not self._same_name()
+        )
+
+    def _same_name(self) -> bool:
+        """`model = FSDP(model)`: the assignment says nothing in FSDP2."""
+        statement = statement_of(self.source, self.call)
+        return (
+            isinstance(statement, cst.Assign)
+            and statement.value is self.call
+            and len(statement.targets) == 1
+            and simple(self.module)
+            and self.source.code(statement.targets[0].target) == self.source.code(self.module)
+        )
+
+    def _in_place(self) -> None:
+        inner = self.migration.text(self.source, self.module)
+        arguments = [inner, *self.keywords.arguments(inner=False)]
+        text = call(self.source, self.call, self.shard, arguments)
+        self.migration.substitute(self.source, self.call, placed(self.source, self.call, text))
+
+    def _place(self, statement: cst.CSTNode) -> str:
+        if isinstance(statement, cst.Assign) and len(statement.targets) == 1:
+            if statement.value is self.call:
+                return "assign"
+        if isinstance(statement, cst.AnnAssign) and statement.value is self.call:
+            return "assign"
+        if isinstance(statement, cst.Return) and statement.value is self.call:
+            return "return"
+        if isinstance(statement, cst.Expr) and statement.value is self.call:
+            return "expression"
+        if not isinstance(statement, cst.BaseSmallStatement):
+            self.migration.block(
+                self.source, self.call, "FSDP(...) stands in the head of a compound statement"
+            )
+        for node in ancestors(self.source, self.call):
+            if node is statement:
+                break
+            if isinstance(
+                node,
+                cst.Lambda
+                | cst.IfExp
+                | cst.BooleanOperation
+                | cst.ListComp
+                | cst.GeneratorExp
+                | cst.SetComp
+                | cst.DictComp,
+            ):
+                self.migration.block(
+                    self.source,
+                    self.call,
+                    "FSDP(...) with submodules to shard stands inside "
+                    "a lambda, a comprehension or a conditional expression",
+                )
+        if isinstance(statement, cst.Assign) and not all(
+            simple(target.target) for target in statement.targets
+        ):
+            self.migration.block(
+                self.source, self.call, "FSDP(...) is part of an assignment to several targets"
+            )
+        return "nested"
+
+    def _assign(
+        self, statement: cst.Assign | cst.AnnAssign, target: str, inner: str
+    ) -> None:
+        if target == inner:
+            self._replace(statement, [*self._lines(inner), *self._last(inner, "", statement)])
+            return
+        if simple(self.module):
+            lines = self._lines(inner)
+            self._replace(
+                statement,
+                [*lines, self._root(inner, f"{target} = "), *self.keywords.after(target)],
+            )
+            return
+        lines = [f"{target} = {inner}", *self._lines(target)]
+        self._replace(statement, [*lines, *self._last(target, "", statement)])
+
+    def _replace(self, statement: cst.CSTNode, lines: list[str]) -> None:
+        self.migration.replace_statement(self.source, statement, lines)
+
+    # The lines ------------------------------------------------------------------------------------
+
+    def _lines(self, model: str) -> list[str]:
+        """Everything that comes before the root is sharded."""
+        lines = [*self.keywords.before_sharding(model)]
+        lines += self.keywords.before
+        if self.policy is not None:
+            lines += self._loop(model)
+        return lines
+
+    def _loop(self, model: str) -> list[str]:
+        policy = self.policy
+        assert policy is not None
+        arguments = self.keywords.arguments(inner=True)
+        lines = list(policy.before)
+        if policy.helper:
+            head = policy.helper.format(model=model)
+            first, _, rest = head.partition("(")
+            loop = [call(self.source, self.call, first, [rest, *arguments])]
+        else:
+            modules = f"list({model}.modules())" + ("[1:]" if policy.root else "")
+            inside = "\t\t\t" if policy.guard else "\t\t"
+            depth = len(inside)
+            shard = call(
+                self.source, self.call, self.shard, [policy.variable, *arguments], depth=depth
+            )
+            loop = [
+                f"for {policy.variable} in reversed({modules}):",
+                f"\tif {policy.test}:",
+                f"\t\t{shard}",
+            ]
+        if policy.guard:
+            loop = [f"if {policy.guard}:", *(_deeper(line) for line in loop)]
+        return lines + loop
+
+    def _root(self, model: str, head: str) -> str:
+        arguments = [model, *self.keywords.arguments(inner=False)]
+        return call(self.source, self.call, head + self.shard, arguments)
+
+    def _last(self, model: str, head: str, statement: cst.CSTNode) -> list[str]:
+        after = self.keywords.after(model)
+        if head and after:
+            return [self._root(model, ""), *after, f"{head}{model}"]
+        return [self._root(model, head), *after]
+
+
+def _deeper(line: str) -> str:
+    return "\n".join("\t" + part for part in line.split("\n"))
+
+
+def rewrite_wrap(
+    migration: Migration, source: Source, node: cst.Call, precision: Precision
+) -> None:
+    """Rewrite one call of the constructor.
+
+    Raises:
+        Blocked: an argument, or the place where it stands, has no faithful rewrite yet.
+    """
+    named, rest = arguments(node, PARAMETERS)
+    module = named.get("module")
+    if module is None:
+        migration.block(source, node, "which module FSDP(...) wraps cannot be read here")
+    keywords = read_keywords(migration, source, node, named, rest, precision)
+    policy = keywords.policy
+    shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", node)
+    wrap = Wrap(migration, source, node, precision, module.value, keywords, policy, shard)
+    keywords.prepare(policy is not None, inner_casts(migration, precision, policy, node))
+    migration.claim(source, node.func)
+    for arg in node.args:
+        migration.claim(source, arg.value) if arg is not module else None
+    wrap.rewrite()
+    if policy is not None:
+        for other, found in policy.variables:
+            migration.delete_statement(other, found.statement)
+    migration.step(source, node, "Shard the model with fully_shard")
+
+
+def inner_casts(
+    migration: Migration, precision: Precision, policy: Policy | None, at: cst.CSTNode
+) -> bool:
+    """Whether the inner modules may cast their inputs without a difference.
+
+    FSDP1 casts the inputs of the root only. That matters where a block gets more than the one tensor
+    that the module before it made.
+    """
+    if precision.casts_inner or not precision.lowers or policy is None:
+        return True
+    if policy.classes is None:
+        return False
+    for node in policy.classes:
+        found = [v for v in migration.values(node) if isinstance(v, Class)]
+        if not found:
+            return False
+        for klass in found:
+            forward = klass.lookup("forward")
+            definition = getattr(forward, "node", None)
+            if not isinstance(definition, cst.FunctionDef):
+                return False
+            parameters = definition.params
+            if (
+                len(parameters.params) > 2
+                or parameters.kwonly_params
+                or parameters.star_kwarg
+                or isinstance(parameters.star_arg, cst.Param)
+            ):
+                return False
+    return True
