@@ -237,6 +237,22 @@ def set_attribute(run: Interpreter, name: str, call: Call) -> Value:
     return Const(None)
 
 
+ONLY_WRAPPERS_HAVE = {"no_sync": {"fsdp1", "ddp"}, "clip_grad_norm_": {"fsdp1"}}
+
+
+def _wrapper_has(module: ModuleValue, attribute: str) -> bool | None:
+    """Whether a module has a method that DDP's and FSDP1's wrappers bring; None if not known."""
+    if module.wrapper == "compile" and module.inner is not None:
+        return _wrapper_has(module.inner, attribute)
+    if module.wrapper:
+        return module.wrapper in ONLY_WRAPPERS_HAVE[attribute]
+    if module.cls is None:
+        return False if (module.library_class or "").startswith("torch.nn.") else None
+    if module.cls.lookup(attribute) is not None:
+        return True
+    return None if module.cls.has_unknown_base() else False
+
+
 @function("builtins.hasattr", "builtins.callable")
 def has_attribute(run: Interpreter, name: str, call: Call) -> Value:
     if call.args and isinstance(run.settle(call.args[0]), Unknown):
@@ -245,6 +261,9 @@ def has_attribute(run: Interpreter, name: str, call: Call) -> Value:
         value, attribute = run.settle(call.args[0]), str(call.args[1].value)
         if isinstance(value, ModuleValue) and value.wrapper and attribute == "module":
             return Const(value.wrapper in {"fsdp1", "ddp"})
+        if isinstance(value, ModuleValue) and attribute in ONLY_WRAPPERS_HAVE:
+            known = _wrapper_has(value, attribute)
+            return Const(known) if known is not None else Unknown(origin=run.text(call.node))
         if isinstance(value, Instance) and (
             attribute in value.attributes or value.cls.lookup(attribute) is not None
         ):

@@ -1,0 +1,62 @@
+"""Questions that several rules ask of a trace."""
+
+from __future__ import annotations
+
+import re
+
+from fsdplint.trace import Event, OptimizerBuilt, Sharded, Sharding, Trace, Wrapped
+
+
+def only_fsdp2(trace: Trace, module: str, before: Event) -> bool:
+    """Whether `fully_shard` shards the module or a part of it, and no wrapper stands around it.
+
+    DDP and FSDP1 answer for their own methods; torch.compile's wrapper hands them through.
+    """
+    seen: set[str] = set()
+    current: str | None = module
+    while current is not None and current not in seen:
+        info = trace.modules.get(current)
+        if info is None or info.wrapper in ("fsdp1", "ddp"):
+            return False
+        seen.add(current)
+        current = info.inner
+    return trace.sharded_within(module, before) is Sharding.FSDP2
+
+
+def sharded_here(trace: Trace, module: str, before: Event) -> list[tuple[Event, str]]:
+    """The event that sharded the module (else a part of it), as `because` of a finding."""
+    parts = set(trace.submodules(module))
+    best: Event | None = None
+    for event in trace.before(before, Sharded, Wrapped):
+        group = event.group if isinstance(event, Sharded) else ()
+        modules = {event.module, *group}
+        if module in modules:
+            return [(event, "sharded here")]
+        if best is None and parts & modules:
+            best = event
+    return [(best, "sharded here")] if best is not None else []
+
+
+def class_name(trace: Trace, module: str) -> str:
+    """The class of the module inside all wrappers, as the user reads it."""
+    info = trace.modules.get(trace.unwrapped(module))
+    return info.class_name if info is not None else "the model"
+
+
+def optimizer_of(trace: Trace, name: str) -> OptimizerBuilt | None:
+    """How the optimizer of this name was built; None if it is no optimizer."""
+    return next((event for event in trace.of(OptimizerBuilt) if event.optimizer == name), None)
+
+
+WHOLE_FILE = ("torch.save", "torch.load", "pickle.", "safetensors.")
+
+
+def whole_file(api: str) -> bool:
+    """Whether a function writes or reads one process's file, and not a distributed checkpoint."""
+    return api.startswith(WHOLE_FILE)
+
+
+def asked_for(event: Event, attribute: str) -> bool:
+    """Whether the event stands under the question whether there is such an attribute."""
+    question = re.compile(rf"(hasattr|getattr)\b.*\b{attribute}\b", re.DOTALL)
+    return any(guard.holds and question.search(guard.text) for guard in event.guards)

@@ -1,0 +1,294 @@
+"""Statements under a test of the rank: putting one there, and moving one out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from fsdplint import layout
+from fsdplint.places import bound_by, leaves, mentions
+from fsdplint.program.source import NodeSite, Source
+from fsdplint.rewrite import Rewrite
+from fsdplint.rules.rewrites.syntax import (
+    Function,
+    ancestors,
+    call_at,
+    free_name,
+    library_name,
+    names,
+    substituted,
+    within,
+)
+from fsdplint.trace import Guard, Site
+
+Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
+# Calls that may stay behind when a collective is moved to before them.
+HARMLESS = {"print", "makedirs", "mkdir", "info", "debug", "warning", "log", "rank0_print", "time"}
+
+
+def rank0_test(rewrite: Rewrite, source: Source, at: cst.CSTNode) -> str:
+    """The text of `dist.get_rank() == 0` in this file."""
+    return f"{library_name(rewrite, source, 'torch.distributed.get_rank', at)}() == 0"
+
+
+def on_rank0(
+    rewrite: Rewrite,
+    source: Source,
+    node: cst.CSTNode,
+    texts: dict[cst.CSTNode, str] | None = None,
+) -> bool:
+    """Put the statement that holds a node under a test for rank 0.
+
+    A file that is opened for it (`with open(path, "wb") as f: torch.save(state, f)`) is opened under
+    the test too.
+
+    texts: other texts for some nodes in the statement.
+    Returns whether it could be done: not for a statement whose value is used further.
+    """
+    statement = layout.statement_of(source, node)
+    for parent in ancestors(source, node):
+        if isinstance(parent, cst.With) and _opens(parent):
+            statement = parent
+        elif isinstance(parent, Function | cst.For | cst.While):
+            break
+    if isinstance(statement, cst.BaseSmallStatement):
+        if not isinstance(statement, cst.Expr):
+            return False
+    elif not isinstance(statement, cst.With):
+        return False
+    if layout.string_lines(source, statement):
+        return False
+    lines = _lines(source, statement, substituted(source, statement, texts or {}))
+    test = rank0_test(rewrite, source, node)
+    rewrite.replace_statement(source, statement, [f"if {test}:", *("\t" + x for x in lines)])
+    return True
+
+
+def _opens(block: cst.With) -> bool:
+    return any(
+        isinstance(item.item, cst.Call)
+        and isinstance(item.item.func, cst.Name | cst.Attribute)
+        and (item.item.func.value if isinstance(item.item.func, cst.Name)
+             else item.item.func.attr.value) == "open"
+        for item in block.items
+    )  # fmt: skip
+
+
+def _lines(source: Source, statement: cst.CSTNode, text: str) -> list[str]:
+    """The lines of a statement's text without the indentation that they have in common."""
+    indent = layout.line_indent(source, source.span(statement)[0])
+    first, *others = layout.NEWLINE.split(text)
+    return [first, *(line.removeprefix(indent) for line in others)]
+
+
+# Out of a test ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a node stands with regard to a test of the rank.
+
+    Attributes:
+        test: the `if` statement.
+        statement: the statement that holds the node: in the body of the test, or behind the test
+            where this leaves the function (`if rank != 0: return`).
+        before: the statements between the test and this one, which a moved one would overtake.
+    """
+
+    test: cst.If
+    statement: Statement
+    before: tuple[cst.CSTNode, ...]
+    behind: tuple[cst.CSTNode, ...]
+
+
+def place_of(source: Source, node: cst.CSTNode, guard: Guard) -> Place | None:
+    """How the node stands under the guard, where it stands there directly; else None.
+
+    Directly: the test has no other branch and asks for the rank alone, and no loop, function or other
+    condition is between the two.
+    """
+    if not isinstance(guard.site, NodeSite) or guard.site.source is not source:
+        return None
+    statement: cst.CSTNode = node
+    for parent in ancestors(source, node):
+        if isinstance(parent, cst.IndentedBlock | cst.Module | cst.SimpleStatementSuite):
+            body = list(parent.body)
+            number = next((n for n, item in enumerate(body) if item is statement), None)
+            if number is None:
+                return None
+            owner = source.parent(parent)
+            if isinstance(owner, cst.If) and _is_test(source, owner, guard):
+                if owner.body is not parent or owner.orelse is not None or _is_elif(source, owner):
+                    return None
+                if not isinstance(statement, Statement):
+                    return None
+                return Place(owner, statement, tuple(body[:number]), tuple(body[number + 1 :]))
+            for earlier, other in enumerate(body[:number]):
+                if isinstance(other, cst.If) and _is_test(source, other, guard):
+                    plain = other.orelse is None and isinstance(statement, Statement)
+                    if not plain or not leaves(other.body.body[-1]):
+                        return None
+                    between = tuple(body[earlier + 1 : number])
+                    return Place(other, statement, between, tuple(body[number + 1 :]))
+        if isinstance(parent, Function | cst.For | cst.While | cst.If | cst.Try):
+            return None
+        if isinstance(parent, Statement):
+            statement = parent
+    return None
+
+
+def _is_test(source: Source, statement: cst.If, guard: Guard) -> bool:
+    """Whether this `if` asks just what the guard asks."""
+    assert isinstance(guard.site, NodeSite)
+    node = guard.site.node
+    return node is statement or node is statement.test
+
+
+def _is_elif(source: Source, statement: cst.If) -> bool:
+    parent = source.parent(statement)
+    return isinstance(parent, cst.If) and parent.orelse is statement
+
+
+def may_overtake(source: Source, node: cst.CSTNode, place: Place) -> bool:
+    """Whether what stands between the test and a node may as well come after the node.
+
+    That is so for prints, for folders that are made, and for assignments of what the node does not
+    use; what is between must not use what the node's statement assigns either.
+    """
+    needed = names(node)
+    for other in place.before:
+        if isinstance(other, cst.BaseCompoundStatement):
+            return False
+        smalls = other.body if isinstance(other, cst.SimpleStatementLine) else [other]
+        if not all(_overtakable(small, needed) for small in smalls):
+            return False
+    return not any(mentions(other, bound_by(place.statement)) for other in place.before)
+
+
+def _overtakable(small: cst.CSTNode, needed: set[str]) -> bool:
+    if isinstance(small, cst.Assign | cst.AnnAssign):
+        bound = bound_by(small)
+        return not any(name.split(".")[0] in needed for name in bound)
+    if isinstance(small, cst.Expr):
+        value = small.value
+        if isinstance(value, cst.SimpleString):
+            return True
+        if not isinstance(value, cst.Call):
+            return False
+        function = value.func
+        last = function.attr if isinstance(function, cst.Attribute) else function
+        return isinstance(last, cst.Name) and last.value in HARMLESS
+    return False
+
+
+def move_out(rewrite: Rewrite, site: Site, guard: Guard) -> bool:
+    """Move a collective call to before the test of the rank that it stands under.
+
+    Its statement moves where that does nothing but assign the call's result; otherwise the result gets
+    a name of its own. A statement of its own that ends the body (a barrier) moves behind the test.
+    Returns whether it could be done.
+    """
+    found = call_at(site)
+    if found is None:
+        return False
+    source, call = found
+    place = place_of(source, call, guard)
+    if place is None:
+        return False
+    statement = layout.statement_of(source, call)
+    if isinstance(statement, cst.Expr) and statement.value is call:
+        return _move_alone(rewrite, source, statement, place)
+    if isinstance(place.statement, cst.With):
+        return _move_with(rewrite, source, place)
+    return take_out(rewrite, source, call, source.code(call), place, suggested(call))
+
+
+def _move_alone(rewrite: Rewrite, source: Source, statement: cst.Expr, place: Place) -> bool:
+    if layout.string_lines(source, statement):
+        return False
+    lines = _lines(source, statement, source.code(statement))
+    in_body = within(source, place.statement, place.test)
+    if in_body and not place.behind and place.before:
+        rewrite.insert_after(source, place.test, lines)
+    elif may_overtake(source, statement, place):
+        rewrite.insert_before(source, place.test, lines)
+    else:
+        return False
+    rewrite.delete_statement(source, statement)
+    return True
+
+
+def _move_with(rewrite: Rewrite, source: Source, place: Place) -> bool:
+    """Move a `with` block that does nothing but assign (FSDP1's `state_dict_type`)."""
+    block = place.statement
+    assert isinstance(block, cst.With)
+    inside = block.body.body
+    plain = all(
+        isinstance(line, cst.SimpleStatementLine)
+        and all(isinstance(small, cst.Assign) for small in line.body)
+        for line in inside
+    )
+    if not plain or layout.string_lines(source, block) or not may_overtake(source, block, place):
+        return False
+    start, end = source.span(block)
+    lines = _lines(source, block, source.text[start:end].rstrip())
+    rewrite.insert_before(source, place.test, lines)
+    rewrite.delete_statement(source, block)
+    return True
+
+
+def take_out(
+    rewrite: Rewrite, source: Source, node: cst.CSTNode, text: str, place: Place, name: str
+) -> bool:
+    """Evaluate an expression before the test instead of under it; its value is used where it stood.
+
+    text: what to write for the expression. name: what to call its value, if it needs a name.
+    """
+    if not may_overtake(source, node, place) or "\n" in text:
+        return False
+    if any(
+        isinstance(parent, cst.CompFor | cst.BooleanOperation | cst.IfExp | Function)
+        for parent in _up_to(source, node, place.statement)
+    ):
+        return False
+    statement = layout.statement_of(source, node)
+    if isinstance(statement, cst.Assign) and statement.value is node and _plain(statement):
+        target = source.code(statement.targets[0].target)
+        if not any(mentions(other, {target}) for other in place.before):
+            rewrite.insert_before(source, place.test, [f"{target} = {text}"])
+            rewrite.delete_statement(source, statement)
+            return True
+    name = free_name(source, node, name)
+    rewrite.insert_before(source, place.test, [f"{name} = {text}"])
+    rewrite.replace(source, node, name)
+    return True
+
+
+def _plain(assign: cst.Assign) -> bool:
+    return len(assign.targets) == 1 and isinstance(assign.targets[0].target, cst.Name)
+
+
+def _up_to(source: Source, node: cst.CSTNode, outer: cst.CSTNode) -> list[cst.CSTNode]:
+    result = []
+    for parent in ancestors(source, node):
+        if parent is outer:
+            break
+        result.append(parent)
+    return result
+
+
+def suggested(call: cst.Call) -> str:
+    """A name for the result of a collective."""
+    function = call.func
+    last = function.attr if isinstance(function, cst.Attribute) else function
+    text = last.value if isinstance(last, cst.Name) else ""
+    if text in {"state_dict", "get_model_state_dict"}:
+        return "model_state"
+    if text in {"get_optimizer_state_dict", "optim_state_dict", "full_optim_state_dict"}:
+        return "optimizer_state"
+    if text == "full_tensor":
+        return "full"
+    return "result"
+
+
