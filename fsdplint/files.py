@@ -249,7 +249,7 @@ def read_source(path: Path, text: str | None = None) -> Source:
     if len(data) > MAX_BYTES:
         raise Unreadable(too_large(path, len(data)))
     if text is None:
-        text, encoding, bom = _decode(shown, data)
+        text, encoding, bom = decode_or_refuse(shown, data)
     else:
         encoding, bom = _declared(data), False
     _refuse_text(shown, text)
@@ -274,7 +274,7 @@ def check_text(path: Path, data: bytes) -> Problem | None:
     if len(data) > MAX_BYTES:
         return None
     try:
-        text, _, _ = _decode(str(path), data)
+        text, _, _ = decode_or_refuse(str(path), data)
         _refuse_text(str(path), text)
     except Unreadable as unreadable:
         return unreadable.problem
@@ -291,7 +291,8 @@ def too_large(path: Path, size: int) -> Problem:
     )
 
 
-def _decode(shown: str, data: bytes) -> tuple[str, str, bool]:
+def decode_or_refuse(shown: str, data: bytes) -> tuple[str, str, bool]:
+    """`decode`, which see, of a file's content. Raises Unreadable."""
     try:
         return decode(data)
     except UnicodeDecodeError as error:

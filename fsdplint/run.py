@@ -1,0 +1,238 @@
+"""One run over what the user named: files found, checked or fixed, and what came of it.
+
+libcst, the rules and the engine are imported only when some file can matter.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from fsdplint import prefilter
+from fsdplint.decoding import decode
+from fsdplint.files import (
+    File,
+    Problem,
+    Unreadable,
+    decode_or_refuse,
+    discover,
+    read_bytes,
+)
+from fsdplint.nesting import deep_stack
+from fsdplint.report.result import Result
+from fsdplint.settings import CommandLine, Settings, SettingsFinder
+from fsdplint.suppressions import Suppressions, read_suppressions
+
+if TYPE_CHECKING:
+    from fsdplint.program.source import Source
+    from fsdplint.rule import Finding, Rule
+
+DEBUG = "FSDPLINT_DEBUG"  # set in the environment: a defect shows its traceback and ends the run
+STDIN = Path("<stdin>")
+
+T = TypeVar("T")
+
+
+@dataclass
+class Changes:
+    """What fixing came to.
+
+    Attributes:
+        texts: the old and new text of every file that changes, in the order of the names.
+        contents: the old content of those files, as bytes, and the new one.
+        result: what remains, and how much was fixed.
+    """
+
+    texts: dict[Path, tuple[str, str]] = field(default_factory=dict)
+    contents: dict[Path, tuple[bytes, bytes]] = field(default_factory=dict)
+    result: Result = field(default_factory=Result)
+
+
+class Run:
+    """The files and settings of one run.
+
+    Attributes:
+        settings: those of the first argument; they decide what holds for the whole run.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[Path],
+        command_line: CommandLine | None = None,
+        *,
+        stdin: bytes | None = None,
+    ) -> None:
+        """Find the files that can matter.
+
+        Args:
+            arguments: files and folders.
+            command_line: what the command line says about the settings.
+            stdin: the content of the only argument, where it is not to be read from disk.
+
+        Raises:
+            SettingsError: the settings are wrong.
+        """
+        self._finder = SettingsFinder(command_line)
+        self._suppressions: dict[tuple[str, int], Suppressions] = {}
+        self.settings: Settings = self._finder.of(arguments[0])
+        self.problems: list[Problem] = []
+        self.stdin = stdin
+        self.overrides: dict[Path, str] = {}
+        folders = [path for path in arguments if path.is_dir()]
+        if stdin is None:
+            files, self.problems = discover(arguments, self._excluded)
+        else:
+            files = self._from_stdin(arguments[0], stdin)
+        selected, problems = prefilter.select(files, searched=folders, overrides=self.overrides)
+        self.problems += problems
+        self.paths = [file.path for file in selected]
+        self._given = {os.path.realpath(file.path) for file in files}
+        for path in self.paths:
+            self._finder.of(path)  # a mistake in any of the settings ends the run before it begins
+
+    def _from_stdin(self, path: Path, data: bytes) -> list[File]:
+        try:
+            text, _, _ = decode_or_refuse(str(path), data)
+        except Unreadable as error:
+            self.problems.append(error.problem)
+            return []
+        self.overrides[path] = text
+        return [File(path, named=True)]
+
+    def _excluded(self, path: Path, is_folder: bool) -> bool:
+        return self._finder.of_folder(path.absolute().parent).excludes(path, is_folder)
+
+    # Checking -------------------------------------------------------------------------------
+
+    def check(self) -> Result:
+        """The findings."""
+        result = Result(problems=self.problems, unsafe=self.unsafe)
+        if self.paths:
+            self._deep(lambda paths: self._check(paths, result))
+        result.problems = self._sorted_problems()
+        return result
+
+    def _check(self, paths: Sequence[Path], result: Result) -> None:
+        from fsdplint import engine
+        from fsdplint.program import load
+
+        program = load(paths, self.overrides)
+        found = engine.check(program, self._rules())
+        result.findings = [one for one in found if self._counts(one, program.sources)]
+        result.sources = program.sources
+        self._add_problems(program.problems)
+
+    def fix(self) -> Changes:
+        """What fixing changes; nothing is written."""
+        changes = Changes(result=Result(problems=self.problems, unsafe=self.unsafe))
+        if self.paths:
+            self._deep(lambda paths: self._fix(paths, changes))
+        changes.result.problems = self._sorted_problems()
+        return changes
+
+    def _fix(self, paths: Sequence[Path], changes: Changes) -> None:
+        from fsdplint import engine
+
+        old = {path: self._content(path) for path in paths}
+        fixed = engine.fix(
+            paths,
+            self._rules(),
+            unsafe=self.unsafe,
+            overrides=self.overrides,
+            keep=self._counts,
+        )
+        for path in sorted(fixed.texts):
+            before, encoding, bom = decode(old[path])
+            after = fixed.texts[path]
+            if after != before:
+                head = old[path][:3] if bom else b""
+                changes.texts[path] = (before, after)
+                changes.contents[path] = (old[path], head + after.encode(encoding))
+        changes.result.fixed = len(fixed.applied)
+        changes.result.findings = fixed.remaining
+        changes.result.sources = fixed.sources
+        self._add_problems(fixed.problems)
+
+    def _content(self, path: Path) -> bytes:
+        return read_bytes(path) if self.stdin is None else self.stdin
+
+    # What holds where -----------------------------------------------------------------------
+
+    @property
+    def unsafe(self) -> bool:
+        """Whether unsafe fixes may be applied: where the files disagree, no."""
+        folders = [self._finder.of(path) for path in self.paths] or [self.settings]
+        return all(settings.unsafe_fixes for settings in folders)
+
+    def _rules(self) -> list[Rule]:
+        """The rules that are on in some file."""
+        from fsdplint.rule import all_rules
+
+        selections = {id(s): s.selection for s in (self._finder.of(path) for path in self.paths)}
+        return [
+            rule()
+            for rule in all_rules()
+            if any(selection.has(rule.code) for selection in selections.values())
+        ]
+
+    def _counts(self, finding: Finding, sources: Mapping[str, Source]) -> bool:
+        """Whether neither the settings nor a comment turn the finding off."""
+        path = Path(finding.site.path)
+        settings = self._finder.of(path)
+        rule = finding.rule
+        if not settings.enables(rule.code, path):
+            return False
+        if os.path.realpath(path) not in self._given and settings.excludes(path, False):
+            return False
+        source = sources.get(finding.site.path)
+        if source is None:
+            return True
+        key = (source.path, hash(source.text))
+        if key not in self._suppressions:
+            self._suppressions[key] = read_suppressions(source.text)
+        comments = self._suppressions[key]
+        if not comments.lines and not comments.whole_file:
+            return True
+        at = finding.site.location()
+        return not comments.covers(rule.code, rule.name, at.line, at.end_line)
+
+    # Trouble --------------------------------------------------------------------------------
+
+    def _deep(self, job: Callable[[Sequence[Path]], None]) -> None:
+        """Do the job on a deep stack; a file on which it breaks down is left out and named."""
+
+        def whole() -> None:
+            try:
+                job(self.paths)
+            except Exception:
+                if os.environ.get(DEBUG):
+                    raise
+                job(self._without_defects())
+
+        deep_stack(whole)
+
+    def _without_defects(self) -> list[Path]:
+        """The files that can be checked by themselves; the others become problems."""
+        from fsdplint import engine
+        from fsdplint.program import load
+
+        sound = []
+        for path in self.paths:
+            try:
+                engine.check(load([path], self.overrides), self._rules())
+            except Exception as error:
+                text = f"internal error: {type(error).__name__}: {error}"
+                hint = f"a defect of fsdplint, please report it; {DEBUG}=1 shows where"
+                self.problems.append(Problem(str(path), None, text, hint))
+            else:
+                sound.append(path)
+        return sound
+
+    def _add_problems(self, problems: Sequence[Problem]) -> None:
+        self.problems.extend(one for one in problems if one not in self.problems)
+
+    def _sorted_problems(self) -> list[Problem]:
+        return sorted(self.problems, key=lambda one: (one.path, one.line or 0, one.message))
