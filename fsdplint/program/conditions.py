@@ -24,6 +24,7 @@ from fsdplint.program.values import (
     RankTest,
     RankValue,
     Sequence,
+    StateValue,
     Symbol,
     Unknown,
     Value,
@@ -135,6 +136,8 @@ def truth_of(run: Interpreter, value: Value, node: cst.BaseExpression, prefer: b
         return Verdict(Outcome.RANK, [], RankTest(*_swap(_rank_sets(value.scope))))
     if isinstance(value, Condition):
         return decide(run, value, node, prefer)
+    if isinstance(value, StateValue) and value.on_one_rank and not value.tensor:
+        return Verdict(Outcome.RANK, [], RankTest(Ranks.ONE, Ranks.OTHERS))  # empty on the others
     if isinstance(value, Sequence | Dict):
         if value.items or not value.open:
             return TRUE if value.items else FALSE

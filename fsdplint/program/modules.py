@@ -344,6 +344,8 @@ class Modules:
             # FSDP1 and torch.compile pass what they don't have on to what they wrap
             return self.module_attribute(module.inner, name, node)
         info = self.trace.modules[module.id]
+        if name in {"weight", "bias"} and (module.library_class or "").startswith("torch.nn."):
+            return ParametersOf((module,), complete=False, element=True)
         if info.children_known or module.cls is not None and not module.cls.has_unknown_base():
             return Method(module, name)
         value = Unknown(origin=f"{info.class_name}.{name}", within=module)

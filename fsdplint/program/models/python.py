@@ -373,8 +373,9 @@ def getenv(run: Interpreter, name: str, call: Call) -> Value:
 
 @function("os.path.")
 def path(run: Interpreter, name: str, call: Call) -> Value:
-    origin = run.text(call.node) if name.endswith(("exists", "isfile", "isdir")) else ""
-    return derived(call, origin)
+    known = all(isinstance(v, Const) or isinstance(v, Unknown) and v.origin for v in call.values)
+    asks = name.endswith(("exists", "isfile", "isdir"))
+    return derived(call, run.text(call.node) if known or asks else "")
 
 
 @function("dataclasses.dataclass", "dataclasses.field", "torch.no_grad_decorator")
