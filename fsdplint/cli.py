@@ -211,21 +211,7 @@ def rule(rule: str | None, every: bool, output_format: str) -> None:
 
 
 def _prove_command() -> click.Command:
-    """The command that runs programs; it needs torch, which is not imported before."""
-    try:
-        from fsdplint.shim.command import prove_command
-    except ImportError as error:
-        if error.name is None or error.name.split(".")[0] not in ("torch", "numpy"):
-            raise
-        return click.Command(
-            "prove",
-            callback=_no_torch,
-            help='Run a program before and after its fix (pip install "fsdplint[prove]").',
-            params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
-            context_settings={"ignore_unknown_options": True},
-        )
+    """The command that runs programs, imported when it is asked for; it says if torch is missing."""
+    from fsdplint.shim.command import prove_command
+
     return prove_command
-
-
-def _no_torch(arguments: tuple[str, ...]) -> NoReturn:
-    _fail('proving runs the program and needs torch: pip install "fsdplint[prove]"')

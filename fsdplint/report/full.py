@@ -6,8 +6,9 @@ import textwrap
 from collections.abc import Iterator
 
 from fsdplint.report.frames import frame
+from fsdplint.report.pages import section
 from fsdplint.report.result import Result, problem_line, summary
-from fsdplint.rule import Finding, Safety, Severity
+from fsdplint.rule import Finding, Rule, Safety, Severity
 
 WIDTH = 96
 _COLOURS = {Severity.ERROR: "31", Severity.WARNING: "33", Severity.INFO: "36"}
@@ -49,7 +50,7 @@ def _notes(finding: Finding, path: str) -> Iterator[tuple[str, str]]:
         yield "note", f"{word} ({place})"
     if finding.configuration:
         yield "only", "when " + " and ".join(str(guard) for guard in finding.configuration)
-    why = summary_line(finding)
+    why = reason(finding.rule)
     if why:
         yield "why", why
     if finding.help:
@@ -61,14 +62,18 @@ def _notes(finding: Finding, path: str) -> Iterator[tuple[str, str]]:
         yield "fix", finding.fix.title + (" (unsafe: needs --unsafe-fixes)" if unsafe else "")
 
 
-def summary_line(finding: Finding) -> str:
+def reason(rule: type[Rule]) -> str:
     """The first sentence of the rule's section on why it matters."""
-    from fsdplint.report.pages import section
-
-    text = section(finding.rule, "Why is this bad?")
-    paragraph = " ".join(text.split("\n\n")[0].split())
-    end = paragraph.find(". ")
-    return paragraph if end < 0 else paragraph[: end + 1]
+    paragraph = " ".join(section(rule, "Why is this bad?").split("\n\n")[0].split())
+    quoted = False
+    for position, character in enumerate(paragraph):
+        if character == "`":
+            quoted = not quoted
+        elif (
+            character == "." and not quoted and paragraph[position + 1 : position + 2] in ("", " ")
+        ):
+            return paragraph[: position + 1]
+    return paragraph
 
 
 def _note(margin: str, name: str, text: str) -> Iterator[str]:
