@@ -24,12 +24,14 @@ from fsdplint.program.values import (
     ModuleValue,
     ParametersOf,
     RankTest,
+    StateValue,
     Symbol,
     Unknown,
     Value,
     constant,
 )
 from fsdplint.program.values import Sequence as SequenceValue
+from fsdplint.trace import Layout
 
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
@@ -497,6 +499,10 @@ class Statements:
                 container.items[index] = value
             elif self.matters(value):
                 container.items.append(value)
+        elif isinstance(container, StateValue):
+            # Tensors put into a state dict may be of another layout: it is another one now.
+            if not isinstance(value, Const | StateValue):
+                container.id, container.layout = self.new_id("state"), Layout.UNKNOWN
         elif isinstance(container, Unknown):
             module = self.as_module(container) if isinstance(value, ModuleValue) else None
             if module is not None:

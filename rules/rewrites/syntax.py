@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping
 import libcst as cst
 
 from fsdplint import layout
+from fsdplint.importnames import line_limit
 from fsdplint.places import names_in_scope
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.rewrite import Rewrite
 from fsdplint.rule import Safety
 from fsdplint.trace import Site
-
-WIDTH = 100  # a longer call is written over several lines
 
 Function = cst.FunctionDef | cst.Lambda
 
@@ -135,17 +134,18 @@ def library_name(rewrite: Rewrite, source: Source, name: str, at: cst.CSTNode) -
     return rewrite.need_import(source, module, function, at=at)
 
 
-def call_lines(head: str, arguments: list[str], *, indent: int = 0) -> list[str]:
+def call_lines(source: Source, at: cst.CSTNode, head: str, arguments: list[str]) -> list[str]:
     """The lines of a call for `Rewrite.insert_before` and the like: one, or broken where too long.
 
+    at: the statement that the call goes before.
     head: what stands before the parenthesis, e.g. "state = get_model_state_dict".
-    indent: the columns that the place is indented by.
     """
     text = f"{head}({', '.join(arguments)})"
-    if len(text) + indent <= WIDTH:
+    indent, width = indent_of(source, at), line_limit(source)
+    if len(text) + indent <= width:
         return [text]
     inner = ", ".join(arguments)
-    if len(inner) + indent + 4 <= WIDTH:
+    if len(inner) + indent + len(source.tree.default_indent) <= width:
         return [f"{head}(", f"\t{inner}", ")"]
     return [f"{head}(", *(f"\t{text}," for text in arguments), ")"]
 
@@ -154,14 +154,15 @@ def call_in_place(source: Source, node: cst.CSTNode, head: str, arguments: list[
     """The text of a call that is put in place of a node."""
     start, end = source.span(node)
     text = f"{head}({', '.join(arguments)})"
+    width = line_limit(source)
     before = start - source.line_start(start)
     after = layout.line_end(source, end)[0] - end
-    if "\n" not in text and before + len(text) + after <= WIDTH:
+    if "\n" not in text and before + len(text) + after <= width:
         return text
     outer = layout.line_indent(source, start)
     inner = outer + source.tree.default_indent
     joined = ", ".join(arguments)
-    if "\n" not in joined and len(inner) + len(joined) <= WIDTH:
+    if "\n" not in joined and len(inner) + len(joined) <= width:
         return f"{head}(\n{inner}{joined}\n{outer})"
     return f"{head}(\n" + "".join(f"{inner}{arg},\n" for arg in arguments) + f"{outer})"
 

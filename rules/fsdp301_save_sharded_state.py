@@ -1,0 +1,557 @@
+"""FSDP301: see the class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
+from fsdplint.rules.common import class_name, only_fsdp2, optimizer_of, sharded_here, whole_file
+from fsdplint.trace import Event, Layout, OptimizerBuilt, Saved, StateTaken, Trace
+
+if TYPE_CHECKING:
+    from fsdplint.program import Program
+
+RELOADED = """\
+import os
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(8, 32)
+        self.down = nn.Linear(32, 8)
+
+    def forward(self, x):
+        return self.down(torch.relu(self.up(x)))
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = Net()
+for layer in (model.up, model.down):
+    fully_shard(layer)
+fully_shard(model)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+for step in range(3):
+    loss = model(torch.randn(4, 8)).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+path = os.path.join(tempfile.mkdtemp(), "net.pt")
+state = model.state_dict()
+if dist.get_rank() == 0:
+    torch.save(state, path)  # <- FSDP301
+    # What the checkpoint is for: one process, no sharding.
+    net = Net()
+    net.load_state_dict(torch.load(path))
+    print(f"reloaded, loss {net(torch.randn(4, 8)).pow(2).mean().item():.4f}")
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+CHECKPOINT = """\
+import os
+import subprocess
+import sys
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+def save_checkpoint(model, optimizer, step, path):
+    torch.save(  # <- FSDP301
+        {
+            "model": model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "step": step,
+        },
+        path,
+    )
+
+
+def main():
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8))
+    for layer in (model[0], model[2]):
+        fully_shard(layer)
+    fully_shard(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for step in range(3):
+        model(torch.randn(4, 8)).pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    path = os.path.join(tempfile.gettempdir(), f"net-{os.environ['MASTER_PORT']}.pt")
+    save_checkpoint(model, optimizer, 3, path)
+    dist.barrier()
+    if dist.get_rank() == 0:
+        read = f"import torch; print('read', sorted(torch.load({path!r})['model'])[0])"
+        subprocess.run([sys.executable, "-c", read], stderr=subprocess.STDOUT)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+UNDER_GUARD = """\
+import os
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+        for layer in (model[0], model[2]):
+            fully_shard(layer)
+        fully_shard(self.model)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
+        self.rank = dist.get_rank()
+
+    def step(self, batch):
+        self.model(batch).pow(2).mean().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def save(self, folder):
+        if self.rank == 0:
+            checkpoint = {"model": self.model.state_dict(), "version": 1}
+            torch.save(checkpoint, os.path.join(folder, "net.pt"))  # <- FSDP301
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+trainer = Trainer(nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8)))
+for _ in range(3):
+    trainer.step(torch.randn(4, 8))
+folder = tempfile.mkdtemp()
+trainer.save(folder)
+if dist.get_rank() == 0:
+    saved = torch.load(os.path.join(folder, "net.pt"))["model"]["0.weight"]
+    values = getattr(saved, "to_local", lambda: saved)()
+    print(f"{type(saved).__name__} with {values.numel()} of 256 values")
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+WHOLE_MODULE = """\
+import os
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8))
+for layer in (model[0], model[2]):
+    fully_shard(layer)
+fully_shard(model)
+model(torch.randn(4, 8)).sum().backward()
+if dist.get_rank() == 0:
+    torch.save(model, os.path.join(tempfile.mkdtemp(), "net.pt"))  # <- FSDP301
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+FSDP1_OPTIMIZER = """\
+import os
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = FSDP(nn.Linear(8, 8), device_id=torch.device("cpu"))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+for step in range(3):
+    model(torch.randn(4, 8)).pow(2).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+path = os.path.join(tempfile.gettempdir(), f"optimizer-{os.environ['MASTER_PORT']}.pt")
+if dist.get_rank() == 0:
+    torch.save(optimizer.state_dict(), path)  # <- FSDP301
+dist.barrier()
+own = optimizer.state_dict()["state"][0]["exp_avg"].clone()
+read = torch.load(path)["state"][0]["exp_avg"]
+print(f"rank {dist.get_rank()}: the file holds this rank's moments: {torch.equal(own, read)}")
+dist.destroy_process_group()
+"""
+
+PER_RANK = """\
+import os
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8))
+for layer in (model[0], model[2]):
+    fully_shard(layer)
+fully_shard(model)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+model(torch.randn(4, 8)).sum().backward()
+optimizer.step()
+folder = os.path.join(tempfile.gettempdir(), "run-" + os.environ["MASTER_PORT"])
+os.makedirs(folder, exist_ok=True)
+name = f"rank{rank}.pt"
+torch.save(
+    {"model": model.state_dict(), "optimizer": optimizer.state_dict()},
+    os.path.join(folder, name),
+)
+checkpoint = torch.load(os.path.join(folder, name))
+model.load_state_dict(checkpoint["model"])
+optimizer.load_state_dict(checkpoint["optimizer"])
+dist.destroy_process_group()
+"""
+
+GATHERED = """\
+import os
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8))
+for layer in (model[0], model[2]):
+    fully_shard(layer)
+fully_shard(model)
+model(torch.randn(4, 8)).sum().backward()
+folder = tempfile.mkdtemp()
+
+options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+state = get_model_state_dict(model, options=options)
+by_hand = {}
+for name, value in model.state_dict().items():
+    by_hand[name] = value.full_tensor().cpu()
+if dist.get_rank() == 0:
+    torch.save(state, os.path.join(folder, "a.pt"))
+    torch.save(by_hand, os.path.join(folder, "b.pt"))
+    torch.save({k: v + 0 for k, v in by_hand.items()}, os.path.join(folder, "c.pt"))
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+DISTRIBUTED_CHECKPOINT = """\
+import os
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8))
+for layer in (model[0], model[2]):
+    fully_shard(layer)
+fully_shard(model)
+model(torch.randn(4, 8)).sum().backward()
+folder = os.path.join(tempfile.gettempdir(), "dcp-" + os.environ["MASTER_PORT"])
+dcp.save({"model": model.state_dict()}, checkpoint_id=folder)
+state = {"model": model.state_dict()}
+dcp.load(state, checkpoint_id=folder)
+model.load_state_dict(state["model"])
+dist.destroy_process_group()
+"""
+
+OTHER_MODELS = """\
+import copy
+import os
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8))
+plain = copy.deepcopy(net)
+wrapped = FSDP(copy.deepcopy(net), device_id=torch.device("cpu"))
+for layer in (net[0], net[2]):
+    fully_shard(layer)
+fully_shard(net)
+optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+net(torch.randn(4, 8)).sum().backward()
+optimizer.step()
+scheduler.step()
+wrapped_state = wrapped.state_dict()
+if dist.get_rank() == 0:
+    folder = tempfile.mkdtemp()
+    torch.save(plain.state_dict(), os.path.join(folder, "plain.pt"))
+    torch.save(wrapped_state, os.path.join(folder, "fsdp1.pt"))
+    torch.save(scheduler.state_dict(), os.path.join(folder, "scheduler.pt"))
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+class SaveShardedState(Rule):
+    """The state dict of a sharded model or of its optimizer is saved as if it were whole.
+
+    ## What it does
+    Finds `torch.save` and safetensors' `save_file` of `model.state_dict()` where `fully_shard` shards
+    the model, of `optimizer.state_dict()` where the optimizer's parameters are sharded (by FSDP1 too),
+    and of a sharded model itself.
+
+    A file per rank (the path depends on the rank) holds all parts and is fine, and so are
+    `torch.distributed.checkpoint.save` and tensors made whole by `full_tensor()`.
+
+    ## Why is this bad?
+    FSDP1's `state_dict()` is whole by default. FSDP2's holds DTensors, and an optimizer's state dict
+    holds the saving rank's part under both. Written by one rank the file has 1/N of the values, and
+    where all ranks write it, the last one wins. Nothing is said when it is written; reading it
+    elsewhere ends with
+
+        WeightsUnpickler error: ... `torch.distributed.tensor` must be imported to load DTensors
+
+    or, in a process that has imported it, with `aten.copy_.default got mixed torch.Tensor and DTensor`.
+    safetensors ends with "Attempted to access the data pointer on an invalid python storage", and
+    `torch.save(model)` with "Can't pickle <class '...FSDPNet'>". An FSDP1 optimizer gives no error at
+    all: every rank resumes with the moments of the rank that wrote the file.
+
+    ## Fix safety
+    Unsafe: all ranks gather the state with `get_model_state_dict` and `get_optimizer_state_dict`
+    (`full_state_dict=True, cpu_offload=True`) and rank 0 writes it. That is what the file was meant to
+    hold, but it is another content than before: rank 0 needs the memory of the whole model, and the
+    optimizer's state is keyed by parameter names, to be read back with `set_optimizer_state_dict`.
+    There is no fix for an optimizer under FSDP1 (migrate the model) or for a pickled model.
+
+    ## Since
+    torch 2.4, where `fully_shard` came.
+
+    ## References
+    - https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html (state dicts)
+    - pytorch/torchtitan, `docs/fsdp.md`: `model.state_dict()` is sharded
+    - huggingface/accelerate#4206: a rank 0 slice instead of the adapter; volcengine/verl#1703: the file
+      cannot be read elsewhere
+    """
+
+    code = "FSDP301"
+    name = "save-sharded-state"
+    severity = Severity.ERROR
+    fixable = Safety.UNSAFE
+    bad = (
+        Bad(
+            RELOADED,
+            symptom=Symptom(raises=r"got mixed torch\.Tensor and DTensor"),
+            changes=(
+                (
+                    "import torch.nn as nn\n",
+                    """\
+import torch.nn as nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+)
+""",
+                ),
+                (
+                    "state = model.state_dict()\n",
+                    """\
+state = get_model_state_dict(
+    model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+)
+""",
+                ),
+            ),
+            healthy=r"reloaded, loss \d",
+        ),
+        Bad(
+            CHECKPOINT,
+            symptom=Symptom(prints=r"must be imported to load DTensors"),
+            changes=(
+                (
+                    "import torch.nn as nn\n",
+                    """\
+import torch.nn as nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+)
+""",
+                ),
+                (
+                    """\
+    torch.save(
+        {
+            "model": model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "step": step,
+        },
+        path,
+    )
+""",
+                    """\
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    model_state = get_model_state_dict(model, options=options)
+    optimizer_state = get_optimizer_state_dict(model, optimizer, options=options)
+    if dist.get_rank() == 0:
+        torch.save(
+            {
+                "model": model_state,
+                "optimizer": optimizer_state,
+                "step": step,
+            },
+            path,
+        )
+""",
+                ),
+            ),
+            healthy=r"read 0\.bias",
+        ),
+        Bad(
+            UNDER_GUARD,
+            symptom=Symptom(prints=r"DTensor with 128 of 256 values"),
+            changes=(
+                (
+                    "import torch.nn as nn\n",
+                    """\
+import torch.nn as nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+)
+""",
+                ),
+                (
+                    """\
+        if self.rank == 0:
+            checkpoint = {"model": self.model.state_dict(), "version": 1}
+""",
+                    """\
+        model_state = get_model_state_dict(
+            self.model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+        )
+        if self.rank == 0:
+            checkpoint = {"model": model_state, "version": 1}
+""",
+                ),
+            ),
+            healthy=r"Tensor with 256 of 256 values",
+        ),
+        Bad(WHOLE_MODULE, symptom=Symptom(raises=r"PicklingError: Can't pickle .*FSDPSequential")),
+        Bad(
+            FSDP1_OPTIMIZER,
+            symptom=Symptom(prints=r"rank 1: the file holds this rank's moments: False"),
+        ),
+    )
+    good = (
+        Good(PER_RANK, why="a file per rank: no part is lost"),
+        Good(GATHERED, why="the tensors are whole"),
+        Good(DISTRIBUTED_CHECKPOINT, why="distributed checkpoints are made of parts"),
+        Good(OTHER_MODELS, why="models that are not sharded, FSDP1's full state, a scheduler"),
+    )
+
+    def check(self, trace: Trace) -> Iterable[Finding]:
+        for event in trace.of(Saved):
+            if not whole_file(event.api) or event.per_rank:
+                continue
+            module = next((m for m in event.modules if only_fsdp2(trace, m, event)), None)
+            if module is not None:
+                yield self._pickled(trace, event, module)
+            elif parts := list(_sharded_parts(trace, event)):
+                yield self._partial(trace, event, parts)
+
+    def _pickled(self, trace: Trace, event: Saved, module: str) -> Finding:
+        name = class_name(trace, module)
+        return self.finding(
+            event,
+            f"`{name}` itself is saved: a module that `fully_shard` shards cannot be pickled",
+            help="Save `get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, "
+            "cpu_offload=True))`, taken on all ranks and written by rank 0.",
+            because=sharded_here(trace, module, event),
+        )
+
+    def _partial(self, trace: Trace, event: Saved, parts: list[tuple[StateTaken, str]]) -> Finding:
+        names = " and ".join(dict.fromkeys(name for _, name in parts))
+        verb = "are" if len({name for _, name in parts}) > 1 else "is"
+        taken = [part for part, _ in parts]
+        of = next((m for part in taken for m in _modules_of(trace, part)), None)
+        return self.finding(
+            event,
+            f"the state of {names} {verb} saved as if whole, but it is sharded: the file holds one "
+            f"rank's part of each tensor",
+            help="Gather it on all ranks with `get_model_state_dict` (or `get_optimizer_state_dict`) "
+            "and `StateDictOptions(full_state_dict=True, cpu_offload=True)`, write it on rank 0; or "
+            "save all parts with `torch.distributed.checkpoint.save`.",
+            because=[
+                *((part, "taken here") for part in taken),
+                *(sharded_here(trace, of, event) if of else []),
+            ],
+        )
+
+    def fix(self, finding: Finding, program: Program) -> Fix | None:
+        from fsdplint.rewrite import Rewrite
+        from fsdplint.rules.rewrites.state_dict import gather_and_save
+
+        rewrite = Rewrite()
+        if not gather_and_save(rewrite, finding, program):
+            return None
+        return rewrite.fix("Gather the whole state on all ranks, write it on rank 0", Safety.UNSAFE)
+
+
+def _modules_of(trace: Trace, taken: StateTaken) -> tuple[str, ...]:
+    built = optimizer_of(trace, taken.of)
+    return (taken.of,) if built is None else built.modules
+
+
+def _sharded_parts(trace: Trace, event: Saved) -> Iterator[tuple[StateTaken, str]]:
+    """The sharded state dicts in the file, each with what it is the state of, in words."""
+    for taken in trace.before(event, StateTaken):
+        if taken.state not in event.states:
+            continue
+        if taken.layout not in (Layout.SHARDED, Layout.LOCAL):
+            continue
+        built = optimizer_of(trace, taken.of)
+        if built is not None:
+            if _known_sharded(trace, built, event):
+                yield taken, f"the optimizer `{built.class_name or 'optimizer'}`"
+        elif only_fsdp2(trace, taken.of, event):
+            yield taken, f"`{class_name(trace, taken.of)}`"
+
+
+def _known_sharded(trace: Trace, built: OptimizerBuilt, event: Event) -> bool:
+    return any(
+        m in trace.modules and trace.sharded_within(m, event) is not None for m in built.modules
+    )

@@ -1,0 +1,342 @@
+"""State dicts by torch.distributed.checkpoint.state_dict: gathered to be saved, sharded when loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from fsdplint import layout
+from fsdplint.places import path_of
+from fsdplint.program.program import Program
+from fsdplint.program.source import Source
+from fsdplint.rewrite import Rewrite
+from fsdplint.rule import Finding, Safety
+from fsdplint.rules.common import optimizer_of
+from fsdplint.rules.rewrites.rank_guard import Place, may_overtake, on_rank0, place_of
+from fsdplint.rules.rewrites.syntax import (
+    argument,
+    call_at,
+    call_in_place,
+    call_lines,
+    free_name,
+    function_around,
+    receiver,
+    within,
+)
+from fsdplint.trace import (
+    Guard,
+    GuardKind,
+    Layout,
+    OptimizerBuilt,
+    Saved,
+    StateLoaded,
+    StateTaken,
+    Trace,
+)
+
+API = "torch.distributed.checkpoint.state_dict"
+FULL = "full_state_dict=True, cpu_offload=True"
+
+
+@dataclass
+class Taking:
+    """One call of `state_dict()` in a file that is saved.
+
+    arguments: what its getter is called with: the model, and the optimizer if it is one's.
+    place: where it stands under a test of the rank, if it does.
+    """
+
+    call: cst.Call
+    getter: str
+    arguments: list[str]
+    place: Place | None
+
+    @property
+    def name(self) -> str:
+        return "model_state" if len(self.arguments) == 1 else "optimizer_state"
+
+
+def options_text(
+    rewrite: Rewrite, source: Source, at: cst.CSTNode, arguments: str = FULL
+) -> str:
+    """The text of `StateDictOptions(...)`."""
+    return f"{rewrite.need_import(source, API, 'StateDictOptions', at=at)}({arguments})"
+
+
+# Saving ----------------------------------------------------------------------------------------
+
+
+def gather_and_save(rewrite: Rewrite, finding: Finding, program: Program) -> bool:
+    """Gather the sharded states of a finding on all ranks and write them on rank 0.
+
+    finding: its first event is the `Saved`, those behind it are the `StateTaken`s.
+    Returns whether it could be done.
+    """
+    saved = finding.events[0]
+    found = call_at(finding.site)
+    if found is None or not isinstance(saved, Saved):
+        return False
+    source, save = found
+    takings = _takings(finding, program, source)
+    if not takings:
+        return False
+    if any(taking.place is not None for taking in takings):
+        return saved.ranks.partial and _take_out(rewrite, source, takings)
+    inside = [taking for taking in takings if within(source, taking.call, save)]
+    texts: dict[cst.CSTNode, str] = {}
+    if saved.ranks.partial:
+        if inside:
+            return False
+    elif inside:
+        texts = _name_before(rewrite, source, save, inside)
+    if not saved.ranks.partial and not on_rank0(rewrite, source, save, texts):
+        return False
+    _in_place(rewrite, source, [taking for taking in takings if taking not in inside])
+    return True
+
+
+def _takings(finding: Finding, program: Program, source: Source) -> list[Taking] | None:
+    """What each state dict of the finding is replaced by; None if one of them can't be."""
+    result: dict[cst.Call, Taking] = {}
+    events = [event for event in finding.events if isinstance(event, StateTaken)]
+    for event in events:
+        found = call_at(event.site)
+        if found is None or found[0] is not source or event.layout is not Layout.SHARDED:
+            return None
+        call = found[1]
+        text = receiver(source, call) if event.api == "state_dict" else None
+        if text is None or call.args:
+            return None
+        getter, arguments = "get_model_state_dict", [text]
+        built = _built(program, event)
+        if built is not None:
+            model = model_of(program, source, call, built)
+            if model is None:
+                return None
+            getter, arguments = "get_optimizer_state_dict", [model, text]
+        place = None
+        if event.ranks.partial:
+            guard = _rank_guard(event)
+            place = place_of(source, call, guard) if guard is not None else None
+            if place is None or not may_overtake(source, call, place):
+                return None
+        result[call] = Taking(call, getter, arguments, place)
+    places = {taking.place is None for taking in result.values()}
+    return list(result.values()) if len(places) == 1 else None
+
+
+def _rank_guard(event: StateTaken) -> Guard | None:
+    guards = [g for g in event.guards if g.kind is GuardKind.RANK and g.ranks.partial]
+    return guards[-1] if len(guards) == 1 else None
+
+
+def _built(program: Program, event: StateTaken) -> OptimizerBuilt | None:
+    trace = trace_of(program, event)
+    return optimizer_of(trace, event.of) if trace is not None else None
+
+
+def trace_of(program: Program, event: StateTaken | StateLoaded) -> Trace | None:
+    """The trace that an event is of."""
+    for trace in program.traces:
+        if event.index < len(trace.events) and trace.events[event.index] is event:
+            return trace
+    return None
+
+
+def model_of(
+    program: Program, source: Source, at: cst.CSTNode, built: OptimizerBuilt
+) -> str | None:
+    """How to write the model of an optimizer at a node: by a name that stands for it there.
+
+    The name is one that the same function uses, for the one module that the optimizer is built of, or
+    the name that the optimizer was built with if that was in the same function or is one of `self`.
+    """
+    if len(built.modules) != 1:
+        return None
+    scope = function_around(source, at)
+    before: list[tuple[int, str]] = []
+    end = source.span(at)[0]
+    for node in _dotted_in(scope):
+        if any(getattr(value, "id", None) == built.modules[0] for value in program.values(node)):
+            start = source.span(node)[0]
+            if start < end and "(" not in source.code(node):
+                before.append((start, path_of(node)))
+    if before:
+        return max(before)[1]
+    found = call_at(built.site)
+    if found is None or not found[1].args:
+        return None
+    other, call = found
+    name = _parameters_of(call.args[0].value)
+    if name is None or other is not source:
+        return None
+    if name.startswith("self.") or function_around(source, call) is scope:
+        return name
+    return None
+
+
+def _dotted_in(scope: cst.CSTNode) -> Iterator[cst.Name | cst.Attribute]:
+    stack: list[cst.CSTNode] = [scope]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, cst.Name | cst.Attribute) and path_of(node):
+            yield node
+        if isinstance(node, cst.Attribute | cst.Arg):
+            stack.append(node.value)
+        else:
+            stack.extend(node.children)
+
+
+def _parameters_of(node: cst.BaseExpression) -> str | None:
+    """The text of `model` in `model.parameters()`."""
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+        if node.func.attr.value == "parameters" and not node.args:
+            return path_of(node.func.value) or None
+    return None
+
+
+def _shared_options(
+    rewrite: Rewrite, source: Source, at: cst.CSTNode, count: int
+) -> tuple[list[str], str]:
+    """Lines to put first, and the text of the options: several getters share a variable."""
+    options = options_text(rewrite, source, at)
+    if count < 2:
+        return [], options
+    name = free_name(source, at, "options")
+    return [f"{name} = {options}"], name
+
+
+def _getter_lines(
+    rewrite: Rewrite, source: Source, takings: list[Taking], at: cst.CSTNode
+) -> tuple[list[str], dict[cst.CSTNode, str]]:
+    """Lines that gather states into variables, and which call each variable stands for."""
+    lines, options = _shared_options(rewrite, source, at, len(takings))
+    names: dict[cst.CSTNode, str] = {}
+    for taking in takings:
+        getter = rewrite.need_import(source, API, taking.getter, at=taking.call)
+        name = free_name(source, taking.call, taking.name)
+        while name in names.values():
+            name += "_"
+        arguments = [*taking.arguments, f"options={options}"]
+        lines += call_lines(source, at, f"{name} = {getter}", arguments)
+        names[taking.call] = name
+    return lines, names
+
+
+def _name_before(
+    rewrite: Rewrite, source: Source, save: cst.Call, takings: list[Taking]
+) -> dict[cst.CSTNode, str]:
+    """Gather states in front of the statement that saves them."""
+    ordered = sorted(takings, key=lambda taking: source.span(taking.call)[0])
+    lines, names = _getter_lines(rewrite, source, ordered, save)
+    rewrite.insert_before(source, layout.statement_of(source, save), lines)
+    return names
+
+
+def _take_out(rewrite: Rewrite, source: Source, takings: list[Taking]) -> bool:
+    """Gather states in front of the test of the rank that they stand under."""
+    tests = {taking.place.test for taking in takings if taking.place is not None}
+    if len(tests) != 1:
+        return False
+    test = tests.pop()
+    ordered = sorted(takings, key=lambda taking: source.span(taking.call)[0])
+    lines, names = _getter_lines(rewrite, source, ordered, test)
+    alone = _alone(source, ordered)
+    if alone is not None:  # `state = model.state_dict()`: the statement moves with its name
+        (name,) = names.values()
+        lines = [alone + line.removeprefix(name) if line.startswith(name) else line for line in lines]
+        rewrite.delete_statement(source, layout.statement_of(source, ordered[0].call))
+    else:
+        for call, name in names.items():
+            rewrite.replace(source, call, name)
+    rewrite.insert_before(source, test, lines)
+    return True
+
+
+def _alone(source: Source, takings: list[Taking]) -> str | None:
+    """The name that the only state is assigned to, in a statement that does no more."""
+    if len(takings) != 1:
+        return None
+    statement = layout.statement_of(source, takings[0].call)
+    if isinstance(statement, cst.Assign) and statement.value is takings[0].call:
+        targets = [target.target for target in statement.targets]
+        if len(targets) == 1 and isinstance(targets[0], cst.Name):
+            return targets[0].value
+    return None
+
+
+def _in_place(rewrite: Rewrite, source: Source, takings: list[Taking]) -> None:
+    """Gather states where they are taken."""
+    by_statement: dict[cst.CSTNode, list[Taking]] = {}
+    for taking in takings:
+        by_statement.setdefault(layout.statement_of(source, taking.call), []).append(taking)
+    for statement, together in by_statement.items():
+        lines, options = _shared_options(rewrite, source, statement, len(together))
+        if lines:
+            rewrite.insert_before(source, statement, lines)
+        for taking in together:
+            getter = rewrite.need_import(source, API, taking.getter, at=taking.call)
+            arguments = [*taking.arguments, f"options={options}"]
+            text = call_in_place(source, taking.call, getter, arguments)
+            rewrite.replace(source, taking.call, text)
+
+
+# Loading ---------------------------------------------------------------------------------------
+
+
+def load_with_setter(rewrite: Rewrite, finding: Finding, program: Program) -> Safety | None:
+    """`load_state_dict` of a finding to `set_model_state_dict` or `set_optimizer_state_dict`.
+
+    Returns how safe that is; None where it could not be done.
+    """
+    event = finding.events[0]
+    found = call_at(finding.site)
+    if found is None or not isinstance(event, StateLoaded) or event.ranks.partial:
+        return None
+    source, call = found
+    text, state = receiver(source, call), argument(call, 0, "state_dict")
+    known = {"state_dict", "strict", "assign"}
+    named = [arg.keyword.value for arg in call.args if arg.keyword is not None]
+    if text is None or state is None or any(arg.star for arg in call.args):
+        return None
+    if not known.issuperset(named):
+        return None
+    trace = trace_of(program, event)
+    built = optimizer_of(trace, event.into) if trace is not None else None
+    used = not isinstance(source.parent(call), cst.Expr)
+    options = "full_state_dict=True"
+    if _on_rank0(trace, event):
+        options += ", broadcast_from_rank0=True"
+    if built is not None:
+        model = model_of(program, source, call, built)
+        if model is None or used:
+            return None
+        setter, arguments = "set_optimizer_state_dict", [model, text]
+    else:
+        setter, arguments = "set_model_state_dict", [text]
+        strict = argument(call, 1, "strict")
+        if strict is not None and source.code(strict.value) != "True":
+            options += f", strict={source.code(strict.value)}"
+    if layout.comments(source, call) or layout.string_lines(source, call):
+        return None
+    function = rewrite.need_import(source, API, setter, at=call)
+    arguments += [
+        source.code(state.value),
+        f"options={options_text(rewrite, source, call, options)}",
+    ]
+    rewrite.replace(source, call, call_in_place(source, call, function, arguments))
+    return Safety.UNSAFE if used or built is not None else Safety.SAFE
+
+
+def _on_rank0(trace: Trace | None, event: StateLoaded) -> bool:
+    """Whether only rank 0 has the state."""
+    if trace is None:
+        return False
+    return any(
+        taken.rank0_only and taken.state == event.state
+        for taken in trace.before(event, StateTaken)
+    )
+
+
