@@ -130,12 +130,15 @@ class Statements:
         self._after.append(self._edit(end, end, text))
 
     def _delete_lines(self, start: int, end: int) -> Edit:
-        """Whole lines, with the blank lines below that would otherwise double those above."""
+        """Whole lines, with the blank lines below that would otherwise double those above.
+
+        At the start of a file no blank line stays below.
+        """
         source = self.source
         first = source.line_start(start)
         above = layout.blank_lines_before(source, first)
         below = layout.blank_lines_after(source, end)
-        spare = min(above, len(below))
+        spare = min(above, len(below)) if first else len(below)
         return self._edit(first, below[spare - 1] if spare else end, "")
 
     def _compound(self, statement: cst.CSTNode, change: Change) -> list[Edit]:
