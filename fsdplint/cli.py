@@ -211,7 +211,7 @@ def rule(rule: str | None, every: bool, output_format: str) -> None:
 
 
 def _prove_command() -> click.Command:
-    """The command that runs programs, imported when it is asked for; it says if torch is missing."""
+    """The command that runs programs; it says itself if torch is missing."""
     from fsdplint.shim.command import prove_command
 
     return prove_command

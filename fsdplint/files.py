@@ -118,18 +118,20 @@ def _missing_reason(path: Path) -> OSError:
 
 
 class _Search:
-    """The search of one folder. Folders that are links come last, so that real names win."""
+    """The search of one folder. What is a link comes last, so that real names win."""
 
     def __init__(self, excluded: Callable[[Path, bool], bool], problems: list[Problem]) -> None:
         self.excluded = excluded
         self.problems = problems
         self.seen: set[str] = set()
+        self.file_links: list[Path] = []
         self.links: list[tuple[Path, list[_IgnoreFile]]] = []
 
     def run(self, top: Path) -> Iterator[Path]:
         yield from self._walk(top, _ignore_files_above(top))
         while self.links:
             yield from self._walk(*self.links.pop(0))
+        yield from self.file_links
 
     def _walk(self, top: Path, ignores: list[_IgnoreFile]) -> Iterator[Path]:
         stack = [(top, ignores)]
@@ -149,15 +151,18 @@ class _Search:
             below: list[tuple[Path, list[_IgnoreFile]]] = []
             for entry in entries:
                 path = folder / entry.name
-                if entry.is_dir():
+                if _is_folder(entry):
                     if entry.name not in DEFAULT_EXCLUDES and self._wanted(path, True, ignores):
                         (self.links if entry.is_symlink() else below).append((path, ignores))
                 elif (
                     entry.name.endswith(SUFFIXES)
-                    and entry.is_file()
+                    and path.is_file()
                     and self._wanted(path, False, ignores)
                 ):
-                    yield path
+                    if entry.is_symlink():
+                        self.file_links.append(path)
+                    else:
+                        yield path
             stack.extend(reversed(below))
 
     def _wanted(self, path: Path, is_folder: bool, ignores: list[_IgnoreFile]) -> bool:
@@ -168,6 +173,13 @@ class _Search:
             if verdict is not None:
                 return not verdict
         return True
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself
+        return False
 
 
 class _IgnoreFile:

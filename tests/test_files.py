@@ -1,0 +1,273 @@
+"""Finding and reading files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fsdplint.files import MAX_BYTES, Unreadable, check_text, discover, project_root, read_source
+
+
+def names(root: Path, *arguments: Path, **options: object) -> list[str]:
+    files, problems = discover(arguments or [root], **options)  # type: ignore[arg-type]
+    assert not problems
+    return [file.path.relative_to(root).as_posix() for file in files]
+
+
+def write(root: Path, *paths: str, text: str = "") -> None:
+    for path in paths:
+        file = root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+
+def problem(path: Path, data: bytes) -> str:
+    path.write_bytes(data)
+    with pytest.raises(Unreadable) as caught:
+        read_source(path)
+    found = caught.value.problem
+    assert found.path == str(path)
+    assert found.hint
+    return f"{found.line}: {found.message}"
+
+
+# Finding ------------------------------------------------------------------------------------
+
+
+def test_folders_are_searched_and_other_files_left_alone(tmp_path: Path) -> None:
+    write(tmp_path, "b.py", "a/z.py", "a/c.pyi", "a/notes.txt", "data.json")
+    assert names(tmp_path) == ["b.py", "a/c.pyi", "a/z.py"]
+
+
+def test_default_excludes(tmp_path: Path) -> None:
+    write(
+        tmp_path, "a.py", ".venv/x.py", "build/x.py", "lib/site-packages/x.py", "node_modules/x.py"
+    )
+    assert names(tmp_path) == ["a.py"]
+
+
+def test_a_named_file_is_taken_whatever_it_is(tmp_path: Path) -> None:
+    write(tmp_path, "build/x.py", "script")
+    (tmp_path / ".gitignore").write_text("script\n")
+    assert names(tmp_path, tmp_path / "build" / "x.py", tmp_path / "script") == [
+        "build/x.py",
+        "script",
+    ]
+
+
+def test_each_file_once(tmp_path: Path) -> None:
+    write(tmp_path, "a/x.py")
+    files, _ = discover([tmp_path, tmp_path / "a", tmp_path / "a" / "x.py"])
+    assert [(file.path, file.named) for file in files] == [(tmp_path / "a" / "x.py", True)]
+
+
+def test_gitignore_nested_and_negated(tmp_path: Path) -> None:
+    write(
+        tmp_path, "keep.py", "gen_a.py", "sub/gen_b.py", "sub/gen_c.py", "out/x.py", "sub/out/y.py"
+    )
+    (tmp_path / ".gitignore").write_text("# generated\ngen_*.py\n/out/\n")
+    (tmp_path / "sub" / ".gitignore").write_text("!gen_b.py\n")
+    assert names(tmp_path) == ["keep.py", "sub/gen_b.py", "sub/out/y.py"]
+
+
+def test_gitignore_above_the_argument_holds_within_the_repository(tmp_path: Path) -> None:
+    write(tmp_path, "pkg/a.py", "pkg/local/b.py", "pkg/deep/er/c.py", "pkg/deep/er/d.py")
+    (tmp_path / ".git" / "info").mkdir(parents=True)
+    (tmp_path / ".git" / "info" / "exclude").write_text("d.py\n")
+    (tmp_path / ".gitignore").write_text("local/\n")
+    (tmp_path / "pkg" / "deep" / ".gitignore").write_text("c.py\n")
+    assert names(tmp_path, tmp_path / "pkg") == ["pkg/a.py"]
+    assert names(tmp_path, tmp_path / "pkg" / "deep" / "er") == []
+
+
+def test_exclude_is_asked_for_files_and_folders(tmp_path: Path) -> None:
+    write(tmp_path, "a.py", "b.py", "c/d.py")
+    wanted = names(tmp_path, excluded=lambda path, is_folder: path.name in ("b.py", "c"))
+    assert wanted == ["a.py"]
+
+
+def test_loops_of_links_end_and_real_names_win(tmp_path: Path) -> None:
+    write(tmp_path, "real/x.py")
+    (tmp_path / "real" / "loop").symlink_to(tmp_path)
+    (tmp_path / "alias").symlink_to(tmp_path / "real")
+    (tmp_path / "self.py").symlink_to("self.py")
+    (tmp_path / "gone.py").symlink_to("nowhere.py")
+    (tmp_path / "again.py").symlink_to("real/x.py")
+    assert names(tmp_path) == ["real/x.py"]
+
+
+def test_pipes_are_not_opened_in_a_search(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    assert names(tmp_path) == []
+
+
+def test_missing_paths_and_notebooks_are_problems(tmp_path: Path) -> None:
+    write(tmp_path, "a.py", "b.ipynb")
+    (tmp_path / "self.py").symlink_to("self.py")
+    arguments = [tmp_path / name for name in ("no.py", "b.ipynb", "self.py", "a.py")]
+    files, problems = discover(arguments)
+    assert [file.path.name for file in files] == ["a.py"]
+    assert [(Path(p.path).name, p.message) for p in problems] == [
+        ("no.py", "no such file or folder"),
+        ("b.ipynb", "notebooks are not checked"),
+        ("self.py", "a link that leads to itself"),
+    ]
+    assert all(p.hint for p in problems)
+
+
+def test_a_folder_that_cannot_be_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "a.py", "locked/b.py")
+    real = os.scandir
+
+    def scandir(path: Path) -> object:
+        if Path(path).name == "locked":
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    files, problems = discover([tmp_path])
+    assert [file.path.name for file in files] == ["a.py"]
+    assert [(Path(p.path).name, p.message) for p in problems] == [("locked", "permission denied")]
+
+
+def test_project_root(tmp_path: Path) -> None:
+    write(tmp_path, "repo/pkg/sub/a.py", "repo/setup.py")
+    assert project_root(tmp_path / "repo" / "pkg" / "sub" / "a.py") == tmp_path / "repo"
+
+
+# Reading ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "text", "encoding", "bom"),
+    [
+        (b"", "", "utf-8", False),
+        (b"x = 1\r\ny = 2\r\n", "x = 1\r\ny = 2\r\n", "utf-8", False),
+        (b"\xef\xbb\xbfx = '\xc3\xa4'\n", "x = 'ä'\n", "utf-8", True),
+        (
+            b"# -*- coding: latin-1 -*-\nx = '\xe4'\n",
+            "# -*- coding: latin-1 -*-\nx = 'ä'\n",
+            "iso-8859-1",
+            False,
+        ),
+        (b"x = 1", "x = 1", "utf-8", False),
+    ],
+)
+def test_readable(tmp_path: Path, data: bytes, text: str, encoding: str, bom: bool) -> None:
+    file = tmp_path / "a.py"
+    file.write_bytes(data)
+    source = read_source(file)
+    assert (source.text, source.encoding, source.bom) == (text, encoding, bom)
+    assert source.to_bytes(source.text) == data
+
+
+def test_not_utf8(tmp_path: Path) -> None:
+    assert problem(tmp_path / "a.py", b"x = 1\n\n\ny = '\xe4'\n").startswith("4: not UTF-8")
+    assert problem(tmp_path / "a.py", b"x = '\xe4'\n").startswith("1: not UTF-8")
+
+
+def test_wrong_encodings(tmp_path: Path) -> None:
+    head = b"# coding: "
+    assert problem(tmp_path / "a.py", head + b"klingon\n") == "1: unknown encoding: klingon"
+    assert "unknown encoding" in problem(tmp_path / "a.py", head + b"rot13\n")
+    assert "ascii" in problem(tmp_path / "a.py", head + b"ascii\nx = '\xe4'\n")
+
+
+def test_syntax_error_has_its_line_and_pythons_words(tmp_path: Path) -> None:
+    found = problem(tmp_path / "a.py", b"import fsdp\n\nf(1,\n")
+    assert found == "3: syntax error: '(' was never closed"
+
+
+def test_null_bytes(tmp_path: Path) -> None:
+    assert "null byte" in problem(tmp_path / "a.py", b"x = 1\0\n")
+
+
+def test_missing_and_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Unreadable) as caught:
+        read_source(tmp_path / "no.py")
+    assert caught.value.problem.message == "no such file or folder"
+
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(Unreadable) as caught:
+        read_source(tmp_path / "a.py")
+    assert caught.value.problem.message == "permission denied"
+    assert "readable" in caught.value.problem.hint
+
+
+def test_too_large(tmp_path: Path) -> None:
+    found = problem(tmp_path / "a.py", b"x = 1\n" * (MAX_BYTES // 6 + 1))
+    assert found.startswith("None: too large to check (2.1 MB")
+
+
+def test_lone_carriage_returns(tmp_path: Path) -> None:
+    assert problem(tmp_path / "a.py", b"x = 1\ry = 2\r").startswith("1: a line ends with a lone")
+
+
+NESTED = {
+    "brackets": "(" * 2000 + "1" + ")" * 2000,
+    "lists": "[" * 300 + "]" * 300,
+    "calls": "f(" * 5000 + ")" * 5000,
+    "unary": "not " * 10_000 + "1",
+    "attributes": "a" + ".b" * 5000,
+    "sum": "1" + "+1" * 10_000,
+    "conditional": "1 if 1 else " * 10_000 + "1",
+    "lambdas": "lambda: " * 5000 + "1",
+    "strings": "x = (" + '"a"\n' * 5000 + ")",
+    "elif": "if 1:\n pass\n" + "elif 1:\n pass\n" * 5000,
+}
+
+
+@pytest.mark.parametrize("text", NESTED.values(), ids=NESTED.keys())
+def test_too_deep_is_refused_before_it_is_parsed(tmp_path: Path, text: str) -> None:
+    assert "nested too deeply" in problem(tmp_path / "a.py", text.encode() + b"\n")
+
+
+ALLOWED = {
+    "brackets": "(" * 190 + "1" + ")" * 190,
+    "dicts": "{1:" * 190 + "1" + "}" * 190,
+    "unary": "not " * 900 + "1",
+    "attributes": "a" + ".b" * 900,
+    "conditional": "1 if 1 else " * 490 + "1",
+    "strings": "x = (" + '"a"\n' * 900 + ")",
+    "elif": "if 1:\n pass\n" + "elif 1:\n pass\n" * 900,
+    "long but flat": "x = [" + "a.b(1 + 2),\n" * 5000 + "]",
+    "brackets in strings": "x = '''" + "(" * 3000 + "'''",
+    "brackets in comments": "# " + "(" * 3000,
+}
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_what_is_let_through_can_be_worked_with(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a.py").write_text(ALLOWED[name] + "\n")
+    program = """
+import sys
+from pathlib import Path
+from fsdplint.files import read_source
+from fsdplint.nesting import deep_stack
+def job():
+    source = read_source(Path(sys.argv[1]))
+    source.span(source.tree.body[0] if source.tree.body else source.tree)
+    return source.tree.code == source.text
+print(deep_stack(job))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "a.py")], capture_output=True, text=True
+    )
+    assert done.stdout == "True\n", done.stderr[-2000:]
+
+
+def test_check_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    assert check_text(path, b"x = 1\n") is None
+    assert check_text(path, b"x =" * MAX_BYTES) is None  # large and of no interest
+    broken = check_text(path, b"def f(:\n")
+    assert broken is not None and broken.message.startswith("syntax error")
+    deep = check_text(path, NESTED["brackets"].encode())
+    assert deep is not None and deep.message == "nested too deeply to be read"
