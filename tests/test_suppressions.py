@@ -1,0 +1,103 @@
+"""Comments that turn findings off."""
+
+from __future__ import annotations
+
+import pytest
+
+from fsdplint.suppressions import read_suppressions
+
+CODE, NAME = "FSDP101", "direct-forward-call"
+
+
+def off(text: str, line: int = 1, end_line: int = 0) -> bool:
+    return read_suppressions(text).covers(CODE, NAME, line, end_line)
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "# noqa",
+        "#noqa",
+        "# NOQA",
+        "# type: ignore  # noqa",
+        "# noqa: FSDP101",
+        "# noqa:E501,FSDP101",
+        "# noqa: E501 FSDP101",
+        "# noqa : FSDP1",
+        "# noqa: fsdp101",
+        "# fsdplint: ignore",
+        "# fsdplint: ignore[FSDP101]",
+        "# fsdplint: ignore[FSDP3, FSDP1]",
+        "# fsdplint:ignore[direct-forward-call] for the hooks",
+    ],
+)
+def test_turns_off(comment: str) -> None:
+    assert off(f"model.forward(x)  {comment}\n")
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "# FSDP101",
+        "# noqa: E501",
+        "# noqa: FSDP103",
+        "# noqa: because of the hooks",
+        "# noqa-ish",
+        "# fsdplint: ignore[FSDP103]",
+        "# fsdplint: ignore[]",
+        "# fsdplint: ignored",
+        "# fsdplint: file-ignore[FSDP103]",
+        "",
+    ],
+)
+def test_does_not_turn_off(comment: str) -> None:
+    assert not off(f"model.forward(x)  {comment}\n")
+
+
+def test_only_its_own_line() -> None:
+    assert not off("# noqa\nmodel.forward(x)\n", line=2)
+    assert not off("model.forward(x)\ny = 1  # noqa\n")
+
+
+def test_not_in_strings() -> None:
+    assert not off('model.forward("# noqa")\n')
+    assert not off('model.forward("""\n# fsdplint: file-ignore\n""")\n')
+
+
+CALL = """\
+loss = criterion(
+    model.forward(
+        x,{inner}
+    ),{arguments}
+    y,
+){end}
+"""
+
+
+def test_lines_of_a_longer_statement() -> None:
+    comment = "  # noqa: FSDP101"
+    where = dict.fromkeys(("inner", "arguments", "end"), "")
+    assert off(CALL.format(**{**where, "end": comment}), line=2, end_line=4)
+    assert off(CALL.format(**{**where, "arguments": comment}), line=2, end_line=4)
+    assert not off(CALL.format(**{**where, "inner": comment}), line=2, end_line=4)
+    assert not off(CALL.format(**where) + f"z = 1{comment}\n", line=2, end_line=4)
+
+
+def test_a_block_ends_with_its_header() -> None:
+    text = "with f(\n    a\n):{head}\n    b()\n    c(){last}\n"
+    assert off(text.format(head="  # noqa", last=""))
+    assert not off(text.format(head="", last="  # noqa"))
+
+
+def test_whole_file() -> None:
+    assert off("x = 1\n\n# fsdplint: file-ignore[FSDP101]\nmodel.forward(x)\n", line=4)
+    assert off("# fsdplint: file-ignore\nmodel.forward(x)\n", line=2)
+
+
+def test_what_cannot_be_tokenised_is_read_as_far_as_it_goes() -> None:
+    assert off("model.forward(x)  # noqa\nx = '''\n")
+    assert not off("model.forward(x)\nx = '''  # noqa\n")
+
+
+def test_other_line_ends() -> None:
+    assert off("a = 1\r\nmodel.forward(x)  # noqa\r\n", line=2)
