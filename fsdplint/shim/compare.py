@@ -203,14 +203,17 @@ def _norms(before: Side, after: Side, tolerance: Tolerance) -> list[Check]:
 
 
 def _rates(before: Side, after: Side) -> Check:
+    name = "parameter groups"
     for step, (a, b) in enumerate(zip(_by_step(before), _by_step(after), strict=False), 1):
         if a[0]["rates"] != b[0]["rates"]:
-            return Check(
-                "learning rates",
-                False,
-                f"step {step}: {a[0]['rates']} before, {b[0]['rates']} after (one a parameter group)",
-            )
-    return Check("learning rates", True, "equal in every step")
+            detail = f"learning rates {a[0]['rates']} before, {b[0]['rates']} after"
+            return Check(name, False, f"step {step}: {detail} (one a group)")
+        for one, other in zip(a[0]["settings"], b[0]["settings"], strict=False):
+            for key in sorted({*one, *other}):
+                if one.get(key) != other.get(key):
+                    detail = f"{key} {one.get(key)} before, {other.get(key)} after"
+                    return Check(name, False, f"step {step}: {detail}")
+    return Check(name, True, "learning rates and other settings are equal in every step")
 
 
 # Parameters -------------------------------------------------------------------------------------------
@@ -240,6 +243,7 @@ def _parameters(before: Side, after: Side, tolerance: Tolerance) -> list[Check]:
             parts.append(f"only after: {_few(extra)}")
         return [Check("parameters", False, "; ".join(parts))]
     worst, worst_name = 0.0, ""
+    noise = _noise(before, tolerance)
     for name, a in ours.items():
         b = theirs[name]
         if a.shape != b.shape:
@@ -247,7 +251,7 @@ def _parameters(before: Side, after: Side, tolerance: Tolerance) -> list[Check]:
                 Check("parameters", False, f"{_plain(name)}: shape {tuple(a.shape)} before, "
                                            f"{tuple(b.shape)} after")
             ]
-        difference, bad = _difference(a, b, tolerance)
+        difference, bad = _difference(a, b, tolerance, noise.get(name))
         if bad:
             return [Check("parameters", False, f"{_plain(name)}: {bad}", str(tolerance))]
         if difference > worst:
@@ -272,7 +276,39 @@ def _few(names: Sequence[str]) -> str:
     return shown + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _difference(a: Any, b: Any, tolerance: Tolerance) -> tuple[float, str]:
+def _noise(side: Side, tolerance: Tolerance) -> dict[str, Any]:
+    """How far rounding alone may move each value through an optimizer that divides by gradients.
+
+    Adam and its kin move a value by the learning rate times its gradient over the size that its
+    gradients had. Where a gradient is zero but for rounding (the bias of a key projection under
+    softmax), that ratio is arbitrary. Rounding makes an error of about the tolerance's relative
+    part of a typical gradient; so the value may move by learning rate * error / own gradient size.
+    """
+    import torch
+
+    path = side.parameters.with_name("optimizer.pt")
+    if not path.exists() or not side.records:
+        return {}
+    states = torch.load(path, map_location="cpu", weights_only=True)
+    rates = sum(max(line["rates"], default=0.0) for line in side.records[0].measures)
+    sizes: dict[str, Any] = {}
+    for name, state in states.items():
+        square = next(
+            (state[key] for key in ("exp_avg_sq", "square_avg", "sum") if key in state), None
+        )
+        if hasattr(square, "sqrt"):
+            sizes[name] = square.double().sqrt()
+    if not sizes:
+        return {}
+    count = sum(size.numel() for size in sizes.values())
+    typical = math.sqrt(sum(float((size**2).sum()) for size in sizes.values()) / max(1, count))
+    error = typical * tolerance.relative * 0.1
+    return {
+        name: rates * torch.clamp(error / (size + 1e-30), max=2.0) for name, size in sizes.items()
+    }
+
+
+def _difference(a: Any, b: Any, tolerance: Tolerance, noise: Any) -> tuple[float, str]:
     import torch
 
     if not a.is_floating_point():
@@ -281,6 +317,8 @@ def _difference(a: Any, b: Any, tolerance: Tolerance) -> tuple[float, str]:
     apart = (x - y).abs()
     apart[x.isnan() & y.isnan()] = 0.0
     allowed = tolerance.absolute + tolerance.relative * torch.maximum(x.abs(), y.abs())
+    if noise is not None and noise.shape == allowed.shape:
+        allowed = allowed + noise
     bad = ~(apart <= allowed)
     if bool(bad.any()):
         index = int(apart.nan_to_num(math.inf).argmax())

@@ -88,16 +88,74 @@ def _write(models: list[Any]) -> None:
     import torch
 
     tensors: dict[str, Any] = {}
-    for index, model in enumerate(models):
-        with torch.no_grad():
+    names: dict[int, str] = {}
+    with torch.no_grad():
+        for index, model in enumerate(models):
             for name, tensor in _full(model):
                 tensors[f"{index}:{name}"] = tensor
-    if RECORDER.rank == 0:
-        assert RECORDER.folder is not None
-        path = os.path.join(RECORDER.folder, "parameters.pt")
-        torch.save(tensors, path + ".part")
-        os.replace(path + ".part", path)
-        RECORDER.write({"t": "parameters", "count": len(tensors), "time": time.time()})
+            for name, parameter in _named(model, "_parameters"):
+                names[id(parameter)] = f"{index}:{plain_name(name)}"
+        _save("parameters", tensors)
+        try:
+            _save("optimizer", _optimizer_states(models, names))
+        except Exception:
+            RECORDER.trouble()
+
+
+def _save(name: str, value: dict[str, Any]) -> None:
+    import torch
+
+    if RECORDER.rank != 0:
+        return
+    assert RECORDER.folder is not None
+    path = os.path.join(RECORDER.folder, f"{name}.pt")
+    torch.save(value, path + ".part")
+    os.replace(path + ".part", path)
+    RECORDER.write({"t": name, "count": len(value), "time": time.time()})
+
+
+def _optimizer_states(models: list[Any], names: dict[int, str]) -> dict[str, Any]:
+    """The whole state of the optimizers, by the plain names of the parameters."""
+    import torch
+
+    found: dict[str, Any] = {}
+    for optimizer, _ in sorted(OBJECTS.names.items(), key=lambda pair: str(pair[1])):
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            continue
+        states = _fsdp1_states(models, optimizer)
+        if states is None:
+            states = {names.get(id(p), ""): state for p, state in optimizer.state.items()}
+        for name, state in states.items():
+            found[name] = {key: _whole(value) for key, value in state.items()}
+    return found
+
+
+def _fsdp1_states(models: list[Any], optimizer: Any) -> dict[str, Any] | None:
+    from torch.distributed.fsdp import (
+        FullOptimStateDictConfig,
+        FullStateDictConfig,
+        StateDictType,
+    )
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    for index, model in enumerate(models):
+        if not any(isinstance(part, FSDP) for part in model.modules()):
+            continue
+        if not any(id(p) in mine for p in model.parameters()):
+            continue
+        full = FullStateDictConfig(offload_to_cpu=False, rank0_only=False)
+        full_optimizer = FullOptimStateDictConfig(offload_to_cpu=False, rank0_only=False)
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, full, full_optimizer):
+            states = FSDP.optim_state_dict(model, optimizer)["state"]
+        return {f"{index}:{plain_name(name)}": state for name, state in states.items()}
+    return None
+
+
+def _whole(value: Any) -> Any:
+    if hasattr(value, "full_tensor"):
+        value = value.full_tensor()
+    return value.detach().cpu().clone() if hasattr(value, "detach") else value
 
 
 def _full(model: Any) -> Any:

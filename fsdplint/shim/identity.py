@@ -40,3 +40,31 @@ class IdentityMap(Generic[V]):
 
     def clear(self) -> None:
         self._entries.clear()
+
+
+class Owners:
+    """Which module each parameter belongs to, also after sharding has put another in its place.
+
+    No weak references to the parameters themselves: torch refuses to swap a tensor that has any,
+    as it does when a sharded model is moved. Where a parameter is no longer its module's, its shape
+    must be the one that was noted, lest a later tensor at the same address be taken for it.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[int, tuple[weakref.ref[Any], tuple[int, ...]]] = {}
+
+    def set(self, parameter: Any, module: Any) -> None:
+        self._entries[id(parameter)] = (weakref.ref(module), tuple(parameter.shape))
+
+    def get(self, parameter: Any) -> Any | None:
+        """The module, or None where it is not known."""
+        entry = self._entries.get(id(parameter))
+        module = entry[0]() if entry is not None else None
+        if entry is None or module is None:
+            return None
+        if any(own is parameter for own in module._parameters.values()):
+            return module
+        return module if tuple(parameter.shape) == entry[1] else None
+
+    def clear(self) -> None:
+        self._entries.clear()

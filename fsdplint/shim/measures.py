@@ -86,7 +86,8 @@ class Measures:
                 "bytes": self.bytes,
                 "parameters": len(parameters),
                 "updated": updated,
-                "rates": [group.get("lr") for group in optimizer.param_groups],
+                "rates": [float(group.get("lr", 0.0)) for group in optimizer.param_groups],
+                "settings": [_settings(group) for group in optimizer.param_groups],
                 "seconds": now - self.started,
             }
         )
@@ -99,14 +100,25 @@ class Measures:
             raise StopTraining(0)
 
 
+def _settings(group: dict[str, Any]) -> dict[str, Any]:
+    """The hyperparameters of a parameter group that are plain numbers, except how it is computed."""
+    left_out = ("params", "lr", "foreach", "fused", "capturable", "differentiable", "param_names")
+    return {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in group.items()
+        if key not in left_out and isinstance(value, (bool, int, float, str, tuple))
+    }
+
+
 def _dtypes(parameters: list[Any]) -> set[str]:
     """The types that the step is computed in, autocast's among them."""
     return {str(p.dtype) for p in parameters} | MEASURES.autocast
 
 
 def _version(parameter: Any) -> int:
+    """Grows whenever the tensor is written to; a DTensor counts itself, its local part does not."""
     local = getattr(parameter, "_local_tensor", parameter)
-    return int(local._version)
+    return int(parameter._version) + int(local._version)
 
 
 def squares(parameters: list[Any]) -> dict[str, float]:
@@ -157,8 +169,7 @@ def _holders(parameter: Any, grad: Any) -> int | None:
 
 def _fsdp1_handle(parameter: Any) -> Any | None:
     """The FSDP1 handle that manages a parameter, flat or original."""
-    ref = OBJECTS.owners.get(parameter)
-    module = ref() if ref is not None else None
+    module = OBJECTS.owners.get(parameter)
     if module is None:
         return None
     handle = _handles.get(id(module))

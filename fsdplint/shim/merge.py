@@ -307,6 +307,8 @@ def _event(item: _Merged, ranks: Ranks, tree: dict[str, Line], place: _Places) -
             values[spec.name] = value
     if "owners" in line:
         values["modules"] = tuple(covering(tree, line["owners"], _wrapped_later(tree, line)))
+    if "path" in line:
+        values["per_rank"] = len({other["path"] for other in item.lines.values()}) > 1
     return cls(
         site=place.site(line["at"]),
         ranks=ranks,

@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 
 from fsdplint.shim import values
-from fsdplint.shim.identity import IdentityMap
+from fsdplint.shim.identity import IdentityMap, Owners
 from fsdplint.shim.recorder import RECORDER
 from fsdplint.shim.sites import Span, span_of, user_frame
 
@@ -41,12 +41,13 @@ class State:
         self.name, self.of, self.layout = name, of, layout
         self.size = len(value)
         first = next(values.tensors(value), None)
-        self.tensor = weakref.ref(first) if first is not None else None
+        self.tensor = id(first) if first is not None else None
 
     def is_in(self, value: Any) -> bool:
         if len(value) != self.size:
             return False
-        return self.tensor is None or self.tensor() is next(values.tensors(value), None)
+        first = next(values.tensors(value), None)
+        return self.tensor == (id(first) if first is not None else None)
 
 
 class Objects:
@@ -59,8 +60,7 @@ class Objects:
         self.counts: dict[str, int] = {}
         self.names: IdentityMap[str] = IdentityMap()
         self.built: IdentityMap[Built] = IdentityMap()
-        self.owners: IdentityMap[weakref.ref[Any]] = IdentityMap()
-        self.pending: IdentityMap[tuple[int, list[weakref.ref[Any]]]] = IdentityMap()
+        self.owners = Owners()
         self.written: dict[str, dict[str, Any]] = {}
         self.states: dict[int, State] = {}
         self.fsdp1_of: IdentityMap[weakref.ref[Any]] = IdentityMap()
@@ -119,7 +119,7 @@ class Objects:
             self._write(module)
             for parameter in module._parameters.values():
                 if parameter is not None:
-                    self.owners.set(parameter, weakref.ref(module))
+                    self.owners.set(parameter, module)
             self._described.set(module, self.generation)
 
     def _name(self, module: Any) -> None:
@@ -191,8 +191,7 @@ class Objects:
         names: dict[str, None] = {}
         unknown = 0
         for parameter in parameters:
-            ref = self.owners.get(parameter)
-            module = ref() if ref is not None else None
+            module = self.owners.get(parameter)
             if module is None:
                 unknown += 1
                 continue

@@ -199,6 +199,7 @@ class _Pair:
             raise ProveError(str(error)) from error
         if not run.records:
             raise ProveError(run.problem or "no rank was started")
+        _speak_of(run, str(copy), str(root))
         return run
 
     def _folder(self, root: Path, copy: Path, script: Path) -> Path:
@@ -215,6 +216,15 @@ class _Pair:
 
     def side(self, run: Run, trace: Trace) -> Side:
         return Side(run.records, trace, run.launch.record / "parameters.pt")
+
+
+def _speak_of(run: Run, copy: str, root: str) -> None:
+    """Name files where the user has them, not where they were run."""
+    for end in run.ends:
+        end.where, end.last, end.error = (
+            text.replace(copy, root) for text in (end.where, end.last, end.error)
+        )
+    run.output = {rank: text.replace(copy, root) for rank, text in run.output.items()}
 
 
 def _write(path: Path, text: str) -> None:

@@ -40,6 +40,7 @@ def rank_and_world() -> tuple[int, int]:
 
 def prepare() -> None:
     """Import torch and put the watchers in place: what can be shared by several runs."""
+    from fsdplint.shim import emulation
     from fsdplint.shim.patches import install
 
     # Imported here so that the user's `from ... import name` finds the watched functions.
@@ -58,12 +59,13 @@ def prepare() -> None:
             __import__(private)
         except ImportError:
             continue
+    emulation.install()
     install()
 
 
 def start(options: Options) -> None:
     """Open this rank's record and set what the options ask for."""
-    from fsdplint.shim import final
+    from fsdplint.shim import emulation, final
     from fsdplint.shim.classes import ACTIVITY
     from fsdplint.shim.measures import MEASURES
     from fsdplint.shim.objects import OBJECTS
@@ -79,20 +81,10 @@ def start(options: Options) -> None:
     # On SIGUSR1 a rank writes down where it stands, even if it hangs inside a collective.
     stack = open(os.path.join(options.record, f"stack{rank}.txt"), "w")  # noqa: SIM115
     faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False, chain=False)
-    _emulate(options.device, world)
+    emulation.choose(options.device, int(os.environ.get("LOCAL_WORLD_SIZE", world)))
     if options.seed is not None:
         _seed(options.seed)
     RECORDER.open(options.record, rank, world)
-
-
-def _emulate(device: str, world: int) -> None:
-    import importlib.util
-
-    if importlib.util.find_spec("fsdplint.shim.emulation") is None:
-        return
-    from fsdplint.shim import emulation
-
-    emulation.choose(device, world)
 
 
 def _seed(seed: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from types import FrameType
 from typing import Any
 
@@ -59,8 +60,20 @@ def _saved(
         states=[state.name for state in states],
         modules=[OBJECTS.module(module) for module in modules],
         layouts=layouts,
+        path=None if collective else _path(args, kwargs, 1),
         collective=collective,
     )
+
+
+def _path(args: tuple[Any, ...], kwargs: dict[str, Any], position: int) -> str | None:
+    """The file that a call writes or reads, so that the ranks' files can be compared."""
+    file = kwargs.get("f", kwargs.get("filename"))
+    if file is None and len(args) > position:
+        file = args[position]
+    file = getattr(file, "name", file)
+    if isinstance(file, (str, os.PathLike)):
+        return os.path.abspath(os.fspath(file))
+    return None
 
 
 def _loading(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -68,7 +81,8 @@ def _loading(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str
     value = args[0] if args else kwargs.get("state_dict")
     known = OBJECTS.states_in(value)[0] if collective else []
     state = known[0].name if known else OBJECTS.new_state()
-    RECORDER.event("loaded", frame, api=api, state=state, collective=collective)
+    path = None if collective else _path(args, kwargs, 0)
+    RECORDER.event("loaded", frame, api=api, state=state, path=path, collective=collective)
     return state
 
 

@@ -41,7 +41,6 @@ def install() -> None:
 def _watch_building(cls: Any) -> None:
     """Note where each module is built, and which module a parameter is first registered in."""
     import torch
-    import weakref
 
     original_init = cls.__init__
     original_register = cls.register_parameter
@@ -61,7 +60,7 @@ def _watch_building(cls: Any) -> None:
         original_register(self, name, param)
         if param is not None and not is_compiling() and RECORDER.listening():
             if OBJECTS.owners.get(param) is None:
-                OBJECTS.owners.set(param, weakref.ref(self))
+                OBJECTS.owners.set(param, self)
 
     cls.__init__ = init
     cls.register_parameter = register_parameter

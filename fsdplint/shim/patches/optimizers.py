@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import functools
 import sys
-import weakref
 from types import FrameType
 from typing import Any
 
-from fsdplint.shim import patching
 from fsdplint.shim.measures import MEASURES
 from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.recorder import RECORDER
@@ -21,9 +19,6 @@ def install() -> None:
     _watch_building(torch.optim.Optimizer)
     optim.register_optimizer_step_pre_hook(_stepping)
     optim.register_optimizer_step_post_hook(_stepped)
-    patching.watch_method(
-        torch.optim.Optimizer, "add_param_group", lambda *_: True, _group_added
-    )
 
 
 def _watch_building(cls: Any) -> None:
@@ -74,7 +69,7 @@ def _built(optimizer: Any, params: Any, frame: FrameType | None) -> None:
         frame = frame.f_back
     parameters = parameters_of(params)
     owners, unknown = OBJECTS.owner_names(parameters)
-    number = RECORDER.event(
+    RECORDER.event(
         "optimizer-built",
         frame,
         optimizer=OBJECTS.optimizer(optimizer),
@@ -82,12 +77,6 @@ def _built(optimizer: Any, params: Any, frame: FrameType | None) -> None:
         owners=owners,
         complete=unknown == 0,
     )
-    if unknown:
-        OBJECTS.pending.set(optimizer, (number, [weakref.ref(p) for p in parameters]))
-
-
-def _group_added(note: Any, result: Any) -> None:
-    """Nothing: groups added later show in the measures, not in the event."""
 
 
 def _stepping(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -48,8 +48,7 @@ def sharding_of(subject: Any) -> str | None:
         for parameter in group["params"]:
             if hasattr(parameter, "placements"):
                 return "fsdp2"
-            ref = OBJECTS.owners.get(parameter)
-            module = ref() if ref is not None else None
+            module = OBJECTS.owners.get(parameter)
             if module is not None and any(
                 kind == "fsdp1" and any(part is module for part in wrapper.modules())
                 for wrapper, kind in OBJECTS.sharded.items()
@@ -74,6 +73,17 @@ def _fsdp1_layout(module: Any) -> str:
     return values.UNKNOWN
 
 
+def _fsdp1_rank0_only(module: Any) -> bool:
+    """Whether FSDP1 gives the whole state to rank 0 only now."""
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    return any(
+        bool(getattr(part._state_dict_config, "rank0_only", False))
+        for part in module.modules()
+        if isinstance(part, FSDP)
+    )
+
+
 def _name(subject: Any) -> str:
     import torch
 
@@ -93,7 +103,7 @@ class _Note:
 
 
 def _take(frame: FrameType, subjects: list[Any], api: str, layouts: list[str],
-          sharded: list[str | None]) -> _Note:
+          sharded: list[str | None], rank0_only: bool = False) -> _Note:
     parts = []
     for subject, layout, kind in zip(subjects, layouts, sharded, strict=True):
         state, of = OBJECTS.new_state(), _name(subject)
@@ -108,6 +118,7 @@ def _take(frame: FrameType, subjects: list[Any], api: str, layouts: list[str],
             layout=layout,
             api=api,
             collective=collective,
+            rank0_only=rank0_only and kind is not None and layout == values.FULL,
         )
         parts.append((number, state, of, layout, kind is not None))
     return _Note(parts)
@@ -126,7 +137,8 @@ def _taken_by_method(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, 
         layout = _fsdp1_layout(subject)
     else:
         layout = values.LOCAL  # FSDP1: the optimizer's own state is of this rank's flat shard
-    return _take(frame, [subject], "state_dict", [layout], [kind])
+    rank0_only = kind == "fsdp1" and layout == values.FULL and _fsdp1_rank0_only(subject)
+    return _take(frame, [subject], "state_dict", [layout], [kind], rank0_only)
 
 
 def _taken_by_function(
@@ -140,7 +152,8 @@ def _taken_by_function(
     layouts = [
         values.PLAIN if kind is None else values.FULL if full else values.SHARDED for kind in kinds
     ]
-    return _take(frame, subjects, f"{_HOME}.{name}", layouts, kinds)
+    rank0_only = full and bool(getattr(kwargs.get("options"), "cpu_offload", False))
+    return _take(frame, subjects, f"{_HOME}.{name}", layouts, kinds, rank0_only)
 
 
 def _subjects(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

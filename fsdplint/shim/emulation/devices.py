@@ -1,0 +1,61 @@
+"""CUDA devices in arguments become the CPU.
+
+A function mode sees every function and tensor method of torch's, also those that `with
+torch.device("cuda")` and `torch.set_default_device` reach: no list of factory functions to keep.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_GPU = ("cuda", "hip")
+
+
+def is_cuda(value: Any) -> bool:
+    """Whether a value names a CUDA device: "cuda:0", torch.device("cuda")."""
+    import torch
+
+    if isinstance(value, str):
+        return value.split(":")[0] in _GPU
+    return isinstance(value, torch.device) and value.type in _GPU
+
+
+def on_cpu(value: Any) -> Any:
+    """A device argument with CUDA, also as a number, replaced by the CPU."""
+    if is_cuda(value) or isinstance(value, int) and not isinstance(value, bool):
+        return "cpu"
+    return value
+
+
+def switch_on() -> None:
+    """From now on, for the whole process."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    to, cuda = torch.Tensor.to, torch.Tensor.cuda
+    type_ = torch.Tensor.type
+    same = {torch.Tensor.pin_memory, torch.Tensor.record_stream}
+
+    class CpuMode(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if func is to and len(args) > 1:
+                args = (args[0], on_cpu(args[1]), *args[2:])
+            elif func is cuda:
+                return args[0]
+            elif func in same:
+                return args[0] if func is not torch.Tensor.record_stream else None
+            elif func is type_ and len(args) > 1 and isinstance(args[1], str):
+                args = (args[0], args[1].replace("torch.cuda.", "torch."), *args[2:])
+            if kwargs:
+                device = kwargs.get("device")
+                if device is not None:
+                    kwargs["device"] = on_cpu(device)
+                if kwargs.get("pin_memory"):
+                    kwargs["pin_memory"] = False
+                return func(*args, **kwargs)
+            return func(*args)
+
+    mode: Any = CpuMode()
+    mode.__enter__()

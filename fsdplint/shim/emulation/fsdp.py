@@ -1,0 +1,137 @@
+"""FSDP on the CPU, where FSDP1 is only half at home.
+
+FSDP1 wants a `device_id`, refuses `sync_module_states` and parameter offload, and fails in state
+dicts that are offloaded to the CPU. Each is replaced by what it amounts to when the device is the
+CPU; none changes a number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from fsdplint.shim.emulation import rerouted
+
+_within_constructor = [False]
+
+
+def install() -> None:
+    import torch.distributed.fsdp as torch_fsdp
+    from fsdplint.shim import patching
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    cls: Any = FullyShardedDataParallel
+    cls.__init__ = rerouted(cls.__init__, _construct)
+    for name in ("state_dict_type", "set_state_dict_type"):
+        original = cls.__dict__[name].__func__
+        setattr(cls, name, staticmethod(rerouted(original, _without_offload)))
+    original = cls.__dict__["summon_full_params"].__func__
+    cls.summon_full_params = staticmethod(rerouted(original, _summon))
+    patching.replace(torch_fsdp.fully_shard, rerouted(torch_fsdp.fully_shard, _fully_shard))
+
+
+def _construct(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    import inspect
+
+    if _within_constructor[0]:
+        # A child that the root's policy wraps: its arguments were mended with the root's.
+        return original(self, *args, **kwargs)
+    bound = inspect.signature(original).bind(self, *args, **kwargs)
+    values = bound.arguments
+    extra = values.get("kwargs", {})
+    _mend(values, self)
+    _mend(extra, self)
+    with _constructor():
+        original(*bound.args, **bound.kwargs, **({"device_id": _cpu()} if "device_id" not in values
+                                                 and "device_id" not in extra else {}))
+
+
+@contextlib.contextmanager
+def _constructor() -> Iterator[None]:
+    _within_constructor[0] = True
+    try:
+        yield
+    finally:
+        _within_constructor[0] = False
+
+
+def _cpu() -> Any:
+    import torch
+
+    return torch.device("cpu")
+
+
+def _mend(values: dict[str, Any], wrapper: Any) -> None:
+    if "device_id" in values:
+        values["device_id"] = _cpu()
+    offload = values.get("cpu_offload")
+    if getattr(offload, "offload_params", False):
+        values["cpu_offload"] = None
+    if values.get("sync_module_states"):
+        values["sync_module_states"] = False
+        _broadcast(values["module"], values.get("param_init_fn"))
+
+
+def _broadcast(module: Any, initialise: Any) -> None:
+    """What sync_module_states does: every rank gets rank 0's parameters and buffers."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    done = {
+        id(part)
+        for wrapper in module.modules()
+        if isinstance(wrapper, FullyShardedDataParallel)
+        for part in wrapper.modules()
+    }
+    parts = [part for part in module.modules() if id(part) not in done]
+    for part in parts:
+        _materialise(part, initialise)
+    with torch.no_grad():
+        for part in parts:
+            for tensor in (*part._parameters.values(), *part._buffers.values()):
+                if tensor is not None:
+                    whole = tensor.detach().contiguous()
+                    dist.broadcast(whole, 0)
+                    tensor.detach().copy_(whole)
+
+
+def _materialise(module: Any, initialise: Any) -> None:
+    own = [*module._parameters.values(), *module._buffers.values()]
+    if not any(tensor is not None and tensor.is_meta for tensor in own):
+        return
+    if initialise is not None:
+        initialise(module)
+        return
+    module.to_empty(device="cpu", recurse=False)
+    if hasattr(module, "reset_parameters"):
+        module.reset_parameters()
+
+
+def _without_offload(original: Any, *args: Any, **kwargs: Any) -> Any:
+    return original(
+        *(_on_device(value) for value in args),
+        **{name: _on_device(value) for name, value in kwargs.items()},
+    )
+
+
+def _on_device(config: Any) -> Any:
+    """A state dict's configuration that leaves tensors where they are: on the CPU."""
+    if dataclasses.is_dataclass(config) and getattr(config, "offload_to_cpu", False):
+        return dataclasses.replace(config, offload_to_cpu=False)  # type: ignore[type-var]
+    return config
+
+
+def _summon(original: Any, *args: Any, **kwargs: Any) -> Any:
+    kwargs["offload_to_cpu"] = False
+    return original(*args[:4], **kwargs)
+
+
+def _fully_shard(original: Any, module: Any, **kwargs: Any) -> Any:
+    from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy
+
+    if isinstance(kwargs.get("offload_policy"), CPUOffloadPolicy):
+        kwargs["offload_policy"] = OffloadPolicy()
+    return original(module, **kwargs)
