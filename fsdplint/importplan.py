@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 
 import libcst as cst
@@ -10,14 +9,14 @@ import libcst as cst
 from fsdplint import layout
 from fsdplint.bindings import Bindings, Imported, bindings_of
 from fsdplint.importnames import by_kind, edit_names, line_limit
-from fsdplint.imports import ancestors, function_of, settled
+from fsdplint.importplace import Block, before, from_module, is_import, place, same_body
+from fsdplint.imports import ancestors, function_of, imported_only, settled
 from fsdplint.program.names import dotted
 from fsdplint.program.source import Source
 from fsdplint.rule import Edit, Import
 from fsdplint.statements import Statements
 
 Statement = cst.Import | cst.ImportFrom
-Block = cst.Module | cst.IndentedBlock
 
 
 def plan(source: Source, wanted: Iterable[Import], removed: Sequence[Imported]) -> list[Edit]:
@@ -33,7 +32,11 @@ def plan(source: Source, wanted: Iterable[Import], removed: Sequence[Imported]) 
     nodes: dict[tuple[Block, str], cst.CSTNode | None] = {}
     for item in dict.fromkeys(wanted):
         at = _node_at(source, item.at)
-        block = _block_for(bindings, item.module, at)
+        anchor = _anchor(source, at)
+        if anchor is not None:
+            _beside(source, statements, extended, anchor, item)
+            continue
+        block = _block_for(bindings, item, at)
         if _present(bindings, block, item, at):
             continue
         joined = _extendable(bindings, block, item, at)
@@ -43,10 +46,12 @@ def plan(source: Source, wanted: Iterable[Import], removed: Sequence[Imported]) 
                 names.append(_pair(item))
         else:
             key = (block, item.module if item.name is not None else "")
+            if item.name is not None and _one_each(_here(bindings, block, item.module, at)):
+                key = (block, f"{item.module}.{item.name}")
             nodes.setdefault(key, at)
             fresh.setdefault(key, []).append(item)
 
-    for (block, _), items in sorted(fresh.items(), key=lambda pair: pair[1][0].module):
+    for (block, _), items in sorted(fresh.items(), key=_order):
         _add(source, statements, block, items, nodes[block, _])
 
     edits: list[Edit] = []
@@ -83,7 +88,7 @@ def _removable(source: Source, whole: Sequence[Statement]) -> list[cst.CSTNode]:
         holder = source.parent(block) if block is not None else None
         others = [x for x in getattr(block, "body", ()) if x not in lines]
         if isinstance(holder, cst.Try | cst.TryStar | cst.ExceptHandler | cst.ExceptStarHandler):
-            if any(_is_import(x) for x in others):
+            if any(is_import(x) for x in others):
                 result[statement] = None
         elif isinstance(holder, cst.If) and not others and holder.orelse is None:
             result[holder if _type_checking(source, statement) else statement] = None
@@ -92,10 +97,43 @@ def _removable(source: Source, whole: Sequence[Statement]) -> list[cst.CSTNode]:
     return list(result)
 
 
-def _is_import(statement: cst.CSTNode) -> bool:
-    return isinstance(statement, cst.SimpleStatementLine) and all(
-        isinstance(x, cst.Import | cst.ImportFrom) for x in statement.body
-    )
+def _anchor(source: Source, at: cst.CSTNode | None) -> Statement | None:
+    """The import statement that a node stands in: the import is to be made beside it."""
+    while at is not None and not isinstance(at, cst.Import | cst.ImportFrom):
+        at = source.parent(at)
+    return at
+
+
+def _beside(
+    source: Source,
+    statements: Statements,
+    extended: dict[Statement, list[tuple[str, str]]],
+    anchor: Statement,
+    item: Import,
+) -> None:
+    """Import a name where another import statement does: in it, in one of its block, or below."""
+    line = layout.line_of(source, anchor)
+    block = source.parent(line)
+    lines = [x for x in getattr(block, "body", [line]) if isinstance(x, cst.SimpleStatementLine)]
+    every = [x for other in lines for x in other.body]
+    for other in [anchor, *every]:
+        if isinstance(other, cst.ImportFrom) and not isinstance(other.names, cst.ImportStar):
+            if item.name is not None and from_module(other) == item.module:
+                names = extended.setdefault(other, [])
+                if _pair(item) not in names:
+                    names.append(_pair(item))
+                return
+    (text,) = _text(source, [item], layout.inner_indent(source, line))
+    after = statements.change(line.body[-1]).after
+    for physical in layout.physical_lines(source, text):
+        if physical not in after:
+            after.append(physical)
+
+
+def _order(entry: tuple[tuple[Block, str], list[Import]]) -> tuple[object, ...]:
+    """What new statements are sorted by: the module, then the name."""
+    item = entry[1][0]
+    return item.module, by_kind(item.name or "")
 
 
 def _pair(item: Import) -> tuple[str, str]:
@@ -128,14 +166,22 @@ def _holds(source: Source, node: cst.CSTNode, offset: int) -> bool:
     return start <= offset < end
 
 
-def _block_for(bindings: Bindings, module: str, at: cst.CSTNode | None) -> Block:
+def _block_for(bindings: Bindings, wanted: Import, at: cst.CSTNode | None) -> Block:
     """The block that an import of a module belongs in.
 
     That of the file's other imports of the same package: the module's, one inside a `try`, or, in a
     file that imports the package lazily, the function's own.
     """
     source = bindings.source
-    top = module.partition(".")[0]
+    top = wanted.module.partition(".")[0]
+    if at is not None and wanted.name is not None and wanted.alias is None:
+        owner = bindings.owner(bindings.scope_at(at), wanted.name)
+        full = f"{wanted.module}.{wanted.name}"
+        if owner is not None and imported_only(owner, wanted.name, full):
+            # The name is the function's own, because another branch of it imports it.
+            for parent in ancestors(source, at):
+                if isinstance(parent, cst.IndentedBlock):
+                    return parent
     same = [x for x in bindings.imports() if x.module.partition(".")[0] == top]
     same = [x for x in same if not _type_checking(source, x.statement)]
     tree = source.tree
@@ -166,34 +212,14 @@ def _type_checking(source: Source, statement: cst.CSTNode) -> bool:
     return False
 
 
-def _before(source: Source, statement: cst.CSTNode, at: cst.CSTNode | None) -> bool:
-    """Whether a statement has run before the code at a node, if both run in the same body."""
-    return at is None or source.span(statement)[1] <= source.span(at)[0]
-
-
-def _same_body(bindings: Bindings, block: Block, at: cst.CSTNode | None) -> cst.CSTNode | None:
-    """The node, if it runs in the very function or module that the block belongs to."""
-    if at is None:
-        return None
-    holder = next(
-        (
-            x
-            for x in [block, *ancestors(bindings.source, block)]
-            if isinstance(x, cst.FunctionDef | cst.Module)
-        ),
-        None,
-    )
-    return at if function_of(bindings, at) is holder else None
-
-
 def _present(bindings: Bindings, block: Block, item: Import, at: cst.CSTNode | None) -> bool:
     source = bindings.source
-    limit = _same_body(bindings, block, at)
+    limit = same_body(bindings, block, at)
     return any(
         (x.module, x.name) == (item.module, item.name)
         and (x.local == item.alias if x.renamed else item.alias is None)
         and source.parent(layout.line_of(source, x.statement)) is block
-        and _before(source, x.statement, limit)
+        and before(source, x.statement, limit)
         for x in bindings.imports()
     )
 
@@ -201,22 +227,51 @@ def _present(bindings: Bindings, block: Block, item: Import, at: cst.CSTNode | N
 def _extendable(
     bindings: Bindings, block: Block, item: Import, at: cst.CSTNode | None
 ) -> cst.ImportFrom | None:
-    """The last `from M import ...` that the name can join."""
+    """The last `from M import ...` that the name can join.
+
+    Where each name has a statement of its own, so has the new one. A statement that only renames
+    (`from M import X as Y`) is joined if there is no other.
+    """
     if item.name is None:
         return None
+    here = _here(bindings, block, item.module, at)
+    if _one_each(here):
+        return None
+    return next((x for x in reversed(here) if _plain(x)), here[-1] if here else None)
+
+
+def _plain(statement: cst.ImportFrom) -> bool:
+    """Whether a statement imports some name as it is."""
+    names = () if isinstance(statement.names, cst.ImportStar) else statement.names
+    return any(alias.asname is None for alias in names)
+
+
+def _one_each(statements: Sequence[cst.ImportFrom]) -> bool:
+    """Whether several statements import from one module, each a single name."""
+    plain = [x for x in statements if _plain(x)]
+    return len(plain) > 1 and all(
+        x.lpar is None and not isinstance(x.names, cst.ImportStar) and len(x.names) == 1
+        for x in plain
+    )
+
+
+def _here(
+    bindings: Bindings, block: Block, module: str, at: cst.CSTNode | None
+) -> list[cst.ImportFrom]:
+    """The `from M import ...` of a block; if it is the module's and has none, those it tries."""
     source = bindings.source
-    limit = _same_body(bindings, block, at)
-    here: cst.ImportFrom | None = None
-    tried: cst.ImportFrom | None = None
+    limit = same_body(bindings, block, at)
+    here: dict[cst.ImportFrom, None] = {}
+    tried: dict[cst.ImportFrom, None] = {}
     for other in bindings.imports():
         statement = other.statement
-        if other.module != item.module or not isinstance(statement, cst.ImportFrom):
+        if other.module != module or not isinstance(statement, cst.ImportFrom):
             continue
-        if not _before(source, statement, limit):
+        if not before(source, statement, limit):
             continue
         outer = source.parent(layout.line_of(source, statement))
         if outer is block:
-            here = statement
+            here[statement] = None
         elif block is source.tree and outer is not None:
             attempt = source.parent(outer)
             if (
@@ -224,8 +279,8 @@ def _extendable(
                 and attempt.body is outer
                 and source.parent(attempt) is block
             ):
-                tried = statement
-    return here or tried
+                tried[statement] = None
+    return list(here or tried)
 
 
 def _text(source: Source, items: Sequence[Import], indent: str) -> list[list[str]]:
@@ -255,128 +310,17 @@ def _add(
     for lines in _text(source, items, indent):
         text = layout.physical_lines(source, lines)
         module = items[0].module if items[0].name is not None else lines[0].split()[1]
-        place, before, gap = _place(source, block, module, lines[0].startswith("from"), at)
-        change = statements.change(place)
-        if before:
+        spot, above, gap = place(source, block, module, lines[0].startswith("from"), at)
+        change = statements.change(spot)
+        if above:
             # Several imports that come to the same place share its blank line.
             if gap and change.before[-1:] == [""]:
                 change.before.pop()
             change.before.extend([*text, *[""] * gap])
         else:
-            end = layout.body_end(source, source.parent(place) or place)[0]
+            end = layout.body_end(source, source.parent(spot) or spot)[0]
             follows = bool(gap) and bool(source.text[end:].split("\n", 1)[0].strip())
             lead = [""] * gap if not change.after else []
             if follows and change.after:
                 change.after.pop()
             change.after.extend([*lead, *text, *([""] if follows else [])])
-
-
-def _place(
-    source: Source, block: Block, module: str, is_from: bool, at: cst.CSTNode | None
-) -> tuple[cst.CSTNode, bool, int]:
-    """Next to which statement an import goes, whether before it, and with how many blank lines."""
-    limit = _same_body(bindings_of(source), block, at)
-    lines = _import_lines(source, block, limit)
-    top = module.partition(".")[0]
-    package = [x for x in lines if _top(x) == top]
-    standard = top in sys.stdlib_module_names
-    if not package and standard:
-        package = [x for x in lines if _top(x) in sys.stdlib_module_names]
-    elif not package:
-        package = [x for x in lines if _top(x) not in {"", *sys.stdlib_module_names}]
-    if package:
-        return _in_run(source, package, module, is_from)
-    if lines and standard:
-        return _first_small(lines[0]), True, 1
-    if lines:
-        return _last_small(lines[-1]), False, 1
-    blank = 1 if isinstance(block, cst.Module) else 0
-    start: cst.CSTNode | None = None
-    for number, statement in enumerate(block.body):
-        if _is_future(statement) or (number == 0 and _is_docstring(statement)):
-            start = statement
-            continue
-        break
-    if start is not None:
-        return _last_small(start), False, blank
-    return _first_small(block.body[0]), True, blank
-
-
-def _in_run(
-    source: Source, package: Sequence[cst.SimpleStatementLine], module: str, is_from: bool
-) -> tuple[cst.CSTNode, bool, int]:
-    """The place among a package's imports: sorted in if the last ones are, else behind them."""
-    run: list[cst.SimpleStatementLine] = []
-    for line in reversed(package):
-        if run:
-            between = source.text[source.span(line)[1] : source.span(run[0])[0]]
-            if len(layout.NEWLINE.findall(between)) > 1:
-                break
-        run.insert(0, line)
-    same = [line for line in run if isinstance(line.body[0], cst.ImportFrom) == is_from]
-    if not same:
-        # `import x` above the `from x import y` of its run, and the other way round.
-        return (_last_small(run[-1]), False, 0) if is_from else (_first_small(run[0]), True, 0)
-    keys = [_module(line).lower() for line in same]
-    if keys == sorted(keys):
-        for key, line in zip(keys, same, strict=True):
-            if key > module.lower() and not line.leading_lines:
-                return _first_small(line), True, 0
-    return _last_small(same[-1]), False, 0
-
-
-def _import_lines(
-    source: Source, block: Block, limit: cst.CSTNode | None
-) -> list[cst.SimpleStatementLine]:
-    """The import lines of a block but for `__future__`, above its first definition if any are."""
-    every: list[cst.SimpleStatementLine] = []
-    top: list[cst.SimpleStatementLine] = []
-    definitions = False
-    for statement in block.body:
-        if not _before(source, statement, limit):
-            break
-        definitions = definitions or isinstance(statement, cst.FunctionDef | cst.ClassDef)
-        if _is_import(statement) and not _is_future(statement):
-            assert isinstance(statement, cst.SimpleStatementLine)
-            every.append(statement)
-            if not definitions:
-                top.append(statement)
-    return top or every
-
-
-def _module(line: cst.SimpleStatementLine) -> str:
-    """The module of a line's first import; relative ones have their dots."""
-    statement = line.body[0]
-    if isinstance(statement, cst.ImportFrom):
-        name = dotted(statement.module) if statement.module is not None else ""
-        return "." * len(statement.relative) + (name or "")
-    assert isinstance(statement, cst.Import)
-    return dotted(statement.names[0].name) or ""
-
-
-def _top(line: cst.SimpleStatementLine) -> str:
-    """The top-level package of a line's first import, "" for a relative one."""
-    return _module(line).partition(".")[0]
-
-
-def _is_future(statement: cst.CSTNode) -> bool:
-    return isinstance(statement, cst.SimpleStatementLine) and any(
-        isinstance(x, cst.ImportFrom) and x.module is not None and dotted(x.module) == "__future__"
-        for x in statement.body
-    )
-
-
-def _is_docstring(statement: cst.CSTNode) -> bool:
-    return (
-        isinstance(statement, cst.SimpleStatementLine)
-        and isinstance(statement.body[0], cst.Expr)
-        and isinstance(statement.body[0].value, cst.SimpleString | cst.ConcatenatedString)
-    )
-
-
-def _first_small(statement: cst.CSTNode) -> cst.CSTNode:
-    return statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else statement
-
-
-def _last_small(statement: cst.CSTNode) -> cst.CSTNode:
-    return statement.body[-1] if isinstance(statement, cst.SimpleStatementLine) else statement

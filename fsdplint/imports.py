@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+from fsdplint import layout
 from fsdplint.bindings import Bindings, Imported, Scope, bindings_of
-from fsdplint.program.names import canonical
+from fsdplint.program.names import canonical, dotted
 from fsdplint.program.source import Source
 from fsdplint.rule import Import
 
@@ -28,7 +29,7 @@ def name_for(
     existing = _existing(bindings, module, name, at)
     if existing is not None:
         return existing, None
-    offset = source.span(at)[0] if at is not None else None
+    offset = _place(bindings, module, at) if at is not None else None
     plain = name or module.partition(".")[0]
     if _free(bindings, module, name, at) and not any(
         local_name(other) == plain and (other.module, other.name) != (module, name)
@@ -48,7 +49,10 @@ def local_name(wanted: Import) -> str:
 def _alias(source: Source, module: str, name: str | None, planned: Sequence[Import]) -> str:
     """A name that nothing in the file has: `torch_fully_shard`."""
     top, _, last = f"{module}.{name}".rpartition(".") if name else module.rpartition(".")
-    base = f"{top.partition('.')[0]}_{last}" if top else f"{last}_module"
+    package = top.partition(".")[0]
+    base = f"{package}_{last}" if package else f"{last}_module"
+    if package and last[:1].isupper():
+        base = package.capitalize() + last
     taken = {local_name(x) for x in planned if (x.module, x.name) != (module, name)}
     number = 1
     while True:
@@ -56,6 +60,58 @@ def _alias(source: Source, module: str, name: str | None, planned: Sequence[Impo
         if alias not in taken and not re.search(rf"\b{re.escape(alias)}\b", source.text):
             return alias
         number += 1
+
+
+def imported_only(scope: Scope, local: str, full: str) -> bool:
+    """Whether a function binds a name by importing this very thing and in no other way."""
+    same = [item for item in scope.imports if item.local == local]
+    return (
+        scope.kind == "function"
+        and bool(same)
+        and local not in scope.others
+        and local not in scope.elsewhere
+        and all(canonical(item.full) == canonical(full) for item in same)
+    )
+
+
+def _place(bindings: Bindings, module: str, at: cst.CSTNode) -> int:
+    """The offset that stands for a node in `Import.at`: its own.
+
+    But where its statement uses a name of the same package that is imported on a condition or
+    lazily, it is that of this import statement: the new import has the same conditions.
+    """
+    source = bindings.source
+    package = module.partition(".")[0]
+    scope = bindings.scope_at(at)
+    statement = layout.statement_of(source, at)
+    best: tuple[bool, int] | None = None
+    inside = layout.descend(statement if isinstance(statement, cst.BaseSmallStatement) else at)
+    for name in (part.value for part in inside if isinstance(part, cst.Name)):
+        owner = bindings.owner(scope, name)
+        for item in owner.imports if owner is not None else ():
+            if item.local == name and item.module.partition(".")[0] == package:
+                found = (item.module == module, source.span(item.statement)[0])
+                if conditional(source, item.statement):
+                    best = max(best, found) if best is not None else found
+    return best[1] if best is not None else source.span(at)[0]
+
+
+def in_block(source: Source, at: cst.CSTNode | None) -> bool:
+    """Whether a node stands in an indented block of its function, where an import could go."""
+    for parent in ancestors(source, at) if at is not None else ():
+        if isinstance(parent, cst.IndentedBlock | cst.FunctionDef):
+            return isinstance(parent, cst.IndentedBlock)
+    return False
+
+
+def conditional(source: Source, statement: cst.CSTNode) -> bool:
+    """Whether an import stands in a block, but not as a fallback or for type checking."""
+    around = ancestors(source, statement)
+    return not isinstance(around[1], cst.Module) and not any(
+        isinstance(x, cst.ExceptHandler | cst.ExceptStarHandler)
+        or (isinstance(x, cst.If) and (dotted(x.test) or "").endswith("TYPE_CHECKING"))
+        for x in around
+    )
 
 
 def _existing(
@@ -167,7 +223,8 @@ def _free(bindings: Bindings, module: str, name: str | None, at: cst.CSTNode | N
     for owner in scope.chain():
         if owner is not bindings.module:
             if owner.binds(plain):
-                return False
+                # Another branch of the function imports it: this one can do so too.
+                return imported_only(owner, plain, full) and in_block(bindings.source, at)
             continue
         same = [item for item in owner.imports if item.local == plain]
         for item in same:

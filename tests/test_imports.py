@@ -137,7 +137,25 @@ NAMES = {
     "local, too late": (
         f"def f():\n    HERE\n    from {FSDP} import fully_shard\n",
         SHARD,
+        "fully_shard",
+        True,
+    ),
+    "local, too late, and something else": (
+        f"def f():\n    HERE\n    from {FSDP} import fully_shard\n    fully_shard = 1\n",
+        SHARD,
         "torch_fully_shard",
+        True,
+    ),
+    "local, of something else": (
+        "def f():\n    from my import fully_shard\n    HERE\n",
+        SHARD,
+        "torch_fully_shard",
+        True,
+    ),
+    "a class of the user's": (
+        "class MixedPrecisionPolicy: pass\nHERE\n",
+        (FSDP, "MixedPrecisionPolicy"),
+        "TorchMixedPrecisionPolicy",
         True,
     ),
     "a foreign star": ("from my import *\nfully_shard(HERE)\n", SHARD, "torch_fully_shard", True),
@@ -384,3 +402,39 @@ def test_an_import_comes_before_its_use() -> None:
     text = f"import torch\nHERE\nimport torch.nn\nfrom {FSDP} import A\n"
     line = f"from {FSDP} import fully_shard\n"
     assert planned(text, SHARD) == text.replace("HERE", line + "HERE")
+
+
+def test_an_import_has_the_conditions_of_the_name_it_stands_for() -> None:
+    text = (
+        "import torch\nif torch.distributed.is_available():\n"
+        f"    from {FSDP} import FSDP\n\ndef f(): model = FSDP(HERE)\n"
+    )
+    assert planned(text, SHARD) == text.replace("import FSDP", "import FSDP, fully_shard")
+    assert planned(text, SHARD, without="FSDP") == text.replace("import FSDP", "import fully_shard")
+    line = f"    from {STATE[0]} import {STATE[1]}\n"
+    assert planned(text, STATE) == text.replace("import FSDP\n", "import FSDP\n" + line)
+    without = text.replace(f"    from {FSDP} import FSDP\n", line)
+    assert planned(text, STATE, without="FSDP") == without
+
+
+def test_branches_import_for_themselves() -> None:
+    text = (
+        "import torch\n\ndef f(a):\n    if a:\n        HERE\n    else:\n"
+        f"        from {FSDP} import fully_shard\n        x\n"
+    )
+    line = f"        from {FSDP} import fully_shard\n"
+    assert planned(text, SHARD) == text.replace("        HERE", line + "        HERE")
+
+
+def test_one_statement_a_name() -> None:
+    text = f"from {FSDP} import CPUOffload\nfrom {FSDP} import wrap\nHERE\n"
+    lines = f"from {FSDP} import MixedPrecision\nfrom {FSDP} import fully_shard\n"
+    result = planned(text, SHARD, (FSDP, "MixedPrecision"))
+    assert result == text.replace("HERE", lines + "HERE")
+
+
+def test_a_renaming_statement_is_joined_last() -> None:
+    text = f"from {FSDP} import CPUOffload\nfrom {FSDP} import X as Y\nHERE\n"
+    assert planned(text, SHARD) == text.replace("CPUOffload", "CPUOffload, fully_shard")
+    text = f"from {FSDP} import X as Y\nHERE\n"
+    assert planned(text, SHARD) == text.replace("X as Y", "X as Y, fully_shard")
