@@ -21,6 +21,22 @@ from fsdplint.trace import (
     Wrapped,
 )
 
+Shard = Sharded | Wrapped
+
+
+def shard_events(
+    trace: Trace, *, after: Event | None = None, before: Event | None = None
+) -> list[Shard]:
+    """Where modules are sharded, by FSDP2 or FSDP1, after or before an event if one is given."""
+    start = 0 if after is None else after.index + 1
+    end = len(trace.events) if before is None else before.index
+    return [event for event in trace.events[start:end] if isinstance(event, Shard)]
+
+
+def sharded_by(event: Shard) -> tuple[str, ...]:
+    """The modules that one event shards (FSDP1: the wrapper)."""
+    return (event.group or (event.module,)) if isinstance(event, Sharded) else (event.module,)
+
 
 class Groups:
     """The groups of one trace. Build it once per check; it indexes the trace."""
@@ -129,16 +145,10 @@ class Groups:
         """The module's class, for messages."""
         return self.trace.modules[module].class_name
 
-    def shards(self, module: str) -> list[Sharded | Wrapped]:
+    def shards(self, module: str) -> list[Shard]:
         """The events that sharded this very module, in order."""
-        return [
-            event
-            for event in self.trace.events
-            if (isinstance(event, Sharded) and module in (event.module, *event.group))
-            or (isinstance(event, Wrapped) and event.module == module)
-        ]
+        return [event for event in shard_events(self.trace) if module in sharded_by(event)]
 
     def taken(self, event: Sharded) -> set[str]:
         """The modules whose own parameters this `fully_shard` call takes (and replaces)."""
-        targets = event.group or (event.module,)
-        return {m for target in targets for m in self.members(target, before=event)}
+        return {m for target in sharded_by(event) for m in self.members(target, before=event)}

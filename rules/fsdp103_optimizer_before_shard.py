@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.groups import Groups
+from fsdplint.groups import Groups, Shard, shard_events, sharded_by
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.trace import (
     Event,
@@ -65,7 +65,7 @@ class OptimizerBeforeShard(Rule):
         for built in trace.of(OptimizerBuilt):
             if not built.complete or built.site in seen:
                 continue
-            later = list(trace.after(built, Sharded, Wrapped))
+            later = shard_events(trace, after=built)
             replacing = first(event for event in later if _replaces(groups, event, built))
             if replacing is None:
                 continue
@@ -81,7 +81,7 @@ class OptimizerBeforeShard(Rule):
             yield self._finding(groups, built, last, stepped)
 
     def _finding(
-        self, groups: Groups, built: OptimizerBuilt, event: Sharded | Wrapped, stepped: Event
+        self, groups: Groups, built: OptimizerBuilt, event: Shard, stepped: Event
     ) -> Finding:
         module = event.inner if isinstance(event, Wrapped) else event.module
         how = "FSDP" if isinstance(event, Wrapped) else "fully_shard"
@@ -433,17 +433,18 @@ dist.destroy_process_group()
     )
 
 
-def _concerns(trace: Trace, event: Sharded | Wrapped, built: OptimizerBuilt) -> bool:
+def _concerns(trace: Trace, event: Shard, built: OptimizerBuilt) -> bool:
     """Whether the sharding is of something that the optimizer holds, a part or a parent of it."""
-    targets = (event.module, *(event.group if isinstance(event, Sharded) else ()))
-    return any(trace.related(target, module) for target in targets for module in built.modules)
+    return any(
+        trace.related(target, module) for target in sharded_by(event) for module in built.modules
+    )
 
 
-def _replaces(groups: Groups, event: Sharded | Wrapped, built: OptimizerBuilt) -> bool:
+def _replaces(groups: Groups, event: Shard, built: OptimizerBuilt) -> bool:
     """Whether the sharding puts new parameters in place of some that the optimizer holds."""
     trace = groups.trace
     if isinstance(event, Sharded):
-        targets = event.group or (event.module,)
+        targets = sharded_by(event)
     elif event.options.get("use_orig_params", False) in (False, None):
         targets = (event.inner,)
     else:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fsdplint.groups import Groups
+from fsdplint.groups import Groups, Shard, shard_events, sharded_by
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.trace import Sharded, Site, Trace, Wrapped
 
@@ -54,9 +54,9 @@ class RootOnlySharding(Rule):
         groups = Groups(trace)
         sharded = trace.shardings()
         seen: set[Site] = set()
-        for event in trace.of(Sharded, Wrapped):
+        for event in shard_events(trace):
             module = event.module
-            if event.site in seen or len(_targets(event)) > 1 or _has_policy(event):
+            if event.site in seen or len(sharded_by(event)) > 1 or _has_policy(event):
                 continue
             if trace.family_escaped(module) or any(m in sharded for m in groups.above(module)):
                 continue
@@ -68,7 +68,7 @@ class RootOnlySharding(Rule):
             seen.add(event.site)
             yield self._finding(trace, event, blocks)
 
-    def _finding(self, trace: Trace, event: Sharded | Wrapped, blocks: list[_Blocks]) -> Finding:
+    def _finding(self, trace: Trace, event: Shard, blocks: list[_Blocks]) -> Finding:
         inner = event.inner if isinstance(event, Wrapped) else event.module
         root = trace.module(inner).class_name
         names = " and ".join(dict.fromkeys(f"`{b.class_name}`" for b in blocks))
@@ -408,11 +408,7 @@ class _Blocks:
     whole: bool
 
 
-def _targets(event: Sharded | Wrapped) -> tuple[str, ...]:
-    return event.group if isinstance(event, Sharded) else ()
-
-
-def _has_policy(event: Sharded | Wrapped) -> bool:
+def _has_policy(event: Shard) -> bool:
     return isinstance(event, Wrapped) and event.options.get("auto_wrap_policy") is not None
 
 

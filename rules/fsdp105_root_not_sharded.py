@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.groups import Groups
+from fsdplint.groups import Groups, Shard, shard_events, sharded_by
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.trace import (
     BackwardRun,
@@ -17,7 +17,6 @@ from fsdplint.trace import (
     Sharded,
     Site,
     Trace,
-    Wrapped,
 )
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ class RootNotSharded(Rule):
             yield self._finding(groups, root, shards[-1], call, left)
 
     def _finding(
-        self, groups: Groups, root: str, last: Sharded | Wrapped, call: Called, left: list[str]
+        self, groups: Groups, root: str, last: Shard, call: Called, left: list[str]
     ) -> Finding:
         name = groups.name(groups.trace.unwrapped(root))
         api = "fully_shard" if isinstance(last, Sharded) else "FSDP"
@@ -434,7 +433,7 @@ dist.destroy_process_group()
     )
 
 
-def _shards_below(groups: Groups, root: str) -> list[Sharded | Wrapped]:
+def _shards_below(groups: Groups, root: str) -> list[Shard]:
     """The shardings of parts of the root, in order; none where the root itself is in one."""
     trace = groups.trace
     sharded = trace.shardings()
@@ -442,11 +441,7 @@ def _shards_below(groups: Groups, root: str) -> list[Sharded | Wrapped]:
     whole = {root, trace.unwrapped(root), *groups.above(root)}
     if any(m in sharded or trace.modules[m].wrapper in ("fsdp1", "ddp") for m in whole):
         return []
-    return [
-        event
-        for event in trace.of(Sharded, Wrapped)
-        if parts & {event.module, *getattr(event, "group", ())}
-    ]
+    return [event for event in shard_events(trace) if parts & set(sharded_by(event))]
 
 
 def _left_over(groups: Groups, root: str) -> list[str]:

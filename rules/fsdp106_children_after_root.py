@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.groups import Groups
+from fsdplint.groups import Groups, sharded_by
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.trace import Sharded, Site, Trace
 
@@ -370,9 +370,9 @@ def _misordered(groups: Groups) -> Iterator[tuple[Sharded, Sharded]]:
     """(child, parent) pairs of shardings where the child comes second and has parameters."""
     shards = list(groups.trace.of(Sharded))
     for number, child in enumerate(shards):
-        for target in child.group or (child.module,):
+        for target in sharded_by(child):
             above = set(groups.above(target))
-            parent = next((p for p in shards[:number] if above & set(p.group or (p.module,))), None)
+            parent = next((p for p in shards[:number] if above & set(sharded_by(p))), None)
             if parent is not None and not groups.without_parameters(target, before=child):
                 yield child, parent
                 break

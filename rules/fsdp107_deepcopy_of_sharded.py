@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdplint.groups import Groups
+from fsdplint.groups import Groups, shard_events, sharded_by
 from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
-from fsdplint.trace import ModuleCopied, Sharded, Site, Trace, Wrapped
+from fsdplint.trace import ModuleCopied, Site, Trace
 
 
 class DeepcopyOfSharded(Rule):
@@ -44,8 +44,8 @@ class DeepcopyOfSharded(Rule):
             parts = set(trace.submodules(event.module))
             shards = [
                 shard
-                for shard in trace.before(event, Sharded, Wrapped)
-                if parts & {shard.module, *getattr(shard, "group", ())}
+                for shard in shard_events(trace, before=event)
+                if parts & set(sharded_by(shard))
             ]
             if not shards or event.site in seen:
                 continue
