@@ -148,7 +148,7 @@ def _fix(run: Any) -> int:
         try:
             write([NewContent(str(p), old, new) for p, (old, new) in changes.contents.items()])
         except WriteError as error:
-            _fail(str(error))
+            _fail(error.strerror or str(error))
     _report(changes.result, run.settings.output_format, err=run.stdin is not None)
     return _exit_code(changes.result.findings, changes.result.problems)
 
@@ -177,7 +177,11 @@ def _fail(message: str) -> NoReturn:
 @click.argument("rule", metavar="[RULE]", required=False)
 @click.option("--all", "every", is_flag=True, help="All rules.")
 @click.option(
-    "--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True
+    "--output-format",
+    type=click.Choice(["text", "json", "markdown"]),
+    default="text",
+    show_default=True,
+    help="markdown is a table.",
 )
 def rule(rule: str | None, every: bool, output_format: str) -> None:
     """Explain a rule, given by its code or name."""
@@ -202,6 +206,9 @@ def rule(rule: str | None, every: bool, output_format: str) -> None:
     if output_format == "json":
         data = [pages.as_data(one) for one in rules]
         click.echo(json.dumps(data if every else data[0], indent=2))
+        return
+    if output_format == "markdown":
+        click.echo(pages.rule_table(rules))
         return
     for number, one in enumerate(rules):
         if number:

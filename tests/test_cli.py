@@ -1,0 +1,430 @@
+"""The command line, end to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import fsdplint
+from fsdplint.cli import main
+from fsdplint.rule import all_rules, rule_by_code
+
+BAD = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+fully_shard(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loss = model.forward(torch.randn(2, 4)).sum()  # keep this comment
+loss.backward()
+optimizer.step()
+dist.destroy_process_group()
+"""
+FIXED = BAD.replace("model.forward(", "model(")
+MENTION = "# fsdp\n"
+
+
+def run(*arguments: object, input: str | bytes | None = None) -> Result:
+    return CliRunner().invoke(main, [str(one) for one in arguments], input=input)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_findings(folder: Path) -> None:
+    (folder / "train.py").write_text(BAD)
+    result = run("train.py")
+    assert result.exit_code == 1, result.output
+    assert result.output.startswith("train.py:10:8: FSDP101 [*] ")
+    assert "10 | loss = model.forward(torch.randn(2, 4)).sum()" in result.output
+    assert "[*] 1 fixable with --fix." in result.output
+    assert run("check", "train.py").output == result.output
+    assert run().exit_code == run("--help").exit_code == 0 or run().exit_code == 2
+
+
+def test_the_same_twice_and_from_a_folder(folder: Path) -> None:
+    for name in ("b.py", "a.py"):
+        (folder / name).write_text(BAD)
+    first = run("--output-format", "concise", "b.py", "a.py").output
+    assert first == run("check", ".", "--output-format", "concise").output
+    assert [line.split(":")[0] for line in first.splitlines()[:2]] == ["a.py", "b.py"]
+
+
+def test_clean(folder: Path) -> None:
+    (folder / "train.py").write_text(FIXED)
+    result = run("train.py")
+    assert (result.exit_code, result.output) == (0, "All checks passed.\n")
+
+
+def test_exit_zero(folder: Path) -> None:
+    (folder / "train.py").write_text(BAD)
+    assert run("--exit-zero", "train.py").exit_code == 0
+    assert run("--exit-zero", "train.py", "gone.py").exit_code == 2
+
+
+def test_fix(folder: Path) -> None:
+    file = folder / "train.py"
+    file.write_text(BAD)
+    file.chmod(0o750)
+    result = run("--fix", "train.py")
+    assert (result.exit_code, result.output) == (0, "Fixed 1 finding; none remains.\n")
+    assert file.read_text() == FIXED
+    assert file.stat().st_mode & 0o777 == 0o750
+    assert run("--fix", "train.py").output == "All checks passed.\n"
+
+
+def test_fix_keeps_encoding_mark_and_line_ends(folder: Path) -> None:
+    file = folder / "train.py"
+    text = BAD.replace("keep this", "über").replace("\n", "\r\n")
+    file.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert run("--fix", "train.py").exit_code == 0
+    wanted = text.replace(".forward", "").encode()
+    assert file.read_bytes() == b"\xef\xbb\xbf" + wanted
+    file.write_bytes(b"# coding: latin-1\n" + text.encode("latin-1"))
+    assert run("--fix", "train.py").exit_code == 0
+    assert file.read_bytes() == b"# coding: latin-1\n" + text.replace(".forward", "").encode(
+        "latin-1"
+    )
+
+
+def test_unsafe_fixes(folder: Path) -> None:
+    file = folder / "train.py"
+    rule = rule_by_code("FSDP104")
+    assert rule is not None
+    file.write_text(rule.bad[0].code)
+    before = file.read_text()
+    (found,) = json.loads(run("--output-format=json", "train.py").output)
+    assert (found["code"], found["fix"]["safety"]) == ("FSDP104", "unsafe")
+    assert "1 fixable with --fix --unsafe-fixes." in run("train.py").output
+    assert run("--fix", "train.py").exit_code == 1
+    assert file.read_text() == before
+    (folder / "pyproject.toml").write_text("[tool.fsdplint]\nunsafe-fixes = true\n")
+    assert run("--no-unsafe-fixes", "--diff", "train.py").exit_code == 0
+    assert run("--diff", "train.py").exit_code == 1
+    (folder / "pyproject.toml").unlink()
+    assert run("--fix", "--unsafe-fixes", "train.py").exit_code == 0
+    assert file.read_text() != before
+
+
+def test_diff_writes_nothing(folder: Path) -> None:
+    file = folder / "train.py"
+    file.write_text(BAD)
+    result = run("--diff", "train.py")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[:2] == ["--- train.py", "+++ train.py"]
+    assert "-loss = model.forward(torch" in result.stdout
+    assert "+loss = model(torch" in result.stdout
+    assert result.stderr == "Would fix 1 finding.\n"
+    assert file.read_text() == BAD
+    file.write_text(FIXED)
+    result = run("--diff", "train.py")
+    assert (result.exit_code, result.output) == (0, "")
+
+
+def test_stdin(folder: Path) -> None:
+    result = run("-", input=BAD)
+    assert result.exit_code == 1
+    assert result.output.startswith("<stdin>:10:8: FSDP101")
+    result = run("--stdin-filename", "pkg/train.py", "--output-format", "concise", "-", input=BAD)
+    assert result.output.startswith(f"{Path('pkg/train.py')}:10:8: FSDP101")
+    result = run("--fix", "-", input=BAD)
+    assert (result.exit_code, result.stdout) == (0, FIXED)
+    assert result.stderr == "Fixed 1 finding; none remains.\n"
+    assert run("--fix", "-", input="x = 1\r\n".encode()).stdout_bytes == b"x = 1\r\n"
+    assert run("--diff", "-", input=BAD).stdout.startswith("--- <stdin>\n")
+    assert list(folder.iterdir()) == []
+
+
+def test_stdin_sees_the_other_files_of_the_project(folder: Path) -> None:
+    (folder / "lib.py").write_text(
+        "from torch.distributed.fsdp import fully_shard\n"
+        "def wrap(model):\n    fully_shard(model)\n    return model\n"
+    )
+    text = (
+        "from torch import nn\nimport torch\nfrom lib import wrap\n"
+        "model = wrap(nn.Linear(2, 2))\nmodel.forward(torch.ones(2))\n"
+    )
+    result = run("--stdin-filename", "train.py", "--output-format", "concise", "-", input=text)
+    assert result.output.startswith("train.py:5:1: FSDP101")
+
+
+def test_stdin_misuse() -> None:
+    assert run("-", "a.py").exit_code == 2
+    assert run("--stdin-filename", "a.py", "b.py").exit_code == 2
+    broken = run("-", input=b"x = '\xff'\n")
+    assert broken.exit_code == 2
+    assert "<stdin>:1: FSDP901 not UTF-8" in broken.output
+
+
+def test_selection(folder: Path) -> None:
+    (folder / "train.py").write_text(BAD)
+    for option, codes in {
+        "--select=FSDP103": 0,
+        "--select=FSDP1": 1,
+        "--select=direct-forward-call": 1,
+        "--ignore=FSDP101": 0,
+        "--ignore=ALL": 0,
+    }.items():
+        assert run(option, "train.py").exit_code == codes, option
+    wrong = run("--select", "FSDP1O1", "train.py")
+    assert wrong.exit_code == 2
+    assert wrong.stderr == "error: command line: unknown rule 'FSDP1O1'; did you mean FSDP101?\n"
+
+
+def test_settings_of_each_file(folder: Path) -> None:
+    (folder / "a").mkdir()
+    for name in ("train.py", "a/train.py"):
+        (folder / name).write_text(BAD)
+    (folder / "a" / "pyproject.toml").write_text('[tool.fsdplint]\nignore = ["FSDP101"]\n')
+    (folder / "pyproject.toml").write_text('[tool.fsdplint]\noutput-format = "concise"\n')
+    result = run(".")
+    assert [line.split(":")[0] for line in result.output.splitlines()[:-2]] == ["train.py"]
+    run("--fix", ".")
+    assert (folder / "train.py").read_text() == FIXED
+    assert (folder / "a" / "train.py").read_text() == BAD
+
+
+def test_broken_settings(folder: Path) -> None:
+    (folder / "train.py").write_text(BAD)
+    (folder / "pyproject.toml").write_text("[tool.fsdplint]\nselekt = []\n")
+    result = run("train.py")
+    assert result.exit_code == 2
+    assert "pyproject.toml: unknown key 'selekt'" in result.stderr
+
+
+def test_exclude_holds_for_a_search_and_not_for_a_named_file(folder: Path) -> None:
+    (folder / "vendor").mkdir()
+    (folder / "vendor" / "train.py").write_text(BAD)
+    (folder / "pyproject.toml").write_text('[tool.fsdplint]\nexclude = ["vendor"]\n')
+    assert run(".").exit_code == 0
+    assert run("vendor/train.py").exit_code == 1
+
+
+def test_comments(folder: Path) -> None:
+    file = folder / "train.py"
+    for comment in ("# noqa: FSDP101", "# fsdplint: ignore[direct-forward-call]"):
+        file.write_text(BAD.replace("# keep this comment", comment))
+        assert run("train.py").exit_code == 0
+        before = file.read_text()
+        assert run("--fix", "train.py").exit_code == 0
+        assert file.read_text() == before
+    file.write_text(BAD.replace("# keep this comment", "# noqa: E501"))
+    assert run("train.py").exit_code == 1
+
+
+# Bad input ----------------------------------------------------------------------------------
+
+
+def nested() -> bytes:
+    return b"x = " + b"(" * 2000 + b"1" + b")" * 2000 + b"\n"
+
+
+@pytest.mark.parametrize("mention", [MENTION, ""], ids=["about FSDP", "not about FSDP"])
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"def f(:\n", "2: FSDP901 syntax error: invalid syntax"),
+        (b"x = '\xe9'\n", "2: FSDP901 not UTF-8: byte 0xe9 cannot be decoded"),
+        (nested(), "2: FSDP901 nested too deeply to be read"),
+        (b"x = 1\0\n", "FSDP901 syntax error: "),
+    ],
+    ids=["syntax", "encoding", "nested", "null"],
+)
+def test_what_cannot_be_read_is_named_and_the_others_checked(
+    folder: Path, data: bytes, message: str, mention: str
+) -> None:
+    head = mention or "# nothing\n"
+    (folder / "broken.py").write_bytes(head.encode() + data)
+    (folder / "train.py").write_text(BAD)
+    result = run("--output-format", "concise", "broken.py", "train.py")
+    assert result.exit_code == 2
+    first, second = result.output.splitlines()[:2]
+    assert first.startswith("broken.py:") and message in first
+    assert first.endswith(")")  # what to do
+    assert second.startswith("train.py:10:8: FSDP101")
+    assert run("--fix", "broken.py", "train.py").exit_code == 2
+    assert (folder / "train.py").read_text() == FIXED
+    in_json = json.loads(run("--output-format", "json", "broken.py").output)
+    assert [(one["code"], one["filename"]) for one in in_json] == [("FSDP901", "broken.py")]
+
+
+def test_declared_encodings_are_read(folder: Path) -> None:
+    text = "# coding: latin-1\n" + BAD.replace("keep", "für")
+    (folder / "train.py").write_bytes(text.encode("latin-1"))
+    result = run("--output-format", "concise", "train.py")
+    assert result.output.startswith("train.py:11:8: FSDP101")
+    (folder / "train.py").write_text("# coding: klingon\n" + BAD)
+    result = run("train.py")
+    assert result.exit_code == 2
+    assert result.output.startswith("train.py:1: FSDP901 unknown encoding: klingon")
+
+
+def test_missing_paths_and_loops(folder: Path) -> None:
+    (folder / "train.py").write_text(BAD)
+    (folder / "loop").symlink_to(folder)
+    (folder / "me.py").symlink_to("me.py")
+    result = run("--output-format", "concise", "gone.py", "me.py", ".", "no/where")
+    assert result.exit_code == 2
+    assert [line.split(" ")[0] for line in result.output.splitlines()[:4]] == [
+        "gone.py:",
+        "me.py:",
+        f"{Path('no/where')}:",
+        "train.py:10:8:",
+    ]
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="everything is readable")
+def test_unreadable_file(folder: Path) -> None:
+    file = folder / "train.py"
+    file.write_text(BAD)
+    file.chmod(0)
+    result = run("train.py")
+    assert result.exit_code == 2
+    assert "permission denied" in result.output
+
+
+def test_empty_files(folder: Path) -> None:
+    for name, data in {
+        "empty.py": b"",
+        "mark.py": b"\xef\xbb\xbf",
+        "blank.py": b"\r\n\r\n",
+    }.items():
+        (folder / name).write_bytes(data)
+    assert run(".").exit_code == run("empty.py", "mark.py", "blank.py").exit_code == 0
+    assert run("--fix", "empty.py").exit_code == 0
+    assert (folder / "empty.py").read_bytes() == b""
+
+
+def test_large_generated_files(folder: Path) -> None:
+    (folder / "generated.py").write_text("x = [1, 2, 3, 4]\n" * 300_000)
+    assert run(".").exit_code == run("generated.py").exit_code == 0
+    (folder / "generated.py").write_text("x = [1, 2, 3, 4]\n" * 300_000 + MENTION)
+    (folder / "train.py").write_text(BAD)
+    result = run("--output-format", "concise", ".")
+    assert result.exit_code == 2
+    assert result.output.startswith("generated.py: FSDP901 too large to check (5.1 MB")
+    assert "train.py:10:8: FSDP101" in result.output
+
+
+def test_a_defect_is_named_with_its_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fsdplint import engine
+
+    (folder / "train.py").write_text(BAD)
+    (folder / "odd.py").write_text(MENTION)
+    real = engine.check
+
+    def check(program: object, rules: object) -> object:
+        if "odd.py" in program.sources:  # type: ignore[attr-defined]
+            raise AssertionError("a hole")
+        return real(program, rules)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine, "check", check)
+    result = run("--output-format", "concise", "odd.py", "train.py")
+    assert result.exit_code == 2
+    first, second = result.output.splitlines()[:2]
+    assert first.startswith("odd.py: FSDP901 internal error: AssertionError: a hole")
+    assert second.startswith("train.py:10:8: FSDP101")
+
+
+def test_a_file_that_cannot_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fsdplint import write
+
+    (folder / "train.py").write_text(BAD)
+
+    def refuse(files: object) -> None:
+        raise write.WriteError(None, "train.py is write-protected; it is unchanged")
+
+    monkeypatch.setattr(write, "write", refuse)
+    result = run("--fix", "train.py")
+    assert result.exit_code == 2
+    assert result.stderr == "error: train.py is write-protected; it is unchanged\n"
+
+
+# The other commands -------------------------------------------------------------------------
+
+
+def test_version_imports_little() -> None:
+    program = (
+        "import sys\nfrom fsdplint.cli import main\nmain(['--version'], standalone_mode=False)\n"
+    )
+    program += "print(sorted({'libcst', 'torch', 'pathspec', 'fsdplint.rule'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.splitlines() == [f"fsdplint {fsdplint.__version__}", "[]"]
+
+
+def test_checking_does_not_import_torch(folder: Path) -> None:
+    (folder / "train.py").write_text(BAD)
+    program = (
+        "import sys\nfrom fsdplint.cli import main\n"
+        "try:\n    main(['--fix', 'train.py'])\n"
+        "except SystemExit as end:\n    print(end.code, 'torch' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "0 False", done.stderr
+
+
+def test_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "fsdplint", "--version"], capture_output=True, text=True
+    )
+    assert done.stdout == f"fsdplint {fsdplint.__version__}\n"
+
+
+def test_an_output_that_is_not_utf8(folder: Path) -> None:
+    (folder / "train.py").write_text(BAD.replace("keep this", "訓練"), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "fsdplint", "train.py"],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+    )
+    assert done.returncode == 1, done.stderr
+    assert b"\\u8a13" in done.stdout
+
+
+@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.code)
+def test_rule_pages(rule: type) -> None:
+    result = run("rule", rule.code.lower())  # type: ignore[attr-defined]
+    assert result.exit_code == 0
+    assert result.output.startswith(f"# {rule.name} ({rule.code})\n")  # type: ignore[attr-defined]
+    for title in ("What it does", "Why is this bad?", "Example"):
+        assert f"\n## {title}\n" in result.output
+    assert run("rule", rule.name).output == result.output  # type: ignore[attr-defined]
+
+
+def test_all_rules() -> None:
+    text = run("rule", "--all").output
+    data = json.loads(run("rule", "--all", "--output-format", "json").output)
+    assert [one["code"] for one in data] == [rule.code for rule in all_rules()]
+    assert all(f"({one['code']})" in text and one["bad"] for one in data)
+    one = json.loads(run("rule", "FSDP101", "--output-format", "json").output)
+    assert one == data[0]
+    assert run("rule", "--all", "--output-format", "markdown").output.startswith("| Code | Name |")
+
+
+def test_rule_misuse() -> None:
+    assert run("rule").exit_code == 2
+    assert run("rule", "FSDP101", "--all").exit_code == 2
+    unknown = run("rule", "FSDP1O1")
+    assert unknown.exit_code == 2
+    assert "did you mean FSDP101?" in unknown.stderr
+    assert run("rule", "FSDP1").exit_code == 2
+
+
+def test_prove_is_there() -> None:
+    result = run("prove", "--help")
+    assert result.exit_code == 0
+    assert "--nproc-per-node" in result.output
+    assert "prove" in run("--help").output

@@ -1,0 +1,40 @@
+"""The README says what is there. UPDATE_README=1 in the environment writes the table of rules."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from fsdplint.report import rule_table
+from fsdplint.rule import all_rules
+from fsdplint.settings import _KEYS
+
+README = Path(__file__).parents[1] / "README.md"
+START, END = "<!-- rules -->\n", "\n<!-- /rules -->"
+
+
+def test_the_table_of_rules_is_up_to_date() -> None:
+    text = README.read_text(encoding="utf-8")
+    before, rest = text.split(START)
+    table, after = rest.split(END)
+    wanted = rule_table(all_rules())
+    if os.environ.get("UPDATE_README"):
+        README.write_text(before + START + wanted + END + after, encoding="utf-8")
+        table = wanted
+    assert table == wanted, "UPDATE_README=1 pytest tests/test_readme.py writes it"
+
+
+def test_every_setting_is_explained() -> None:
+    text = README.read_text(encoding="utf-8")
+    block = re.search(r"```toml\n\[tool\.fsdplint\]\n(.*?)```", text, re.DOTALL)
+    assert block is not None
+    keys = re.findall(r"^(?:\[tool\.fsdplint\.)?([a-z-]+)(?: =|\])", block.group(1), re.MULTILINE)
+    assert set(keys) == set(_KEYS)
+
+
+def test_links_within_the_project_lead_somewhere() -> None:
+    text = README.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+)\)", text):
+        if "://" not in target:
+            assert (README.parent / target).exists(), target
