@@ -143,7 +143,7 @@ def test_stdin(folder: Path) -> None:
     result = run("--fix", "-", input=BAD)
     assert (result.exit_code, result.stdout) == (0, FIXED)
     assert result.stderr == "Fixed 1 finding; none remains.\n"
-    assert run("--fix", "-", input="x = 1\r\n".encode()).stdout_bytes == b"x = 1\r\n"
+    assert run("--fix", "-", input=b"x = 1\r\n").stdout_bytes == b"x = 1\r\n"
     assert run("--diff", "-", input=BAD).stdout.startswith("--- <stdin>\n")
     assert list(folder.iterdir()) == []
 
