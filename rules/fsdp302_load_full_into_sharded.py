@@ -368,6 +368,7 @@ set_model_state_dict(
         Bad(
             RESUME,
             symptom=Symptom(raises=r"has no attribute '_local_tensor'"),
+            config_dependent=True,
             changes=(
                 (
                     "import torch.nn as nn\n",

@@ -264,8 +264,23 @@ def _is_before(one: Line, other: Line, base: Line | None) -> bool:
         start = (0, 0)
         if len(bases) > index and bases[:index] == ones[:index] and bases[index][:2] == a[:2]:
             start = bases[index][2:]
-        return (a[2:] <= start, a[2:]) < (b[2:] <= start, b[2:])
+        again = _again(ones[index:], bases[index:], start), a[2:]
+        return again < (_again(others[index:], bases[index:], start), b[2:])
     return False
+
+
+def _again(frames: list[tuple[Any, ...]], bases: list[tuple[Any, ...]], start: Any) -> bool:
+    """Whether the first frame is at or above the place `start`: another turn of the loop.
+
+    A frame that is in the call that the base is in, further down, is not.
+    """
+    place = frames[0][2:]
+    if place != start:
+        return bool(place < start)
+    for frame, base in zip(frames[1:], bases[1:], strict=False):
+        if frame != base:
+            return frame[:2] != base[:2] or bool(frame[2:] < base[2:])
+    return True
 
 
 # Events and modules -----------------------------------------------------------------------------

@@ -95,7 +95,10 @@ def _counted(original: Callable[..., Any], name: str) -> Callable[..., Any]:
             frame = sys._getframe(1)
             if is_direct(frame) and RECORDER.listening():
                 RECORDER.event(
-                    "collective", frame, api=f"torch.distributed.{name}", collective=True
+                    "collective",
+                    frame,
+                    api=f"torch.distributed.{name}",
+                    collective=not _in_subgroup(args, kwargs),
                 )
             del frame
         except Exception:
@@ -107,6 +110,29 @@ def _counted(original: Callable[..., Any], name: str) -> Callable[..., Any]:
             _inside[0] -= 1
 
     return collective
+
+
+def _in_subgroup(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a collective is one of a part of the ranks only."""
+    import torch.distributed as dist
+
+    for value in (*args, *kwargs.values()):
+        if value is dist.GroupMember.NON_GROUP_MEMBER:
+            return True
+        if isinstance(value, dist.ProcessGroup):
+            return bool(value.size() < dist.get_world_size())
+    return False
+
+
+def _of_all_ranks(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether every rank has to take part: not where the call is on a group of some of them."""
+    import torch.distributed as dist
+
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, dist.ProcessGroup):
+            return value.size() >= dist.get_world_size()
+    # new_group gives ranks that are not in the group this instead of a group.
+    return not any(value is dist.GroupMember.NON_GROUP_MEMBER for value in kwargs.values())
 
 
 def _size(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
