@@ -445,7 +445,7 @@ def _replaces(groups: Groups, event: Shard, built: OptimizerBuilt) -> bool:
     trace = groups.trace
     if isinstance(event, Sharded):
         targets = sharded_by(event)
-    elif event.options.get("use_orig_params", False) in (False, None):
+    elif event.options.get("use_orig_params", "**" in event.options) in (False, None):
         targets = (event.inner,)
     else:
         return False

@@ -409,7 +409,9 @@ class _Blocks:
 
 
 def _has_policy(event: Shard) -> bool:
-    return isinstance(event, Wrapped) and event.options.get("auto_wrap_policy") is not None
+    if isinstance(event, Sharded):
+        return False
+    return event.options.get("auto_wrap_policy") is not None or "**" in event.options
 
 
 def _blocks(trace: Trace, root: str) -> list[_Blocks]:

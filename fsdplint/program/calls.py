@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -72,6 +73,10 @@ class Call:
     @property
     def values(self) -> list[Value]:
         return [*self.args, *self.kwargs.values()]
+
+
+# Unknown callees that get an optimizer and certainly leave its parameters as they are.
+_LEAVES_OPTIMIZERS = re.compile(r"sched|warmup|^(unscale_|step|update|info|debug|print)$", re.I)
 
 
 class Calls:
@@ -390,6 +395,9 @@ class Calls:
         if optimizer is not None:
             return optimizer
         self.escape(call)
+        if not _LEAVES_OPTIMIZERS.search(name):
+            for value in call.values:
+                self.lose_optimizer(self.settle(value))
         for value in call.values:
             self.call_back(value, call.node)
         result = named(name, self.scope, f"{origin}()" if origin else "")

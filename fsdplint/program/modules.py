@@ -115,6 +115,13 @@ class Modules:
         )
         return optimizer
 
+    def lose_optimizer(self: Interpreter, value: Value) -> None:
+        """Say of an optimizer that its parameters may be others than those it was built over."""
+        if isinstance(value, OptimizerValue):
+            for event in self.trace.of(OptimizerBuilt):
+                if event.optimizer == value.id:
+                    event.complete = False
+
     def optimizer_by_parameters(
         self: Interpreter, name: str, call: Call
     ) -> OptimizerValue | None:

@@ -51,6 +51,7 @@ def zero_grad(run: Interpreter, receiver: OptimizerValue, name: str, call: Call)
 
 @method("OptimizerValue", "add_param_group")
 def add_group(run: Interpreter, receiver: OptimizerValue, name: str, call: Call) -> Value:
+    run.lose_optimizer(receiver)
     modules, _ = run.owners_of(call.arg(0, "param_group"))
     receiver.modules = (*receiver.modules, *(m for m in modules if m not in receiver.modules))
     return Const(None)
