@@ -437,8 +437,9 @@ def _watch(children: list[_Child], request: dict[str, Any]) -> None:
         if failed_at is None and any(child.failed for child in children):
             failed_at = now
         if now - checked >= 0.25:
-            current = [_cpu(child.pid) for child in alive]
-            idle = current == usage and all(_asleep(child.pid) for child in alive)
+            groups = _members([child.pid for child in alive])
+            current = [sum(_cpu(pid) for pid in groups)]
+            idle = current == usage and all(_asleep(pid) for pid in groups)
             idle_since = (idle_since or now) if idle else None
             usage, checked = current, now
         hung = idle_since is not None and now - idle_since > _IDLE_SECONDS
@@ -488,6 +489,18 @@ def _kill(child: _Child) -> None:
         os.killpg(child.pid, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):
         os.waitpid(child.pid, 0)
+
+
+def _members(leaders: list[int]) -> list[int]:
+    """The ranks and all that they started: the processes of their groups."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, IndexError):
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                if int(fields[2]) in leaders:
+                    found.append(int(entry.name))
+    return found
 
 
 def _cpu(pid: int) -> int:

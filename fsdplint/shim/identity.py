@@ -56,6 +56,13 @@ class Owners:
     def set(self, parameter: Any, module: Any) -> None:
         self._entries[id(parameter)] = (weakref.ref(module), tuple(parameter.shape))
 
+    def register(self, parameter: Any, module: Any) -> None:
+        """Like `set`, but a parameter that another module has too stays that one's."""
+        entry = self._entries.get(id(parameter))
+        other = entry[0]() if entry is not None else None
+        if other is None or not any(own is parameter for own in other._parameters.values()):
+            self.set(parameter, module)
+
     def get(self, parameter: Any) -> Any | None:
         """The module, or None where it is not known."""
         entry = self._entries.get(id(parameter))

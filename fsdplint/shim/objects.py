@@ -119,7 +119,7 @@ class Objects:
             self._write(module)
             for parameter in module._parameters.values():
                 if parameter is not None:
-                    self.owners.set(parameter, module)
+                    self.owners.register(parameter, module)
             self._described.set(module, self.generation)
 
     def _name(self, module: Any) -> None:

@@ -59,8 +59,7 @@ def _watch_building(cls: Any) -> None:
     def register_parameter(self: Any, name: str, param: Any) -> None:
         original_register(self, name, param)
         if param is not None and not is_compiling() and RECORDER.listening():
-            if OBJECTS.owners.get(param) is None:
-                OBJECTS.owners.set(param, self)
+            OBJECTS.owners.register(param, self)
 
     cls.__init__ = init
     cls.register_parameter = register_parameter
