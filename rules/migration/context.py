@@ -13,13 +13,15 @@ from typing import NoReturn
 
 import libcst as cst
 
-from fsdplint.layout import descend, statement_of
+from fsdplint.layout import descend, line_end, line_indent, statement_of
 from fsdplint.program import Program
 from fsdplint.program.names import dotted, references, walk
 from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue, Value
 from fsdplint.rewrite import Rewrite
 from fsdplint.rules.migration.names import PREFIX, fsdp1_name
+from fsdplint.rules.migration.text import call, flat
+from fsdplint.rules.rewrites.syntax import library_name
 
 
 class Blocked(Exception):
@@ -66,6 +68,7 @@ class Migration:
     claimed: set[cst.CSTNode] = field(default_factory=set)
     mapped: set[str] = field(default_factory=set)  # notes of helper functions already written
     variables: dict[cst.CSTNode, object] = field(default_factory=dict)  # configs, by definition
+    unwrapped: set[cst.CSTNode] = field(default_factory=set)  # blocks that lose their head
     kept: dict[cst.CSTNode, list[str]] = field(default_factory=dict)  # those that hold options
     _texts: dict[Source, dict[Span, str]] = field(default_factory=dict)
     _owned: dict[Source, list[Span]] = field(default_factory=dict)
@@ -132,6 +135,46 @@ class Migration:
         result.append(source.text[position:end])
         return "".join(result)
 
+    def unwrap(self, source: Source, block: cst.With, lines: list[str]) -> None:
+        """Take a block's body out of it; `unwrapped` has to hold the block before its parts are read."""
+        self.own(source, block.items[0])
+        self.rewrite.unwrap(source, block, lines)
+
+    def indent(self, source: Source, node: cst.CSTNode) -> str:
+        """The indentation that a node's line will have."""
+        indent = line_indent(source, source.span(node)[0])
+        parent = source.parent(node)
+        while parent is not None:
+            if parent in self.unwrapped:
+                indent = indent.removesuffix(source.tree.default_indent)
+            parent = source.parent(parent)
+        return indent
+
+    def placed(self, source: Source, node: cst.CSTNode, text: str) -> str:
+        """A text whose further lines are indented by tabs, as it stands in the file at a node."""
+        indent, unit = self.indent(source, node), source.tree.default_indent
+        first, *rest = text.split("\n")
+        lines = [first]
+        for line in rest:
+            bare = line.lstrip("\t")
+            lines.append(indent + unit * (len(line) - len(bare)) + bare if bare else "")
+        return "\n".join(lines)
+
+    def put_call(
+        self, source: Source, node: cst.CSTNode, head: str, given: list[str], tail: str = ""
+    ) -> None:
+        """Put a call in place of a node, broken up if its line gets too long."""
+        start, end = source.span(node)
+        before = source.text[source.line_start(start) : start].lstrip()
+        after = source.text[end : line_end(source, end)[0]]
+        if after.lstrip().startswith("#"):
+            after = ""  # a comment may go over the edge, as it did before
+        if "\n" in before or len(before) > 40:
+            before = ""
+        text = call(source, self.indent(source, node), before + head, given, tail + after)
+        text = text.removeprefix(before).removesuffix(after)
+        self.substitute(source, node, self.placed(source, node, text))
+
     def own(self, source: Source, node: cst.CSTNode) -> None:
         """The node's whole text is rewritten (or deleted) by a change to its statement."""
         self._owned.setdefault(source, []).append(source.span(node))
@@ -185,11 +228,9 @@ class Migration:
     def torch(self, source: Source, at: cst.CSTNode) -> str:
         return self.need(source, "torch", None, at)
 
-    def dist(self, source: Source, at: cst.CSTNode) -> str:
-        """How the file writes `torch.distributed`."""
-        text = self.need(source, "torch.distributed", "get_world_size", at)
-        head, _, last = text.rpartition(".")
-        return head if last == "get_world_size" else ""
+    def dist(self, source: Source, at: cst.CSTNode, function: str) -> str:
+        """How the file writes a function of `torch.distributed` at a node."""
+        return library_name(self.rewrite, source, f"torch.distributed.{function}", at)
 
 
 def is_fsdp1(value: Value) -> bool:
@@ -209,26 +250,9 @@ def expression(migration: Migration, source: Source, node: cst.CSTNode) -> str:
     """A node's new text, for use in a line given to `Rewrite`: on one line where that is possible,
     else with its further lines relative to the statement's indentation.
     """
-    from fsdplint.layout import line_indent
-    from fsdplint.rules.migration.text import flat
-
     text = flat(migration.text(source, node))
     if "\n" not in text:
         return text
     indent = line_indent(source, source.span(node)[0])
     first, *rest = text.replace("\r\n", "\n").split("\n")
     return "\n".join([first, *(line.removeprefix(indent) for line in rest)])
-
-
-def placed(source: Source, node: cst.CSTNode, text: str) -> str:
-    """A text whose further lines are indented by tabs, as it stands in the file at a node."""
-    from fsdplint.layout import line_indent
-
-    indent = line_indent(source, source.span(node)[0])
-    unit = source.tree.default_indent
-    first, *rest = text.split("\n")
-    lines = [first]
-    for line in rest:
-        bare = line.lstrip("\t")
-        lines.append(indent + unit * (len(line) - len(bare)) + bare if bare else "")
-    return "\n".join(lines)

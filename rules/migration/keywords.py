@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from fsdplint.layout import descend
 from fsdplint.program.source import Source
 from fsdplint.rules.migration import device, strategy
 from fsdplint.rules.migration.calls import is_constant
@@ -141,10 +142,7 @@ class Keywords:
         module = "torch.distributed.checkpoint.state_dict"
         setter = need(self.source, module, "set_model_state_dict", self.at)
         options = need(self.source, module, "StateDictOptions", self.at)
-        broadcast = need(self.source, "torch.distributed", "broadcast", self.at)
-        dist = self.migration.dist(self.source, self.at)
-        if dist:
-            broadcast = f"{dist}.broadcast"
+        broadcast = self.migration.dist(self.source, self.at, "broadcast")
         state = self.state or "full_state"
         lines = [
             call(
@@ -195,6 +193,36 @@ def read_keywords(
     return keywords
 
 
+def returned(function: cst.FunctionDef) -> list[cst.BaseExpression]:
+    """What a function may return; None is among it where it can end without a return."""
+    found: list[cst.BaseExpression] = []
+    stack: list[cst.CSTNode] = [function.body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, cst.Return):
+            found.append(node.value or cst.Name("None"))
+        elif not isinstance(node, cst.FunctionDef | cst.Lambda | cst.ClassDef):
+            stack.extend(node.children)
+    last = function.body.body[-1]
+    ends = isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Return)
+    if not ends and not (isinstance(last, cst.If) and _both_return(last)):
+        found.append(cst.Name("None"))
+    return found
+
+
+def _both_return(node: cst.If) -> bool:
+    other = node.orelse
+    if isinstance(other, cst.If):
+        return _both_return(other)
+    if other is None:
+        return False
+    lasts = [block.body.body[-1] for block in (node, other)]
+    return all(
+        isinstance(x, cst.SimpleStatementLine) and isinstance(x.body[-1], cst.Return | cst.Raise)
+        for x in lasts
+    )
+
+
 class Reader:
     """Translates one argument after the other into `keywords`."""
 
@@ -242,8 +270,7 @@ class Reader:
         init = self.migration.need(
             self.source, "torch.distributed.device_mesh", "init_device_mesh", self.at
         )
-        dist = self.migration.dist(self.source, self.at)
-        world = f"{dist}.get_world_size()" if dist else "get_world_size()"
+        world = self.migration.dist(self.source, self.at, "get_world_size") + "()"
         kind = device.type_text(self.migration, self.source, self.at, node)
         self.keywords.items.insert(0, ("mesh", f"{init}({kind}, ({world},))"))
 
@@ -311,16 +338,34 @@ class Reader:
             return f"{text} or {default}"
         return text
 
-    def _may_be_none(self, value: cst.BaseExpression) -> bool:
-        from fsdplint.program.values import Made
-
+    def _may_be_none(self, value: cst.BaseExpression, depth: int = 0) -> bool:
+        """Whether a config object may be None, judged by all that the code may do."""
+        if self.migration.called(value):
+            return False
+        if depth > 4:
+            return True
+        if isinstance(value, cst.IfExp):
+            return any(self._may_be_none(x, depth + 1) for x in (value.body, value.orelse))
         if isinstance(value, cst.Name):
             found = definitions(self.source, value)
-            if found and all(isinstance(item.value, cst.Call) for item in found):
-                if all(self.migration.called(item.value) for item in found):
-                    return False
-        values = self.migration.values(value)
-        return not values or not all(isinstance(item, Made) for item in values)
+            return not found or any(self._may_be_none(item.value, depth + 1) for item in found)
+        if isinstance(value, cst.Call) and isinstance(value.func, cst.Name | cst.Attribute):
+            function = self._function(value.func)
+            return function is None or any(
+                self._may_be_none(x, depth + 1) for x in returned(function)
+            )
+        return True
+
+    def _function(self, func: cst.Name | cst.Attribute) -> cst.FunctionDef | None:
+        """The function of these files that a call calls, if its name tells."""
+        name = func.attr.value if isinstance(func, cst.Attribute) else func.value
+        found = [
+            node
+            for source in self.migration.sources
+            for node in descend(source.tree)
+            if isinstance(node, cst.FunctionDef) and node.name.value == name
+        ]
+        return found[0] if len(found) == 1 else None
 
     def _buffer_dtype(self, value: cst.BaseExpression) -> None:
         precision = self.precision

@@ -14,7 +14,7 @@ from fsdplint.program import Program
 from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue, OptimizerValue
 from fsdplint.rule import Edit, Fix, Import, Safety
-from fsdplint.rules.migration import configs, optimizers, precision, state, strategy, training, wrap
+from fsdplint.rules.migration import configs, helpers, optimizers, precision, state, strategy, training, wrap
 from fsdplint.rules.migration.context import Blocked, Migration, Step, is_fsdp1, nodes, uses_of_fsdp1
 from fsdplint.rules.migration.names import FSDP
 
@@ -40,53 +40,40 @@ class Plan:
     unused: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
 
-    def fix(self, source: Source, node: cst.CSTNode) -> Fix | None:
-        """The part of the rewrite that belongs to the use at a node; None for a use that is none.
+    def fix(self, source: Source, node: cst.CSTNode) -> Fix:
+        """The whole rewrite, as the fix of the use at a node.
 
-        The first use has everything that belongs to no other: the imports, configs elsewhere.
+        Every use has all of it: half a migration is worse than none, whichever rules are chosen.
         """
-        owners = self._owners()
-        for number, step in enumerate(self.steps):
-            if step.source is source and (step.node is node or _inside(source, step.node, node)):
-                edits = tuple(edit for edit, owner in owners if owner == number)
-                first = number == 0
-                title = step.title
-                if first and self.notes:
-                    title = f"{title} (note: {'; '.join(self.notes)})"
-                return Fix(
-                    title=title,
-                    safety=Safety.SAFE,
-                    edits=edits,
-                    imports=self.imports if first else (),
-                    group=self.group,
-                    unused=self.unused if first else (),
+        title = next(
+            (s.title for s in self.steps if s.source is source and _inside(source, s.node, node)),
+            "Migrate to FSDP2",
+        )
+        if self.notes:
+            title = f"{title} ({'; '.join(self.notes)})"
+        return Fix(
+            title=title,
+            safety=Safety.SAFE,
+            edits=self.edits,
+            imports=self.imports,
+            group=self.group,
+            unused=self.unused,
+        )
+
+    def blockers_at(self, source: Source, node: cst.CSTNode) -> list[Blocked]:
+        """The blockers within a use, or around it (but for the statements around it)."""
+        return [
+            blocker
+            for blocker in self.blockers
+            if blocker.source is source
+            and (
+                _inside(source, node, blocker.node)
+                or (
+                    isinstance(blocker.node, cst.BaseExpression)
+                    and _inside(source, blocker.node, node)
                 )
-        return None
-
-    def _owners(self) -> list[tuple[Edit, int]]:
-        spans = [
-            (step.source.path, *step.source.span(_block_of(step.source, step.node)))
-            for step in self.steps
+            )
         ]
-        result = []
-        for edit in self.edits:
-            owner = 0
-            best = None
-            for number, (path, start, end) in enumerate(spans):
-                if path == edit.path and start <= edit.start and edit.end <= end:
-                    if best is None or end - start < best:
-                        owner, best = number, end - start
-            result.append((edit, owner))
-        return result
-
-
-def _block_of(source: Source, node: cst.CSTNode) -> cst.CSTNode:
-    parent = source.parent(node)
-    while parent is not None and not isinstance(parent, cst.With | cst.BaseSmallStatement):
-        parent = source.parent(parent)
-    if isinstance(parent, cst.With):
-        return parent
-    return statement_of(source, node)
 
 
 def _inside(source: Source, outer: cst.CSTNode, node: cst.CSTNode) -> bool:
@@ -202,6 +189,7 @@ class Planner:
             self._try(lambda s=source, n=node, x=name: self._config(s, n, x))  # type: ignore[misc]
         for source in self.migration.sources:
             self._uses(source)
+        self._set_types()
         for source, node, name in self._references():
             if name == f"{FSDP}.state_dict_type":
                 self._try(lambda s=source, n=node: self._block(s, n))  # type: ignore[misc]
@@ -275,10 +263,36 @@ class Planner:
     def _receives(self, func: cst.Attribute) -> bool:
         return func not in self.migration.symbols and bool(self.migration.wrapped(func.value))
 
+    def _set_types(self) -> None:
+        """`FSDP.set_state_dict_type(...)`: what holds for all states that no block is about."""
+        found: list[state.Kind] = []
+        for source, node, name in list(self._references()):
+            call = source.parent(node)
+            if name == f"{FSDP}.set_state_dict_type" and isinstance(call, cst.Call):
+                self._try(lambda s=source, n=call: found.append(self._set_type(s, n, found)))  # type: ignore[misc]
+        for states in self.states.values():
+            states.current = found[0] if found else None
+
+    def _set_type(self, source: Source, call: cst.Call, before: list[state.Kind]) -> state.Kind:
+        if not isinstance(source.parent(call), cst.Expr):
+            self.migration.block(source, call, "the result of `set_state_dict_type` is used")
+        kind, _ = self.states[source].kind(call)
+        if before and not before[0].alike(kind):
+            self.migration.block(
+                source, call, "several calls of `set_state_dict_type` with different types"
+            )
+        self.migration.claim(source, call)
+        self.migration.delete_statement(source, call)
+        self.migration.step(source, call, "Take and load the state with torch.distributed.checkpoint")
+        return kind
+
     def _block(self, source: Source, node: cst.CSTNode) -> None:
         call = source.parent(node)
         if not isinstance(call, cst.Call) or call.func is not node:
             self.migration.block(source, node, "this use of `state_dict_type` is not migrated yet")
+        if isinstance(source.parent(call), cst.Return):
+            helpers.rewrite_helper(self.migration, self.states, source, call)
+            return
         self.states[source].block(call)
 
     def _plain_states(self, source: Source) -> None:
@@ -316,8 +330,14 @@ class Planner:
                 self.migration.blockers.append(
                     Blocked(source, node, f"`{name}` is not migrated yet")
                 )
-        for node, config in self.migration.variables.items():
-            del config
+        for source in self.migration.sources:
+            for node in nodes(source):
+                if self.migration.symbol(node) == state.OLD_OPTIMIZER_LOAD:
+                    if node not in self.migration.claimed:
+                        self.migration.blockers.append(
+                            Blocked(source, node, "this reads a checkpoint as FSDP1 writes it")
+                        )
+        for node in self.migration.variables:
             if node not in self.migration.kept:
                 self._drop_variable(node)
 

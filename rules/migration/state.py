@@ -10,10 +10,10 @@ from fsdplint.layout import descend, statement_of
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import Made, ModuleValue, OptimizerValue
 from fsdplint.rules.migration.calls import arguments, is_constant
-from fsdplint.rules.migration.context import Migration, expression, placed
+from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import definitions, fresh, home_of, reads
-from fsdplint.rules.migration.text import call, simple
+from fsdplint.rules.migration.text import simple
 from fsdplint.trace import Saved, StateLoaded, StateTaken
 
 MODULE = "torch.distributed.checkpoint.state_dict"
@@ -51,6 +51,17 @@ class Kind:
     options: str = ""  # the name of a variable that holds the options
 
 
+    def alike(self, other: Kind) -> bool:
+        """Whether another one says the same."""
+
+        def said(kind: Kind) -> tuple[bool, ...]:
+            configs = (kind.model, kind.optimizer)
+            return (kind.full, *(x for c in configs for x in (c.offload, c.rank0)))
+
+        return said(self) == said(other)
+
+
+OLD_OPTIMIZER_LOAD = "torch.distributed.checkpoint.optimizer.load_sharded_optimizer_state_dict"
 DEFAULT = Kind(True, Config(), Config(offload=True))
 
 
@@ -78,6 +89,11 @@ class States:
                 self.source, node, "`state_dict_type` that is not the only head of a `with`"
             )
         kind, model = self.kind(node)
+        self.unwrap(node, block, kind, model)
+
+    def unwrap(self, node: cst.Call, block: cst.With, kind: Kind, model: str) -> None:
+        """Rewrite the uses in a block of state of one kind, and take its head away."""
+        self.migration.unwrapped.add(block)
         uses = self._uses(block, model)
         lines: list[str] = []
         inline = [use for use in uses if self._wants_options(kind, use)]
@@ -89,8 +105,7 @@ class States:
         for use in uses:
             self.rewrite(use, kind)
         self.migration.claim(self.source, node)
-        self.migration.own(self.source, item)
-        self.migration.rewrite.unwrap(self.source, block, lines)
+        self.migration.unwrap(self.source, block, lines)
         self.migration.step(self.source, node, "Take and load the state with torch.distributed.checkpoint")
 
     def kind(self, node: cst.Call) -> tuple[Kind, str]:
@@ -259,15 +274,11 @@ class States:
         function: str,
         given: list[str],
         options: str,
-        every_rank_on_cpu: bool = False,
     ) -> None:
         name = self.migration.need(self.source, MODULE, function, node)
         if options:
             given = [*given, f"options={options}"]
-        start = self.source.span(node)[0]
-        head = self.source.text[self.source.line_start(start) : start].lstrip()
-        text = call(self.source, node, head + name, given).removeprefix(head)
-        self.migration.substitute(self.source, node, placed(self.source, node, text))
+        self.migration.put_call(self.source, node, name, given)
 
     def plain(self, node: cst.Call, kind: Kind) -> None:
         """A `state_dict()` or `load_state_dict()` outside of a block: whole in FSDP1."""
@@ -347,10 +358,7 @@ class States:
             return
         self.migration.kept[node] = parts
         options = self.migration.need(source, MODULE, "StateDictOptions", node)
-        start = source.span(node)[0]
-        head = source.text[source.line_start(start) : start].lstrip()
-        text = call(source, node, head + options, parts).removeprefix(head)
-        self.migration.substitute(source, node, placed(source, node, text))
+        self.migration.put_call(source, node, options, parts)
 
     def _only_one_rank(self, node: cst.Call) -> bool:
         """Whether the state that a call takes is only written, and only by one rank."""
@@ -416,6 +424,8 @@ class States:
                 self.source, node, "`optim_state_dict_to_load` with further arguments"
             )
         parts = ["full_state_dict=True"] if kind.full else []
+        if not kind.full:
+            self._read_before(named)
         state = expression(self.migration, self.source, named["optim_state_dict"].value)
         if kind.full and kind.optimizer.rank0:
             parts.append("broadcast_from_rank0=True")
@@ -423,6 +433,41 @@ class States:
         if not options and parts:
             options = self._make(parts, node)
         self._set_optimizer(node, named, state, options)
+
+    def _read_before(self, named: dict[str, cst.Arg]) -> None:
+        """`x = load_sharded_optimizer_state_dict(...)` reads into a state that there is already."""
+        state = named["optim_state_dict"].value
+        name = state.value if isinstance(state, cst.Subscript) else state
+        found = definitions(self.source, name) if isinstance(name, cst.Name) else None
+        if not found or len(found) != 1 or not isinstance(found[0].value, cst.Call):
+            return
+        call = found[0].value
+        if self.migration.symbol(call.func) != OLD_OPTIMIZER_LOAD:
+            return
+        given, rest = arguments(
+            call, ("model_state_dict", "optimizer_key", "storage_reader", "planner")
+        )
+        if rest or not {"optimizer_key", "storage_reader"} <= set(given) or "planner" in given:
+            self.migration.block(self.source, call, "the arguments cannot be read here")
+
+        def text(node: cst.BaseExpression) -> str:
+            return expression(self.migration, self.source, node)
+
+        assert isinstance(name, cst.Name)
+        getter = self.migration.need(self.source, MODULE, "get_optimizer_state_dict", call)
+        load = self.migration.need(self.source, "torch.distributed.checkpoint", "load", call)
+        model, optimizer = text(named["model"].value), text(named["optim"].value)
+        key, reader = text(given["optimizer_key"].value), text(given["storage_reader"].value)
+        self.migration.claimed.add(call.func)
+        self.migration.forget(self.source, call)
+        self.migration.replace_statement(
+            self.source,
+            call,
+            [
+                f"{name.value} = {{{key}: {getter}({model}, {optimizer})}}",
+                f"{load}({name.value}, storage_reader={reader})",
+            ],
+        )
 
     def _old_order(self, node: cst.Call) -> bool:
         """Whether the arguments stand as they did before torch 2.1: state, model, optimizer."""

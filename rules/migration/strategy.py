@@ -127,8 +127,7 @@ def _mesh(
 ) -> str:
     """The two-dimensional mesh that FSDP1 would have built (NO_SHARD: shards of one rank)."""
     quote = quote_of(source)
-    dist = migration.dist(source, at)
-    world = f"{dist}.get_world_size()" if dist else "get_world_size()"
+    world = migration.dist(source, at, "get_world_size") + "()"
     init = migration.need(source, "torch.distributed.device_mesh", "init_device_mesh", at)
     names = f"mesh_dim_names=({quote}replicate{quote}, {quote}shard{quote})"
     if name == "NO_SHARD":
@@ -153,42 +152,41 @@ def _helper(
         return quote + text + quote
 
     top = top_level(source, at)
-    dist = migration.dist(source, top)
-    world = f"{dist}.get_world_size()" if dist else "get_world_size()"
+    world = migration.dist(source, top, "get_world_size") + "()"
     init = migration.need(source, "torch.distributed.device_mesh", "init_device_mesh", top)
+    hybrid = [x for x in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2") if x in choices]
     lines = [
         f"def {name}(strategy):",
         '\t"""The arguments of fully_shard for the name of one of FSDP1\'s sharding strategies."""',
-        f"\tdims = ({q('replicate')}, {q('shard')})",
     ]
+    special: list[tuple[str, list[str]]] = []
     if "NO_SHARD" in choices:
-        lines += [
-            f"\tif strategy == {q('NO_SHARD')}:",
-            f"\t\tmesh = {init}({device}, ({world}, 1), mesh_dim_names=dims)",
-            f"\t\treturn {{{q('mesh')}: mesh}}",
-        ]
-    hybrid = [x for x in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2") if x in choices]
-    zero2 = f"False if strategy == {q('_HYBRID_SHARD_ZERO2')} else None"
+        special.append((f"strategy == {q('NO_SHARD')}", [f"shape = ({world}, 1)"]))
     if hybrid:
-        test = (
-            f"strategy == {q(hybrid[0])}"
-            if len(hybrid) == 1
-            else f"strategy in ({', '.join(map(q, hybrid))})"
-        )
-        reshard = zero2 if "_HYBRID_SHARD_ZERO2" in hybrid else ""
-        torch = migration.torch(source, top)
-        lines += [
-            f"\tif {test}:",
-            f"\t\tper_node = {torch}.cuda.device_count()",
-            f"\t\tmesh = {init}({device}, ({world} // per_node, per_node), mesh_dim_names=dims)",
-            f"\t\treturn {{{q('mesh')}: mesh"
-            + (f", {q('reshard_after_forward')}: {reshard}" if reshard else "")
-            + "}",
-        ]
-    lines += [
-        f"\treturn {{{q('reshard_after_forward')}: False if strategy == {q('SHARD_GRAD_OP')} else None}}",
-        "",
-        "",
-    ]
-    migration.rewrite.insert_before(source, top, lines)
+        several = f"strategy in ({', '.join(map(q, hybrid))})"
+        test = f"strategy == {q(hybrid[0])}" if len(hybrid) == 1 else several
+        per_node = f"per_node = {migration.torch(source, top)}.cuda.device_count()"
+        special.append((test, [per_node, f"shape = ({world} // per_node, per_node)"]))
+    rest = "False if strategy == " + q("SHARD_GRAD_OP") + " else None"
+    plain = f"return {{{q('reshard_after_forward')}: {rest}}}"
+    if len(special) == 1:
+        test, body = special[0]
+        opposite = test.replace(" == ", " != ").replace(" in ", " not in ")
+        lines += [f"\tif {opposite}:", f"\t\t{plain}", *(f"\t{line}" for line in body)]
+    else:
+        for word, (test, body) in zip(("if", "elif"), special, strict=False):
+            lines += [f"\t{word} {test}:", *(f"\t\t{line}" for line in body)]
+        lines += ["\telse:", f"\t\t{plain}"]
+    if " " in device:
+        lines.append(f"\tdevice_type = {device}")
+        device = "device_type"
+    dims = f"mesh_dim_names=({q('replicate')}, {q('shard')})"
+    lines.append("\t" + call(source, "", f"mesh = {init}", [device, "shape", dims], depth=1))
+    if "_HYBRID_SHARD_ZERO2" in hybrid:
+        zero2 = f"False if strategy == {q('_HYBRID_SHARD_ZERO2')} else None"
+        lines += [f"\treshard = {zero2}"]
+        lines += [f"\treturn {{{q('mesh')}: mesh, {q('reshard_after_forward')}: reshard}}"]
+    else:
+        lines.append(f"\treturn {{{q('mesh')}: mesh}}")
+    migration.rewrite.insert_before(source, top, [*lines, "", ""])
     return name

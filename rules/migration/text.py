@@ -32,15 +32,22 @@ def width(source: Source) -> int:
 
 
 def call(
-    source: Source, at: cst.CSTNode, head: str, arguments: Sequence[str], tail: str = "", depth: int = 0
+    source: Source,
+    at: cst.CSTNode | str,
+    head: str,
+    arguments: Sequence[str],
+    tail: str = "",
+    depth: int = 0,
 ) -> str:
     """`head(arguments)tail` at the indentation of a node's line, broken up if it is too long.
 
-    head: what comes before the parenthesis, `x = f`. depth: levels below the node's line.
-    Lines after the first are indented by tabs, one a level (see `Rewrite`).
+    at: the node, or the indentation. head: what comes before the parenthesis, `x = f`.
+    depth: levels below the line. Lines after the first are indented by tabs, one a level
+    (see `Rewrite`).
     """
     one = f"{head}({', '.join(arguments)}){tail}"
-    indent = line_indent(source, source.span(at)[0]).expandtabs(4)
+    indent = at if isinstance(at, str) else line_indent(source, source.span(at)[0])
+    indent = indent.expandtabs(4)
     unit = len(source.tree.default_indent.expandtabs(4))
     room = width(source) - len(indent) - depth * unit
     if "\n" not in one and len(one) <= room:

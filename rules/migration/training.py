@@ -7,10 +7,12 @@ import libcst as cst
 from fsdplint.layout import descend
 from fsdplint.program.source import Source
 from fsdplint.rules.migration.calls import arguments
-from fsdplint.rules.migration.context import Migration, expression, nodes, placed
+from fsdplint.rules.migration.context import Migration, expression, nodes
 from fsdplint.rules.migration.names import FSDP
-from fsdplint.rules.migration.scopes import definitions, home_of, reads
-from fsdplint.rules.migration.text import call, quoted
+from fsdplint.rules.migration.text import quoted
+from fsdplint.rules.rewrites import no_sync
+from fsdplint.rules.rewrites.clipping import CLIP, plain_result_wanted
+from fsdplint.rules.rewrites.syntax import library_name
 
 FINE = {
     # methods and attributes of nn.Module (and of FSDP1's wrapper) that mean the same in FSDP2
@@ -57,12 +59,10 @@ def rewrite_clipping(migration: Migration, source: Source, node: cst.Call) -> No
     """`model.clip_grad_norm_(x)` becomes `torch.nn.utils.clip_grad_norm_(model.parameters(), x)`."""
     assert isinstance(node.func, cst.Attribute)
     model = expression(migration, source, node.func.value)
-    utils = _clip_name(migration, source, node)
+    function = library_name(migration.rewrite, source, CLIP, node)
     given = [f"{model}.parameters()", *(_argument(migration, source, arg) for arg in node.args)]
-    tail = ".full_tensor()" if _norm_is_formatted(source, node) else ""
-    head = _head_of(source, node)
-    text = call(source, node, head + utils, given, tail).removeprefix(head)
-    migration.substitute(source, node, placed(source, node, text))
+    tail = ".full_tensor()" if plain_result_wanted(source, node) else ""
+    migration.put_call(source, node, function, given, tail)
     migration.step(source, node, "Clip with torch.nn.utils.clip_grad_norm_")
 
 
@@ -73,88 +73,41 @@ def _argument(migration: Migration, source: Source, arg: cst.Arg) -> str:
     return arg.star + text
 
 
-def _head_of(source: Source, node: cst.CSTNode) -> str:
-    """What stands before a node on its line."""
-    start = source.span(node)[0]
-    return source.text[source.line_start(start) : start].lstrip()
-
-
-def _clip_name(migration: Migration, source: Source, at: cst.CSTNode) -> str:
-    text = migration.need(source, "torch.nn", "Module", at)
-    if text.endswith(".Module"):
-        return text.removesuffix("Module") + "utils.clip_grad_norm_"
-    return f"{migration.torch(source, at)}.nn.utils.clip_grad_norm_"
-
-
-def _norm_is_formatted(source: Source, node: cst.Call) -> bool:
-    """Whether the norm is used for more than its `.item()`, which works on a DTensor."""
-    parent = source.parent(node)
-    if isinstance(parent, cst.Expr):
-        return False
-    if isinstance(parent, cst.Attribute):
-        return parent.attr.value != "item"
-    if isinstance(parent, cst.Assign) and len(parent.targets) == 1:
-        target = parent.targets[0].target
-        found = definitions(source, target) if isinstance(target, cst.Name) else None
-        home = home_of(source, target) if isinstance(target, cst.Name) else None
-        if found is None or home is None or not isinstance(target, cst.Name):
-            return True
-        uses = reads(source, home, target.value)
-        return not all(_is_item(source, use) for use in uses)
-    return True
-
-
-def _is_item(source: Source, use: cst.Name) -> bool:
-    parent = source.parent(use)
-    outer = source.parent(parent) if parent is not None else None
-    return (
-        isinstance(parent, cst.Attribute)
-        and parent.attr.value == "item"
-        and isinstance(outer, cst.Call)
-    )
-
-
 def rewrite_no_sync(migration: Migration, source: Source, node: cst.Call) -> None:
-    """`with model.no_sync():` becomes a pair of `set_requires_gradient_sync`.
+    """`with model.no_sync():` becomes calls of `set_requires_gradient_sync`.
 
     Raises:
         Blocked: the context manager is used in another way.
     """
+    title = "Switch gradient synchronisation with set_requires_gradient_sync"
+    if not _switched_each_time(migration, source, node):
+        if not no_sync.rewrite_no_sync(migration.rewrite, source, node):
+            migration.block(source, node, "this use of `no_sync` is not migrated yet")
+    migration.step(source, node, title)
+
+
+def _switched_each_time(migration: Migration, source: Source, node: cst.Call) -> bool:
+    """`with model.no_sync() if test else nullcontext():` around every backward of the program: one
+    call of the setter in front does.
+    """
+    choice = source.parent(node)
+    item = source.parent(choice) if isinstance(choice, cst.IfExp) else None
+    block = source.parent(item) if isinstance(item, cst.WithItem) else None
+    if not isinstance(choice, cst.IfExp) or not isinstance(block, cst.With):
+        return False
+    if len(block.items) != 1 or choice.test is node or block.items[0].asname is not None:
+        return False
+    other = choice.orelse if choice.body is node else choice.body
+    if not _is_null(migration, other) or not _has_every_backward(migration, block):
+        return False
+    test = choice.test
+    sync = no_sync.negation(source, test) if choice.body is node else source.code(test)
     assert isinstance(node.func, cst.Attribute)
-    item, condition = _with_item(migration, source, node)
-    block = source.parent(item)
-    if not isinstance(block, cst.With) or len(block.items) != 1 or item.asname is not None:
-        migration.block(source, node, "`no_sync` together with another context manager")
-    model = expression(migration, source, node.func.value)
-    setter = f"{model}.set_requires_gradient_sync"
-    off = "False" if condition is None else condition
-    if _leaves(block):
-        migration.block(
-            source, node, "a block under `no_sync` that is left by break, continue or return"
-        )
-    migration.rewrite.unwrap(source, block, [f"{setter}({off})"])
-    migration.own(source, item)
-    migration.forget(source, item)
-    if condition is None or not _set_again(migration, source, block):
-        migration.rewrite.insert_after(source, block, [f"{setter}(True)"])
-    migration.step(source, node, "Switch gradient synchronisation with set_requires_gradient_sync")
-
-
-def _with_item(
-    migration: Migration, source: Source, node: cst.Call
-) -> tuple[cst.WithItem, str | None]:
-    """The `with` item of a `no_sync()` call and the condition under which gradients are synchronised."""
-    parent = source.parent(node)
-    if isinstance(parent, cst.WithItem):
-        return parent, None
-    outer = source.parent(parent) if parent is not None else None
-    if isinstance(parent, cst.IfExp) and isinstance(outer, cst.WithItem):
-        test = migration.text(source, parent.test)
-        if node is parent.body and _is_null(migration, parent.orelse):
-            return outer, _negated(migration, source, parent.test)
-        if node is parent.orelse and _is_null(migration, parent.body):
-            return outer, test
-    migration.block(source, node, "`no_sync` that is not the head of a `with`")
+    model = source.code(node.func.value)
+    migration.unwrapped.add(block)
+    migration.unwrap(source, block, [f"{model}.set_requires_gradient_sync({sync})"])
+    migration.forget(source, block.items[0])
+    return True
 
 
 def _is_null(migration: Migration, node: cst.BaseExpression) -> bool:
@@ -164,52 +117,8 @@ def _is_null(migration: Migration, node: cst.BaseExpression) -> bool:
     return name in ("contextlib.nullcontext", "contextlib.suppress", "contextlib.ExitStack")
 
 
-OPPOSITE: dict[type[cst.BaseCompOp], str] = {
-    cst.Equal: "==",
-    cst.NotEqual: "!=",
-    cst.LessThan: "<",
-    cst.LessThanEqual: "<=",
-    cst.GreaterThan: ">",
-    cst.GreaterThanEqual: ">=",
-}
-NEGATION = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-
-
-def _negated(migration: Migration, source: Source, test: cst.BaseExpression) -> str:
-    """The text of `not test`, as one would write it."""
-    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-        return migration.text(source, test.expression)
-    if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
-        part = test.comparisons[0]
-        sign = OPPOSITE.get(type(part.operator))
-        if sign is not None:
-            left = migration.text(source, test.left)
-            right = migration.text(source, part.comparator)
-            return f"{left} {NEGATION[sign]} {right}"
-    text = migration.text(source, test)
-    if isinstance(test, cst.Name | cst.Attribute | cst.Call | cst.Subscript):
-        return f"not {text}"
-    return f"not ({text})"
-
-
-def _leaves(block: cst.With) -> bool:
-    """Whether the body can be left before its end (but for exceptions)."""
-    stack: list[tuple[cst.CSTNode, bool]] = [(block.body, False)]
-    while stack:
-        node, in_loop = stack.pop()
-        if isinstance(node, cst.Return):
-            return True
-        if isinstance(node, cst.Break | cst.Continue) and not in_loop:
-            return True
-        if isinstance(node, cst.FunctionDef | cst.Lambda | cst.ClassDef):
-            continue
-        inside = in_loop or isinstance(node, cst.For | cst.While)
-        stack.extend((child, inside) for child in node.children)
-    return False
-
-
-def _set_again(migration: Migration, source: Source, block: cst.With) -> bool:
-    """Whether every backward pass of the program runs in this block, which sets the switch itself."""
+def _has_every_backward(migration: Migration, block: cst.With) -> bool:
+    """Whether every backward pass of the program runs in this block."""
     inside = set(descend(block))
     for other in migration.sources:
         for node in nodes(other):
@@ -341,9 +250,7 @@ def rewrite_scaler(migration: Migration, source: Source, node: cst.CSTNode) -> N
         given = [quoted(source, "cuda"), *given]
     torch = migration.torch(source, node)
     migration.claim(source, node)
-    head = _head_of(source, parent)
-    text = call(source, parent, f"{head}{torch}.amp.GradScaler", given).removeprefix(head)
-    migration.substitute(source, parent, placed(source, parent, text))
+    migration.put_call(source, parent, f"{torch}.amp.GradScaler", given)
     migration.step(source, node, "Scale with torch.amp.GradScaler")
 
 

@@ -11,7 +11,7 @@ from fsdplint.program.source import Source
 from fsdplint.program.values import Class
 
 from fsdplint.rules.migration.calls import arguments
-from fsdplint.rules.migration.context import Migration, expression, placed
+from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.keywords import Keywords, read_keywords
 from fsdplint.rules.migration.policy import Policies, Policy
 from fsdplint.rules.migration.precision import Precision
@@ -80,7 +80,9 @@ class Wrap:
         else:
             self.migration.rewrite.insert_before(self.source, statement, root)
             self.migration.substitute(
-                self.source, self.call, placed(self.source, self.call, self._root(model, ""))
+                self.source,
+                self.call,
+                self.migration.placed(self.source, self.call, self._root(model, "")),
             )
             if self.keywords.after(model):
                 self.migration.block(
@@ -111,8 +113,7 @@ class Wrap:
     def _in_place(self) -> None:
         inner = self.migration.text(self.source, self.module)
         arguments = [inner, *self.keywords.arguments(inner=False)]
-        text = call(self.source, self.call, self.shard, arguments)
-        self.migration.substitute(self.source, self.call, placed(self.source, self.call, text))
+        self.migration.put_call(self.source, self.call, self.shard, arguments)
 
     def _place(self, statement: cst.CSTNode) -> str:
         if isinstance(statement, cst.Assign) and len(statement.targets) == 1:

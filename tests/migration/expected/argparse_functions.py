@@ -22,7 +22,9 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_optimizer_state_dict,
 )
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import (
+    fully_shard,
+)
 from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
@@ -94,7 +96,7 @@ def build_model(args, device):
     torch.manual_seed(args.seed)  # all ranks create the same weights
     model = Regressor(8, args.width, args.depth)
     fsdp_kwargs = {
-        'reshard_after_forward': None if STRATEGIES[args.strategy] == 'FULL_SHARD' else False,
+        'reshard_after_forward': False if STRATEGIES[args.strategy] == 'SHARD_GRAD_OP' else None,
     }
     for module in reversed(list(model.modules())):
         if isinstance(module, ResidualBlock):

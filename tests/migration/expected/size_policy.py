@@ -81,17 +81,19 @@ def parameter_groups(model, weight_decay):
 
 
 def shard_large_modules(model, min_num_params, **kwargs):
-    """Shard the submodules with at least min_num_params parameters that no submodule of theirs took."""
+    """Shard each submodule that holds at least min_num_params parameters which no
+    submodule of its own has taken.
+    """
 
     def visit(module):
         numel = sum(p.numel() for p in module.parameters())
         if numel < min_num_params or isinstance(module, nn.MultiheadAttention):
             return 0
-        sharded = sum(visit(child) for child in module.children())
+        taken = sum(visit(child) for child in module.children())
         if module is model or isinstance(module, (nn.ModuleList, nn.ModuleDict)):
-            return sharded
-        if numel - sharded < min_num_params:
-            return sharded
+            return taken
+        if numel - taken < min_num_params:
+            return taken
         fully_shard(module, **kwargs)
         return numel
 

@@ -107,7 +107,9 @@ class Trainer:
             running += loss.item()
 
             if last_micro_batch:
-                torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.args.max_grad_norm)
+                torch.nn.utils.clip_grad_norm_(
+                    self.model.parameters(), self.args.max_grad_norm
+                )
                 self.optimizer.step()
                 self.optimizer.zero_grad()
                 self.log(f"step {self.global_step} loss {running:.6f}")

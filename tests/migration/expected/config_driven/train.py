@@ -12,7 +12,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    MixedPrecisionPolicy, fully_shard,
+)
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from configs import Config, PRESETS, load_config
@@ -61,22 +63,18 @@ def precision_policy(name: str):
 
 
 def sharding_arguments(strategy):
-    """The arguments of fully_shard for a sharding strategy of FSDP1, given by name."""
-    world_size = dist.get_world_size()
+    """The arguments of fully_shard for the name of one of FSDP1's sharding strategies."""
+    if strategy != 'NO_SHARD':
+        return {'reshard_after_forward': False if strategy == 'SHARD_GRAD_OP' else None}
+    shape = (dist.get_world_size(), 1)
     device_type = 'cuda' if torch.cuda.is_available() else 'cpu'
-    names = ('replicate', 'shard')
-    if strategy == 'NO_SHARD':
-        return {'mesh': init_device_mesh(device_type, (world_size, 1), mesh_dim_names=names)}
-    if strategy in ('HYBRID_SHARD', '_HYBRID_SHARD_ZERO2'):
-        per_node = torch.cuda.device_count()
-        mesh = init_device_mesh(device_type, (world_size // per_node, per_node), mesh_dim_names=names)
-        return {'mesh': mesh, 'reshard_after_forward': None if strategy == 'HYBRID_SHARD' else False}
-    return {'reshard_after_forward': None if strategy == 'FULL_SHARD' else False}
+    mesh = init_device_mesh(device_type, shape, mesh_dim_names=('replicate', 'shard'))
+    return {'mesh': mesh}
 
 
 def parallelize(model: nn.Module, cfg: Config, device: torch.device) -> nn.Module:
     if cfg.use_fsdp:
-        kwargs = dict()
+        kwargs = {}
         kwargs.update(sharding_arguments(STRATEGY[cfg.fsdp.strategy]))
         kwargs['mp_policy'] = precision_policy(cfg.fsdp.precision) or MixedPrecisionPolicy()
         if cfg.fsdp.wrap_blocks:
@@ -102,9 +100,7 @@ def clip_gradients(model, cfg: Config):
 def gather_weights(model, cfg: Config):
     if not cfg.use_fsdp:
         return model.module.state_dict() if isinstance(model, DDP) else model.state_dict()
-    return get_model_state_dict(
-        model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
-    )
+    return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
 
 
 def batches(cfg: Config, rank: int):

@@ -1,8 +1,10 @@
 """How the model is wrapped: policy, precision, sharding."""
 import torch
-import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    MixedPrecisionPolicy,
+    fully_shard,
+)
 
 from model import DecoderLayer
 
@@ -18,17 +20,18 @@ def get_mixed_precision(cfg):
 
 
 def sharding_arguments(strategy):
-    """The arguments of fully_shard for a sharding strategy of FSDP1, given by name."""
-    world_size = dist.get_world_size()
-    device_type = "cuda" if torch.cuda.is_available() else "cpu"
-    names = ("replicate", "shard")
+    """The arguments of fully_shard for the name of one of FSDP1's sharding strategies."""
     if strategy == "NO_SHARD":
-        return {"mesh": init_device_mesh(device_type, (world_size, 1), mesh_dim_names=names)}
-    if strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
+        shape = (torch.distributed.get_world_size(), 1)
+    elif strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
         per_node = torch.cuda.device_count()
-        mesh = init_device_mesh(device_type, (world_size // per_node, per_node), mesh_dim_names=names)
-        return {"mesh": mesh, "reshard_after_forward": None if strategy == "HYBRID_SHARD" else False}
-    return {"reshard_after_forward": None if strategy == "FULL_SHARD" else False}
+        shape = (torch.distributed.get_world_size() // per_node, per_node)
+    else:
+        return {"reshard_after_forward": False if strategy == "SHARD_GRAD_OP" else None}
+    device_type = "cuda" if torch.cuda.is_available() else "cpu"
+    mesh = init_device_mesh(device_type, shape, mesh_dim_names=("replicate", "shard"))
+    reshard = False if strategy == "_HYBRID_SHARD_ZERO2" else None
+    return {"mesh": mesh, "reshard_after_forward": reshard}
 
 
 def wrap_model(model, cfg, device):

@@ -1,0 +1,73 @@
+"""A function that returns `FSDP.state_dict_type(...)`: its callers' blocks are rewritten, and it goes."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.program.source import Source
+from fsdplint.rules.migration.context import Migration, nodes
+from fsdplint.rules.migration.scopes import function_of
+from fsdplint.rules.migration.state import States
+
+
+def rewrite_helper(
+    migration: Migration, states: dict[Source, States], source: Source, call: cst.Call
+) -> None:
+    """Rewrite the blocks under a function that does nothing but return the context manager.
+
+    Raises:
+        Blocked: the function does more, or is used in another way.
+    """
+    function = function_of(source, call)
+    if not isinstance(function, cst.FunctionDef) or not _only_returns(function, call):
+        migration.block(source, call, "`state_dict_type` is returned by a function that does more")
+    kind, model = states[source].kind(call)
+    parameters = [p.name.value for p in function.params.params]
+    if source.parent(source.parent(function) or function) is not None and _is_method(source, function):
+        migration.block(source, call, "`state_dict_type` is returned by a method")
+    name = function.name.value
+    blocks: list[tuple[Source, cst.Call, cst.With, str]] = []
+    for other in migration.sources:
+        for node in nodes(other):
+            if isinstance(node, cst.Name) and node.value == name:
+                blocks.append(_block(migration, other, node, parameters, model))
+    for other, node, block, text in blocks:
+        states[other].unwrap(node, block, kind, text)
+    migration.claim(source, call)
+    migration.delete_statement(source, function)
+
+
+def _only_returns(function: cst.FunctionDef, call: cst.Call) -> bool:
+    body = list(function.body.body)
+    if len(body) == 2 and function.get_docstring() is not None:
+        body = body[1:]
+    last = body[-1]
+    return (
+        len(body) == 1
+        and isinstance(last, cst.SimpleStatementLine)
+        and isinstance(last.body[0], cst.Return)
+        and last.body[0].value is call
+    )
+
+
+def _is_method(source: Source, function: cst.FunctionDef) -> bool:
+    parent = source.parent(function)
+    return isinstance(source.parent(parent), cst.ClassDef) if parent is not None else False
+
+
+def _block(
+    migration: Migration, source: Source, node: cst.Name, parameters: list[str], model: str
+) -> tuple[Source, cst.Call, cst.With, str]:
+    """The block under one use of the function, and the text of the model there."""
+    call = source.parent(node)
+    item = source.parent(call) if isinstance(call, cst.Call) and call.func is node else None
+    block = source.parent(item) if isinstance(item, cst.WithItem) else None
+    if not isinstance(call, cst.Call) or not isinstance(block, cst.With) or len(block.items) != 1:
+        migration.block(source, node, "this context manager is used in another way here")
+    for number, arg in enumerate(call.args):
+        name = arg.keyword.value if arg.keyword is not None else None
+        if name is None and number < len(parameters):
+            name = parameters[number]
+        if name == model:
+            return source, call, block, source.code(arg.value)
+    migration.block(source, call, "which model this is about cannot be read here")

@@ -1,0 +1,79 @@
+"""What the rules on FSDP1 have in common: their fix is the whole migration, or what prevents it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fsdplint.rule import Finding, Fix, Rule
+from fsdplint.trace import Event, Fsdp1Used, StateLoaded, StateTaken, Trace
+
+if TYPE_CHECKING:
+    from fsdplint.program import Program
+    from fsdplint.rules.migration.plan import Plan
+
+REFERENCES = """## References
+    - https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html (migration guide)
+    - pytorch/torchtitan, `docs/fsdp.md`"""
+NAMED = 3  # blockers named in a help text
+
+
+class MigrationRule(Rule):
+    """A use of FSDP1. Its fix rewrites all uses of FSDP1 that belong together, or none."""
+
+    def fix(self, finding: Finding, program: Program) -> Fix | None:
+        from fsdplint.program.source import NodeSite
+        from fsdplint.rules.migration.plan import plan_for
+
+        site = finding.site
+        if not isinstance(site, NodeSite):
+            return None
+        plan = plan_for(program, site.source)
+        if plan is None:
+            return None
+        finding.group = plan.group
+        if not plan.blockers:
+            return plan.fix(site.source, site.node)
+        own = plan.blockers_at(site.source, site.node)
+        if own:
+            finding.blocker = "; ".join(dict.fromkeys(b.reason for b in own))
+            finding.help = f"Not migrated: {finding.blocker}."
+        else:
+            finding.help = _blocked_elsewhere(plan)
+        return None
+
+
+def _blocked_elsewhere(plan: Plan) -> str:
+    places = []
+    for blocker in plan.blockers[:NAMED]:
+        at = blocker.source.location(blocker.node)
+        places.append(f"{at.path}:{at.line} ({blocker.reason})")
+    more = len(plan.blockers) - NAMED
+    if more > 0:
+        places.append(f"{more} more")
+    return f"Not migrated, because of {'; '.join(places)}."
+
+
+STATE_APIS = ("state_dict_type", "set_state_dict_type", "get_state_dict_type")
+OPTIMIZER_APIS = (
+    "optim_state_dict",
+    "optim_state_dict_to_load",
+    "full_optim_state_dict",
+    "sharded_optim_state_dict",
+    "scatter_full_optim_state_dict",
+    "shard_full_optim_state_dict",
+    "flatten_sharded_optim_state_dict",
+    "rekey_optim_state_dict",
+)
+
+
+def in_block(trace: Trace, event: Event) -> bool:
+    """Whether a state is taken or loaded directly after `state_dict_type` was entered."""
+    for other in reversed(trace.events[: event.index]):
+        if isinstance(other, Fsdp1Used) and other.api in STATE_APIS:
+            return True
+        if isinstance(other, StateTaken | StateLoaded):
+            continue
+        if isinstance(other, Fsdp1Used) and other.api in OPTIMIZER_APIS:
+            continue
+        return False
+    return False
