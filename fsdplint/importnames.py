@@ -141,7 +141,9 @@ def _insert(
         key = order(name)
         place = next((n for n, x in enumerate(parts) if order(x.name) > key), len(parts))  # type: ignore[operator]
     model = parts[min(max(place, 1), len(parts) - 1)].before  # not the first: it may be "("
-    if len(parts) == 1 and not layout.NEWLINE.search(model):
+    if any(not layout.NEWLINE.search(x.before) for x in parts[1:]) or (
+        len(parts) == 1 and not layout.NEWLINE.search(model)
+    ):
         model = " "
     elif "#" in model:
         model = source.newline + re.split(r"[\r\n]", model)[-1]

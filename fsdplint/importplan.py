@@ -85,8 +85,11 @@ def _removable(source: Source, whole: Sequence[Statement]) -> list[cst.CSTNode]:
     result: dict[cst.CSTNode, None] = {}
     for statement, line in zip(whole, lines, strict=True):
         block = source.parent(line)
-        holder = source.parent(block) if block is not None else None
-        others = [x for x in getattr(block, "body", ()) if x not in lines]
+        holder: cst.CSTNode | None = block  # of a one-line suite
+        others: list[cst.CSTNode] = []
+        if isinstance(block, cst.Module | cst.IndentedBlock):
+            holder = source.parent(block)
+            others = [x for x in block.body if x not in lines]
         if isinstance(holder, cst.Try | cst.TryStar | cst.ExceptHandler | cst.ExceptStarHandler):
             if any(is_import(x) for x in others):
                 result[statement] = None
@@ -114,7 +117,8 @@ def _beside(
     """Import a name where another import statement does: in it, in one of its block, or below."""
     line = layout.line_of(source, anchor)
     block = source.parent(line)
-    lines = [x for x in getattr(block, "body", [line]) if isinstance(x, cst.SimpleStatementLine)]
+    inside = block.body if isinstance(block, cst.Module | cst.IndentedBlock) else [line]
+    lines = [x for x in inside if isinstance(x, layout.Line)]
     every = [x for other in lines for x in other.body]
     for other in [anchor, *every]:
         if isinstance(other, cst.ImportFrom) and not isinstance(other.names, cst.ImportStar):

@@ -438,3 +438,21 @@ def test_a_renaming_statement_is_joined_last() -> None:
     assert planned(text, SHARD) == text.replace("CPUOffload", "CPUOffload, fully_shard")
     text = f"from {FSDP} import X as Y\nHERE\n"
     assert planned(text, SHARD) == text.replace("X as Y", "X as Y, fully_shard")
+
+
+def test_a_line_that_names_fill_is_filled_up() -> None:
+    text = f"from {FSDP} import A, B, \\\n    C\nHERE\n"
+    assert planned(text, SHARD) == text.replace("C\n", "C, fully_shard\n")
+    text = text.replace("C", "C" * 80)
+    expected = text.replace("C\n", "C, \\\n    fully_shard\n")
+    assert planned(text, SHARD) == expected
+
+
+def test_an_import_in_a_one_line_suite() -> None:
+    text = f"if torch: from {FSDP} import FSDP\ndef f(): FSDP(HERE)\n"
+    assert planned(text, SHARD) == text.replace("import FSDP", "import FSDP, fully_shard")
+    line = f"\n    from {STATE[0]} import {STATE[1]}\n"
+    expected = text.replace("torch: ", "torch:\n    ").replace("FSDP\ndef", f"FSDP{line}def")
+    assert planned(text, STATE) == expected
+    text = text.replace("    ", "")
+    assert planned(text, without="FSDP") == text.replace(f"from {FSDP} import FSDP", "pass")
