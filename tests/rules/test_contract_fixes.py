@@ -393,3 +393,17 @@ def test_a_root_moves_behind_two_loops(tmp_path: Path) -> None:
         "        fully_shard(layer)\n"
         "    fully_shard(model)\n"
     ) in text
+
+
+def test_the_class_that_a_loop_looks_for_is_not_the_root_of_unknown_class(tmp_path: Path) -> None:
+    body = """\
+    from transformers import AutoModel
+    from somewhere import Layer
+
+    model = AutoModel.from_pretrained("x")
+    for module in model.modules():
+        if isinstance(module, Layer):
+            fully_shard(module)
+    fully_shard(model)
+    """
+    assert found(tmp_path, "FSDP106", body) == []

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
+
+import libcst as cst
 
 from fsdplint.program.expressions import depends_on_rank, environment
 from fsdplint.program.models import function, method
@@ -166,7 +169,7 @@ def is_instance(run: Interpreter, name: str, call: Call) -> Value:
         answers = [_module_is(run, value, kind) for kind in wanted]
         if any(a is True for a in answers):
             return Const(True)
-        if all(a is False for a in answers):
+        if all(a is False for a in answers) or _visits_modules(run, call.node):
             return Const(False)
     if isinstance(value, Instance):
         classes = value.cls.mro()
@@ -179,6 +182,22 @@ def is_instance(run: Interpreter, name: str, call: Call) -> Value:
             value.parts["__class__"] = wanted[0]
         return Unknown(varying=True)
     return derived(call, run.text(call.node))
+
+
+def _visits_modules(run: Interpreter, node: cst.CSTNode) -> bool:
+    """Whether a test asks for the class of what a loop over `x.modules()` visits.
+
+    Of a module of unknown class it is then false: the class that such a loop looks for is that of
+    a part, and the parts that can't be seen have a module of their own that stands for them.
+    """
+    loop: cst.CSTNode | None = node
+    while loop is not None and not isinstance(loop, cst.For | cst.BaseComp | cst.FunctionDef):
+        loop = run.source.parent(loop)
+    if isinstance(loop, cst.BaseComp):
+        loop = loop.for_in
+    if not isinstance(loop, cst.For | cst.CompFor):
+        return False
+    return re.search(r"\.(named_)?modules\(", run.text(loop.iter)) is not None
 
 
 def _module_is(run: Interpreter, value: ModuleValue, kind: Value) -> bool | None:
