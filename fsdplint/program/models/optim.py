@@ -16,7 +16,7 @@ from fsdplint.program.values import (
     Unknown,
     Value,
 )
-from fsdplint.trace import Clipped, OptimizerStepped
+from fsdplint.trace import Clipped, Fsdp1Used, OptimizerStepped
 
 if TYPE_CHECKING:
     from fsdplint.program.calls import Call
@@ -60,6 +60,8 @@ def add_group(run: Interpreter, receiver: OptimizerValue, name: str, call: Call)
 @function("torch.cuda.amp.GradScaler", "torch.amp.GradScaler",
           "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler")  # fmt: skip
 def grad_scaler(run: Interpreter, name: str, call: Call) -> Value:
+    if name.endswith(".ShardedGradScaler"):
+        run.emit(Fsdp1Used, call.node, api="ShardedGradScaler")
     return Made(name, {str(n): v for n, v in enumerate(call.args)} | call.kwargs)
 
 

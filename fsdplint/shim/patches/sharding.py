@@ -33,6 +33,7 @@ _FSDP1_STATICS = (
 def install() -> None:
     import torch.distributed.fsdp as fsdp
     from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
     patching.watch_method(
         FullyShardedDataParallel, "__init__", _wrapped, _wrapped_made, direct=False
@@ -41,6 +42,7 @@ def install() -> None:
         patching.watch_method(
             FullyShardedDataParallel, name, functools.partial(_fsdp1_used, name)
         )
+    patching.watch_method(ShardedGradScaler, "__init__", _scaler_made)
     patching.watch_function(fsdp, "fully_shard", _sharded, _sharded_made)
     patching.watch_function(fsdp, "register_fsdp_forward_method", _registered)
     patching.watch_method(fsdp.FSDPModule, "unshard", functools.partial(_gathered, True))
@@ -97,6 +99,10 @@ def _fsdp1_used(
         module=OBJECTS.module(module) if module is not None else None,
         collective=name in ("summon_full_params", "full_optim_state_dict"),
     )
+
+
+def _scaler_made(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    RECORDER.event("fsdp1-used", frame, api="ShardedGradScaler", module=None)
 
 
 # FSDP2 ------------------------------------------------------------------------------------------
