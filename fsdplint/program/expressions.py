@@ -45,6 +45,8 @@ from fsdplint.trace import Ranks
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
 
+_EVALUATORS: dict[type, str] = {}
+
 # Names that mean the number of this rank wherever public code uses them, with the scope.
 RANK_NAMES = {
     "rank": "global",
@@ -87,7 +89,11 @@ class Expressions:
     def eval(self: Interpreter, node: cst.CSTNode) -> Value:
         """The value of an expression; remembered for the node where it is more than Unknown."""
         self.step()
-        method = getattr(self, f"eval_{type(node).__name__}", None)
+        kind = type(node)
+        name = _EVALUATORS.get(kind)
+        if name is None:
+            name = _EVALUATORS[kind] = f"eval_{kind.__name__}"
+        method = getattr(self, name, None)
         if method is None:
             for child in node.children:
                 if isinstance(child, cst.BaseExpression):
@@ -100,10 +106,10 @@ class Expressions:
 
     def settle(self: Interpreter, value: Value) -> Value:
         """The value behind a lazy import, or what an unknown one turned out to be."""
-        while isinstance(value, LazyImport):
+        if isinstance(value, LazyImport):
             if value.loaded is None:
-                value.loaded = Unknown()
-                value.loaded = value.load()
+                value.loaded = Unknown()  # what an import that goes round in a circle comes to
+                value.loaded = self.settle(value.load())
             value = value.loaded
         if isinstance(value, Unknown) and value.promoted is not None:
             return value.promoted
@@ -112,13 +118,20 @@ class Expressions:
     # Literals ----------------------------------------------------------------------------------
 
     def eval_Integer(self: Interpreter, node: cst.Integer) -> Value:
-        return Const(ast.literal_eval(node.value), made_at=self.site(node))
+        return self._literal(node)
 
     def eval_Float(self: Interpreter, node: cst.Float) -> Value:
-        return Const(ast.literal_eval(node.value), made_at=self.site(node))
+        return self._literal(node)
 
     def eval_SimpleString(self: Interpreter, node: cst.SimpleString) -> Value:
-        return Const(node.evaluated_value, made_at=self.site(node))
+        return self._literal(node)
+
+    def _literal(self: Interpreter, node: cst.Integer | cst.Float | cst.SimpleString) -> Value:
+        """A literal's constant, worked out once for all runs."""
+        literals = self.project.literals
+        if node not in literals:
+            literals[node] = Const(ast.literal_eval(node.value), made_at=self.site(node))
+        return literals[node]
 
     def eval_ConcatenatedString(self: Interpreter, node: cst.ConcatenatedString) -> Value:
         value = node.evaluated_value
@@ -446,7 +459,7 @@ class Expressions:
         else:
             one, two = self.eval(node.body), self.eval(node.orelse)
             value = one if self.matters(one) else two
-        if verdict.guards and self.matters(value):
+        if verdict.guards and self.decisive(value):
             with self.guarded(verdict.guards):
                 self.mark_relevant()
         return value
@@ -617,6 +630,26 @@ class Expressions:
         if isinstance(value, Symbol):
             return value.name.startswith("torch.") and not _is_dtype(value.name)
         return not isinstance(value, Const | Condition | Unknown)
+
+    def decisive(self: Interpreter, value: Value | None) -> bool:
+        """Whether it is worth a configuration of its own that a name holds this value."""
+        if isinstance(value, LazyImport):
+            value = value.loaded
+        if isinstance(value, Symbol):
+            return value.name.startswith("torch.distributed")
+        if isinstance(value, Sequence):
+            return any(self.decisive(item) for item in value.items)
+        return isinstance(
+            value,
+            ModuleValue
+            | OptimizerValue
+            | StateValue
+            | ParametersOf
+            | ModulesOf
+            | Partial
+            | Context
+            | Made,
+        )
 
 
 def _is_dtype(name: str) -> bool:

@@ -33,15 +33,37 @@ from fsdplint.program.values import (
     Unknown,
     Value,
 )
-from fsdplint.trace import Event, Guard, GuardKind, Ranks, Trace
+from fsdplint.trace import (
+    Clipped,
+    Event,
+    Gathered,
+    Guard,
+    GuardKind,
+    MethodRegistered,
+    ModuleCopied,
+    OptimizerBuilt,
+    Ranks,
+    Sharded,
+    StateLoaded,
+    StateTaken,
+    SyncSwitched,
+    Trace,
+    Wrapped,
+)
 
 if TYPE_CHECKING:
     from fsdplint.program.project import Project
 
 E = TypeVar("E", bound=Event)
 
-MAX_STEPS = 150_000  # nodes evaluated in one run
+MAX_STEPS = 80_000  # nodes evaluated in one run
 MAX_DEPTH = 40  # nested calls of the project's functions
+
+# Events on which it depends whether others are right: their conditions are worth a configuration.
+DECISIVE = (
+    Wrapped, Sharded, OptimizerBuilt, StateTaken, StateLoaded, SyncSwitched, MethodRegistered,
+    Gathered, ModuleCopied, Clipped,
+)  # fmt: skip
 
 # Until when a guard that was left behind by `if ...: return` (or continue) stays.
 BLOCK, LOOP, FUNCTION, PROGRAM = "block", "loop", "function", "program"
@@ -100,7 +122,10 @@ class Interpreter(Statements, Expressions, Calls, Modules, Importing):
 
     def text(self, node: cst.CSTNode) -> str:
         """The text of an expression on one line."""
-        return " ".join(self.source.tree.code_for_node(node).split())
+        texts = self.project.texts
+        if node not in texts:
+            texts[node] = " ".join(self.source.tree.code_for_node(node).split())
+        return texts[node]
 
     def new_id(self, kind: str) -> str:
         """A fresh id; the same program makes the same ids in each run."""
@@ -142,7 +167,7 @@ class Interpreter(Statements, Expressions, Calls, Modules, Importing):
         return result
 
     def mark_relevant(self) -> None:
-        """Something that matters happened under the present conditions."""
+        """Something happened under the present conditions that other things may depend on."""
         for entry in self.guards:
             if entry.guard.kind is GuardKind.CONFIG:
                 self.decisions.relevant.add(entry.key)
@@ -151,7 +176,8 @@ class Interpreter(Statements, Expressions, Calls, Modules, Importing):
 
     def emit(self, kind: type[E], node: cst.CSTNode, **details: Any) -> E:
         """Add an event at a node, under the present guards, to the trace."""
-        self.mark_relevant()
+        if issubclass(kind, DECISIVE):
+            self.mark_relevant()
         event = kind(
             site=self.site(node),
             ranks=self.ranks(),

@@ -19,7 +19,9 @@ from fsdplint.program.project import Project
 from fsdplint.program.source import Source
 from fsdplint.program.values import Class, Const, Function, Unknown, Value
 
-MAX_TOTAL_STEPS = 1_500_000  # nodes evaluated for one entry, over all of its configurations
+MAX_PROGRAM_STEPS = 600_000  # nodes evaluated for one program, over all of its configurations
+MAX_FUNCTION_STEPS = 60_000  # the same for a function that no program reaches
+MAX_STEPS = 1_500_000  # and for all of it
 _MAIN = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
 
 
@@ -40,6 +42,7 @@ class _Loader:
         self.reached: set[cst.CSTNode] = set()
         self.instantiated: set[cst.CSTNode] = set()
         self.executed: set[str] = set()
+        self.steps = 0
 
     def run(self) -> Program:
         given = [s for s in (self.project.source(path) for path in self.paths) if s is not None]
@@ -65,7 +68,7 @@ class _Loader:
 
     def _explore(self, body: Callable[[Interpreter], None], *, complete: bool) -> None:
         exploration = Exploration()
-        total = 0
+        limit = self.steps + (MAX_PROGRAM_STEPS if complete else MAX_FUNCTION_STEPS)
         for decisions in exploration.runs():
             run = Interpreter(self.project, decisions)
             run.trace.complete = complete
@@ -74,8 +77,8 @@ class _Loader:
             except OutOfSteps:
                 run.trace.complete = False
             self._keep(run, exploration.is_new(decisions))
-            total += run.steps
-            if total > MAX_TOTAL_STEPS:
+            self.steps += run.steps
+            if self.steps > min(limit, MAX_STEPS):
                 break
 
     def _keep(self, run: Interpreter, new: bool) -> None:
@@ -105,7 +108,7 @@ class _Loader:
         functions = list(_definitions(source.tree))
         functions.sort(key=lambda pair: pair[1].name.value in called)
         for owner, function in functions:
-            if function in self.reached:
+            if function in self.reached or not self.project.worth_exploring(function, source):
                 continue
             if owner is not None and function.name.value == "__init__" and owner in self.instantiated:
                 continue

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
+import libcst as cst
+
 from fsdplint.files import Problem, Unreadable, project_root, read_source
 from fsdplint.program.source import Source
+from fsdplint.program.values import Const
 
+# Words of code that deals with what the contract speaks of.
+WORDS = re.compile(
+    r"fsdp|shard|optim|state_dict|no_sync|requires_gradient_sync|clip_grad|deepcopy|_wrap|wrap_"
+    r"|full_tensor|precision|offload|torch\.save|dcp|to_empty",
+    re.IGNORECASE,
+)
 MAX_FILES = 400  # files that imports may pull in
 
 
@@ -27,6 +37,10 @@ class Project:
         self.sources: dict[str, Source] = {}
         self.problems: list[Problem] = []
         self.namespaces: set[str] = set()
+        self.texts: dict[cst.CSTNode, str] = {}  # caches for all runs, by node
+        self.literals: dict[cst.CSTNode, Const] = {}
+        self._worth: dict[cst.CSTNode, bool] = {}
+        self._found: dict[tuple[str, str], tuple[str, str] | None] = {}
         self._by_file: dict[str, Source | None] = {}
         self._roots: dict[str, list[str]] = {}
 
@@ -50,6 +64,13 @@ class Project:
         self._by_file[key] = source
         self.sources[source.path] = source
         return source
+
+    def worth_exploring(self, node: cst.CSTNode, source: Source) -> bool:
+        """Whether a branch or function holds code that the contract may care about, judged by its
+        words."""
+        if node not in self._worth:
+            self._worth[node] = bool(WORDS.search(source.tree.code_for_node(node)))
+        return self._worth[node]
 
     def search_path(self, file: str) -> list[str]:
         """The folders that absolute imports of a file are looked up in."""
@@ -77,7 +98,13 @@ class Project:
         return None
 
     def find(self, name: str, importer: str) -> tuple[str, str] | None:
-        """The file of an absolute module name and its real path, None for a library's module."""
+        """The file of an absolute module name and its path as shown, None for a library's."""
+        key = (name, os.path.dirname(importer))
+        if key not in self._found:
+            self._found[key] = self._find(name, importer)
+        return self._found[key]
+
+    def _find(self, name: str, importer: str) -> tuple[str, str] | None:
         parts = name.split(".")
         for base in self.search_path(importer):
             file = self.module_file(base, parts)

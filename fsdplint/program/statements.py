@@ -36,6 +36,7 @@ from fsdplint.trace import Layout
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
 
+_EXECUTORS: dict[type, str] = {}
 MAX_ITEMS = 64  # elements of a known sequence that a loop visits
 
 
@@ -90,7 +91,11 @@ class Statements:
 
     def execute(self: Interpreter, node: cst.CSTNode) -> Signal | None:
         self.step()
-        method = getattr(self, f"execute_{type(node).__name__}", None)
+        kind = type(node)
+        name = _EXECUTORS.get(kind)
+        if name is None:
+            name = _EXECUTORS[kind] = f"execute_{kind.__name__}"
+        method = getattr(self, name, None)
         return method(node) if method is not None else None
 
     def execute_suite(self: Interpreter, suite: cst.BaseSuite) -> Signal | None:
@@ -210,6 +215,7 @@ class Statements:
         self.decisions.leaving = (ends is None) != (terminates(other) is None)
         verdict = truth(self, node.test, prefer)
         self.decisions.leaving = False
+        self._note_branches(node, verdict)
         return self.branch(
             node.test,
             verdict,
@@ -218,6 +224,11 @@ class Statements:
             ends,
             terminates(other),
         )
+
+    def _note_branches(self: Interpreter, node: cst.If, verdict: Verdict) -> None:
+        """A decision is worth looking at both ways if either branch does something that counts."""
+        if verdict.guards and self.project.worth_exploring(node, self.source):
+            self.decisions.relevant.update(key for _, key in verdict.guards)
 
     def _orelse(self: Interpreter, node: cst.If | cst.Else | None) -> Signal | None:
         if isinstance(node, cst.If):
@@ -454,7 +465,7 @@ class Statements:
 
     def assign(self: Interpreter, target: cst.CSTNode, value: Value) -> None:
         """Bind a target (name, attribute, subscript, tuple) to a value."""
-        if self.matters(value):
+        if self.decisive(value):
             self.mark_relevant()
         if isinstance(target, cst.Name):
             self.scope.assign(target.value, value)
