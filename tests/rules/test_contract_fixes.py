@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+
 from fsdplint.engine import check, fix
 from fsdplint.program import load
 from fsdplint.rule import Rule, rule_by_code
@@ -71,9 +72,7 @@ def found(folder: Path, code: str, body: str) -> list[str]:
     """The lines of the body at which a rule finds something."""
     path = program(folder, body)
     lines = path.read_text().splitlines()
-    return [
-        lines[f.site.location().line - 1].strip() for f in check(load([path]), [rule(code)])
-    ]
+    return [lines[f.site.location().line - 1].strip() for f in check(load([path]), [rule(code)])]
 
 
 STEP = """

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from two_ranks import TwoRanks
+
 from fsdplint.engine import check, fix
 from fsdplint.program import load
 from fsdplint.rule import Bad, Good, Rule, Safety, all_rules, markers, without_markers
-from two_ranks import TwoRanks
 
 RULES = [rule() for rule in all_rules()]
 
@@ -180,7 +181,7 @@ def test_the_fixed_program_is_healthy(rule: Rule, example: Bad, two_ranks: TwoRa
     assert example.fixed is not None and example.healthy is not None
     outcome = two_ranks.run(without_markers(example.fixed))
     assert outcome.status == "ok", str(outcome)
-    assert re.search(example.healthy, outcome.stdout), str(outcome)
+    assert re.search(example.healthy, outcome.stdout, re.MULTILINE), str(outcome)
     assert not {code for _, code in recorded(outcome, rule)} & {rule.code}
 
 
