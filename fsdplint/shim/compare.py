@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,11 +70,16 @@ class Comparison:
 
 @dataclass
 class Side:
-    """What one run left to compare."""
+    """What one run left to compare.
+
+    parameters: the file of the full parameters; `optimizer.pt` lies next to it.
+    files: the checkpoints that it wrote, by their names.
+    """
 
     records: Sequence[RankRecord]
     trace: Trace
     parameters: Path
+    files: Mapping[str, Path] = field(default_factory=dict)
 
 
 def compare(before: Side, after: Side, *, same_units: bool) -> Comparison:
@@ -87,7 +92,10 @@ def compare(before: Side, after: Side, *, same_units: bool) -> Comparison:
     checks += _losses(before, after, tolerance)
     checks += _norms(before, after, tolerance)
     checks.append(_rates(before, after))
-    checks += _parameters(before, after, tolerance)
+    noise = _noise(before, tolerance)
+    checks += _parameters(before, after, tolerance, noise)
+    checks += _optimizer(before, after, tolerance, noise)
+    checks += _checkpoints(before, after, tolerance, noise)
     checks += _units(before, after, same_units)
     checks.append(_reductions(before, after, same_units))
     checks.append(_collectives(before, after))
@@ -229,21 +237,17 @@ def load_parameters(path: Path) -> dict[str, Any] | None:
     return tensors
 
 
-def _parameters(before: Side, after: Side, tolerance: Tolerance) -> list[Check]:
+def _parameters(
+    before: Side, after: Side, tolerance: Tolerance, noise: Mapping[str, Any]
+) -> list[Check]:
     ours, theirs = load_parameters(before.parameters), load_parameters(after.parameters)
     if ours is None or theirs is None:
         which = "before" if ours is None else "after"
         return [Check("parameters", False, f"the run {which} left no full parameters")]
     missing, extra = sorted(set(ours) - set(theirs)), sorted(set(theirs) - set(ours))
     if missing or extra:
-        parts = []
-        if missing:
-            parts.append(f"only before: {_few(missing)}")
-        if extra:
-            parts.append(f"only after: {_few(extra)}")
-        return [Check("parameters", False, "; ".join(parts))]
+        return [Check("parameters", False, _names_apart(missing, extra))]
     worst, worst_name = 0.0, ""
-    noise = _noise(before, tolerance)
     for name, a in ours.items():
         b = theirs[name]
         if a.shape != b.shape:
@@ -268,12 +272,24 @@ def _parameters(before: Side, after: Side, tolerance: Tolerance) -> list[Check]:
 
 
 def _plain(name: str) -> str:
-    return name.split(":", 1)[1]
+    """A name without the number of its model."""
+    head, _, rest = name.partition(":")
+    return rest if head.isdigit() else name
 
 
 def _few(names: Sequence[str]) -> str:
     shown = ", ".join(_plain(name) for name in names[:3])
     return shown + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _load_optimizer(side: Side) -> dict[str, dict[str, Any]] | None:
+    import torch
+
+    path = side.parameters.with_name("optimizer.pt")
+    if not path.exists():
+        return None
+    states: dict[str, dict[str, Any]] = torch.load(path, map_location="cpu", weights_only=True)
+    return states
 
 
 def _noise(side: Side, tolerance: Tolerance) -> dict[str, Any]:
@@ -284,12 +300,11 @@ def _noise(side: Side, tolerance: Tolerance) -> dict[str, Any]:
     softmax), that ratio is arbitrary. Rounding makes an error of about the tolerance's relative
     part of a typical gradient; so the value may move by learning rate * error / own gradient size.
     """
+    states = _load_optimizer(side)
+    if not states or not side.records:
+        return {}
     import torch
 
-    path = side.parameters.with_name("optimizer.pt")
-    if not path.exists() or not side.records:
-        return {}
-    states = torch.load(path, map_location="cpu", weights_only=True)
     rates = sum(max(line["rates"], default=0.0) for line in side.records[0].measures)
     sizes: dict[str, Any] = {}
     for name, state in states.items():
@@ -311,8 +326,8 @@ def _noise(side: Side, tolerance: Tolerance) -> dict[str, Any]:
 def _difference(a: Any, b: Any, tolerance: Tolerance, noise: Any) -> tuple[float, str]:
     import torch
 
-    if not a.is_floating_point():
-        return (0.0, "") if torch.equal(a, b) else (1.0, "differs")
+    if not a.is_floating_point() or not b.is_floating_point():
+        return (0.0, "") if torch.equal(a.double(), b.double()) else (1.0, "differs")
     x, y = a.double(), b.double()
     apart = (x - y).abs()
     apart[x.isnan() & y.isnan()] = 0.0
@@ -327,6 +342,118 @@ def _difference(a: Any, b: Any, tolerance: Tolerance, noise: Any) -> tuple[float
             f"{y.flatten()[index]:.8g} after"
         )
     return float(apart.max()) if apart.numel() else 0.0, ""
+
+
+# Optimizer state and checkpoints ---------------------------------------------------------------------
+
+
+def _optimizer(
+    before: Side, after: Side, tolerance: Tolerance, noise: Mapping[str, Any]
+) -> list[Check]:
+    name = "optimizer state"
+    ours, theirs = _load_optimizer(before), _load_optimizer(after)
+    if ours is None or theirs is None:
+        return [Check(name, None, "could not be gathered in both runs", binding=False)]
+    flat = [
+        {f"{n}.{key}": value for n, state in states.items() for key, value in state.items()}
+        for states in (ours, theirs)
+    ]
+    return [_same(name, flat[0], flat[1], tolerance, noise)]
+
+
+def _checkpoints(
+    before: Side, after: Side, tolerance: Tolerance, noise: Mapping[str, Any]
+) -> list[Check]:
+    from fsdplint.shim.checkpoints import read
+
+    if not before.files and not after.files:
+        return []
+    names = set(before.files), set(after.files)
+    if names[0] != names[1]:
+        parts = []
+        if names[0] - names[1]:
+            parts.append("only before: " + ", ".join(sorted(names[0] - names[1])))
+        if names[1] - names[0]:
+            parts.append("only after: " + ", ".join(sorted(names[1] - names[0])))
+        return [Check("checkpoints", False, "; ".join(parts))]
+    checks = []
+    for file in sorted(names[0]):
+        title = f"checkpoint {file}"
+        try:
+            ours = read(before.files[file])
+        except Exception as error:
+            text = f"the one before cannot be read back: {type(error).__name__}: {error}"
+            checks.append(Check(title, None, text[:300], binding=False))
+            continue
+        try:
+            theirs = read(after.files[file])
+        except Exception as error:
+            text = f"the one after cannot be read back: {type(error).__name__}: {error}"
+            checks.append(Check(title, False, text[:300]))
+            continue
+        checks.append(_same(title, ours, theirs, tolerance, noise))
+    return checks
+
+
+def _same(
+    title: str,
+    ours: Mapping[str, Any],
+    theirs: Mapping[str, Any],
+    tolerance: Tolerance,
+    noise: Mapping[str, Any],
+) -> Check:
+    """Whether two nested states hold the same names and values."""
+    missing, extra = sorted(set(ours) - set(theirs)), sorted(set(theirs) - set(ours))
+    if missing or extra:
+        return Check(title, False, _names_apart(missing, extra))
+    by_name = {_plain(name): value for name, value in noise.items()}
+    count = 0
+    for name, a in ours.items():
+        bad = _values_apart(a, theirs[name], tolerance, _noise_of(name, by_name))
+        if bad:
+            return Check(title, False, f"{_plain(name)}: {bad}", str(tolerance))
+        count += 1
+    return Check(title, True, f"{count} values agree", str(tolerance))
+
+
+def _names_apart(missing: Sequence[str], extra: Sequence[str]) -> str:
+    parts = []
+    if missing:
+        parts.append(f"only before: {_few(missing)}")
+    if extra:
+        parts.append(f"only after: {_few(extra)}")
+    return "; ".join(parts)
+
+
+def _noise_of(name: str, noise: Mapping[str, Any]) -> Any:
+    """The noise of the parameter whose name a dotted path ends with."""
+    parts = _plain(name).split(".")
+    for start in range(len(parts)):
+        found = noise.get(".".join(parts[start:]))
+        if found is not None:
+            return found
+    return None
+
+
+def _values_apart(a: Any, b: Any, tolerance: Tolerance, noise: Any) -> str:
+    """How two values of a state differ; empty where they agree."""
+    import torch
+
+    for value, which in ((a, "before"), (b, "after")):
+        if hasattr(value, "_local_tensor"):
+            return f"holds only one rank's part {which}"
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        if a.shape != b.shape:
+            return f"shape {tuple(a.shape)} before, {tuple(b.shape)} after"
+        return _difference(a, b, tolerance, noise)[1]
+    if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
+        plain = [v.item() if isinstance(v, torch.Tensor) and v.numel() == 1 else v for v in (a, b)]
+        a, b = plain
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        return "" if tolerance.holds(float(a), float(b)) else f"{a!r} before, {b!r} after"
+    if isinstance(a, (str, bool, type(None))) and a != b:
+        return f"{a!r} before, {b!r} after"
+    return ""
 
 
 # Sharding and communication ------------------------------------------------------------------------

@@ -132,8 +132,9 @@ def launch(what: Launch) -> Run:
     )
     run.ends = _ends(run)
     if not records and not run.problem:
-        text = log.read_text(errors="replace").strip() or "\n".join(run.output.values())
-        run.problem = f"no rank was started: {text[-2000:]}"
+        texts = [text.strip() for text in run.output.values() if text.strip()]
+        text = texts[0] if texts else log.read_text(errors="replace").strip()
+        run.problem = f"no rank was started:\n{text[-2000:]}"
     return run
 
 
@@ -159,7 +160,6 @@ def _environment() -> dict[str, str]:
         env.pop(name, None)
     env.setdefault("OMP_NUM_THREADS", "1")
     env["PYTHONDONTWRITEBYTECODE"] = "1"
-    env["PYTHONFAULTHANDLER"] = "1"
     try:
         importlib.metadata.distribution("fsdplint")
     except importlib.metadata.PackageNotFoundError:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsdplint.shim import reached
+from fsdplint.shim.checkpoints import written
 from fsdplint.shim.compare import Check, Comparison, Side, compare
 from fsdplint.shim.copies import LIMIT, CopyError, copy_project, project_root
 from fsdplint.shim.launcher import Launch, LaunchError, Run, launch
@@ -198,7 +199,7 @@ class _Pair:
         except LaunchError as error:
             raise ProveError(str(error)) from error
         if not run.records:
-            raise ProveError(run.problem or "no rank was started")
+            raise ProveError(run.problem.replace(str(copy), str(root)) or "no rank was started")
         _speak_of(run, str(copy), str(root))
         return run
 
@@ -215,7 +216,10 @@ class _Pair:
         return merge(run.records, {str(self.work / name / "project"): str(root)})
 
     def side(self, run: Run, trace: Trace) -> Side:
-        return Side(run.records, trace, run.launch.record / "parameters.pt")
+        copy = run.launch.record.parent / "project"
+        root = self.other_root if copy.parent.name == "after" else self.root
+        files = written(copy, root)
+        return Side(run.records, trace, run.launch.record / "parameters.pt", files)
 
 
 def _speak_of(run: Run, copy: str, root: str) -> None:

@@ -1,0 +1,80 @@
+"""What the two programs wrote to disk: read back and compared."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".tar", ".safetensors")
+_DCP = ".metadata"
+
+
+def written(folder: Path, original: Path | None = None) -> dict[str, Path]:
+    """Checkpoints under a folder that are not in the folder that it was copied from.
+
+    A distributed checkpoint is a folder with a file `.metadata`; it counts as one.
+    """
+    found: dict[str, Path] = {}
+    for at, names, files in os.walk(folder):
+        here = Path(at)
+        if _DCP in files:
+            names.clear()
+            candidates = [here]
+        else:
+            candidates = [here / name for name in files if name.endswith(_SUFFIXES)]
+        for path in candidates:
+            relative = path.relative_to(folder)
+            if original is None or _differs(path, original / relative):
+                found[str(relative)] = path
+    return found
+
+
+def _differs(path: Path, other: Path) -> bool:
+    if path.is_dir():
+        path, other = path / _DCP, other / _DCP
+    try:
+        return not other.exists() or path.stat().st_mtime_ns != other.stat().st_mtime_ns
+    except OSError:
+        return True
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Everything in a checkpoint by its dotted path: tensors, numbers, strings.
+
+    Raises whatever reading raises. The file was just written by the program that is being proven,
+    so nothing is run that was not run before.
+    """
+    import torch
+
+    if path.is_dir():
+        from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+        with tempfile.TemporaryDirectory(prefix="fsdplint-dcp-") as folder:
+            whole = os.path.join(folder, "whole.pt")
+            dcp_to_torch_save(path, whole)
+            value = torch.load(whole, map_location="cpu", weights_only=False)
+    elif path.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        value = load_file(path)
+    else:
+        value = torch.load(path, map_location="cpu", weights_only=False)
+    return dict(_flat("", value))
+
+
+def _flat(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _flat(f"{path}.{key}" if path else str(key), item)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _flat(f"{path}.{index}", item)
+    elif hasattr(value, "state_dict") and not hasattr(value, "shape"):
+        with contextlib.suppress(Exception):
+            yield from _flat(path, value.state_dict())
+    else:
+        yield path, value
