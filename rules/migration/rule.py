@@ -77,3 +77,15 @@ def in_block(trace: Trace, event: Event) -> bool:
             continue
         return False
     return False
+
+
+def in_fsdp1(trace: Trace, module: str) -> bool:
+    """Whether FSDP1 wraps the module itself (through torch.compile too)."""
+    seen: set[str] = set()
+    current: str | None = module
+    while current is not None and current not in seen and current in trace.modules:
+        seen.add(current)
+        if trace.modules[current].wrapper == "fsdp1":
+            return True
+        current = trace.modules[current].inner
+    return False

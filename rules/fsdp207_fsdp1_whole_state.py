@@ -1,0 +1,139 @@
+"""FSDP207: see the class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fsdplint.rule import Bad, Finding, Good, Safety, Severity, Symptom
+from fsdplint.rules.migration.examples import FSDP2, OWN_CLASS, program
+from fsdplint.rules.migration.rule import MigrationRule, in_block, in_fsdp1
+from fsdplint.trace import StateLoaded, StateTaken, Trace
+
+IMPORT = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+WRAPPED = (
+    'model = FSDP(nn.Linear(8, 4), device_id=torch.device("cpu"))\n',
+    """\
+model = fully_shard(
+    nn.Linear(8, 4), mesh=init_device_mesh("cpu", (dist.get_world_size(),))
+)
+""",
+)
+BODY = """\
+model = FSDP(nn.Linear(8, 4), device_id=torch.device("cpu"))  # <- FSDP201
+"""
+TAKEN = program(
+    IMPORT,
+    BODY,
+    """\
+state = model.state_dict()  # <- FSDP207
+print({name: tuple(tensor.shape) for name, tensor in state.items()})
+dist.destroy_process_group()
+""",
+)
+LOADED = program(
+    IMPORT,
+    BODY,
+    """\
+weights = {"weight": torch.ones(4, 8), "bias": torch.zeros(4)}
+model.load_state_dict(weights)  # <- FSDP207
+print(model(torch.ones(1, 8)).sum().item())
+dist.destroy_process_group()
+""",
+)
+
+
+class Fsdp1WholeState(MigrationRule):
+    """A state dict of an FSDP1 model is taken or loaded as whole tensors.
+
+    ## What it does
+    Finds `model.state_dict()` and `model.load_state_dict(...)` of a model that `FullyShardedDataParallel` wraps,
+    outside of `FSDP.state_dict_type` blocks.
+
+    ## Why is this bad?
+    It is right for FSDP1, whose default is whole tensors. The same call on a module that `fully_shard` shards
+    speaks of sharded tensors, without an error: a file saved so holds a part of the weights.
+
+    ## Fix safety
+    Safe, as a part of the migration of the whole program: `get_model_state_dict` and `set_model_state_dict`
+    with `full_state_dict=True` speak of the same whole tensors.
+
+    ## Since
+    torch 2.2, where the getters and setters came.
+
+    ## References
+    - https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
+    - https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html (migration guide)
+    """
+
+    code = "FSDP207"
+    name = "fsdp1-whole-state"
+    severity = Severity.INFO
+    fixable = Safety.SAFE
+    bad = (
+        Bad(
+            TAKEN,
+            symptom=Symptom(prints=r"'weight': \(4, 8\)"),
+            changes=(
+                (
+                    IMPORT,
+                    """\
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+)
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+""",
+                ),
+                WRAPPED,
+                (
+                    "model.state_dict()",
+                    "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))",
+                ),
+            ),
+            healthy=r"'weight': \(4, 8\)",
+        ),
+        Bad(
+            LOADED,
+            symptom=Symptom(prints=r"^32\.0$"),
+            changes=(
+                (
+                    IMPORT,
+                    """\
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    set_model_state_dict,
+)
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+""",
+                ),
+                WRAPPED,
+                (
+                    "model.load_state_dict(weights)",
+                    "set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True))",
+                ),
+            ),
+            healthy=r"^32\.0$",
+        ),
+    )
+    good = (
+        Good(OWN_CLASS, why="no FSDP1"),
+        Good(FSDP2, why="no FSDP1"),
+    )
+
+    def check(self, trace: Trace) -> Iterable[Finding]:
+        for event in trace.of(StateTaken, StateLoaded):
+            if isinstance(event, StateTaken):
+                method, module = "state_dict", event.of
+            else:
+                method, module = "load_state_dict", event.into
+            if event.api.rpartition(".")[2] != method or event.api.startswith("FSDP."):
+                continue
+            if module in trace.modules and in_fsdp1(trace, module) and not in_block(trace, event):
+                yield self.finding(
+                    event,
+                    f"`{method}()` speaks of whole tensors in FSDP1 and of sharded ones in FSDP2",
+                    help="Use `get_model_state_dict` and `set_model_state_dict` with "
+                    "`StateDictOptions(full_state_dict=True)`.",
+                )
