@@ -54,10 +54,21 @@ def check(program: Program, rules: Sequence[Rule]) -> list[Finding]:
             known = chosen.get(key)
             if known is None or len(finding.configuration) < len(known[0].configuration):
                 chosen[key] = (finding, rule)
+    for key, (finding, rule) in list(chosen.items()):
+        if rule.unanimous and not all(_shown(trace, finding, rule) for trace in program.traces):
+            del chosen[key]
     result = sorted(chosen.values(), key=lambda pair: _order(pair[0]))
     for finding, rule in result:
         finding.fix = rule.fix(finding, program)
     return [finding for finding, _ in result]
+
+
+def _shown(trace: Trace, finding: Finding, rule: Rule) -> bool:
+    """Whether a trace that comes to what a finding is about shows the finding as well."""
+    kind = type(finding.events[0])
+    if not any(type(event) is kind and event.site == finding.site for event in trace):
+        return True
+    return any(other.site == finding.site for other in rule.check(trace))
 
 
 def findings(trace: Trace, rules: Sequence[Rule]) -> Iterable[tuple[Rule, Finding]]:

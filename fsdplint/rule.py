@@ -202,6 +202,9 @@ class Rule(ABC):
     name: ClassVar[str]  # kebab-case, e.g. "optimizer-before-shard"
     severity: ClassVar[Severity]
     fixable: ClassVar[Safety | None] = None  # the safety that its fixes usually have
+    # Whether a finding counts only if every configuration that comes to its place shows it: for
+    # what costs and is no mistake where a program has it as one of its choices.
+    unanimous: ClassVar[bool] = False
     bad: ClassVar[tuple[Bad, ...]] = ()
     good: ClassVar[tuple[Good, ...]] = ()
 

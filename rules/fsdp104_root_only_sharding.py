@@ -24,7 +24,8 @@ class RootOnlySharding(Rule):
     ## What it does
     Finds `fully_shard(model)`, and FSDP1's constructor without `auto_wrap_policy`, on a model that
     holds a list of alike blocks with parameters, none of which is sharded itself by the end of the
-    program. It says nothing where the model's structure is not known.
+    program. It says nothing where the model's structure is not known, and where another
+    configuration of the program shards the blocks.
 
     ## Why is this bad?
     Each sharded module is one group of parameters that is gathered as a whole. With the root alone,
@@ -49,6 +50,7 @@ class RootOnlySharding(Rule):
     name = "root-only-sharding"
     severity = Severity.WARNING
     fixable = Safety.UNSAFE
+    unanimous = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         groups = Groups(trace)

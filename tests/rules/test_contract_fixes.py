@@ -406,3 +406,19 @@ def test_the_class_that_a_loop_looks_for_is_not_the_root_of_unknown_class(tmp_pa
     fully_shard(model)
     """
     assert found(tmp_path, "FSDP106", body) == []
+
+
+@pytest.mark.parametrize("choice", [True, False])
+def test_blocks_that_are_sharded_on_demand_are_no_finding(tmp_path: Path, choice: bool) -> None:
+    body = """\
+    import argparse
+
+    def main(args):
+        model = Net()
+        if args.blocks:
+            {}
+        fully_shard(model)
+
+    main(argparse.ArgumentParser().parse_args())
+    """.format("[fully_shard(layer) for layer in model.layers]" if choice else "print('all')")
+    assert found(tmp_path, "FSDP104", body) == ([] if choice else ["fully_shard(model)"])
