@@ -69,13 +69,11 @@ OPTIMIZER_APIS = (
 def in_block(trace: Trace, event: Event) -> bool:
     """Whether a state is taken or loaded directly after `state_dict_type` was entered."""
     for other in reversed(trace.events[: event.index]):
-        if isinstance(other, Fsdp1Used) and other.api in STATE_APIS:
+        api = other.api.removeprefix("FSDP.") if isinstance(other, Fsdp1Used) else ""
+        if api in STATE_APIS:
             return True
-        if isinstance(other, StateTaken | StateLoaded):
-            continue
-        if isinstance(other, Fsdp1Used) and other.api in OPTIMIZER_APIS:
-            continue
-        return False
+        if api not in OPTIMIZER_APIS and not isinstance(other, StateTaken | StateLoaded):
+            return False
     return False
 
 
