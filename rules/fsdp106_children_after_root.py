@@ -373,6 +373,32 @@ def _misordered(groups: Groups) -> Iterator[tuple[Sharded, Sharded]]:
         for target in sharded_by(child):
             above = set(groups.above(target))
             parent = next((p for p in shards[:number] if above & set(sharded_by(p))), None)
-            if parent is not None and not groups.without_parameters(target, before=child):
-                yield child, parent
-                break
+            if parent is None or groups.without_parameters(target, before=child):
+                continue
+            if child.site == parent.site and not _selected(groups, child, parent):
+                continue
+            yield child, parent
+            break
+
+
+def _selected(groups: Groups, child: Sharded, parent: Sharded) -> bool:
+    """Whether both are certain to be among what a loop over modules shards.
+
+    A loop whose test could not be decided seems to shard every module that it visits.
+    """
+    from fsdplint.places import in_loop_of
+
+    modules = groups.trace.modules
+    together = {
+        target
+        for event in groups.trace.of(Sharded)
+        if event.site == child.site
+        for target in sharded_by(event)
+    }
+    if any(modules[m].container or not modules[m].children_known for m in together):
+        return False
+    roots = [m for m in together if next(groups.above(m), None) is None]
+    if any(together >= set(groups.trace.submodules(root)) for root in roots):
+        return False
+    guards = {guard.site for event in (child, parent) for guard in event.guards}
+    return not any(site is not None and in_loop_of(site, child.site) for site in guards)

@@ -422,3 +422,19 @@ def test_blocks_that_are_sharded_on_demand_are_no_finding(tmp_path: Path, choice
     main(argparse.ArgumentParser().parse_args())
     """.format("[fully_shard(layer) for layer in model.layers]" if choice else "print('all')")
     assert found(tmp_path, "FSDP104", body) == ([] if choice else ["fully_shard(model)"])
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for m in model.modules():\n    if type(m).__name__ in names:\n        fully_shard(m)",
+        "for n, m in model.named_modules():\n    if n in ('layers.0', 'layers.1'):\n        fully_shard(m)",
+        "for n, m in model.named_modules():\n"
+        "    if isinstance(m, (Block, nn.Linear)) and names(n):\n        fully_shard(m)",
+        "chosen = [m for m in model.modules() if m.__class__.__name__ in names]\n"
+        "for m in chosen:\n    fully_shard(m)",
+    ],
+)
+def test_a_loop_whose_choice_is_not_known_is_no_finding(tmp_path: Path, loop: str) -> None:
+    body = f"from somewhere import names\n\nmodel = Net()\n{loop}\nfully_shard(model)\n"
+    assert found(tmp_path, "FSDP106", body) == []
