@@ -380,10 +380,10 @@ def covering(tree: Mapping[str, Line], owners: Sequence[str], absent: set[str]) 
 
     def whole(name: str, flat: bool) -> bool | None:
         """Whether all parameters under a module are owned; None where it has none."""
-        known = memo.get((name, flat), 0)
-        if known != 0:
-            return known  # type: ignore[return-value]
-        memo[name, flat] = None
+        key = name, flat
+        if key in memo:
+            return memo[key]
+        memo[key] = None
         module = tree[name]
         if module["wrapper"] == "fsdp1":
             flat = False
@@ -397,7 +397,7 @@ def covering(tree: Mapping[str, Line], owners: Sequence[str], absent: set[str]) 
             part = whole(child, flat) if child in tree else None
             if part is not None:
                 found = part if found is None else found and part
-        memo[name, flat] = found
+        memo[key] = found
         return found
 
     below = {child for module in tree.values() for child in _below(module)}

@@ -1,0 +1,96 @@
+"""Hand migrations of fixtures, as replacements in their text, and ways to get them wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+
+_FLAT = (
+    (
+        "from torch.distributed.fsdp import (\n"
+        "    FullStateDictConfig,\n"
+        "    FullyShardedDataParallel as FSDP,\n"
+        "    ShardingStrategy,\n"
+        "    StateDictType,\n"
+        ")\n"
+        "from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy\n",
+        "from torch.distributed.checkpoint.state_dict import StateDictOptions, "
+        "get_model_state_dict\n"
+        "from torch.distributed.fsdp import fully_shard\n",
+    ),
+    (
+        "wrap_policy = functools.partial(transformer_auto_wrap_policy, "
+        "transformer_layer_cls={Block})\n"
+        "model = FSDP(\n"
+        "    model,\n"
+        "    auto_wrap_policy=wrap_policy,\n"
+        "    sharding_strategy=ShardingStrategy.FULL_SHARD,\n"
+        "    device_id=device,\n"
+        ")\n",
+        "for block in model.blocks:\n    fully_shard(block)\nfully_shard(model)\n",
+    ),
+    (
+        "grad_norm = model.clip_grad_norm_(MAX_NORM)",
+        "grad_norm = nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM).full_tensor()",
+    ),
+    (
+        "save_policy = FullStateDictConfig(rank0_only=True, offload_to_cpu=False)\n"
+        "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, save_policy):\n"
+        "    full_state = model.state_dict()\n",
+        "full_state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))\n",
+    ),
+)
+
+
+def replaced(text: str, pairs: tuple[tuple[str, str], ...]) -> str:
+    """The text with each of these replaced; each must be there."""
+    for old, new in pairs:
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
+def flat_before() -> str:
+    return (FIXTURES / "fsdp1" / "flat_script.py").read_text(encoding="utf-8")
+
+
+def flat_after() -> str:
+    return replaced(flat_before(), _FLAT)
+
+
+# name: (replacement in the migrated program, what the comparison must complain about)
+SABOTAGED = {
+    "clipping lost": (
+        (
+            (
+                "nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM).full_tensor()",
+                "torch.tensor(0.0)",
+            ),
+        ),
+        "gradient norms at the optimizer step",
+    ),
+    "optimizer before sharding": (
+        (
+            (
+                "for block in model.blocks:\n    fully_shard(block)\nfully_shard(model)\n",
+                "",
+            ),
+            (
+                "weight_decay=0.01)\n",
+                "weight_decay=0.01)\n"
+                "for block in model.blocks:\n    fully_shard(block)\nfully_shard(model)\n",
+            ),
+        ),
+        "steps",
+    ),
+    "one block not sharded": (
+        (("for block in model.blocks:", "for block in model.blocks[1:]:"),),
+        "sharded modules",
+    ),
+    "sync left off": (
+        (("fully_shard(model)\n", "fully_shard(model)\nmodel.set_requires_gradient_sync(False)\n"),),
+        "",
+    ),
+    "other learning rate": ((("lr=3e-3", "lr=2e-3"),), "parameter groups"),
+}
