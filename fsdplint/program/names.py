@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import libcst as cst
 
-from fsdplint.program.source import Source
+from fsdplint.program.source import Source, children
 
 # Where torch keeps (or kept) a thing, and where its documentation says that it is. The longest
 # prefix wins. `_composable.fsdp` is where fully_shard lived in 2.4 and 2.5.
@@ -123,7 +123,7 @@ def walk(node: cst.CSTNode, *, skip_imports: bool = False) -> Iterator[cst.CSTNo
         if isinstance(current, cst.Arg):
             stack.append(current.value)
             continue
-        children = current.children
+        below = children(current)
         if isinstance(current, cst.FunctionDef | cst.ClassDef | cst.Param):
-            children = [child for child in children if child is not current.name]
-        stack.extend(reversed(children))
+            below = [child for child in below if child is not current.name]
+        stack.extend(reversed(below))

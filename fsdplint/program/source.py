@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import libcst as cst
@@ -18,6 +18,25 @@ from fsdplint.decoding import decode
 from fsdplint.trace import Location
 
 STATEMENTS = (cst.SimpleStatementLine, cst.BaseCompoundStatement)
+
+_FIELDS: dict[type, tuple[str, ...]] = {}
+
+
+def children(node: cst.CSTNode) -> list[cst.CSTNode]:
+    """The direct children of a node in the order of its fields, several times faster than
+    libcst's own `children`, which visits the node for it."""
+    result: list[cst.CSTNode] = []
+    kind = type(node)
+    names = _FIELDS.get(kind)
+    if names is None:
+        names = _FIELDS[kind] = tuple(field.name for field in fields(kind))
+    for name in names:
+        value = getattr(node, name)
+        if isinstance(value, cst.CSTNode):
+            result.append(value)
+        elif isinstance(value, tuple | list):
+            result.extend(item for item in value if isinstance(item, cst.CSTNode))
+    return result
 
 
 class Source:
@@ -101,7 +120,7 @@ class Source:
         stack: list[cst.CSTNode] = [self.tree]
         while stack:
             node = stack.pop()
-            for child in node.children:
+            for child in children(node):
                 result[child] = node
                 stack.append(child)
         return result
