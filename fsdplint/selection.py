@@ -1,6 +1,6 @@
 """Which rules are on: selectors, as `--select` and the settings use them.
 
-The codes and names are read from the names of the rules' files, so that nothing has to be imported
+The codes and names are read from the text of the rules' files, so that nothing has to be imported
 to see that a selector is wrong.
 """
 
@@ -13,11 +13,13 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 from fsdplint.files import Problem
 
 ALL = "ALL"
-_RULE_FILE = re.compile(r"(fsdp\d+)_(\w+)\.py")
+_RULE_FILE = re.compile(r"fsdp\d+_\w+\.py")
+_RULE = re.compile(r'^    code = "(FSDP\d+)"\n    name = "([\w-]+)"', re.MULTILINE)
 
 
 class UnknownRuleError(ValueError):
@@ -31,9 +33,8 @@ def known_rules() -> dict[str, str]:
     found = {Problem.CODE: Problem.NAME}
     for folder in package.__path__:
         for file in os.listdir(folder):
-            match = _RULE_FILE.fullmatch(file)
-            if match:
-                found[match.group(1).upper()] = match.group(2).replace("_", "-")
+            if _RULE_FILE.fullmatch(file):
+                found.update(_RULE.findall(Path(folder, file).read_text(encoding="utf-8")))
     return dict(sorted(found.items()))
 
 
