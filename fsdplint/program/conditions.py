@@ -174,6 +174,10 @@ def rank_guard(run: Interpreter, node: cst.BaseExpression, test: RankTest, holds
     return Guard(GuardKind.RANK, run.text(node), holds, run.site(node), ranks)
 
 
+def varying_guard(run: Interpreter, node: cst.BaseExpression, holds: bool) -> Guard:
+    return Guard(GuardKind.VARYING, run.text(node), holds, run.site(node))
+
+
 def compare(run: Interpreter, node: cst.Comparison) -> Value:
     """The value of `left op right`; chains of comparisons are Unknown."""
     left = run.eval(node.left)

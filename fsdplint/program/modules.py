@@ -165,7 +165,7 @@ class Modules:
             name = named_class.name
         elif isinstance(named_class, Symbol):
             name = named_class.name.rpartition(".")[2]
-        node = value.made_at.node if value.made_at is not None else cst.Name(name)
+        node = value.made_at.node if value.made_at is not None else cst.Name("module")
         module = self.new_module(node, name, children_known=False)
         module.attributes.update(
             (key, part) for key, part in value.parts.items() if not key.startswith("[")

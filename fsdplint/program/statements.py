@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from fsdplint.program.conditions import Outcome, Verdict, decide, rank_guard, truth
+from fsdplint.program.conditions import Outcome, Verdict, decide, rank_guard, truth, varying_guard
 from fsdplint.program.scopes import Scope
 from fsdplint.program.values import (
     Class,
@@ -248,8 +248,10 @@ class Statements:
         if verdict.outcome is Outcome.RANK and verdict.rank_test is not None:
             return self._rank_branch(test, verdict, then, orelse)
         if verdict.outcome is Outcome.VARYING:
-            with self.guarded(verdict.guards):
-                one, two = orelse(), then()
+            with self.guarded([*verdict.guards, (varying_guard(self, test, False), "")]):
+                one = orelse()
+            with self.guarded([*verdict.guards, (varying_guard(self, test, True), "")]):
+                two = then()
             if one is not None and two is not None:
                 return two if two.kind == "return" else one
             for signal in (one, two):
