@@ -94,7 +94,8 @@ class OptimizerBeforeShard(Rule):
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.places import meeting, move_after
+        from fsdplint.moves import move_after
+        from fsdplint.places import meeting
         from fsdplint.rewrite import Rewrite
 
         built, last = finding.events[0], finding.events[1]

@@ -60,12 +60,12 @@ class RootOnlySharding(Rule):
             module = event.module
             if event.site in seen or len(sharded_by(event)) > 1 or _has_policy(event):
                 continue
-            if trace.family_escaped(module) or any(m in sharded for m in groups.above(module)):
+            if any(m in sharded for m in groups.above(module)):
                 continue
             if any(part in sharded for part in trace.submodules(module) if part != module):
                 continue
             blocks = _blocks(trace, module)
-            if not blocks:
+            if not blocks or trace.family_escaped(module):
                 continue
             seen.add(event.site)
             yield self._finding(trace, event, blocks)
@@ -86,7 +86,8 @@ class RootOnlySharding(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
-        from fsdplint.places import module_argument, names_in_scope, options_text, path_of
+        from fsdplint.dotted import names_in_scope, path_of
+        from fsdplint.places import module_argument, options_text
         from fsdplint.program.source import NodeSite
         from fsdplint.rewrite import Rewrite
 

@@ -61,7 +61,8 @@ class ChildrenAfterRoot(Rule):
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.places import last_meeting, modules_loop, move_shard_after
+        from fsdplint.moves import move_shard_after
+        from fsdplint.places import last_meeting, modules_loop
         from fsdplint.rewrite import Rewrite
 
         child, parent = finding.events[0], finding.events[1]

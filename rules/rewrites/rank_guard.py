@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from fsdplint import layout
-from fsdplint.places import bound_by, leaves, mentions
+from fsdplint.dotted import bound_by, leaves, mentions
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.rewrite import Rewrite
 from fsdplint.rules.rewrites.syntax import (

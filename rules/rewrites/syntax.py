@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 import libcst as cst
 
 from fsdplint import layout
+from fsdplint.dotted import names_in_scope
 from fsdplint.importnames import line_limit
-from fsdplint.places import names_in_scope
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.rewrite import Rewrite
 from fsdplint.rule import Safety
