@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,7 @@ class FixResult:
         remaining: what is found in the new texts.
         problems: files that could not be read.
         sources: the files as they are in the new texts.
+        originals: every file that changes, as it was read.
     """
 
     texts: dict[Path, str] = field(default_factory=dict)
@@ -36,6 +38,7 @@ class FixResult:
     remaining: list[Finding] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     sources: dict[str, Source] = field(default_factory=dict)
+    originals: dict[Path, Source] = field(default_factory=dict)
 
 
 def check(program: Program, rules: Sequence[Rule]) -> list[Finding]:
@@ -91,41 +94,44 @@ def fix(
     overrides: Mapping[Path, str] | None = None,
     wanted: Iterable[str] | None = None,
     keep: Callable[[Finding, Mapping[str, Source]], bool] | None = None,
+    editable: Iterable[Path] = (),
 ) -> FixResult:
     """Apply the fixes of what is found in files, again and again until none is left.
 
     Args:
-        paths: the files; fixes that would change any other file are not applied.
+        paths: the files that are checked.
         rules: the rules to check.
         unsafe: apply unsafe fixes too.
         overrides: texts to use instead of what is on disk.
         wanted: codes of the rules whose fixes are applied; all by default.
         keep: whether a finding counts (the settings and comments of its file may turn it off). One
             that does not is neither fixed nor given back, and its group is not fixed either.
+        editable: further files that may be changed; fixes that would change any other file than
+            these and `paths` are not applied.
     """
     from fsdplint import edits
     from fsdplint.program import load
 
     codes = None if wanted is None else set(wanted)
+    files = {os.path.realpath(path) for path in (*paths, *editable)}
     result = FixResult()
     texts: dict[Path, str] = dict(overrides or {})
     seen_texts: list[dict[Path, str]] = [dict(texts)]
     for _ in range(MAX_ROUNDS):
         program = load(paths, texts)
         found = check(program, rules)
-        usable = [
+        counted = [
             f
             for f in found
-            if f.fix is not None
-            and (unsafe or f.fix.safety is Safety.SAFE)
-            and (codes is None or f.rule.code in codes)
+            if (codes is None or f.rule.code in codes)
             and (keep is None or keep(f, program.sources))
         ]
-        usable = whole_groups(found, usable, {str(path) for path in paths})
+        usable = applicable(found, counted, files, unsafe=unsafe)
         applied = edits.apply(program.sources, [f.fix for f in usable if f.fix is not None])
         if not applied.texts:
             break
         for path, text in applied.texts.items():
+            result.originals.setdefault(Path(path), program.sources[path])
             texts[Path(path)] = text
             result.texts[Path(path)] = text
         done = {id(one) for one in applied.applied}
@@ -142,25 +148,31 @@ def fix(
     return result
 
 
-def whole_groups(
-    found: Sequence[Finding], usable: Sequence[Finding], files: set[str]
+def applicable(
+    found: Sequence[Finding], counted: Iterable[Finding], files: set[str], *, unsafe: bool
 ) -> list[Finding]:
-    """The findings whose fixes may be applied: a group only if all of it may be, and only where it
-    stays within the given files."""
-    possible = {id(f) for f in usable if f.fix is not None and _within(f.fix, files)}
-    broken = {
-        f.group or (f.fix.group if f.fix else None) for f in found if id(f) not in possible
-    } - {None}
-    return [
+    """Of `counted` (some of `found`), the findings whose fixes may be applied.
+
+    A fix may be if it is safe or `unsafe` ones are wanted, and if it stays within `files`, which
+    are real paths; one that belongs to a group only if all of the group may be.
+    """
+    possible = [
         f
-        for f in usable
-        if id(f) in possible
-        and f.group not in broken
-        and (f.fix is None or f.fix.group not in broken)
+        for f in counted
+        if f.fix is not None
+        and (unsafe or f.fix.safety is Safety.SAFE)
+        and all(os.path.realpath(path) in files for path in changed_files(f.fix))
     ]
+    able = {id(f) for f in possible}
+    broken = {group_of(f) for f in found if id(f) not in able} - {None}
+    return [f for f in possible if group_of(f) not in broken]
 
 
-def _within(fix: Fix, files: set[str]) -> bool:
-    return all(edit.path in files for edit in fix.edits) and all(
-        path in files for path, _ in fix.imports
-    )
+def group_of(finding: Finding) -> str | None:
+    """The group that the finding is fixed with, if there is one."""
+    return finding.group or (finding.fix.group if finding.fix else None)
+
+
+def changed_files(fix: Fix) -> set[str]:
+    """The files that a fix changes."""
+    return {edit.path for edit in fix.edits} | {path for path, _ in fix.imports}

@@ -19,7 +19,6 @@ from fsdplint.files import (
     Unreadable,
     decode_or_refuse,
     discover,
-    read_bytes,
 )
 from fsdplint.nesting import deep_stack
 from fsdplint.report.result import Result
@@ -89,7 +88,8 @@ class Run:
         selected, problems = prefilter.select(files, searched=folders, overrides=self.overrides)
         self.problems += problems
         self.paths = [file.path for file in selected]
-        self._given = {os.path.realpath(file.path) for file in files}
+        self.files = [file.path for file in files]
+        self._given = {os.path.realpath(path) for path in self.files}
         for path in self.paths:
             self._finder.of(path)  # a mistake in any of the settings ends the run before it begins
 
@@ -109,7 +109,7 @@ class Run:
 
     def check(self) -> Result:
         """The findings."""
-        result = Result(problems=self.problems, unsafe=self.unsafe)
+        result = Result(problems=self.problems)
         if self.paths:
             self._deep(lambda paths: self._check(paths, result))
         result.problems = self._sorted_problems()
@@ -121,13 +121,12 @@ class Run:
 
         program = load(paths, self.overrides)
         found = engine.check(program, self._rules())
-        result.findings = [one for one in found if self._counts(one, program.sources)]
-        result.sources = program.sources
+        self._set_findings(result, found, program.sources)
         self._add_problems(program.problems)
 
     def fix(self) -> Changes:
         """What fixing changes; nothing is written."""
-        changes = Changes(result=Result(problems=self.problems, unsafe=self.unsafe))
+        changes = Changes(result=Result(problems=self.problems))
         if self.paths:
             self._deep(lambda paths: self._fix(paths, changes))
         changes.result.problems = self._sorted_problems()
@@ -136,28 +135,53 @@ class Run:
     def _fix(self, paths: Sequence[Path], changes: Changes) -> None:
         from fsdplint import engine
 
-        old = {path: self._content(path) for path in paths}
         fixed = engine.fix(
             paths,
             self._rules(),
             unsafe=self.unsafe,
             overrides=self.overrides,
             keep=self._counts,
+            editable=self.files,
         )
         for path in sorted(fixed.texts):
-            before, encoding, bom = decode(old[path])
-            after = fixed.texts[path]
+            source, after = fixed.originals[path], fixed.texts[path]
+            before = source.text
             if after != before:
-                head = old[path][:3] if bom else b""
                 changes.texts[path] = (before, after)
-                changes.contents[path] = (old[path], head + after.encode(encoding))
+                changes.contents[path] = (self._bytes(source, before), self._bytes(source, after))
         changes.result.fixed = len(fixed.applied)
-        changes.result.findings = fixed.remaining
-        changes.result.sources = fixed.sources
+        self._set_findings(changes.result, fixed.remaining, fixed.sources)
         self._add_problems(fixed.problems)
 
-    def _content(self, path: Path) -> bytes:
-        return read_bytes(path) if self.stdin is None else self.stdin
+    def _bytes(self, source: Source, text: str) -> bytes:
+        if self.stdin is None:
+            return source.to_bytes(text)
+        _, encoding, bom = decode(self.stdin)
+        return (self.stdin[:3] if bom else b"") + text.encode(encoding)
+
+    def _set_findings(
+        self, result: Result, found: Sequence[Finding], sources: Mapping[str, Source]
+    ) -> None:
+        """Put the findings that count into the result, with what is known about fixing them."""
+        from fsdplint.engine import applicable, changed_files, group_of
+
+        counted = [one for one in found if self._counts(one, sources)]
+        result.findings = counted
+        result.sources = sources
+        result.fixable = {
+            id(one) for one in applicable(found, counted, self._given, unsafe=self.unsafe)
+        }
+        result.fixable_unsafe = {
+            id(one) for one in applicable(found, counted, self._given, unsafe=True)
+        }
+        outside: dict[str, set[str]] = {}
+        for one in found:
+            files = changed_files(one.fix) if one.fix else ()
+            missing = {path for path in files if os.path.realpath(path) not in self._given}
+            outside.setdefault(group_of(one) or str(id(one)), set()).update(missing)
+        result.outside = {
+            id(one): sorted(outside[group_of(one) or str(id(one))]) for one in counted
+        }
 
     # What holds where -----------------------------------------------------------------------
 

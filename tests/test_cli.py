@@ -145,6 +145,8 @@ def test_stdin(folder: Path) -> None:
     assert result.stderr == "Fixed 1 finding; none remains.\n"
     assert run("--fix", "-", input=b"x = 1\r\n").stdout_bytes == b"x = 1\r\n"
     assert run("--diff", "-", input=BAD).stdout.startswith("--- <stdin>\n")
+    marked = b"\xef\xbb\xbf" + BAD.encode()
+    assert run("--fix", "-", input=marked).stdout_bytes == b"\xef\xbb\xbf" + FIXED.encode()
     assert list(folder.iterdir()) == []
 
 
@@ -223,6 +225,46 @@ def test_comments(folder: Path) -> None:
         assert file.read_text() == before
     file.write_text(BAD.replace("# keep this comment", "# noqa: E501"))
     assert run("train.py").exit_code == 1
+
+
+MODEL = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from loop import train
+train(FSDP(nn.Linear(2, 2), use_orig_params=True))
+"""
+LOOP = """\
+import torch
+def train(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.ones(2)).sum().backward()
+    model.clip_grad_norm_(1.0)
+    optimizer.step()
+"""
+
+
+def test_a_migration_reaches_files_that_do_not_mention_fsdp(folder: Path) -> None:
+    (folder / "main.py").write_text(MODEL)
+    (folder / "loop.py").write_text(LOOP)
+    alone = run("main.py")
+    assert alone.exit_code == 1
+    assert "[*]" not in alone.output
+    assert "the fix also changes loop.py: name these files as well" in alone.output
+    assert run("--fix", "main.py").exit_code == 1
+    assert (folder / "main.py").read_text() == MODEL
+    assert "[*]" in run(".").output
+    assert run("--fix", ".").exit_code == 0
+    assert "fully_shard" in (folder / "main.py").read_text()
+    assert "nn.utils.clip_grad_norm_" in (folder / "loop.py").read_text()
+
+
+def test_a_migration_stays_whole(folder: Path) -> None:
+    (folder / "main.py").write_text(MODEL)
+    (folder / "loop.py").write_text(LOOP.replace("norm_(1.0)", "norm_(1.0)  # noqa: FSDP204"))
+    assert "FSDP204" not in run("--output-format", "concise", ".").output
+    assert run("--fix", ".").exit_code == 1
+    assert (folder / "main.py").read_text() == MODEL
 
 
 # Bad input ----------------------------------------------------------------------------------

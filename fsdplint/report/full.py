@@ -39,11 +39,11 @@ def _finding(result: Result, finding: Finding) -> Iterator[str]:
         for line in frame(source, at):
             margin = margin or line[: line.index("|")]
             yield _coloured(result, line, _COLOURS[rule.severity])
-    for name, text in _notes(finding, at.path):
+    for name, text in _notes(result, finding, at.path):
         yield from _note(margin or "  ", name, text)
 
 
-def _notes(finding: Finding, path: str) -> Iterator[tuple[str, str]]:
+def _notes(result: Result, finding: Finding, path: str) -> Iterator[tuple[str, str]]:
     for site, word in finding.related:
         at = site.location()
         place = f"line {at.line}" if at.path == path else f"{at.path}:{at.line}"
@@ -60,6 +60,9 @@ def _notes(finding: Finding, path: str) -> Iterator[tuple[str, str]]:
     if finding.fix is not None:
         unsafe = finding.fix.safety is Safety.UNSAFE
         yield "fix", finding.fix.title + (" (unsafe: needs --unsafe-fixes)" if unsafe else "")
+    outside = result.outside.get(id(finding))
+    if outside:
+        yield "note", f"the fix also changes {', '.join(outside)}: name these files as well"
 
 
 def reason(rule: type[Rule]) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fsdplint.files import Problem
-from fsdplint.rule import Finding, Safety, Severity
+from fsdplint.rule import Finding, Severity
 
 if TYPE_CHECKING:
     from fsdplint.program.source import Source
@@ -22,7 +22,9 @@ class Result:
         problems: what could not be checked.
         sources: the files that the findings are in, by their paths.
         fixed: how many findings were fixed.
-        unsafe: whether unsafe fixes count as applicable.
+        fixable: ids of the findings that `--fix` with the same options would fix.
+        fixable_unsafe: ids of those that it would fix with `--unsafe-fixes`.
+        outside: by the id of a finding, the files that its group changes and that were not given.
         colour: whether a terminal will show it.
     """
 
@@ -30,12 +32,14 @@ class Result:
     problems: Sequence[Problem] = ()
     sources: Mapping[str, Source] = field(default_factory=dict)
     fixed: int = 0
-    unsafe: bool = False
+    fixable: Set[int] = frozenset()
+    fixable_unsafe: Set[int] = frozenset()
+    outside: Mapping[int, Sequence[str]] = field(default_factory=dict)
     colour: bool = False
 
     def applicable(self, finding: Finding) -> bool:
-        """Whether `--fix` with the same options would apply the finding's fix."""
-        return finding.fix is not None and (self.unsafe or finding.fix.safety is Safety.SAFE)
+        """Whether `--fix` with the same options would fix the finding."""
+        return id(finding) in self.fixable
 
 
 def plural(number: int, word: str) -> str:
@@ -71,7 +75,7 @@ def summary(result: Result) -> list[str]:
     if result.problems:
         lines.append(f"{plural(len(result.problems), 'problem')} kept files from being checked.")
     safe = sum(result.applicable(f) for f in result.findings)
-    unsafe = sum(f.fix is not None and not result.applicable(f) for f in result.findings)
+    unsafe = sum(id(f) in result.fixable_unsafe - result.fixable for f in result.findings)
     if safe and unsafe:
         lines.append(f"[*] {safe} fixable with --fix ({unsafe} more with --unsafe-fixes).")
     elif safe:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -71,13 +72,19 @@ def finding() -> Finding:
     )
 
 
+def result_of(*findings: Finding, unsafe: bool = False, **more: Any) -> Result:
+    safe = {id(f) for f in findings if f.fix and f.fix.safety is Safety.SAFE}
+    every = {id(f) for f in findings if f.fix}
+    return Result(findings, fixable=every if unsafe else safe, fixable_unsafe=every, **more)
+
+
 def lines(result: Result, output_format: str) -> list[str]:
     return list(write(result, output_format))
 
 
 def test_full(source: Source, finding: Finding) -> None:
     finding.blocker = "the policy is not known"
-    result = Result([finding], sources={"a.py": source})
+    result = result_of(finding, sources={"a.py": source})
     assert lines(result, "full") == [
         "a.py:4:7: FSDP100 [*] `forward` is called (sample)",
         "  |",
@@ -99,14 +106,21 @@ def test_full(source: Source, finding: Finding) -> None:
     ]
 
 
+def test_files_that_were_not_given_are_named(source: Source, finding: Finding) -> None:
+    result = Result([finding], sources={"a.py": source}, outside={id(finding): ["b.py", "c.py"]})
+    shown = lines(result, "full")
+    assert "[*]" not in "".join(shown)
+    assert "  = note: the fix also changes b.py, c.py: name these files as well" in shown
+
+
 def test_full_without_source(finding: Finding) -> None:
-    shown = lines(Result([finding]), "full")
+    shown = lines(result_of(finding), "full")
     assert shown[0].startswith("a.py:4:7: ")
     assert shown[1] == "  = note: defined here (line 2)"
 
 
 def test_colour_only_where_it_is_shown(source: Source, finding: Finding) -> None:
-    plain = Result([finding], sources={"a.py": source})
+    plain = result_of(finding, sources={"a.py": source})
     assert "\x1b" not in "".join(lines(plain, "full"))
     plain.colour = True
     coloured = "\n".join(lines(plain, "full"))
@@ -118,7 +132,7 @@ def test_control_characters_of_the_source_do_not_reach_the_terminal() -> None:
     text = "x = '\x1b[31m\u202e'; f(1)\n"
     column = text.index("f(") + 1
     finding = Finding(Sample, site(1, column, 1, column + 4), "bad")
-    shown = lines(Result([finding], sources={"a.py": Source("a.py", text)}), "full")
+    shown = lines(result_of(finding, sources={"a.py": Source("a.py", text)}), "full")
     assert shown[2] == "1 | x = '\ufffd[31m\ufffd'; f(1)"
     assert shown[3] == "  |" + " " * 15 + "^^^^"
 
@@ -126,14 +140,14 @@ def test_control_characters_of_the_source_do_not_reach_the_terminal() -> None:
 def test_wide_characters_before_the_span() -> None:
     text = "x = '訓練'; f(1)\n"
     finding = Finding(Sample, site(1, 11, 1, 15), "bad")
-    shown = lines(Result([finding], sources={"a.py": Source("a.py", text)}), "full")
+    shown = lines(result_of(finding, sources={"a.py": Source("a.py", text)}), "full")
     assert shown[3] == "  |" + " " * 13 + "^^^^"
 
 
 def test_long_spans_are_shortened() -> None:
     text = "f(\n" + "".join(f"    {n},\n" for n in range(2, 12)) + ")\n"
     finding = Finding(Sample, site(1, 1, 12, 2), "bad")
-    shown = lines(Result([finding], sources={"a.py": Source("a.py", text)}), "full")
+    shown = lines(result_of(finding, sources={"a.py": Source("a.py", text)}), "full")
     assert shown[1:9] == [
         "   |",
         " 1 | f(",
@@ -147,7 +161,7 @@ def test_long_spans_are_shortened() -> None:
 
 
 def test_concise(source: Source, finding: Finding) -> None:
-    result = Result([finding], sources={"a.py": source})
+    result = result_of(finding, sources={"a.py": source})
     assert lines(result, "concise") == [
         "a.py:4:7: FSDP100 [*] `forward` is called [only when `args.fsdp` is true]",
         "Found 1 warning.",
@@ -157,7 +171,7 @@ def test_concise(source: Source, finding: Finding) -> None:
 
 def test_json(source: Source, finding: Finding) -> None:
     problem = Problem("b.py", 3, "syntax error", "mend it")
-    result = Result([finding], problems=[problem], sources={"a.py": source})
+    result = result_of(finding, problems=[problem], sources={"a.py": source})
     first, second = json.loads("\n".join(lines(result, "json")))
     assert (first["code"], first["filename"], first["location"]) == (
         "FSDP901",
@@ -236,7 +250,7 @@ def test_summary(
         )
         for safety in safeties
     ]
-    shown = lines(Result(findings, unsafe=unsafe, fixed=fixed), "concise")[len(findings) :]
+    shown = lines(result_of(*findings, unsafe=unsafe, fixed=fixed), "concise")[len(findings) :]
     assert shown == expected if isinstance(expected, list) else shown[-1] == expected
 
 
@@ -248,4 +262,4 @@ def test_severities_are_counted_apart() -> None:
         severity = Severity.INFO
 
     findings = [Finding(rule, site(1, 1, 1, 2), "bad") for rule in (Worse, Worse, Sample, Milder)]
-    assert lines(Result(findings), "concise")[-1] == "Found 2 errors, 1 warning and 1 note."
+    assert lines(result_of(*findings), "concise")[-1] == "Found 2 errors, 1 warning and 1 note."
