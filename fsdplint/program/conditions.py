@@ -192,6 +192,8 @@ def compare(run: Interpreter, node: cst.Comparison) -> Value:
         op = _mirrored(op)
     if isinstance(left, RankValue):
         return _compare_rank(left, op, right)
+    if any(isinstance(v, Unknown) and v.by_rank for v in (left, right)):
+        return RankTest(Ranks.SOME, Ranks.SOME)  # of something made from the rank
     if isinstance(op, cst.Is | cst.IsNot | cst.Equal | cst.NotEqual):
         known = _identity(left, right)
         if known is not None:
@@ -244,8 +246,8 @@ def _identity(left: Value, right: Value) -> bool | None:
             return False
     if isinstance(left, Symbol) and isinstance(right, Symbol):
         return left.name == right.name
-    if isinstance(left, Symbol) and isinstance(right, Const):
-        return None
+    if isinstance(left, Class | Symbol) and isinstance(right, Class | Symbol):
+        return left is right
     return None
 
 

@@ -363,7 +363,7 @@ class Expressions:
             return self.eval(node.right) if bool(left.value) == is_and else left
         if isinstance(left, RankTest | RankValue | Condition):
             verdict = conditions.truth_of(self, left, node.left, True)
-            return self._boolean_value(verdict, node.right, is_and)
+            return self._boolean_value(verdict, node, is_and)
         if isinstance(left, Unknown):
             right = self.eval(node.right)
             if isinstance(right, RankTest):
@@ -372,13 +372,18 @@ class Expressions:
         return self.eval(node.right) if is_and else left
 
     def _boolean_value(
-        self: Interpreter, left: conditions.Verdict, right_node: cst.BaseExpression, is_and: bool
+        self: Interpreter, left: conditions.Verdict, node: cst.BooleanOperation, is_and: bool
     ) -> Value:
-        if left.outcome is Outcome.TRUE:
-            return self.eval(right_node) if is_and else Const(True)
-        if left.outcome is Outcome.FALSE:
-            return Const(False) if is_and else self.eval(right_node)
-        right = self.eval(right_node)
+        if left.outcome in {Outcome.TRUE, Outcome.FALSE}:
+            if (left.outcome is Outcome.TRUE) != is_and:
+                return Const(not is_and)
+            with self.guarded(left.guards):
+                return self.eval(node.right)
+        guards = list(left.guards)
+        if left.rank_test is not None:
+            guards.append((conditions.rank_guard(self, node.left, left.rank_test, is_and), ""))
+        with self.guarded(guards):
+            right = self.eval(node.right)
         if isinstance(right, Const) and bool(right.value) != is_and:
             return right
         return left.rank_test if left.rank_test is not None else Unknown(varying=True)

@@ -108,8 +108,9 @@ class Statements:
 
     # Simple statements -------------------------------------------------------------------------
 
-    def execute_Expr(self: Interpreter, node: cst.Expr) -> None:
+    def execute_Expr(self: Interpreter, node: cst.Expr) -> Signal | None:
         self.eval(node.value)
+        return Signal("raise") if isinstance(node.value, cst.Call) and _is_exit(node.value) else None
 
     def execute_Assign(self: Interpreter, node: cst.Assign) -> None:
         value = self.eval(node.value)

@@ -323,14 +323,21 @@ def save(run: Interpreter, name: str, call: Call) -> Value:
 
 @function(f"{DCP}.save", f"{DCP}.async_save", f"{DCP}.save_state_dict")
 def dcp_save(run: Interpreter, name: str, call: Call) -> Value:
-    saved(run, call, name, call.arg(0, "state_dict") or Unknown(), Const(""), collective=True)
+    saved(run, call, name, call.arg(0, "state_dict") or Unknown(), Const(""),
+          collective=_together(call))  # fmt: skip
     return Unknown()
 
 
 @function(f"{DCP}.load", f"{DCP}.load_state_dict")
 def dcp_load(run: Interpreter, name: str, call: Call) -> Value:
-    run.emit(Loaded, call.node, api=name, collective=True)
+    run.emit(Loaded, call.node, api=name, collective=_together(call))
     return Const(None)
+
+
+def _together(call: Call) -> bool:
+    """Whether all ranks take part in a distributed checkpoint: not with `no_dist=True`."""
+    alone = call.kwargs.get("no_dist")
+    return alone is None or constant(alone) is False
 
 
 @function("torch.load", "safetensors.torch.load_file")

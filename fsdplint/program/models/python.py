@@ -327,7 +327,12 @@ def super_of(run: Interpreter, name: str, call: Call) -> Value:
 def type_of(run: Interpreter, name: str, call: Call) -> Value:
     value = run.settle(call.args[0]) if call.args else Unknown()
     cls = getattr(value, "cls", None)
-    return cls if isinstance(cls, Class) else Unknown(origin=run.text(call.node))
+    if isinstance(cls, Class):
+        return cls
+    if isinstance(value, ModuleValue) and value.library_class is not None:
+        return Symbol(value.library_class)
+    hidden = isinstance(value, Unknown) and value.within is not None
+    return Unknown(origin="" if hidden else run.text(call.node), varying=hidden)
 
 
 @function("functools.partial")

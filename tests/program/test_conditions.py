@@ -1,0 +1,249 @@
+"""Rank guards in all their spellings, and configurations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsdplint.trace import Collective, Ranks, Sharded, StateTaken, Wrapped
+from tests.program.programs import events, program
+
+ON_RANK_0 = {
+    "get_rank": "if dist.get_rank() == 0:\n    dist.barrier()",
+    "variable": "rank = dist.get_rank()\nif rank == 0:\n    dist.barrier()",
+    "mirrored": "if 0 == dist.get_rank():\n    dist.barrier()",
+    "not": "if not dist.get_rank():\n    dist.barrier()",
+    "environment": "import os\nif int(os.environ['RANK']) == 0:\n    dist.barrier()",
+    "getenv": "import os\nrank = int(os.environ.get('RANK', 0))\nif rank == 0:\n    dist.barrier()",
+    "flag": "is_main = dist.get_rank() == 0\nif is_main:\n    dist.barrier()",
+    "flag of not": "is_worker = dist.get_rank() != 0\nif not is_worker:\n    dist.barrier()",
+    "function": "def is_main_process():\n    return dist.get_rank() == 0\nif is_main_process():\n    dist.barrier()",
+    "function by branch": "def main_process():\n    if dist.get_rank() == 0:\n        return True\n    return False\n"
+    "if main_process():\n    dist.barrier()",
+    "guarded function": "def get_rank():\n    if not dist.is_available() or not dist.is_initialized():\n"
+    "        return 0\n    return dist.get_rank()\nif get_rank() == 0:\n    dist.barrier()",
+    "method": "class T:\n    def __init__(self):\n        self.rank = dist.get_rank()\n    def main(self):\n"
+    "        return self.rank == 0\n    def save(self):\n        if self.main():\n            dist.barrier()\nT().save()",
+    "property": "class T:\n    @property\n    def is_main(self):\n        return dist.get_rank() == 0\n"
+    "    def save(self):\n        if self.is_main:\n            dist.barrier()\nT().save()",
+    "early return": "def save():\n    if dist.get_rank() != 0:\n        return\n    dist.barrier()\nsave()",
+    "early return in else": "def save():\n    if dist.get_rank() == 0:\n        pass\n    else:\n        return\n"
+    "    dist.barrier()\nsave()",
+    "continue": "for step in range(10):\n    if dist.get_rank() > 0:\n        continue\n    dist.barrier()",
+    "and": "import sys\nif len(sys.argv) > 1 and dist.get_rank() == 0:\n    dist.barrier()",
+    "and with step": "for step in range(10):\n    if step % 5 == 0 and dist.get_rank() == 0:\n        dist.barrier()",
+    "membership": "local_rank = 0\nrank = dist.get_rank()\nif rank in [-1, 0]:\n    dist.barrier()",
+    "less than one": "if dist.get_rank() < 1:\n    dist.barrier()",
+    "argument": "import argparse\nargs = argparse.ArgumentParser().parse_args()\nif args.rank == 0:\n    dist.barrier()",
+    "spawned": "import torch.multiprocessing as mp\ndef worker(gpu, n):\n    if gpu == 0:\n        dist.barrier()\n"
+    "mp.spawn(worker, args=(2,), nprocs=2)",
+    "accelerator": "from accelerate import Accelerator\na = Accelerator()\nif a.is_main_process:\n    dist.barrier()",
+    "ternary": "dist.barrier() if dist.get_rank() == 0 else None",
+    "exit": "import sys\nif dist.get_rank() != 0:\n    sys.exit(0)\ndist.barrier()",
+    "global": "RANK = None\ndef setup():\n    global RANK\n    RANK = dist.get_rank()\nsetup()\nif RANK == 0:\n    dist.barrier()",
+    "nested": "def save(main):\n    if main:\n        dist.barrier()\nsave(main=dist.get_rank() == 0)",
+    "short circuit": "dist.get_rank() == 0 and dist.barrier()",
+}
+
+
+@pytest.mark.parametrize("code", ON_RANK_0.values(), ids=ON_RANK_0)
+def test_a_barrier_on_rank_0_alone_is_seen(tmp_path: Path, code: str) -> None:
+    body = f"model = FSDP(Net())\n{code}\n"
+    found = [e for e in events(program(tmp_path, body), Collective) if e.api == "barrier"]
+    assert found
+    assert {e.ranks for e in found} == {Ranks.ONE}
+
+
+ON_ALL_RANKS = {
+    "plain": "dist.barrier()",
+    "after a guard": "if dist.get_rank() == 0:\n    print('hello')\ndist.barrier()",
+    "after a guarded function": "def log():\n    if dist.get_rank() != 0:\n        return\n    print('x')\nlog()\ndist.barrier()",
+    "world size": "if dist.get_world_size() > 1:\n    dist.barrier()",
+    "another flag": "import sys\nif sys.argv:\n    dist.barrier()",
+    "after a loop with continue": "for i in range(3):\n    if dist.get_rank() != 0:\n        continue\n    print(i)\n"
+    "dist.barrier()",
+    "no rank at all": "rank = -1\nif rank == -1:\n    dist.barrier()",
+    "both": "if dist.get_rank() == 0 or True:\n    dist.barrier()",
+}
+
+
+@pytest.mark.parametrize("code", ON_ALL_RANKS.values(), ids=ON_ALL_RANKS)
+def test_a_barrier_on_all_ranks_is_not_partial(tmp_path: Path, code: str) -> None:
+    body = f"model = FSDP(Net())\n{code}\n"
+    found = [e for e in events(program(tmp_path, body), Collective) if e.api == "barrier"]
+    assert found
+    assert {e.ranks for e in found} == {Ranks.ALL}
+
+
+def test_the_other_ranks_are_known_too(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        """
+        if dist.get_rank() == 0:
+            print("work")
+        else:
+            dist.barrier()
+        """,
+    )
+    assert {e.ranks for e in events(found, Collective)} == {Ranks.OTHERS}
+
+
+def test_a_condition_is_decided_the_same_way_along_a_trace(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        """
+        import argparse
+        args = argparse.ArgumentParser().parse_args()
+        model = Net()
+        if args.fsdp:
+            fully_shard(model)
+        if not args.fsdp:
+            state = model.state_dict()
+        """,
+    )
+    for trace in found.traces:
+        assert not (list(trace.of(Sharded)) and list(trace.of(StateTaken)))
+    assert list(events(found, Sharded)) and list(events(found, StateTaken))
+
+
+def test_values_of_one_choice_exclude_each_other(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        """
+        import argparse
+        args = argparse.ArgumentParser().parse_args()
+        model = Net()
+        if args.mode == "fsdp1":
+            model = FSDP(model)
+        if args.mode == "fsdp2":
+            fully_shard(model)
+        """,
+    )
+    assert all(not (list(t.of(Wrapped)) and list(t.of(Sharded))) for t in found.traces)
+    assert list(events(found, Wrapped)) and list(events(found, Sharded))
+
+
+def test_every_branch_of_a_chain_is_seen(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        """
+        import argparse
+        args = argparse.ArgumentParser().parse_args()
+        model = Net()
+        if args.mode == "none":
+            pass
+        elif args.mode == "two":
+            fully_shard(model)
+        elif args.mode == "one":
+            model = FSDP(model)
+        else:
+            state = model.state_dict()
+        """,
+    )
+    assert list(events(found, Wrapped)) and list(events(found, Sharded))
+    assert list(events(found, StateTaken))
+
+
+def test_code_behind_an_early_return_is_seen_in_its_configuration(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        """
+        def main(args):
+            model = Net()
+            if args.plain:
+                state = model.state_dict()
+                return
+            fully_shard(model)
+
+        import argparse
+        main(argparse.ArgumentParser().parse_args())
+        """,
+    )
+    (sharded,) = {str(g) for e in events(found, Sharded) for g in e.guards}
+    assert sharded == "`args.plain` is false"
+    assert list(events(found, StateTaken))
+
+
+def test_constants_decide(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        """
+        USE_FSDP = False
+        model = Net()
+        if USE_FSDP:
+            fully_shard(model)
+        if __name__ == "__main__":
+            state = model.state_dict()
+        """,
+    )
+    assert not list(events(found, Sharded))
+    assert list(events(found, StateTaken))
+
+
+def test_a_dataclass_default_does_not_decide(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        """
+        from dataclasses import dataclass
+
+        @dataclass
+        class Config:
+            use_fsdp: bool = False
+
+        config = Config()
+        model = Net()
+        if config.use_fsdp:
+            fully_shard(model)
+        """,
+    )
+    assert list(events(found, Sharded))
+
+
+def test_many_conditions_stay_bounded(tmp_path: Path) -> None:
+    lines = [f"if args.f{n}:\n    state{n} = model.state_dict()" for n in range(60)]
+    found = program(
+        tmp_path,
+        "import argparse\nargs = argparse.ArgumentParser().parse_args()\nmodel = Net()\n"
+        + "\n".join(lines),
+    )
+    assert len(found.traces) <= 40
+
+
+def test_an_endless_loop_and_deep_recursion_end(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        """
+        def again(n):
+            return again(n - 1) + again(n - 2)
+
+        model = FSDP(Net())
+        while True:
+            while True:
+                while True:
+                    again(10)
+        """,
+    )
+    assert list(events(found, Wrapped))
+
+
+def test_a_contextmanager_runs_around_its_block(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        """
+        from contextlib import contextmanager
+        from torch.distributed.fsdp import StateDictType, ShardedStateDictConfig
+
+        @contextmanager
+        def sharded(m):
+            with FSDP.state_dict_type(m, StateDictType.SHARDED_STATE_DICT):
+                yield
+
+        model = FSDP(Net())
+        with sharded(model):
+            inside = model.state_dict()
+        outside = model.state_dict()
+        """,
+    )
+    layouts = [e.layout.value for e in found.traces[0].of(StateTaken)]
+    assert layouts == ["sharded", "full"]

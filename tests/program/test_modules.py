@@ -1,0 +1,245 @@
+"""How models are followed from where they are built to where they are sharded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsdplint.trace import OptimizerBuilt, Sharded, Wrapped
+from tests.program.programs import class_of, events, program
+
+SHARD_LOOPS = {
+    "attribute": "for layer in model.layers:\n    fully_shard(layer)",
+    "index": "for i in range(len(model.layers)):\n    fully_shard(model.layers[i])",
+    "enumerate": "for i, layer in enumerate(model.layers):\n    fully_shard(layer)",
+    "children": "for child in model.layers.children():\n    fully_shard(child)",
+    "named": "for name, child in model.layers.named_children():\n    fully_shard(child)",
+    "modules": "for m in reversed(list(model.modules())):\n"
+    "    if isinstance(m, Block):\n        fully_shard(m)",
+    "tuple": "for m in model.modules():\n    if isinstance(m, (Block, nn.GRU)):\n        fully_shard(m)",
+    "comprehension": "[fully_shard(m) for m in model.modules() if isinstance(m, Block)]",
+    "selected": "blocks = [m for m in model.modules() if type(m) is Block or isinstance(m, Block)]\n"
+    "for block in blocks:\n    fully_shard(block)",
+    "apply": "def shard(m):\n    if isinstance(m, Block):\n        fully_shard(m)\nmodel.apply(shard)",
+    "lambda": "model.apply(lambda m: fully_shard(m) if isinstance(m, Block) else m)",
+    "map": "list(map(fully_shard, model.layers))",
+    "named_modules": "for n, m in model.named_modules():\n"
+    "    if isinstance(m, Block):\n        fully_shard(m)",
+    "get_submodule": "fully_shard(model.get_submodule('layers')[0])",
+    "getattr": "for layer in getattr(model, 'layers'):\n    fully_shard(layer)",
+    "assigned": "for i, layer in enumerate(model.layers):\n"
+    "    model.layers[i] = fully_shard(layer)",
+}
+
+
+@pytest.mark.parametrize("loop", SHARD_LOOPS.values(), ids=SHARD_LOOPS)
+def test_blocks_are_sharded_in_every_kind_of_loop(tmp_path: Path, loop: str) -> None:
+    found = program(tmp_path, f"model = Net()\n{loop}\nfully_shard(model)\n")
+    sharded = [class_of(found, e.module) for e in found.traces[0].of(Sharded)]
+    assert sharded[-1] == "Net"
+    assert set(sharded[:-1]) == {"Block"}
+
+
+BUILDERS = {
+    "same name": "model = Net()\nmodel = FSDP(model)",
+    "new name": "net = Net()\nmodel = FSDP(net)",
+    "nested call": "model = FSDP(Net().to('cuda'))",
+    "attribute": "class T:\n    def __init__(self):\n        self.model = FSDP(Net())\nmodel = T().model",
+    "method": "class T:\n    def __init__(self, m):\n        self.m = m\n"
+    "    def wrap(self):\n        self.m = FSDP(self.m)\n        return self.m\nmodel = T(Net()).wrap()",
+    "function": "def build():\n    return FSDP(Net())\nmodel = build()",
+    "default": "def build(wrap=FSDP):\n    return wrap(Net())\nmodel = build()",
+    "keyword": "model = FSDP(module=Net())",
+    "kwargs": "kwargs = dict(use_orig_params=True)\nmodel = FSDP(Net(), **kwargs)",
+    "partial": "from functools import partial\nwrap = partial(FSDP, use_orig_params=True)\nmodel = wrap(Net())",
+    "closure": "def outer():\n    net = Net()\n    def inner():\n        return FSDP(net)\n    return inner\n"
+    "model = outer()()",
+    "dict": "parts = {'model': FSDP(Net())}\nmodel = parts['model']",
+    "tuple": "def build():\n    return FSDP(Net()), 1\nmodel, _ = build()",
+    "walrus": "if (model := FSDP(Net())) is not None:\n    pass",
+    "global": "model = None\ndef build():\n    global model\n    model = FSDP(Net())\nbuild()",
+    "alias": "import torch.distributed.fsdp as f\nmodel = f.FullyShardedDataParallel(Net())",
+    "module path": "model = torch.distributed.fsdp.FullyShardedDataParallel(Net())",
+    "old path": "from torch.distributed.fsdp.fully_sharded_data_parallel import "
+    "FullyShardedDataParallel as F\nmodel = F(Net())",
+    "inside a function": "def build():\n    from torch.distributed.fsdp import "
+    "FullyShardedDataParallel\n    return FullyShardedDataParallel(Net())\nmodel = build()",
+    "async": "import asyncio\nasync def main():\n    return FSDP(Net())\nmodel = asyncio.run(main())\n"
+    "async def other():\n    global model\n    model = await main()",
+    "staticmethod": "class F:\n    @staticmethod\n    def wrap(m):\n        return FSDP(m)\nmodel = F.wrap(Net())",
+    "classmethod": "class F:\n    @classmethod\n    def wrap(cls, m):\n        return FSDP(m)\nmodel = F.wrap(Net())",
+    "property": "class T:\n    @property\n    def model(self):\n        return FSDP(Net())\nmodel = T().model",
+    "inherited": "class A:\n    def setup(self):\n        self.model = FSDP(self.build())\n"
+    "class B(A):\n    def build(self):\n        return Net()\nb = B()\nb.setup()\nmodel = b.model",
+    "super": "class A:\n    def build(self):\n        return Net()\nclass B(A):\n    def build(self):\n"
+    "        return FSDP(super().build())\nmodel = B().build()",
+    "match": "import sys\nmatch sys.argv[1]:\n    case 'fsdp':\n        model = FSDP(Net())\n    case _:\n"
+    "        model = Net()",
+}
+
+
+@pytest.mark.parametrize("code", [v for k, v in BUILDERS.items() if k != "async"],
+                         ids=[k for k in BUILDERS if k != "async"])  # fmt: skip
+def test_the_wrapped_model_reaches_the_optimizer(tmp_path: Path, code: str) -> None:
+    found = program(tmp_path, f"{code}\noptim = torch.optim.SGD(model.parameters(), lr=0.1)\n")
+    trace = found.traces[0]
+    (wrapped,) = {e.module for e in trace.of(Wrapped)}
+    (optimizer,) = trace.of(OptimizerBuilt)
+    assert optimizer.modules == (wrapped,)
+    assert trace.modules[trace.modules[wrapped].inner or ""].class_name == "Net"
+
+
+PARAMETERS = {
+    "list": "list(model.parameters())",
+    "filter": "filter(lambda p: p.requires_grad, model.parameters())",
+    "comprehension": "[p for p in model.parameters() if p.requires_grad]",
+    "generator": "(p for n, p in model.named_parameters() if 'bias' not in n)",
+    "groups": "[{'params': [p for n, p in model.named_parameters()], 'lr': 1e-3}]",
+    "two groups": "[{'params': model.head.parameters()}, {'params': model.layers.parameters()}]",
+    "helper": "groups(model)",
+    "attribute of a layer": "model.head.parameters()",
+}
+
+
+@pytest.mark.parametrize("parameters", PARAMETERS.values(), ids=PARAMETERS)
+def test_parameters_keep_their_owner(tmp_path: Path, parameters: str) -> None:
+    found = program(
+        tmp_path,
+        f"""
+        def groups(m):
+            decay, rest = [], []
+            for name, p in m.named_parameters():
+                if p.dim() > 1:
+                    decay.append(p)
+                else:
+                    rest.append(p)
+            return [{{"params": decay, "weight_decay": 0.1}}, {{"params": rest}}]
+
+        model = Net()
+        optim = torch.optim.AdamW({parameters}, lr=1e-3)
+        fully_shard(model)
+        """,
+    )
+    trace = found.traces[0]
+    (optimizer,) = trace.of(OptimizerBuilt)
+    (sharded,) = trace.of(Sharded)
+    assert optimizer.modules
+    assert all(trace.contains(sharded.module, module) for module in optimizer.modules)
+
+
+def test_an_optimizer_class_of_an_unknown_library_is_one(tmp_path: Path) -> None:
+    found = program(tmp_path, "import bnb\nmodel = Net()\nopt = bnb.optim.Adam8bit(model.parameters())\n")
+    assert [e.class_name for e in events(found, OptimizerBuilt)] == ["Adam8bit"]
+
+
+def test_a_class_of_the_users_called_fsdp_is_not_torchs(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        """
+        class FSDP:
+            def __init__(self, model):
+                self.model = model
+
+        model = FSDP(Net())
+        """,
+    )
+    assert not list(events(found, Wrapped))
+
+
+def test_a_model_of_an_unknown_library_is_one_module_everywhere(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        """
+        from transformers import AutoModelForCausalLM
+
+        model = AutoModelForCausalLM.from_pretrained("x")
+        optim = torch.optim.AdamW(model.parameters())
+        for layer in model.model.layers:
+            fully_shard(layer)
+        fully_shard(model)
+        """,
+    )
+    trace = found.traces[0]
+    (optimizer,) = trace.of(OptimizerBuilt)
+    root = list(trace.of(Sharded))[-1].module
+    assert optimizer.modules == (root,)
+    assert all(trace.contains(root, e.module) for e in trace.of(Sharded))
+    assert not trace.modules[root].children_known
+
+
+def test_files_of_the_project_are_followed(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        """
+        from parallel import shard
+        import lib.models as zoo
+
+        model = shard(zoo.make())
+        """,
+        parallel="""
+        from lib.compat import FSDP2 as _shard
+
+        def shard(model):
+            for layer in model.layers:
+                _shard(layer)
+            return _shard(model)
+        """,
+        lib____init__="",
+        lib__compat="from torch.distributed.fsdp import fully_shard as FSDP2\n",
+        lib__models="""
+        from .blocks import *
+
+        def make():
+            return Model()
+        """,
+        lib__blocks="""
+        from torch import nn
+
+        class Layer(nn.Module):
+            pass
+
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers = nn.ModuleList(Layer() for _ in range(3))
+        """,
+    )
+    names = [class_of(found, e.module) for e in found.traces[0].of(Sharded)]
+    assert names == ["Layer", "Model"]
+    assert {Path(e.site.path).name for e in events(found, Sharded)} == {"parallel.py"}
+
+
+def test_imports_in_a_circle_end(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        "from one import thing\nmodel = FSDP(Net())\nthing(model)\n",
+        one="from two import thing\n",
+        two="from one import thing\n",
+    )
+    assert len(list(found.traces[0].of(Wrapped))) == 1
+
+
+def test_recursion_ends(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        """
+        def shard(module):
+            for child in module.children():
+                shard(child)
+            if isinstance(module, Block):
+                fully_shard(module)
+
+        model = Net()
+        shard(model)
+        fully_shard(model)
+        """,
+    )
+    names = [class_of(found, e.module) for e in found.traces[0].of(Sharded)]
+    assert names[-1] == "Net"
+
+
+def test_modules_that_go_out_of_sight_are_marked(tmp_path: Path) -> None:
+    found = program(tmp_path, "import helper_lib\nmodel = Net()\nhelper_lib.prepare(model)\nprint(model)\n")
+    (net,) = [m for m in found.traces[0].modules.values() if m.class_name == "Net"]
+    assert net.escaped
