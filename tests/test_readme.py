@@ -6,6 +6,10 @@ import os
 import re
 from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
+from fsdplint.cli import main
 from fsdplint.report import rule_table
 from fsdplint.rule import all_rules
 from fsdplint.settings import _KEYS
@@ -38,3 +42,17 @@ def test_links_within_the_project_lead_somewhere() -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", text):
         if "://" not in target:
             assert (README.parent / target).exists(), target
+
+
+def test_the_first_command_shows_a_migration(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = README.read_text(encoding="utf-8")
+    command = re.search(r"^pip install \. && fsdplint (.*)$", text, re.MULTILINE)
+    assert command is not None
+    monkeypatch.chdir(README.parent)
+    result = CliRunner().invoke(main, command.group(1).split())
+    assert result.exit_code == 1
+    removed = [line for line in result.stdout.splitlines() if re.match(r"-[^-]", line)]
+    added = [line for line in result.stdout.splitlines() if re.match(r"\+[^+]", line)]
+    assert "+fully_shard(model)" in added
+    assert any("FSDP(" in line for line in removed)
+    assert not any("FSDP(" in line for line in added)
