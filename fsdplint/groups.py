@@ -142,8 +142,11 @@ class Groups:
     # Shard calls ------------------------------------------------------------------------------
 
     def name(self, module: str) -> str:
-        """The module's class, for messages."""
-        return self.trace.modules[module].class_name
+        """The module for messages: by its class, if that is known."""
+        info = self.trace.modules[module]
+        if info.qualified_class is not None or info.class_name[:1].isupper():
+            return f"`{info.class_name}`"
+        return "the module" if module in self._parents else "the model"
 
     def shards(self, module: str) -> list[Shard]:
         """The events that sharded this very module, in order."""

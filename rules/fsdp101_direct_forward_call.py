@@ -62,14 +62,14 @@ class DirectForwardCall(Rule):
 
     def _finding(self, groups: Groups, event: Called, owner: str) -> Finding:
         name, holder = groups.name(event.module), groups.name(owner)
-        by = "" if owner == event.module else f" with those of `{holder}`"
+        by = "" if owner == event.module else f" with those of {holder}"
         return self.finding(
             event,
-            f"`forward` of `{name}` is called directly, but its parameters are sharded{by} and only "
+            f"`forward` of {name} is called directly, but its parameters are sharded{by} and only "
             f"gathered by calling the module",
             help="Call the module: `model(x)` runs the hooks that gather the parameters."
             if owner == event.module
-            else f"Run it inside a call of `{holder}`, or shard it too.",
+            else f"Run it inside a call of {holder}, or shard it too.",
             because=[(shard, "sharded here") for shard in groups.shards(owner)[:1]],
         )
 

@@ -62,8 +62,8 @@ class UnregisteredMethod(Rule):
             name = groups.name(event.module)
             yield self.finding(
                 event,
-                f"`{event.via}` of the sharded `{name}` enters `{groups.name(entered.module)}`, but "
-                f"only calling the `{name}` gathers its parameters",
+                f"`{event.via}` of {name} enters {groups.name(entered.module)}, but only calling "
+                f"{name} gathers the parameters that `fully_shard` has sharded",
                 help=f"Register the method after sharding: "
                 f'`register_fsdp_forward_method(model, "{event.via}")`.',
                 because=[

@@ -88,7 +88,7 @@ class OptimizerBeforeShard(Rule):
         return self.finding(
             built,
             f"`{built.class_name or 'the optimizer'}` is built before `{how}` replaces the parameters "
-            f"of `{groups.name(module)}`, so that it never updates them",
+            f"of {groups.name(module)}, so that it never updates them",
             help="Build the optimizer after the last sharding of the model.",
             because=[(event, "parameters replaced here"), (stepped, "stepped here")],
         )

@@ -90,9 +90,9 @@ class RootNotSharded(Rule):
             what = f"the parameters of {_listed(rest)}"
         return self.finding(
             last,
-            f"parts of `{name}` are sharded but `{name}` is not: the gradients of {what} are not "
+            f"parts of {name} are sharded but {name} is not: the gradients of {what} are not "
             f"reduced over the ranks",
-            help=f"Apply `{api}` to the `{name}` as well, after its parts and before the optimizer "
+            help=f"Apply `{api}` to {name} as well, after its parts and before the optimizer "
             f"is built.",
             because=[(call, "called here")],
         )

@@ -53,10 +53,10 @@ class ChildrenAfterRoot(Rule):
             loop = child.site == parent.site
             yield self.finding(
                 child,
-                f"`{name}` is sharded after the `{outer}` that contains it and holds its parameters",
+                f"{name} is sharded after {outer}, which contains it and holds its parameters",
                 help="Shard children before parents: loop over `reversed(list(model.modules()))`."
                 if loop
-                else f"Shard the `{outer}` after all of its parts.",
+                else f"Shard {outer} after all of its parts.",
                 because=[(parent, "" if loop else "the parent is sharded here")],
             )
 

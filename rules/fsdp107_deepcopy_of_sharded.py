@@ -50,13 +50,11 @@ class DeepcopyOfSharded(Rule):
             if not shards or event.site in seen:
                 continue
             seen.add(event.site)
-            sharded = groups.name(trace.unwrapped(shards[-1].module))
-            whole = groups.name(trace.unwrapped(event.module))
-            holds = "" if sharded == whole else f", which holds the sharded `{sharded}`"
+            whole = any(event.module in sharded_by(shard) for shard in shards)
             yield self.finding(
                 event,
-                f"`{event.api}` of {'the sharded ' if not holds else ''}`{whole}`{holds}: FSDP modules "
-                f"cannot be copied",
+                f"`{event.api}` of {groups.name(trace.unwrapped(event.module))}, "
+                f"{'which is' if whole else 'parts of which are'} sharded: FSDP modules cannot be copied",
                 help="Copy the model before sharding it, and shard the copy in the same way.",
                 because=[(shards[-1], "sharded here")],
             )

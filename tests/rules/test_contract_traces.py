@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import pytest
+
 from fsdplint.rule import Finding, rule_by_code
 from fsdplint.trace import (
     BackwardRun,
@@ -230,4 +231,4 @@ def test_a_second_copy_at_one_place_is_one_finding() -> None:
         story.add(ModuleCopied, module="net", line=9)
     (finding,) = story.findings("FSDP107")
     assert finding.site.location().line == 9
-    assert "`Net`, which holds the sharded `Block`" in finding.message
+    assert "`Net`, parts of which are sharded" in finding.message
