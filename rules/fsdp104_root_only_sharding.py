@@ -31,7 +31,7 @@ class RootOnlySharding(Rule):
     Each sharded module is one group of parameters that is gathered as a whole. With the root alone,
     every forward and backward pass gathers the entire model on every rank before it starts: no memory
     is saved while it computes, and no communication overlaps with computation. With two blocks of
-    equal size sharded on their own, a rank held 53 % of the parameters after the first block instead
+    equal size sharded on their own, two ranks held 50 % of the parameters between blocks instead
     of 100 %; the share falls with the number of blocks.
 
     ## Fix safety
