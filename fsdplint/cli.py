@@ -103,16 +103,18 @@ def check(
         raise click.UsageError("--stdin-filename goes with `-`.")
     try:
         run = Run(paths or (Path(),), command_line, stdin=stdin)
+        if diff:
+            code = _diff(run)
+        elif fix:
+            code = _fix(run)
+        else:
+            result = run.check()
+            _report(result, run.settings.output_format)
+            code = _exit_code(result.findings, result.problems)
     except SettingsError as error:
         _fail(str(error))
-    if diff:
-        code = _diff(run)
-    elif fix:
-        code = _fix(run)
-    else:
-        result = run.check()
-        _report(result, run.settings.output_format)
-        code = _exit_code(result.findings, result.problems)
+    except KeyboardInterrupt:
+        _fail("interrupted")
     sys.exit(CLEAN if exit_zero and code == FOUND else code)
 
 
