@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+from fsdplint.layout import line_end
 from fsdplint.program.source import Source
 
 
@@ -30,7 +31,10 @@ def arguments(
 
 
 def without(source: Source, call: cst.Call, gone: Sequence[cst.Arg]) -> list[tuple[int, int]]:
-    """The spans to delete so that a call loses some of its arguments, with their commas."""
+    """The spans to delete so that a call loses some of its arguments, with their commas.
+
+    An argument on lines of its own goes with these lines, its comment and the comments above it.
+    """
     args = list(call.args)
     spans: list[tuple[int, int]] = []
     kept: cst.Arg | None = None
@@ -39,7 +43,10 @@ def without(source: Source, call: cst.Call, gone: Sequence[cst.Arg]) -> list[tup
             kept = arg
             continue
         following = args[number + 1] if number + 1 < len(args) else None
-        if following is not None:
+        lines = _own_lines(source, arg)
+        if lines is not None:
+            spans.append(lines)
+        elif following is not None:
             spans.append((source.span(arg)[0], source.span(following)[0]))
         elif kept is not None:
             # Everything after the last argument that stays, but for its trailing comma.
@@ -49,6 +56,24 @@ def without(source: Source, call: cst.Call, gone: Sequence[cst.Arg]) -> list[tup
             first = args[0]
             spans = [(source.span(first)[0], _behind_comma(source, arg))]
     return spans
+
+
+def _own_lines(source: Source, arg: cst.Arg) -> tuple[int, int] | None:
+    """The lines of an argument that shares them with nothing but a comment."""
+    start = source.span(arg)[0]
+    first = source.line_start(start)
+    if source.text[first:start].strip():
+        return None
+    end, after = line_end(source, _behind_comma(source, arg))
+    behind = source.text[_behind_comma(source, arg) : end].strip()
+    if behind and not behind.startswith("#"):
+        return None
+    while first > 0:
+        above = source.line_start(first - 1)
+        if not source.text[above:first].strip().startswith("#"):
+            break
+        first = above
+    return first, after
 
 
 def value_end(source: Source, arg: cst.Arg) -> int:
@@ -62,10 +87,10 @@ def value_end(source: Source, arg: cst.Arg) -> int:
 
 
 def _behind_comma(source: Source, arg: cst.Arg) -> int:
-    end = source.span(arg)[1]
+    end = value_end(source, arg)
     rest = source.text[end:]
     stripped = rest.lstrip(" \t")
-    if not isinstance(arg.comma, cst.Comma) and stripped.startswith(","):
+    if stripped.startswith(","):
         return end + len(rest) - len(stripped) + 1
     return end
 

@@ -9,7 +9,7 @@ from fsdplint.rules.migration import precision
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.names import FSDP
-from fsdplint.rules.migration.scopes import ancestors
+from fsdplint.rules.migration.scopes import ancestors, home_of, reads
 from fsdplint.rules.migration.text import atom, quoted
 
 NEW = {"MixedPrecision": "MixedPrecisionPolicy", "CPUOffload": "CPUOffloadPolicy"}
@@ -50,8 +50,7 @@ def _offload(migration: Migration, source: Source, call: cst.Call) -> None:
         migration.block(source, call, "the arguments of `CPUOffload` cannot be read here")
     chosen = named.get("offload_params")
     if chosen is None or is_constant(chosen.value, "False"):
-        parent = source.parent(call)
-        if isinstance(parent, cst.Arg) and migration.called(source.parent(parent)) == FSDP:
+        if _goes_to_constructor(migration, source, call):
             return  # the constructor's rewrite leaves it out
         text = migration.need(source, "torch.distributed.fsdp", "OffloadPolicy", call) + "()"
     elif is_constant(chosen.value, "True"):
@@ -67,6 +66,21 @@ def _offload(migration: Migration, source: Source, call: cst.Call) -> None:
     migration.substitute(source, call, text)
 
 
+def _goes_to_constructor(migration: Migration, source: Source, call: cst.Call) -> bool:
+    """Whether a config is an argument of a constructor call, directly or through a variable."""
+    parent = source.parent(call)
+    if isinstance(parent, cst.Assign) and len(parent.targets) == 1:
+        target = parent.targets[0].target
+        home = home_of(source, target) if isinstance(target, cst.Name) else None
+        if home is None or not isinstance(target, cst.Name):
+            return False
+        uses = reads(source, home, target.value)
+        if len(uses) != 1:
+            return False
+        parent = source.parent(uses[0])
+    return isinstance(parent, cst.Arg) and migration.called(source.parent(parent)) == FSDP
+
+
 def prefetch(migration: Migration, source: Source, node: cst.CSTNode, name: str) -> None:
     """`BackwardPrefetch` outside of a constructor call: a setting that nothing reads any longer."""
     parent = source.parent(node)
@@ -79,6 +93,11 @@ def prefetch(migration: Migration, source: Source, node: cst.CSTNode, name: str)
     elif not member and _annotation(source, node):
         migration.claim(source, node)
         migration.substitute(source, node, "str")
+    elif not member and isinstance(parent, cst.Subscript) and parent.value is node:
+        index = parent.slice[0].slice
+        if isinstance(index, cst.Index):
+            migration.claim(source, node)
+            migration.substitute(source, parent, migration.text(source, index.value))
 
 
 def _in_constructor(migration: Migration, source: Source, node: cst.CSTNode) -> bool:

@@ -15,7 +15,7 @@ from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.policy import Policies, Policy
 from fsdplint.rules.migration.precision import Precision
 from fsdplint.rules.migration.scopes import definitions, fresh, function_of, home_of, reads
-from fsdplint.rules.migration.text import call, dict_display
+from fsdplint.rules.migration.text import call, dict_display, quoted
 
 SILENT = {"limit_all_gathers", "use_orig_params", "device_id"}
 
@@ -44,6 +44,7 @@ class Keywords:
     sync: str = ""
     buffers: str = ""
     state: str = ""
+    mapped_policy: bool = False  # whether the mapping has a policy of mixed precision
     spread_definition: bool = False
     _inner: list[str] | None = None
     _common: str = ""
@@ -57,12 +58,10 @@ class Keywords:
         may use the policy of the root.
         """
         if not loop:
-            if self.spread and self.items:
-                pass
             return
         if self.mapping:
-            if not inner_casts and "mp_policy" in dict(self.items):
-                self._separate_policy()
+            if not inner_casts and self.mapped_policy:
+                self._separate_mapped_policy()
             return
         if not inner_casts and "mp_policy" in dict(self.items):
             self._separate_policy()
@@ -90,7 +89,10 @@ class Keywords:
         rest = list(items.items())
         if self.spread or len(rest) >= 2:
             name = fresh(self.source, self.at, "fsdp_kwargs", "shard_kwargs")
-            self.before += dict_display(self.source, f"{name} = ", rest, self.spread)
+            if rest:
+                self.before += dict_display(self.source, f"{name} = ", rest, self.spread)
+            else:
+                self.before.append(f"{name} = {self.spread}")
             self._common, rest, self.spread = name, [], ""
         elif rest and not is_simple(rest[0][1]):
             rest = [(rest[0][0], self._variable(*rest[0]))]
@@ -99,6 +101,17 @@ class Keywords:
         base = self._spreads() + [f"{key}={value}" for key, value in rest]
         self.items = [*rest, ("mp_policy", policy)]
         self._inner = [*base, f"mp_policy={inner}"]
+
+    def _separate_mapped_policy(self) -> None:
+        replace = self.migration.need(self.source, "dataclasses", "replace", self.at)
+        key = quoted(self.source, "mp_policy")
+        name = fresh(self.source, self.at, f"inner_{self.mapping}", "inner_kwargs")
+        policy = f"{replace}({self.mapping}[{key}], cast_forward_inputs=False)"
+        self.before += [
+            "# Only the root casts its inputs.",
+            f"{name} = {{**{self.mapping}, {key}: {policy}}}",
+        ]
+        self._inner = [f"**{name}", *(f"{key}={value}" for key, value in self.items)]
 
     def _variable(self, wanted: str, value: str) -> str:
         name = fresh(self.source, self.at, wanted, f"fsdp_{wanted}")
@@ -394,17 +407,24 @@ class Reader:
         if is_constant(value, "None") or self._off(value):
             migration.claim(self.source, value)
             return
-        if migration.called(value) == "CPUOffload" and not value.args:  # type: ignore[attr-defined]
-            migration.claim(self.source, value)
-            return
+        if isinstance(value, cst.Name):
+            found = definitions(self.source, value)
+            if found and len(found) == 1 and self._off(found[0].value):
+                self._drop(value)
+                if found[0].value.func not in migration.claimed:  # type: ignore[attr-defined]
+                    migration.block(self.source, value, "this `CPUOffload` is used elsewhere too")
+                return
         text = self._policy_or_default(value, "CPUOffload", "OffloadPolicy")
         self.keywords.items.append(("offload_policy", text))
-        migration.note("clipping gradients of an offloaded model needs a CPU backend (gloo) too")
+        if any("clip_grad_norm_" in source.text for source in migration.sources):
+            migration.note("clipping the gradients of an offloaded model needs a CPU backend too")
 
     def _off(self, value: cst.BaseExpression) -> bool:
         if self.migration.called(value) != "CPUOffload" or not isinstance(value, cst.Call):
             return False
-        return len(value.args) == 1 and is_constant(value.args[0].value, "False")
+        return not value.args or (
+            len(value.args) == 1 and is_constant(value.args[0].value, "False")
+        )
 
     def _backward_prefetch(self, value: cst.BaseExpression) -> None:
         if not self.migration.fsdp1(value).endswith("BACKWARD_PRE"):
@@ -440,6 +460,8 @@ class Reader:
 def _pure(migration: Migration, node: cst.BaseExpression) -> bool:
     """Whether an expression may go: a constant, a name of FSDP1, the current device."""
     if migration.fsdp1(node) or isinstance(node, cst.Name | cst.BaseNumber | cst.SimpleString):
+        return True
+    if migration.called(node) == "CPUOffload":
         return True
     if isinstance(node, cst.IfExp):
         return _pure(migration, node.body) and _pure(migration, node.orelse)

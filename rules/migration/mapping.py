@@ -195,6 +195,12 @@ class _Items:
             self.keywords.sync = self.keywords.sync or scratch.sync
             self.keywords.buffers = self.keywords.buffers or scratch.buffers
         self.keywords.before += scratch.before
+        if "mp_policy" in dict(scratch.items):
+            self.keywords.mapped_policy = True
+            if self._conditional(item) and not self.precision.casts_inner:
+                self.migration.block(
+                    self.source, item.value, f"`{item.key}` is set under a condition"
+                )
         if scratch.policy is not None:
             self.keywords.policy = scratch.policy
             if self._conditional(item):
@@ -222,8 +228,6 @@ class _Items:
         condition = self._condition(item)
         policy = self.keywords.policy
         assert condition is not None and policy is not None and item.statement is not None
-        nested = self.source.parent(self.source.parent(condition)) if condition else None
-        del nested
         inside = self.source.parent(statement_of(self.source, item.statement))
         alone = isinstance(condition.body, cst.IndentedBlock) and inside is not None
         if condition.orelse is not None or not alone or policy.guard:

@@ -11,12 +11,29 @@ import libcst as cst
 from fsdplint.bindings import bindings_of
 from fsdplint.layout import descend, statement_of
 from fsdplint.program import Program
+from fsdplint.program.names import canonical
 from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue, OptimizerValue
 from fsdplint.rule import Edit, Fix, Import, Safety
-from fsdplint.rules.migration import configs, helpers, optimizers, precision, state, strategy, training, wrap
-from fsdplint.rules.migration.context import Blocked, Migration, Step, is_fsdp1, nodes, uses_of_fsdp1
-from fsdplint.rules.migration.names import FSDP
+from fsdplint.rules.migration import (
+    configs,
+    helpers,
+    optimizers,
+    precision,
+    state,
+    strategy,
+    training,
+    wrap,
+)
+from fsdplint.rules.migration.context import (
+    Blocked,
+    Migration,
+    Step,
+    is_fsdp1,
+    nodes,
+    uses_of_fsdp1,
+)
+from fsdplint.rules.migration.names import FSDP, fsdp1_name
 
 
 @dataclass
@@ -174,6 +191,34 @@ def _imported(program: Program, source: Source) -> Iterator[Source]:
 # Making a plan -------------------------------------------------------------------------------------
 
 
+# Names whose references a rewrite of something else takes care of.
+CARRIED = {
+    FSDP,
+    "StateDictType",
+    "FullStateDictConfig",
+    "FullOptimStateDictConfig",
+    "ShardedStateDictConfig",
+    "ShardedOptimStateDictConfig",
+    "BackwardPrefetch",
+    "CPUOffload",
+    "MixedPrecision",
+    "ModuleWrapPolicy",
+    "CustomPolicy",
+    "transformer_auto_wrap_policy",
+    "size_based_auto_wrap_policy",
+    "lambda_auto_wrap_policy",
+    "always_wrap_policy",
+    "_or_policy",
+    "_module_wrap_policy",
+}
+
+
+def _carried(name: str) -> bool:
+    head, _, member = name.partition(".")
+    own = head == FSDP and member not in ("", *state.LEGACY, "state_dict_type", "set_state_dict_type")
+    return head in CARRIED and not own
+
+
 class Planner:
     """Rewrites one set of files; everything that it cannot becomes a blocker."""
 
@@ -322,11 +367,13 @@ class Planner:
 
     def _rest(self) -> None:
         """Every reference that nothing has accounted for blocks."""
-        blocked = {b.node for b in self.migration.blockers}
-        inside = {part for node in blocked for part in descend(node)}
+        if not self.migration.blockers:
+            dead.rewrite(self.migration)
+            checks.run(self.migration)
+        cause = bool(self.migration.blockers)
         for source, node, name in self._references():
-            around = {node, source.parent(node)}
-            if not (around & blocked or node in inside):
+            # What a blocked use would have taken care of is not named a second time.
+            if not (cause and _carried(name)):
                 self.migration.blockers.append(
                     Blocked(source, node, f"`{name}` is not migrated yet")
                 )
@@ -337,6 +384,9 @@ class Planner:
                         self.migration.blockers.append(
                             Blocked(source, node, "this reads a checkpoint as FSDP1 writes it")
                         )
+            for item in bindings_of(source).imports():
+                if fsdp1_name(canonical(item.full)) is not None:
+                    self.migration.rewrite.unused(source, item.spelled)
         for node in self.migration.variables:
             if node not in self.migration.kept:
                 self._drop_variable(node)

@@ -27,6 +27,7 @@ from fsdplint.rules.migration.scopes import (
     top_level,
 )
 from fsdplint.rules.migration.text import simple
+from fsdplint.rules.rewrites.syntax import library_name
 
 SIZE = ("min_num_params", "force_leaf_modules", "exclude_wrap_modules")
 
@@ -238,10 +239,7 @@ class Policies:
         return False
 
     def _containers(self) -> str:
-        need = self.migration.need
-        one = need(self.source, "torch.nn", "ModuleList", self.at)
-        other = need(self.source, "torch.nn", "ModuleDict", self.at)
-        return f"({one}, {other})"
+        return containers(self.migration, self.source, self.at)
 
     # Policies by size, and functions of three parameters -----------------------------------------
 
@@ -271,7 +269,7 @@ class Policies:
             number = expression(self.migration, self.source, named["min_num_params"].value)
         leaves = self._set(named.get("force_leaf_modules"))
         excluded = self._set(named.get("exclude_wrap_modules"))
-        helper = self._size_helper(leaves, excluded)
+        helper = size_helper(self.migration, self.source, self.at, leaves, excluded)
         self.policy.helper = f"{helper}({{model}}, {number}"
         return True
 
@@ -285,53 +283,9 @@ class Policies:
         parts = elements(arg.value)
         if parts is None:
             return f"tuple({expression(self.migration, self.source, arg.value)})"
-        return "(" + "".join(f"{self.source.code(part)}, " for part in parts).rstrip() + ")"
-
-    def _size_helper(self, leaves: str | None, excluded: str | None) -> str:
-        name = "shard_large_modules"
-        key = f"size {self.source.path} {leaves} {excluded}"
-        if key in self.migration.mapped:
-            return name
-        if any(k.startswith(f"size {self.source.path}") for k in self.migration.mapped):
-            self.migration.block(
-                self.source, self.at, "two policies by size with different leaf modules"
-            )
-        self.migration.mapped.add(key)
-        top = top_level(self.source, self.at)
-        need = self.migration.need
-        shard = need(self.source, "torch.distributed.fsdp", "fully_shard", top)
-        if leaves is None:
-            leaves = need(self.source, "torch.nn", "MultiheadAttention", top)
-        if excluded is None:
-            one = need(self.source, "torch.nn", "ModuleList", top)
-            excluded = f"({one}, {need(self.source, 'torch.nn', 'ModuleDict', top)})"
-        self.migration.rewrite.insert_before(
-            self.source,
-            top,
-            [
-                f"def {name}(model, min_num_params, **kwargs):",
-                '\t"""Shard each submodule that holds at least min_num_params parameters which no',
-                "\tsubmodule of its own has taken.",
-                '\t"""',
-                "",
-                "\tdef visit(module):",
-                "\t\tnumel = sum(p.numel() for p in module.parameters())",
-                f"\t\tif numel < min_num_params or isinstance(module, {leaves}):",
-                "\t\t\treturn 0",
-                "\t\ttaken = sum(visit(child) for child in module.children())",
-                f"\t\tif module is model or isinstance(module, {excluded}):",
-                "\t\t\treturn taken",
-                "\t\tif numel - taken < min_num_params:",
-                "\t\t\treturn taken",
-                f"\t\t{shard}(module, **kwargs)",
-                "\t\treturn numel",
-                "",
-                "\tvisit(model)",
-                "",
-                "",
-            ],
-        )
-        return name
+        if len(parts) == 1:
+            return self.source.code(parts[0])
+        return "(" + ", ".join(self.source.code(part) for part in parts) + ")"
 
     # Policies made elsewhere ---------------------------------------------------------------------
 
@@ -342,34 +296,58 @@ class Policies:
             self.migration.block(
                 self.source, node, "where this wrapping policy comes from cannot be seen"
             )
-        for site in sites:
-            assert isinstance(site.node, cst.BaseExpression)
-            other = Policies(self.migration, site.source, site.node)
-            test = other._test(site.node, "module")
-            if test is None:
-                self.migration.block(
-                    site.source, site.node, "this wrapping policy is not migrated yet"
-                )
-            if other.policy.before:
-                self.migration.block(
-                    site.source, site.node, "the classes of this wrapping policy are computed"
-                )
-            for source, found in other.policy.variables:
-                self.migration.delete_statement(source, found.statement)
-            self.migration.substitute(site.source, site.node, f"lambda module: {test}")
-            self.policy.root = self.policy.root or other.policy.root
-            if other.policy.classes is None:
-                self.policy.classes = None
-            elif self.policy.classes is not None:
-                self.policy.classes.extend(other.policy.classes)
+        kinds = {site.node: self._kind(site) for site in sites}
+        found = set(kinds.values())
         text = expression(self.migration, self.source, node)
         name = text
         if not simple(node):
             name = fresh(self.source, self.at, "should_shard", "shard_policy")
+            if found != {"test"}:
+                name = fresh(self.source, self.at, "wrap_policy", "shard_policy")
             self.policy.before.append(f"{name} = {text}")
         if self._may_be_none(node):
             self.policy.guard = f"{name} is not None"
-        self.policy.test = f"{name}({self.policy.variable})"
+        if found == {"function"}:
+            helper = policy_helper(self.migration, self.source, self.at)
+            self.policy.helper = f"{helper}({{model}}, {name}"
+            self.policy.classes = None
+            return
+        if "function" in found:
+            self.migration.block(
+                self.source, node, "several wrapping policies, of which one is a function"
+            )
+        for site in sites:
+            assert isinstance(site.node, cst.BaseExpression)
+            other = convert(self.migration, site.source, site.node, sharder="size" in found)
+            self.policy.root = self.policy.root or other.root
+            if other.classes is None:
+                self.policy.classes = None
+            elif self.policy.classes is not None:
+                self.policy.classes.extend(other.classes)
+        # The name is read after its definitions were rewritten.
+        if "size" in found:
+            self.policy.helper = f"{name}({{model}}"
+        else:
+            self.policy.test = f"{name}({self.policy.variable})"
+
+    def _kind(self, site: NodeSite) -> str:
+        """Whether a policy is a test of a module, one by size, or a function of three parameters."""
+        node = site.node
+        if isinstance(node, cst.FunctionDef | cst.Lambda):
+            if len(node.params.params) >= 3 or isinstance(node.params.star_arg, cst.Param):
+                return "function"
+            self.migration.block(site.source, node, "this wrapping policy is not migrated yet")
+        if isinstance(node, cst.Call) and node.args:
+            first = node.args[0].value
+            if self.migration.fsdp1(first) == "size_based_auto_wrap_policy":
+                return "size"
+            partial = self.migration.symbol(node.func) == "functools.partial"
+            values = self.migration.values(first)
+            if partial and values and all(isinstance(v, Function) for v in values):
+                return "function"
+        if self.migration.fsdp1(node) == "size_based_auto_wrap_policy":
+            return "size"
+        return "test"
 
     def _made(self, node: cst.BaseExpression) -> list[NodeSite]:
         """Where the policies that a node can hold are made."""
@@ -403,6 +381,154 @@ class Policies:
             return True
         found = definitions(self.source, node) if isinstance(node, cst.Name) else None
         return any(is_constant(item.value, "None") for item in found or ())
+
+
+def convert(
+    migration: Migration, source: Source, node: cst.BaseExpression, *, sharder: bool
+) -> Policy:
+    """Rewrite a policy where it is made: into a test of a module or, as a sharder, into a function that
+    shards the submodules of a model.
+
+    Raises:
+        Blocked: it cannot be expressed.
+    """
+    reader = Policies(migration, source, node)
+    policy = reader.policy
+    policy.variable = "module"
+    if sharder and reader._size(node):
+        head = policy.helper.removesuffix(")")
+        name, _, number = head.partition("({model}, ")
+        partial = migration.need(source, "functools", "partial", node)
+        migration.substitute(source, node, f"{partial}({name}, min_num_params={number})")
+        return policy
+    test = reader._test(node, "module")
+    if test is None or policy.before:
+        migration.block(source, node, "this wrapping policy is not migrated yet")
+    for other, found in policy.variables:
+        migration.delete_statement(other, found.statement)
+    text = f"lambda module: {test}"
+    if sharder:
+        partial = migration.need(source, "functools", "partial", node)
+        helper = matching_helper(migration, source, node)
+        text = f"{partial}({helper}, test={text})"
+    migration.substitute(source, node, text)
+    return policy
+
+
+# The local functions -----------------------------------------------------------------------------
+
+
+def containers(migration: Migration, source: Source, at: cst.CSTNode) -> str:
+    one = library_name(migration.rewrite, source, "torch.nn.ModuleList", at)
+    other = library_name(migration.rewrite, source, "torch.nn.ModuleDict", at)
+    return f"({one}, {other})"
+
+
+def size_helper(
+    migration: Migration, source: Source, at: cst.CSTNode, leaves: str | None, excluded: str | None
+) -> str:
+    """The function that shards by size, with FSDP1's order and count."""
+    name = "shard_large_modules"
+    key = f"size {source.path} {leaves} {excluded}"
+    if key in migration.mapped:
+        return name
+    if any(k.startswith(f"size {source.path}") for k in migration.mapped):
+        migration.block(source, at, "two policies by size with different leaf modules")
+    migration.mapped.add(key)
+    top = top_level(source, at)
+    shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
+    if leaves is None:
+        leaves = library_name(migration.rewrite, source, "torch.nn.MultiheadAttention", top)
+    if excluded is None:
+        excluded = containers(migration, source, top)
+    migration.rewrite.insert_before(
+        source,
+        top,
+        [
+            f"def {name}(model, min_num_params, **kwargs):",
+            '\t"""Shard each submodule that holds at least min_num_params parameters which no',
+            "\tsubmodule of its own has taken.",
+            '\t"""',
+            "",
+            "\tdef visit(module):",
+            "\t\tnumel = sum(p.numel() for p in module.parameters())",
+            f"\t\tif numel < min_num_params or isinstance(module, {leaves}):",
+            "\t\t\treturn 0",
+            "\t\ttaken = sum(visit(child) for child in module.children())",
+            f"\t\tif module is model or isinstance(module, {excluded}):",
+            "\t\t\treturn taken",
+            "\t\tif numel - taken < min_num_params:",
+            "\t\t\treturn taken",
+            f"\t\t{shard}(module, **kwargs)",
+            "\t\treturn numel",
+            "",
+            "\tvisit(model)",
+            "",
+            "",
+        ],
+    )
+    return name
+
+
+def policy_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
+    """The function that applies a policy of three parameters the way FSDP1 does."""
+    name = "shard_by_policy"
+    if f"policy {source.path}" in migration.mapped:
+        return name
+    migration.mapped.add(f"policy {source.path}")
+    top = top_level(source, at)
+    shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
+    migration.rewrite.insert_before(
+        source,
+        top,
+        [
+            f"def {name}(model, policy, **kwargs):",
+            '\t"""Shard the submodules that a policy(module, recurse, nonwrapped_numel) picks,',
+            "\tchildren first.",
+            '\t"""',
+            "",
+            "\tdef visit(module):",
+            "\t\tnumel = sum(p.numel() for p in module.parameters())",
+            "\t\tif not policy(module=module, recurse=True, nonwrapped_numel=numel):",
+            "\t\t\treturn 0",
+            "\t\ttaken = sum(visit(child) for child in module.children())",
+            "\t\tif module is model:",
+            "\t\t\treturn taken",
+            "\t\tif not policy(module=module, recurse=False, nonwrapped_numel=numel - taken):",
+            "\t\t\treturn taken",
+            f"\t\t{shard}(module, **kwargs)",
+            "\t\treturn numel",
+            "",
+            "\tvisit(model)",
+            "",
+            "",
+        ],
+    )
+    return name
+
+
+def matching_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
+    """The function that shards the submodules for which a test holds."""
+    name = "shard_matching_modules"
+    if f"matching {source.path}" in migration.mapped:
+        return name
+    migration.mapped.add(f"matching {source.path}")
+    top = top_level(source, at)
+    shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
+    migration.rewrite.insert_before(
+        source,
+        top,
+        [
+            f"def {name}(model, test, **kwargs):",
+            '\t"""Shard the submodules for which test(module) holds, children first."""',
+            "\tfor module in reversed(list(model.modules())[1:]):",
+            "\t\tif test(module):",
+            f"\t\t\t{shard}(module, **kwargs)",
+            "",
+            "",
+        ],
+    )
+    return name
 
 
 def _none(value: Value) -> bool:

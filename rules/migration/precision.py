@@ -94,7 +94,7 @@ def convert(migration: Migration, source: Source, call: cst.Call, known: Precisi
     migration.claim(source, call.func)
     migration.forget(source, call)
     migration.substitute(source, call.func, name)
-    for start, end, text in sorted(changes):
+    for start, end, text in sorted(changes, key=lambda change: (change[0] == change[1], change)):
         migration.substitute_span(source, start, end, text)
 
 

@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from fsdplint.layout import statement_of
+from fsdplint.layout import comments_at, statement_of
 from fsdplint.program.source import Source
 from fsdplint.program.values import Class
-
 from fsdplint.rules.migration.calls import arguments
 from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.keywords import Keywords, read_keywords
-from fsdplint.rules.migration.policy import Policies, Policy
+from fsdplint.rules.migration.policy import Policy
 from fsdplint.rules.migration.precision import Precision
 from fsdplint.rules.migration.scopes import ancestors, fresh
 from fsdplint.rules.migration.text import call, simple
@@ -36,6 +35,15 @@ PARAMETERS = (
     "ignored_states",
     "device_mesh",
 )
+
+
+DROPPED = {
+    "backward_prefetch",
+    "forward_prefetch",
+    "limit_all_gathers",
+    "use_orig_params",
+    "device_id",
+}
 
 
 @dataclass
@@ -173,7 +181,30 @@ class Wrap:
         self._replace(statement, [*lines, *self._last(target, "", statement)])
 
     def _replace(self, statement: cst.CSTNode, lines: list[str]) -> None:
-        self.migration.replace_statement(self.source, statement, lines)
+        self.migration.own(self.source, statement)
+        kept = [text for text in self._comments(statement) if text not in lines]
+        self.migration.rewrite.replace_statement(
+            self.source, statement, [*kept, *lines], comments=False
+        )
+
+    def _comments(self, statement: cst.CSTNode) -> list[str]:
+        """The comments in the statement, but for those beside or above arguments that are dropped."""
+        dropped: set[int] = set()
+        for arg in self.call.args:
+            name = arg.keyword.value if arg.keyword is not None else ""
+            if name in DROPPED:
+                first = self.source.position(self.source.span(arg)[0])[0]
+                last = self.source.position(self.source.span(arg)[1])[0]
+                dropped.update(range(first, last + 1))
+                while self.source.line(first - 1).lstrip().startswith("#"):
+                    first -= 1
+                    dropped.add(first)
+        end = self.source.span(statement)[1]
+        return [
+            text
+            for offset, text in comments_at(self.source, statement)
+            if offset < end and self.source.position(offset)[0] not in dropped
+        ]
 
     # The lines ------------------------------------------------------------------------------------
 
@@ -191,9 +222,9 @@ class Wrap:
         arguments = self.keywords.arguments(inner=True)
         lines = list(policy.before)
         if policy.helper:
-            head = policy.helper.format(model=model)
-            first, _, rest = head.partition("(")
-            loop = [call(self.source, self.call, first, [rest, *arguments])]
+            first, _, rest = policy.helper.partition("({model}")
+            given = [model, *([rest.removeprefix(", ")] if rest else []), *arguments]
+            loop = [call(self.source, self.call, first, given)]
         else:
             modules = f"list({model}.modules())" + ("[1:]" if policy.root else "")
             inside = "\t\t\t" if policy.guard else "\t\t"
