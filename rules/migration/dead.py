@@ -1,0 +1,60 @@
+"""Policies that nothing uses: a variable goes, a function that nobody calls is rewritten in its place."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.layout import statement_of
+from fsdplint.program.source import Source
+from fsdplint.rules.migration.context import Blocked, Migration, nodes
+from fsdplint.rules.migration.policy import convert
+from fsdplint.rules.migration.scopes import ancestors, home_of, reads
+
+POLICIES = {
+    "ModuleWrapPolicy",
+    "transformer_auto_wrap_policy",
+    "size_based_auto_wrap_policy",
+    "lambda_auto_wrap_policy",
+    "_or_policy",
+    "_module_wrap_policy",
+}
+
+
+def rewrite(migration: Migration) -> None:
+    """Account for the policies that no constructor call has taken."""
+    for source in migration.sources:
+        for node in list(nodes(source)):
+            name = migration.fsdp1(node)
+            if name in POLICIES and node not in migration.claimed:
+                _policy(migration, source, node)
+
+
+def _policy(migration: Migration, source: Source, node: cst.CSTNode) -> None:
+    whole = _outermost(migration, source, node)
+    statement = statement_of(source, whole)
+    if isinstance(statement, cst.Assign) and statement.value is whole:
+        target = statement.targets[0].target
+        home = home_of(source, target) if isinstance(target, cst.Name) else None
+        if home is not None and isinstance(target, cst.Name) and len(statement.targets) == 1:
+            if home is not source.tree and not reads(source, home, target.value):
+                migration.claim(source, whole)
+                migration.delete_statement(source, whole)
+                return
+    if not isinstance(whole, cst.BaseExpression) or whole is node:
+        return
+    try:
+        convert(migration, source, whole, sharder=migration.fsdp1(node).startswith("size"))
+    except Blocked as blocked:
+        migration.blockers.append(blocked)
+
+
+def _outermost(migration: Migration, source: Source, node: cst.CSTNode) -> cst.CSTNode:
+    """The whole policy that a name is a part of: the call of `partial` around it."""
+    whole = node
+    for parent in ancestors(source, node):
+        if isinstance(parent, cst.Call):
+            if parent.func is node or migration.symbol(parent.func) == "functools.partial":
+                whole = parent
+        elif not isinstance(parent, cst.Arg | cst.Element | cst.List):
+            break
+    return whole
