@@ -16,7 +16,9 @@ from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue, OptimizerValue
 from fsdplint.rule import Edit, Fix, Import, Safety
 from fsdplint.rules.migration import (
+    checks,
     configs,
+    dead,
     helpers,
     optimizers,
     precision,
