@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdplint.report.result import Result, problem_line, summary
+from fsdplint.report.result import Result, conditions, problem_line, summary
 
 
 def write(result: Result) -> Iterator[str]:
@@ -14,8 +14,7 @@ def write(result: Result) -> Iterator[str]:
     for finding in result.findings:
         at = finding.site.location()
         mark = " [*]" if result.applicable(finding) else ""
-        only = "; ".join(str(guard) for guard in finding.configuration)
-        condition = f" [only when {only}]" if only else ""
+        condition = f" [only when {conditions(finding)}]" if finding.configuration else ""
         place = f"{at.path}:{at.line}:{at.column}"
         yield f"{place}: {finding.rule.code}{mark} {finding.message}{condition}"
     yield from summary(result)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from fsdplint.report.frames import frame
 from fsdplint.report.pages import section
-from fsdplint.report.result import Result, problem_line, summary
+from fsdplint.report.result import Result, conditions, problem_line, summary
 from fsdplint.rule import Finding, Rule, Safety, Severity
 
 WIDTH = 96
@@ -49,13 +49,13 @@ def _notes(result: Result, finding: Finding, path: str) -> Iterator[tuple[str, s
         place = f"line {at.line}" if at.path == path else f"{at.path}:{at.line}"
         yield "note", f"{word} ({place})"
     if finding.configuration:
-        yield "only", "when " + " and ".join(str(guard) for guard in finding.configuration)
+        yield "only", "when " + conditions(finding)
     why = reason(finding.rule)
     if why:
         yield "why", why
     if finding.help:
         yield "help", finding.help
-    if finding.blocker:
+    if finding.blocker and finding.blocker not in finding.help:
         yield "blocks", finding.blocker
     if finding.fix is not None:
         unsafe = finding.fix.safety is Safety.UNSAFE

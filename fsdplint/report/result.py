@@ -12,6 +12,8 @@ from fsdplint.rule import Finding, Severity
 if TYPE_CHECKING:
     from fsdplint.program.source import Source
 
+MAX_CONDITIONS = 4  # of a finding that are shown to people
+
 
 @dataclass
 class Result:
@@ -40,6 +42,18 @@ class Result:
     def applicable(self, finding: Finding) -> bool:
         """Whether `--fix` with the same options would fix the finding."""
         return id(finding) in self.fixable
+
+
+def conditions(finding: Finding) -> str:
+    """The conditions of the finding's configuration in words; of many, the innermost ones."""
+    texts = [str(guard) for guard in finding.configuration]
+    hidden = len(texts) - MAX_CONDITIONS
+    if hidden > 0:
+        texts = [
+            *texts[hidden:],
+            plural(hidden, "more condition") + (" hold" if hidden > 1 else " holds"),
+        ]
+    return " and ".join(texts)
 
 
 def plural(number: int, word: str) -> str:

@@ -169,6 +169,24 @@ def test_concise(source: Source, finding: Finding) -> None:
     ]
 
 
+def test_of_many_conditions_the_innermost_are_shown(finding: Finding) -> None:
+    finding.configuration = tuple(
+        Guard(GuardKind.CONFIG, f"args.{name}", True, None) for name in "abcdef"
+    )
+    (shown, *_) = lines(result_of(finding), "concise")
+    assert shown.endswith(
+        "[only when `args.c` is true and `args.d` is true and `args.e` is true and "
+        "`args.f` is true and 2 more conditions hold]"
+    )
+    assert len(json.loads("".join(lines(result_of(finding), "json")))[0]["configuration"]) == 6
+
+
+def test_a_blocker_is_not_said_twice(finding: Finding) -> None:
+    finding.blocker = "why"
+    finding.help = "Not migrated: why."
+    assert not any("= blocks" in line for line in lines(result_of(finding), "full"))
+
+
 def test_json(source: Source, finding: Finding) -> None:
     problem = Problem("b.py", 3, "syntax error", "mend it")
     result = result_of(finding, problems=[problem], sources={"a.py": source})
