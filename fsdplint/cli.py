@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -114,7 +115,9 @@ def check(
     except SettingsError as error:
         _fail(str(error))
     except KeyboardInterrupt:
-        _fail("interrupted")
+        click.echo("error: interrupted", err=True)
+        sys.stdout.flush()
+        os._exit(FAILED)  # the thread that does the work cannot be stopped in any other way
     sys.exit(CLEAN if exit_zero and code == FOUND else code)
 
 

@@ -381,6 +381,25 @@ def test_a_defect_is_named_with_its_file(folder: Path, monkeypatch: pytest.Monke
     assert second.startswith("train.py:10:8: FSDP101")
 
 
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
+def test_an_interrupted_run_ends(folder: Path) -> None:
+    (folder / "train.py").write_text(BAD)
+    program = (
+        "import os, signal, sys, time\n"
+        "from fsdplint import engine\n"
+        "from fsdplint.cli import main\n"
+        "def check(*_):\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    time.sleep(60)\n"
+        "engine.check = check\n"
+        "main(['train.py'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=50
+    )
+    assert (done.returncode, done.stderr) == (2, "error: interrupted\n")
+
+
 def test_a_file_that_cannot_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fsdplint import write
 
