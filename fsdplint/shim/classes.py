@@ -20,7 +20,7 @@ _MARK = "__fsdplint_watched__"
 
 
 class Activity:
-    """The calls that are running now, innermost last: (module, event number, how it was entered)."""
+    """The calls that are running now, innermost last: (module, event number, how entered)."""
 
     def __init__(self) -> None:
         self.running: list[tuple[Any, int, str]] = []
@@ -34,7 +34,7 @@ class Activity:
         return self.running[-1][1] if self.running else None
 
     def ungathered(self) -> bool:
-        """Whether what runs now was not entered through `__call__`: what it calls in turn matters."""
+        """Whether what runs was not entered through `__call__`: what it calls in turn matters."""
         return bool(self.running) and self.running[-1][2] != "call"
 
     def flush(self) -> None:
@@ -69,9 +69,11 @@ def watch(module: Any) -> None:
             if not owner.__module__.startswith("torch."):
                 _watch_class(owner)
     cls = type(module)
-    if cls is not original_class(module) and "forward" not in vars(cls):
+    original = original_class(module)
+    library = original.__module__.startswith("torch.")
+    if library and cls is not original and "forward" not in vars(cls):
         # A class of torch's that was sharded itself: torch's own class stays as it is.
-        cls.forward = _watched(cls.forward, "forward")  # type: ignore[attr-defined]
+        cls.forward = _watched(cls.forward, "forward")
 
 
 def _watch_class(cls: type) -> None:

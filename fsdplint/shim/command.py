@@ -18,16 +18,60 @@ import click
 )
 @click.argument("script", type=click.Path(path_type=Path))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-@click.option("--against", type=click.Path(path_type=Path), help="Compare with this program instead of fixing.")
-@click.option("--nproc-per-node", "ranks", type=click.IntRange(min=1), default=2, show_default=True, help="Ranks on this machine.")
-@click.option("--steps", type=click.IntRange(min=1), help="End each run after this many optimizer steps.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of torch, random and numpy.")
-@click.option("--timeout", type=click.FloatRange(min=1), default=600.0, show_default=True, help="Seconds for each run.")
-@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True, help="cpu: a program written for CUDA runs on the CPU.")
-@click.option("--unsafe-fixes", "unsafe", is_flag=True, help="Also apply fixes that may change meaning.")
-@click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), help="Write everything to this file.")
-@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep copies and records in this new folder.")
-@click.option("--torchrun", "torchrun", multiple=True, metavar="OPTION", help="An option for torchrun itself, e.g. --torchrun=--nnodes=2.")
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path),
+    help="Compare with this program instead of fixing.",
+)
+@click.option(
+    "--nproc-per-node",
+    "ranks",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="Ranks on this machine.",
+)
+@click.option(
+    "--steps", type=click.IntRange(min=1), help="End each run after this many optimizer steps."
+)
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Seed of torch, random and numpy."
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=600.0,
+    show_default=True,
+    help="Seconds for each run.",
+)
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
+    help="cpu: a program written for CUDA runs on the CPU.",
+)
+@click.option(
+    "--unsafe-fixes", "unsafe", is_flag=True, help="Also apply fixes that may change meaning."
+)
+@click.option(
+    "--json",
+    "json_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write everything to this file.",
+)
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep copies and records in this new folder.",
+)
+@click.option(
+    "--torchrun",
+    "torchrun",
+    multiple=True,
+    metavar="OPTION",
+    help="An option for torchrun itself, e.g. --torchrun=--nnodes=2.",
+)
 def prove_command(json_path: Path | None, torchrun: tuple[str, ...], **values: Any) -> None:
     """Run SCRIPT before and after its fixes on several ranks and give a verdict for every fix.
 

@@ -3,83 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+import re
+from collections.abc import Sequence
 
-from fsdplint.shim.records import Line, RankRecord
+from fsdplint.shim.checks import (
+    BFLOAT16,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    Check,
+    Comparison,
+    Side,
+    Tolerance,
+)
+from fsdplint.shim.compare_tensors import checkpoints, optimizer, parameters, rounding_noise
+from fsdplint.shim.records import Line
 from fsdplint.trace import Sharded, Trace, Wrapped
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """How far two numbers may be apart: |a - b| <= absolute + relative * max(|a|, |b|)."""
-
-    relative: float
-    absolute: float
-    why: str
-
-    def holds(self, a: float, b: float) -> bool:
-        if math.isnan(a) and math.isnan(b) or a == b:
-            return True
-        return abs(a - b) <= self.absolute + self.relative * max(abs(a), abs(b))
-
-    def __str__(self) -> str:
-        return f"{self.relative:g} relative + {self.absolute:g} absolute ({self.why})"
-
-
-# FSDP2 adds the same numbers as FSDP1, in another order in places: some units in the last place a
-# step. Optimizers that divide by a gradient's own size (Adam) make more of it where it is near zero.
-FLOAT32 = Tolerance(1e-5, 1e-5, "float32: rounding in another order")
-FLOAT64 = Tolerance(1e-9, 1e-9, "float64: rounding in another order")
-FLOAT16 = Tolerance(2e-3, 5e-4, "float16: 11 bits of precision")
-BFLOAT16 = Tolerance(8e-3, 1e-3, "bfloat16: 8 bits of precision")
-
-
-@dataclass
-class Check:
-    """One thing that was compared.
-
-    holds: None where it could not be compared.
-    binding: whether the verdict hangs on it; else it is only told.
-    """
-
-    name: str
-    holds: bool | None
-    detail: str
-    tolerance: str = ""
-    binding: bool = True
-    values: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass
-class Comparison:
-    """All that was compared of two runs."""
-
-    checks: list[Check]
-
-    @property
-    def holds(self) -> bool:
-        return all(check.holds for check in self.checks if check.binding)
-
-    @property
-    def failed(self) -> list[Check]:
-        return [check for check in self.checks if check.binding and not check.holds]
-
-
-@dataclass
-class Side:
-    """What one run left to compare.
-
-    parameters: the file of the full parameters; `optimizer.pt` lies next to it.
-    files: the checkpoints that it wrote, by their names.
-    """
-
-    records: Sequence[RankRecord]
-    trace: Trace
-    parameters: Path
-    files: Mapping[str, Path] = field(default_factory=dict)
 
 
 def compare(before: Side, after: Side, *, same_units: bool) -> Comparison:
@@ -87,30 +26,33 @@ def compare(before: Side, after: Side, *, same_units: bool) -> Comparison:
 
     same_units: whether the same modules must be sharded in both, as in a migration.
     """
-    tolerance = tolerance_of([before, after])
+    # By what the program before is computed in: a less precise one after is not to be excused.
+    tolerance = tolerance_of(before)
     checks = [_steps(before, after)]
     checks += _losses(before, after, tolerance)
     checks += _norms(before, after, tolerance)
     checks.append(_rates(before, after))
-    noise = _noise(before, tolerance)
-    checks += _parameters(before, after, tolerance, noise)
-    checks += _optimizer(before, after, tolerance, noise)
-    checks += _checkpoints(before, after, tolerance, noise)
+    noise = rounding_noise(before, tolerance)
+    checks += parameters(before, after, tolerance, noise)
+    checks += optimizer(before, after, tolerance, noise)
+    checks += checkpoints(before, after, tolerance, noise)
     checks += _units(before, after, same_units)
+    checks.append(_precision(before, after, same_units))
     checks.append(_reductions(before, after, same_units))
     checks.append(_collectives(before, after))
     return Comparison(checks)
 
 
-def tolerance_of(sides: Iterable[Side]) -> Tolerance:
+def tolerance_of(side: Side) -> Tolerance:
     """By the least precise type that any part of the training is computed in."""
     words: set[str] = set()
-    for side in sides:
-        for event in side.trace.of(Wrapped, Sharded):
-            words.update(str(value) for value in event.options.values())
-        for record in side.records:
-            for line in record.measures:
-                words.update(line.get("dtypes", ()))
+    for wrapped in side.trace.of(Wrapped):
+        words.update(str(value) for value in wrapped.options.values())
+    for sharded in side.trace.of(Sharded):
+        words.update(str(value) for value in sharded.options.values())
+    for record in side.records:
+        for line in record.measures:
+            words.update(line.get("dtypes", ()))
     text = " ".join(words)
     for name, tolerance in (("bfloat16", BFLOAT16), ("float16", FLOAT16), ("float32", FLOAT32)):
         if f"torch.{name}" in text:
@@ -118,7 +60,7 @@ def tolerance_of(sides: Iterable[Side]) -> Tolerance:
     return FLOAT64 if "torch.float64" in text else FLOAT32
 
 
-# Steps ----------------------------------------------------------------------------------------------
+# Steps --------------------------------------------------------------------------------------------
 
 
 def _by_step(side: Side) -> list[list[Line]]:
@@ -135,7 +77,9 @@ def _steps(before: Side, after: Side) -> Check:
     if not any(counts[0]) and not any(counts[1]):
         return Check("steps", False, "no optimizer step was made: nothing was trained")
     if counts[0] != counts[1]:
-        return Check("steps", False, f"optimizer steps per rank: {counts[0]} before, {counts[1]} after")
+        return Check(
+            "steps", False, f"optimizer steps per rank: {counts[0]} before, {counts[1]} after"
+        )
     untrained = [
         f"step {line['step']}: 0 of {line['parameters']} parameters updated"
         for lines in _by_step(after)
@@ -145,7 +89,9 @@ def _steps(before: Side, after: Side) -> Check:
     trained = any(line["updated"] for lines in _by_step(before) for line in lines)
     if untrained and trained:
         return Check("steps", False, f"after: {untrained[0]}")
-    return Check("steps", True, f"{max(counts[0])} optimizer steps on each of {len(counts[0])} ranks")
+    return Check(
+        "steps", True, f"{max(counts[0])} optimizer steps on each of {len(counts[0])} ranks"
+    )
 
 
 def _losses(before: Side, after: Side, tolerance: Tolerance) -> list[Check]:
@@ -224,243 +170,17 @@ def _rates(before: Side, after: Side) -> Check:
     return Check(name, True, "learning rates and other settings are equal in every step")
 
 
-# Parameters -------------------------------------------------------------------------------------------
-
-
-def load_parameters(path: Path) -> dict[str, Any] | None:
-    """The full parameters and buffers at the end of a run, by name; None where there are none."""
-    import torch
-
-    if not path.exists():
-        return None
-    tensors: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    return tensors
-
-
-def _parameters(
-    before: Side, after: Side, tolerance: Tolerance, noise: Mapping[str, Any]
-) -> list[Check]:
-    ours, theirs = load_parameters(before.parameters), load_parameters(after.parameters)
-    if ours is None or theirs is None:
-        which = "before" if ours is None else "after"
-        return [Check("parameters", False, f"the run {which} left no full parameters")]
-    missing, extra = sorted(set(ours) - set(theirs)), sorted(set(theirs) - set(ours))
-    if missing or extra:
-        return [Check("parameters", False, _names_apart(missing, extra))]
-    worst, worst_name = 0.0, ""
-    for name, a in ours.items():
-        b = theirs[name]
-        if a.shape != b.shape:
-            return [
-                Check("parameters", False, f"{_plain(name)}: shape {tuple(a.shape)} before, "
-                                           f"{tuple(b.shape)} after")
-            ]
-        difference, bad = _difference(a, b, tolerance, noise.get(name))
-        if bad:
-            return [Check("parameters", False, f"{_plain(name)}: {bad}", str(tolerance))]
-        if difference > worst:
-            worst, worst_name = difference, name
-    at = f" ({_plain(worst_name)})" if worst_name else ""
-    return [
-        Check(
-            "parameters",
-            True,
-            f"{len(ours)} tensors agree in name, shape and value, worst difference {worst:.3g}{at}",
-            str(tolerance),
-        )
-    ]
-
-
-def _plain(name: str) -> str:
-    """A name without the number of its model."""
-    head, _, rest = name.partition(":")
-    return rest if head.isdigit() else name
-
-
-def _few(names: Sequence[str]) -> str:
-    shown = ", ".join(_plain(name) for name in names[:3])
-    return shown + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _load_optimizer(side: Side) -> dict[str, dict[str, Any]] | None:
-    import torch
-
-    path = side.parameters.with_name("optimizer.pt")
-    if not path.exists():
-        return None
-    states: dict[str, dict[str, Any]] = torch.load(path, map_location="cpu", weights_only=True)
-    return states
-
-
-def _noise(side: Side, tolerance: Tolerance) -> dict[str, Any]:
-    """How far rounding alone may move each value through an optimizer that divides by gradients.
-
-    Adam and its kin move a value by the learning rate times its gradient over the size that its
-    gradients had. Where a gradient is zero but for rounding (the bias of a key projection under
-    softmax), that ratio is arbitrary. Rounding makes an error of about the tolerance's relative
-    part of a typical gradient; so the value may move by learning rate * error / own gradient size.
-    """
-    states = _load_optimizer(side)
-    if not states or not side.records:
-        return {}
-    import torch
-
-    rates = sum(max(line["rates"], default=0.0) for line in side.records[0].measures)
-    sizes: dict[str, Any] = {}
-    for name, state in states.items():
-        square = next(
-            (state[key] for key in ("exp_avg_sq", "square_avg", "sum") if key in state), None
-        )
-        if hasattr(square, "sqrt"):
-            sizes[name] = square.double().sqrt()
-    if not sizes:
-        return {}
-    count = sum(size.numel() for size in sizes.values())
-    typical = math.sqrt(sum(float((size**2).sum()) for size in sizes.values()) / max(1, count))
-    error = typical * tolerance.relative * 0.1
-    return {
-        name: rates * torch.clamp(error / (size + 1e-30), max=2.0) for name, size in sizes.items()
-    }
-
-
-def _difference(a: Any, b: Any, tolerance: Tolerance, noise: Any) -> tuple[float, str]:
-    import torch
-
-    if not a.is_floating_point() or not b.is_floating_point():
-        return (0.0, "") if torch.equal(a.double(), b.double()) else (1.0, "differs")
-    x, y = a.double(), b.double()
-    apart = (x - y).abs()
-    apart[x.isnan() & y.isnan()] = 0.0
-    allowed = tolerance.absolute + tolerance.relative * torch.maximum(x.abs(), y.abs())
-    if noise is not None and noise.shape == allowed.shape:
-        allowed = allowed + noise
-    bad = ~(apart <= allowed)
-    if bool(bad.any()):
-        index = int(apart.nan_to_num(math.inf).argmax())
-        return 0.0, (
-            f"{int(bad.sum())} of {a.numel()} values differ, e.g. {x.flatten()[index]:.8g} before, "
-            f"{y.flatten()[index]:.8g} after"
-        )
-    return float(apart.max()) if apart.numel() else 0.0, ""
-
-
-# Optimizer state and checkpoints ---------------------------------------------------------------------
-
-
-def _optimizer(
-    before: Side, after: Side, tolerance: Tolerance, noise: Mapping[str, Any]
-) -> list[Check]:
-    name = "optimizer state"
-    ours, theirs = _load_optimizer(before), _load_optimizer(after)
-    if ours is None or theirs is None:
-        return [Check(name, None, "could not be gathered in both runs", binding=False)]
-    flat = [
-        {f"{n}.{key}": value for n, state in states.items() for key, value in state.items()}
-        for states in (ours, theirs)
-    ]
-    return [_same(name, flat[0], flat[1], tolerance, noise)]
-
-
-def _checkpoints(
-    before: Side, after: Side, tolerance: Tolerance, noise: Mapping[str, Any]
-) -> list[Check]:
-    from fsdplint.shim.checkpoints import read
-
-    if not before.files and not after.files:
-        return []
-    names = set(before.files), set(after.files)
-    if names[0] != names[1]:
-        parts = []
-        if names[0] - names[1]:
-            parts.append("only before: " + ", ".join(sorted(names[0] - names[1])))
-        if names[1] - names[0]:
-            parts.append("only after: " + ", ".join(sorted(names[1] - names[0])))
-        return [Check("checkpoints", False, "; ".join(parts))]
-    checks = []
-    for file in sorted(names[0]):
-        title = f"checkpoint {file}"
-        try:
-            ours = read(before.files[file])
-        except Exception as error:
-            text = f"the one before cannot be read back: {type(error).__name__}: {error}"
-            checks.append(Check(title, None, text[:300], binding=False))
-            continue
-        try:
-            theirs = read(after.files[file])
-        except Exception as error:
-            text = f"the one after cannot be read back: {type(error).__name__}: {error}"
-            checks.append(Check(title, False, text[:300]))
-            continue
-        checks.append(_same(title, ours, theirs, tolerance, noise))
-    return checks
-
-
-def _same(
-    title: str,
-    ours: Mapping[str, Any],
-    theirs: Mapping[str, Any],
-    tolerance: Tolerance,
-    noise: Mapping[str, Any],
-) -> Check:
-    """Whether two nested states hold the same names and values."""
-    missing, extra = sorted(set(ours) - set(theirs)), sorted(set(theirs) - set(ours))
-    if missing or extra:
-        return Check(title, False, _names_apart(missing, extra))
-    by_name = {_plain(name): value for name, value in noise.items()}
-    count = 0
-    for name, a in ours.items():
-        bad = _values_apart(a, theirs[name], tolerance, _noise_of(name, by_name))
-        if bad:
-            return Check(title, False, f"{_plain(name)}: {bad}", str(tolerance))
-        count += 1
-    return Check(title, True, f"{count} values agree", str(tolerance))
-
-
-def _names_apart(missing: Sequence[str], extra: Sequence[str]) -> str:
-    parts = []
-    if missing:
-        parts.append(f"only before: {_few(missing)}")
-    if extra:
-        parts.append(f"only after: {_few(extra)}")
-    return "; ".join(parts)
-
-
-def _noise_of(name: str, noise: Mapping[str, Any]) -> Any:
-    """The noise of the parameter whose name a dotted path ends with."""
-    parts = _plain(name).split(".")
-    for start in range(len(parts)):
-        found = noise.get(".".join(parts[start:]))
-        if found is not None:
-            return found
-    return None
-
-
-def _values_apart(a: Any, b: Any, tolerance: Tolerance, noise: Any) -> str:
-    """How two values of a state differ; empty where they agree."""
-    import torch
-
-    for value, which in ((a, "before"), (b, "after")):
-        if hasattr(value, "_local_tensor"):
-            return f"holds only one rank's part {which}"
-    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-        if a.shape != b.shape:
-            return f"shape {tuple(a.shape)} before, {tuple(b.shape)} after"
-        return _difference(a, b, tolerance, noise)[1]
-    if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
-        plain = [v.item() if isinstance(v, torch.Tensor) and v.numel() == 1 else v for v in (a, b)]
-        a, b = plain
-    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
-        return "" if tolerance.holds(float(a), float(b)) else f"{a!r} before, {b!r} after"
-    if isinstance(a, (str, bool, type(None))) and a != b:
-        return f"{a!r} before, {b!r} after"
-    return ""
-
-
-# Sharding and communication ------------------------------------------------------------------------
+# Sharding and communication -----------------------------------------------------------------------
 
 
 def units(trace: Trace) -> set[str]:
     """The modules that are sharded themselves, by their plain names in the model; "" is a root."""
+    names = plain_names(trace)
+    return {names.get(module, module) for module in trace.shardings()}
+
+
+def plain_names(trace: Trace) -> dict[str, str]:
+    """The name of each module in its model, as if nothing were wrapped."""
     names: dict[str, str] = {}
     below = {child for module in trace.modules.values() for child in module.children.values()}
     below |= {module.inner for module in trace.modules.values() if module.inner}
@@ -475,7 +195,7 @@ def units(trace: Trace) -> set[str]:
             todo.append((info.inner, path))
         for key, child in info.children.items():
             todo.append((child, f"{path}.{key}" if path else key))
-    return {names.get(module, module) for module in trace.shardings()}
+    return names
 
 
 def _units(before: Side, after: Side, binding: bool) -> list[Check]:
@@ -484,10 +204,45 @@ def _units(before: Side, after: Side, binding: bool) -> list[Check]:
         return [Check("sharded modules", True, f"the same {len(ours)} modules", binding=binding)]
     parts = []
     if ours - theirs:
-        parts.append("only before: " + ", ".join(sorted(name or "(root)" for name in ours - theirs)))
+        parts.append(
+            "only before: " + ", ".join(sorted(name or "(root)" for name in ours - theirs))
+        )
     if theirs - ours:
         parts.append("only after: " + ", ".join(sorted(name or "(root)" for name in theirs - ours)))
     return [Check("sharded modules", False, "; ".join(parts), binding=binding)]
+
+
+def _precision(before: Side, after: Side, binding: bool) -> Check:
+    """The types that each sharded module computes and reduces in."""
+    ours, theirs = _dtypes(before.trace), _dtypes(after.trace)
+    for name in sorted(set(ours) & set(theirs)):
+        if ours[name] != theirs[name]:
+            detail = f"{name or '(root)'}: {_said(ours[name])} before, {_said(theirs[name])} after"
+            return Check("mixed precision", False, detail, binding=binding)
+    return Check("mixed precision", True, "the same for every sharded module", binding=binding)
+
+
+def _said(dtypes: tuple[str, str]) -> str:
+    return f"computes in {dtypes[0]}, reduces in {dtypes[1]}"
+
+
+def _dtypes(trace: Trace) -> dict[str, tuple[str, str]]:
+    names = plain_names(trace)
+    found: dict[str, tuple[str, str]] = {}
+    for wrapped in trace.of(Wrapped):
+        text = str(wrapped.options.get("mixed_precision"))
+        found[names.get(wrapped.module, "")] = _policy(text)
+    for sharded in trace.of(Sharded):
+        for module in sharded.group or (sharded.module,):
+            found[names.get(module, "")] = _policy(str(sharded.options.get("mp_policy")))
+    return found
+
+
+def _policy(text: str) -> tuple[str, str]:
+    """What a described policy computes and reduces in."""
+    types: dict[str, str] = dict(re.findall(r"\b(param_dtype|reduce_dtype)=(torch\.\w+)", text))
+    param = types.get("param_dtype", "the parameters' type")
+    return param, types.get("reduce_dtype", param)
 
 
 def _reductions(before: Side, after: Side, binding: bool) -> Check:
@@ -511,7 +266,9 @@ def _collectives(before: Side, after: Side) -> Check:
     counts = []
     for side in (before, after):
         steps = _by_step(side)
-        counts.append(dict(sorted(steps[-1][0]["collectives"].items())) if steps and steps[-1] else {})
+        counts.append(
+            dict(sorted(steps[-1][0]["collectives"].items())) if steps and steps[-1] else {}
+        )
     same = counts[0] == counts[1]
     text = [", ".join(f"{n} {kind}" for kind, n in count.items()) or "none" for count in counts]
     detail = text[0] if same else f"{text[0]} before; {text[1]} after"

@@ -168,7 +168,7 @@ def _environment() -> dict[str, str]:
     return env
 
 
-# Waiting -----------------------------------------------------------------------------------------
+# Waiting ------------------------------------------------------------------------------------------
 
 
 def _wait(process: subprocess.Popen[bytes], what: Launch) -> str:
@@ -228,7 +228,7 @@ def _ask_where(record: Path, family: dict[int, str]) -> None:
     time.sleep(0.3)
 
 
-# What became of the ranks -----------------------------------------------------------------------
+# What became of the ranks -------------------------------------------------------------------------
 
 
 def _ends(run: Run) -> list[RankEnd]:

@@ -101,7 +101,7 @@ class Measures:
 
 
 def _settings(group: dict[str, Any]) -> dict[str, Any]:
-    """The hyperparameters of a parameter group that are plain numbers, except how it is computed."""
+    """The hyperparameters of a group that are plain values, except how they are computed."""
     left_out = ("params", "lr", "foreach", "fused", "capturable", "differentiable", "param_names")
     return {
         key: list(value) if isinstance(value, tuple) else value

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fsdplint import trace as vocabulary
+from fsdplint.shim.covering import covering
 from fsdplint.shim.records import Line, RankRecord
 from fsdplint.trace import Event, FixedSite, Layout, Location, Module, Ranks, Trace
 
@@ -114,7 +115,7 @@ def _renamed(line: Line, names: dict[str, str]) -> Line:
     return line
 
 
-# Aligning ----------------------------------------------------------------------------------------
+# Aligning -----------------------------------------------------------------------------------------
 
 
 def _align(records: Sequence[RankRecord], names: dict[int, dict[str, str]]) -> list[_Merged]:
@@ -140,9 +141,10 @@ def _align(records: Sequence[RankRecord], names: dict[int, dict[str, str]]) -> l
             )
             counts[key] += 1
             repeated = counts[key] > 1
-            item = known.get((*key, counts[key]))
+            this = (*key, counts[key])
+            item = known.get(this)
             if item is None:
-                item = known[(*key, counts[key])] = _Merged()
+                item = known[this] = _Merged()
                 after.setdefault(last, []).append(item)
                 if defined and record.rank != records[0].rank and isinstance(line[defined], str):
                     fresh = f"{line[defined]}@{record.rank}"
@@ -156,22 +158,19 @@ def _align(records: Sequence[RankRecord], names: dict[int, dict[str, str]]) -> l
             item.repeated = item.repeated or repeated
         merged = _inserted(merged, after, record.rank)
         for key, count in counts.items():
+            first = (*key, 1)
             if count > 1:
-                known[(*key, 1)].repeated = True
+                known[first].repeated = True
     return merged
 
 
-def _inserted(
-    merged: list[_Merged], after: dict[int, list[_Merged]], rank: int
-) -> list[_Merged]:
+def _inserted(merged: list[_Merged], after: dict[int, list[_Merged]], rank: int) -> list[_Merged]:
     """The merged events with those put in that so far only `rank` has, by the position before."""
     result = list(after.get(-1, ()))
     waiting: list[_Merged] = []
     base: Line | None = None
     for index, item in enumerate(merged):
-        if waiting and (
-            rank in item.lines or not _is_before(item.first, waiting[0].first, base)
-        ):
+        if waiting and (rank in item.lines or not _is_before(item.first, waiting[0].first, base)):
             result.extend(waiting)
             waiting = []
         result.append(item)
@@ -184,7 +183,7 @@ def _inserted(
     return result
 
 
-# Who took part -----------------------------------------------------------------------------------
+# Who took part ------------------------------------------------------------------------------------
 
 
 class _Participation:
@@ -283,7 +282,7 @@ def _again(frames: list[tuple[Any, ...]], bases: list[tuple[Any, ...]], start: A
     return True
 
 
-# Events and modules -----------------------------------------------------------------------------
+# Events and modules -------------------------------------------------------------------------------
 
 
 class _Places:
@@ -333,9 +332,7 @@ def _event(item: _Merged, ranks: Ranks, tree: dict[str, Line], place: _Places) -
     )
 
 
-def _modules(
-    records: Iterable[RankRecord], names: dict[int, dict[str, str]]
-) -> dict[str, Line]:
+def _modules(records: Iterable[RankRecord], names: dict[int, dict[str, str]]) -> dict[str, Line]:
     tree: dict[str, Line] = {}
     for record in records:
         own = names[record.rank]
@@ -365,65 +362,6 @@ def _module(line: Line) -> Module:
     )
 
 
-# Which modules a list of parameters belongs to ---------------------------------------------------
-
-
 def _wrapped_later(tree: dict[str, Line], line: Line) -> set[str]:
     """FSDP1 wrappers that did not exist yet when the event happened."""
     return {name for name, m in tree.items() if (m.get("wrapped_at") or 0) > line["n"]}
-
-
-def covering(tree: Mapping[str, Line], owners: Sequence[str], absent: set[str]) -> list[str]:
-    """The largest modules all of whose parameters are owned by `owners`."""
-    owning = set(owners)
-    memo: dict[tuple[str, bool], bool | None] = {}
-
-    def whole(name: str, flat: bool) -> bool | None:
-        """Whether all parameters under a module are owned; None where it has none."""
-        key = name, flat
-        if key in memo:
-            return memo[key]
-        memo[key] = None
-        module = tree[name]
-        if module["wrapper"] == "fsdp1":
-            flat = False
-        flat = flat or bool(module["flat"]) and name in owning
-        found: bool | None = None
-        if module["own"] > 0:
-            found = flat or name in owning
-        elif module["flat"] and name in owning:
-            found = True
-        for child in _below(module):
-            part = whole(child, flat) if child in tree else None
-            if part is not None:
-                found = part if found is None else found and part
-        memo[key] = found
-        return found
-
-    below = {child for module in tree.values() for child in _below(module)}
-    result: list[str] = []
-    todo = [name for name in tree if name not in below]
-    while todo:
-        name = todo.pop(0)
-        if name in tree and whole(name, False) and name not in absent:
-            result.append(name)
-        elif name in tree:
-            todo = _below(tree[name]) + todo
-    covered: set[str] = set()
-    for name in result:
-        _collect(tree, name, covered)
-    result.extend(name for name in owning if name not in covered)
-    return list(dict.fromkeys(result))
-
-
-def _collect(tree: Mapping[str, Line], name: str, found: set[str]) -> None:
-    if name in found or name not in tree:
-        return
-    found.add(name)
-    for child in _below(tree[name]):
-        _collect(tree, child, found)
-
-
-def _below(module: Line) -> list[str]:
-    inner = [module["inner"]] if module["inner"] else []
-    return inner + list(module["children"].values())

@@ -1,4 +1,4 @@
-"""The program's modules, optimizers and state dicts: their names in the record and who owns what."""
+"""The program's modules, optimizers and state dicts: their names, and who owns what."""
 
 from __future__ import annotations
 
@@ -127,9 +127,7 @@ class Objects:
         self.names.set(module, name)
         built = self.built.get(module)
         if built is not None:
-            on_meta = any(
-                p is not None and p.is_meta for p in module.parameters() if p is not None
-            )
+            on_meta = any(p is not None and p.is_meta for p in module.parameters() if p is not None)
             RECORDER.write({**built.line, "module": name, "on_meta": on_meta})
 
     def _write(self, module: Any) -> None:
@@ -145,7 +143,7 @@ class Objects:
             for key, child in module._modules.items()
             if child is not None and child is not inner
         }
-        line = {
+        line: dict[str, Any] = {
             "t": "module",
             "id": name,
             "class_name": cls.__name__,

@@ -7,32 +7,24 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsdplint.shim import reached
 from fsdplint.shim.checkpoints import written
-from fsdplint.shim.compare import Check, Comparison, Side, compare
+from fsdplint.shim.checks import Check, Comparison, Side
+from fsdplint.shim.compare import compare
 from fsdplint.shim.copies import LIMIT, CopyError, copy_project, project_root
 from fsdplint.shim.launcher import Launch, LaunchError, Run, launch
 from fsdplint.shim.merge import merge
-from fsdplint.trace import Location, Trace
+from fsdplint.shim.verdicts import Evidence, Judged, Verdict, place_of
+from fsdplint.trace import Trace
 
 if TYPE_CHECKING:
     from fsdplint.rule import Finding, Rule
-
-
-class Verdict(Enum):
-    """What the two runs say about a fix."""
-
-    PROVEN = "proven"
-    REFUTED = "refuted"
-    NOT_REACHED = "not reached"
-    NOT_COMPARABLE = "not comparable"
 
 
 @dataclass(frozen=True)
@@ -51,18 +43,6 @@ class Options:
     keep: Path | None = None
     torchrun: tuple[str, ...] = ()
     limit: int = LIMIT
-
-
-@dataclass
-class Judged:
-    """A fix, or the whole migration of `--against`, with its verdict and the reasons."""
-
-    title: str
-    verdict: Verdict
-    reasons: list[str]
-    code: str = ""
-    at: Location | None = None
-    message: str = ""
 
 
 @dataclass
@@ -114,9 +94,8 @@ def prove(options: Options, say: Progress = lambda text: None) -> Proof:
         pair = _Pair(options, work, root, script, root, script, texts)
         lines: dict[str, list[int]] = {}
         for finding in fixes.applied:
-            at = finding.site.location()
-            path = os.path.realpath(at.path)
-            lines.setdefault(path, []).append(at.line)
+            path, line = place_of(finding)
+            lines.setdefault(path, []).append(line)
         return _judge_fixes(pair, fixes.applied, list(fixes.remaining), lines, say)
 
 
@@ -262,7 +241,7 @@ def _reached(run: Run, root: Path, copy: Path) -> set[tuple[str, int]]:
     return found
 
 
-# Comparing ------------------------------------------------------------------------------------------
+# Comparing ----------------------------------------------------------------------------------------
 
 
 def _failure(run: Run, name: str) -> str:
@@ -346,7 +325,7 @@ def _overall(
     return Verdict.REFUTED, reasons
 
 
-# Judging each fix -----------------------------------------------------------------------------------
+# Judging each fix ---------------------------------------------------------------------------------
 
 
 def _judge_fixes(
@@ -369,108 +348,15 @@ def _judge_fixes(
     seen = _reached(before, pair.root, pair.work / "before" / "project")
     proof = Proof(pair.script, [], before, after, comparison, remaining, deterministic)
     proof.diff = _diff(pair)
-    fired = {rule: _lines(rule, before_trace) for rule in {f.rule for f in applied}}
-    left = {rule: _lines(rule, after_trace) for rule in fired}
-    groups = _fired_groups(applied, fired)
-    moved = _Moved(pair)
-    for finding in applied:
-        proof.judged.append(
-            _judge(finding, verdict, reasons, seen, fired, left, groups, moved)
-        )
+    evidence = Evidence.of(
+        applied, (verdict, reasons), seen, (before_trace, after_trace), pair.texts
+    )
+    proof.judged = [evidence.judge(finding) for finding in applied]
     return proof
 
 
-Places = set[tuple[str, int]]
-
-
-def _lines(rule: type[Rule], trace: Trace) -> Places:
-    """Where a rule fires on a recorded trace."""
-    found = set()
-    for finding in rule().check(trace):
-        at = finding.site.location()
-        found.add((os.path.realpath(at.path), at.line))
-    return found
-
-
-def _place(finding: Finding) -> tuple[str, int]:
-    at = finding.site.location()
-    return os.path.realpath(at.path), at.line
-
-
-def _fired_groups(
-    applied: Iterable[Finding], fired: Mapping[type[Rule], Places]
-) -> set[str]:
-    """The groups of fixes of which at least one member was seen at run time."""
-    return {
-        finding.group
-        for finding in applied
-        if finding.group is not None and _place(finding) in fired[finding.rule]
-    }
-
-
-def _judge(
-    finding: Finding,
-    verdict: Verdict,
-    reasons: Sequence[str],
-    seen: Places,
-    fired: Mapping[type[Rule], Places],
-    left: Mapping[type[Rule], Places],
-    groups: set[str],
-    moved: _Moved,
-) -> Judged:
-    judged = Judged(
-        title=finding.fix.title if finding.fix is not None else finding.message,
-        verdict=verdict,
-        reasons=list(reasons),
-        code=finding.rule.code,
-        at=finding.site.location(),
-        message=finding.message,
-    )
-    place = _place(finding)
-    if moved.after(place) in left[finding.rule]:
-        judged.verdict = Verdict.REFUTED
-        judged.reasons.insert(0, f"{finding.rule.code} still fires there at run time")
-    elif place not in seen and place not in fired[finding.rule]:
-        if verdict is not Verdict.REFUTED:
-            judged.verdict, judged.reasons = Verdict.NOT_REACHED, ["the line was not executed"]
-    elif place not in fired[finding.rule] and verdict is Verdict.PROVEN:
-        if finding.group in groups:
-            judged.reasons = ["the line ran; compared as part of its migration"]
-        else:
-            judged.verdict = Verdict.NOT_REACHED
-            judged.reasons = ["the line ran, but the rule did not fire there at run time"]
-    elif verdict is Verdict.PROVEN:
-        judged.reasons = ["the rule fired there at run time before, and does not after"]
-    elif verdict is Verdict.NOT_COMPARABLE and place in fired[finding.rule]:
-        judged.reasons.append("the rule fired there at run time before, and does not after")
-    return judged
-
-
-class _Moved:
-    """Where the lines of the original files stand in the fixed ones."""
-
-    def __init__(self, pair: _Pair) -> None:
-        self.maps: dict[str, dict[int, int]] = {}
-        for path, text in pair.texts.items():
-            original = path.read_text(encoding="utf-8", errors="replace").splitlines()
-            matcher = difflib.SequenceMatcher(None, original, text.splitlines(), autojunk=False)
-            lines: dict[int, int] = {}
-            for tag, start, end, new_start, new_end in matcher.get_opcodes():
-                for offset in range(end - start):
-                    if tag == "equal" or offset < new_end - new_start:
-                        lines[start + offset + 1] = new_start + offset + 1
-            self.maps[str(path)] = lines
-
-    def after(self, place: tuple[str, int]) -> tuple[str, int] | None:
-        path, line = place
-        if path not in self.maps:
-            return place
-        new = self.maps[path].get(line)
-        return (path, new) if new is not None else None
-
-
 def _diff(pair: _Pair) -> str:
-    parts = []
+    parts: list[str] = []
     for path, text in sorted(pair.texts.items()):
         name = str(path.relative_to(pair.root))
         original = path.read_text(encoding="utf-8", errors="replace")

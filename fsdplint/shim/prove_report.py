@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from fsdplint.shim.launcher import Run
-from fsdplint.shim.prove import Judged, Proof, Verdict, all_checks
+from fsdplint.shim.prove import Proof, all_checks
+from fsdplint.shim.verdicts import Judged, Verdict
 
 _SIGNS = {True: "holds", False: "DIFFERS", None: "unknown"}
 

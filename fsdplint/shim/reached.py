@@ -64,8 +64,10 @@ class _Marker(ast.NodeTransformer):
         for index, statement in enumerate(block):
             lines = [line for line in self.lines if self._belongs(statement, line)]
             docstring = index == 0 and _is_text(statement)
-            future = module and isinstance(statement, ast.ImportFrom) and (
-                statement.module == "__future__"
+            future = (
+                module
+                and isinstance(statement, ast.ImportFrom)
+                and (statement.module == "__future__")
             )
             if lines and not docstring and not future:
                 result.append(self._call(lines, statement))

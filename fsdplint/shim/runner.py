@@ -40,9 +40,6 @@ def rank_and_world() -> tuple[int, int]:
 
 def prepare() -> None:
     """Import torch and put the watchers in place: what can be shared by several runs."""
-    from fsdplint.shim import emulation
-    from fsdplint.shim.patches import install
-
     # Imported here so that the user's `from ... import name` finds the watched functions.
     import torch
     import torch.distributed
@@ -53,6 +50,9 @@ def prepare() -> None:
     import torch.distributed.fsdp
     import torch.distributed.tensor
     import torch.optim.swa_utils  # noqa: F401
+
+    from fsdplint.shim import emulation
+    from fsdplint.shim.patches import install
 
     for private in ("torch.distributed._composable.fsdp", "torch.distributed._composable"):
         try:
@@ -166,8 +166,12 @@ def describe_error(raised: BaseException) -> dict[str, Any]:
         if kind_of(frame.f_code.co_filename) == USER:
             at = [frame.f_code.co_filename, line]
     text = "".join(traceback.format_exception(raised))
-    return {"error": type(raised).__name__, "message": str(raised)[:4000],
-            "traceback": text[-20000:], "error_at": at}
+    return {
+        "error": type(raised).__name__,
+        "message": str(raised)[:4000],
+        "traceback": text[-20000:],
+        "error_at": at,
+    }
 
 
 def _print_error(raised: BaseException) -> None:

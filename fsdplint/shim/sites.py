@@ -20,9 +20,7 @@ def _folder(path: str) -> str:
 
 
 _OWN_FOLDER = _folder(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-_STDLIB_FOLDERS = tuple(
-    {_folder(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
-)
+_STDLIB_FOLDERS = tuple({_folder(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")})
 _PACKAGE_PARTS = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
 _kinds: dict[str, str] = {}
 _paths: dict[str, str] = {}
@@ -77,7 +75,7 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def span_of(frame: FrameType) -> Span:
-    """Where the frame stands: columns from 1, end column exclusive; line only before Python 3.11."""
+    """Where the frame stands: columns from 1, the end exclusive; lines only before Python 3.11."""
     code, last = frame.f_code, frame.f_lasti
     span = _spans.get((code, last))
     if span is None:

@@ -14,8 +14,10 @@ def describe(value: Any) -> Any:
     """A constructor's argument as a constant, a dotted name, or text."""
     import torch
 
-    if value is None or isinstance(value, (bool, int, float, str)) and not isinstance(
-        value, enum.Enum
+    if (
+        value is None
+        or isinstance(value, (bool, int, float, str))
+        and not isinstance(value, enum.Enum)
     ):
         return value
     if isinstance(value, enum.Enum):
@@ -45,8 +47,10 @@ def dotted(value: Any) -> str:
 def public(module: str) -> str:
     """torch's public home of what is defined in one of its private modules."""
     if module.startswith("torch.distributed.fsdp."):
-        return "torch.distributed.fsdp.wrap" if module.endswith(".wrap") else (
-            "torch.distributed.fsdp"
+        return (
+            "torch.distributed.fsdp.wrap"
+            if module.endswith(".wrap")
+            else ("torch.distributed.fsdp")
         )
     if module.startswith("torch.nn.modules."):
         return "torch.nn"

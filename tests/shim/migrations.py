@@ -59,29 +59,19 @@ def flat_after() -> str:
     return replaced(flat_before(), _FLAT)
 
 
-# name: (replacement in the migrated program, what the comparison must complain about)
+_SHARD = "for block in model.blocks:\n    fully_shard(block)\nfully_shard(model)\n"
+_CLIP = "nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM).full_tensor()"
+_SAVE = "full_state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))"
+_BF16 = "MixedPrecisionPolicy(param_dtype=torch.bfloat16)"
+
+# name: (replacements in the migrated program, what the comparison must complain about)
 SABOTAGED = {
     "clipping lost": (
-        (
-            (
-                "nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM).full_tensor()",
-                "torch.tensor(0.0)",
-            ),
-        ),
+        ((_CLIP, "torch.tensor(0.0)"),),
         "gradient norms at the optimizer step",
     ),
     "optimizer before sharding": (
-        (
-            (
-                "for block in model.blocks:\n    fully_shard(block)\nfully_shard(model)\n",
-                "",
-            ),
-            (
-                "weight_decay=0.01)\n",
-                "weight_decay=0.01)\n"
-                "for block in model.blocks:\n    fully_shard(block)\nfully_shard(model)\n",
-            ),
-        ),
+        ((_SHARD, ""), ("weight_decay=0.01)\n", "weight_decay=0.01)\n" + _SHARD)),
         "steps",
     ),
     "one block not sharded": (
@@ -89,8 +79,47 @@ SABOTAGED = {
         "sharded modules",
     ),
     "sync left off": (
-        (("fully_shard(model)\n", "fully_shard(model)\nmodel.set_requires_gradient_sync(False)\n"),),
-        "",
+        (
+            (
+                "fully_shard(model)\n",
+                "fully_shard(model)\nmodel.set_requires_gradient_sync(False)\n",
+            ),
+            (_CLIP, "torch.tensor(0.0)"),
+        ),
+        "steps",
     ),
-    "other learning rate": ((("lr=3e-3", "lr=2e-3"),), "parameter groups"),
+    "another learning rate": ((("lr=3e-3", "lr=2e-3"),), "parameter groups"),
+    "another weight decay": ((("weight_decay=0.01", "weight_decay=0.02"),), "parameter groups"),
+    "a parameter lost by the optimizer": (
+        (("AdamW(model.parameters()", "AdamW(list(model.parameters())[:-1]"),),
+        "parameters",
+    ),
+    "averaged twice": (
+        (("loss.backward()", "(loss / dist.get_world_size()).backward()"),),
+        "losses",
+    ),
+    "another type": (
+        (
+            ("import fully_shard", "import MixedPrecisionPolicy, fully_shard"),
+            ("fully_shard(block)", f"fully_shard(block, mp_policy={_BF16})"),
+            ("fully_shard(model)", f"fully_shard(model, mp_policy={_BF16})"),
+        ),
+        "mixed precision",
+    ),
+    "weights differ on the ranks": (
+        (("torch.manual_seed(0)", "torch.manual_seed(rank)"),),
+        "losses",
+    ),
+    "the checkpoint of one rank": (((_SAVE, "full_state = model.state_dict()"),), "checkpoint"),
+    "an empty checkpoint": (((_SAVE, "full_state = {}"),), "checkpoint"),
+    "no checkpoint": ((("    torch.save(", "    (lambda *_: None)("),), "checkpoint"),
+    "a step left out": ((("    optimizer.step()\n", "    step and optimizer.step()\n"),), "steps"),
+    "stepped twice": (
+        (("    optimizer.step()\n", "    optimizer.step()\n    optimizer.step()\n"),),
+        "steps",
+    ),
+    "gradients kept": (
+        (("    optimizer.zero_grad()\n", "    step or optimizer.zero_grad()\n"),),
+        "gradient norms",
+    ),
 }

@@ -70,7 +70,9 @@ def test_a_cuda_program_runs_on_the_cpu(two_ranks: TwoRanks) -> None:
 
 
 def test_what_cannot_be_emulated_is_named_with_its_line(two_ranks: TwoRanks) -> None:
-    outcome = two_ranks.run("import torch\n\ntorch.cuda.CUDAGraph()\ntorch.cuda.list_gpu_processes()\n")
+    outcome = two_ranks.run(
+        "import torch\n\ntorch.cuda.CUDAGraph()\ntorch.cuda.list_gpu_processes()\n"
+    )
     assert outcome.status == "raised"
     assert "program.py" in outcome.error and "line 3" in outcome.error
 

@@ -152,7 +152,10 @@ def test_columns_span_the_call(fsdp2: Outcome) -> None:
     where = clipped.site.location()
     assert where.line == where.end_line == at(fsdp2, "clip")
     if where.end_column > 1:  # Python 3.11 and later
-        assert (where.column, where.end_column) == (5, 5 + len("nn.utils.clip_grad_norm_(model.parameters(), 1.0)"))
+        assert (where.column, where.end_column) == (
+            5,
+            5 + len("nn.utils.clip_grad_norm_(model.parameters(), 1.0)"),
+        )
 
 
 def test_the_training_loop_is_recorded_in_order(fsdp2: Outcome) -> None:
@@ -364,7 +367,9 @@ while True:
     assert outcome.status == "ok", str(outcome)
     assert [len(record.measures) for record in outcome.records] == [3, 3]
     assert set(outcome.parameters) == {
-        f"0:{name}.{part}" for name in ("blocks.0", "blocks.1", "head") for part in ("weight", "bias")
+        f"0:{name}.{part}"
+        for name in ("blocks.0", "blocks.1", "head")
+        for part in ("weight", "bias")
     }
 
 

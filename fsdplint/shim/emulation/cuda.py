@@ -183,11 +183,13 @@ def _current_accelerator(original: Any, *args: Any, **kwargs: Any) -> Any:
 def _generator_class() -> type:
     import torch
 
+    original: Any = torch.Generator.__new__
+
     class Generator(torch.Generator):
         """torch.Generator that takes a CUDA device for the CPU."""
 
         def __new__(cls, device: Any = "cpu") -> Any:
-            return super().__new__(cls, device="cpu" if is_cuda(device) else device)
+            return original(cls, device="cpu" if is_cuda(device) else device)
 
     return Generator
 
@@ -233,7 +235,7 @@ class Event:
     synchronize = wait = _nothing
 
 
-# Mixed precision and loading ------------------------------------------------------------------------
+# Mixed precision and loading ----------------------------------------------------------------------
 
 
 def _autocast(original: Any, self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
@@ -254,4 +256,3 @@ def _load(original: Any, f: Any, map_location: Any = None, *args: Any, **kwargs:
     if is_cuda(map_location) or isinstance(map_location, (dict, int)):
         map_location = "cpu"
     return original(f, map_location, *args, **kwargs)
-

@@ -19,8 +19,9 @@ _within_constructor = [False]
 
 def install() -> None:
     import torch.distributed.fsdp as torch_fsdp
-    from fsdplint.shim import patching
     from torch.distributed.fsdp import FullyShardedDataParallel
+
+    from fsdplint.shim import patching
 
     cls: Any = FullyShardedDataParallel
     cls.__init__ = rerouted(cls.__init__, _construct)
@@ -44,8 +45,15 @@ def _construct(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
     _mend(values, self)
     _mend(extra, self)
     with _constructor():
-        original(*bound.args, **bound.kwargs, **({"device_id": _cpu()} if "device_id" not in values
-                                                 and "device_id" not in extra else {}))
+        original(
+            *bound.args,
+            **bound.kwargs,
+            **(
+                {"device_id": _cpu()}
+                if "device_id" not in values and "device_id" not in extra
+                else {}
+            ),
+        )
 
 
 @contextlib.contextmanager

@@ -50,7 +50,11 @@ def _init(original: Any, backend: Any = None, *args: Any, **kwargs: Any) -> Any:
 
 
 def _new_group(
-    original: Any, ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any,
+    original: Any,
+    ranks: Any = None,
+    timeout: Any = None,
+    backend: Any = None,
+    *args: Any,
     **kwargs: Any,
 ) -> Any:
     kwargs.pop("device_id", None)
@@ -124,5 +128,3 @@ def _mesh(original: Any, self: Any, device_type: str, *args: Any, **kwargs: Any)
 
 def _from_group(original: Any, group: Any, device_type: str, *args: Any, **kwargs: Any) -> Any:
     return original(group, "cpu" if is_cuda(device_type) else device_type, *args, **kwargs)
-
-

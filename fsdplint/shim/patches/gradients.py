@@ -82,9 +82,7 @@ def _no_sync(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     )
 
 
-def _switched(
-    name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
+def _switched(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     value = next((v for v in (*args[1:], *kwargs.values()) if isinstance(v, bool)), None)
     RECORDER.event(
         "gradient-sync-switched",

@@ -69,9 +69,7 @@ def _has_parameters(module: Any) -> bool:
     return next(module.parameters(), None) is not None
 
 
-def _moved(
-    method: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
+def _moved(method: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     import torch
 
     module = args[0]
@@ -81,8 +79,9 @@ def _moved(
     for value in (*args[1:], *kwargs.values()):
         if isinstance(value, torch.dtype):
             dtype = str(value)
-        elif isinstance(value, torch.device) or (isinstance(value, (str, int)) and value is not True
-                                                 and value is not False):
+        elif isinstance(value, torch.device) or (
+            isinstance(value, (str, int)) and value is not True and value is not False
+        ):
             device = str(value)
         elif isinstance(value, torch.Tensor):
             device, dtype = str(value.device), str(value.dtype)
@@ -100,7 +99,7 @@ def _moved(
     )
 
 
-# Copies -----------------------------------------------------------------------------------------
+# Copies -------------------------------------------------------------------------------------------
 
 
 def _watch_deepcopy() -> None:
@@ -134,7 +133,7 @@ def _averaged_made(note: Any, result: Any) -> None:
     RECORDER.update(number, copy=OBJECTS.module(averaged))
 
 
-# Compiling and activation checkpointing ----------------------------------------------------------
+# Compiling and activation checkpointing -----------------------------------------------------------
 
 
 def _compiled(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -39,9 +39,7 @@ def install() -> None:
         FullyShardedDataParallel, "__init__", _wrapped, _wrapped_made, direct=False
     )
     for name in _FSDP1_STATICS:
-        patching.watch_method(
-            FullyShardedDataParallel, name, functools.partial(_fsdp1_used, name)
-        )
+        patching.watch_method(FullyShardedDataParallel, name, functools.partial(_fsdp1_used, name))
     patching.watch_method(ShardedGradScaler, "__init__", _scaler_made)
     patching.watch_function(fsdp, "fully_shard", _sharded, _sharded_made)
     patching.watch_function(fsdp, "register_fsdp_forward_method", _registered)
@@ -51,7 +49,7 @@ def install() -> None:
         setattr(fsdp.FSDPModule, name, _Missing(name, fsdp.FSDPModule))
 
 
-# FSDP1 ------------------------------------------------------------------------------------------
+# FSDP1 --------------------------------------------------------------------------------------------
 
 
 def _wrapped(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -84,14 +82,10 @@ def _wrapped_made(note: Any, result: Any) -> None:
     OBJECTS.describe(note[1])
 
 
-def _fsdp1_used(
-    name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
+def _fsdp1_used(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     import torch
 
-    module = next(
-        (v for v in (*args, *kwargs.values()) if isinstance(v, torch.nn.Module)), None
-    )
+    module = next((v for v in (*args, *kwargs.values()) if isinstance(v, torch.nn.Module)), None)
     RECORDER.event(
         "fsdp1-used",
         frame,
@@ -105,7 +99,7 @@ def _scaler_made(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
     RECORDER.event("fsdp1-used", frame, api="ShardedGradScaler", module=None)
 
 
-# FSDP2 ------------------------------------------------------------------------------------------
+# FSDP2 --------------------------------------------------------------------------------------------
 
 
 def _sharded(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -133,9 +127,7 @@ def _sharded_made(note: Any, result: Any) -> None:
 def _registered(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     module = args[0] if args else kwargs.get("module")
     method = args[1] if len(args) > 1 else kwargs.get("method_name")
-    RECORDER.event(
-        "method-registered", frame, module=OBJECTS.module(module), method=str(method)
-    )
+    RECORDER.event("method-registered", frame, module=OBJECTS.module(module), method=str(method))
 
 
 def _gathered(

@@ -31,7 +31,7 @@ def install() -> None:
     patching.watch_method(FSDP, "optim_state_dict_to_load", _fsdp1_optimizer_to_load, _to_load)
 
 
-# What is sharded --------------------------------------------------------------------------------
+# What is sharded ----------------------------------------------------------------------------------
 
 
 def sharding_of(subject: Any) -> str | None:
@@ -92,7 +92,7 @@ def _name(subject: Any) -> str:
     return OBJECTS.optimizer(subject)
 
 
-# Taken ------------------------------------------------------------------------------------------
+# Taken --------------------------------------------------------------------------------------------
 
 
 class _Note:
@@ -102,8 +102,14 @@ class _Note:
         self.parts = parts  # event number, state, of, layout, sharded
 
 
-def _take(frame: FrameType, subjects: list[Any], api: str, layouts: list[str],
-          sharded: list[str | None], rank0_only: bool = False) -> _Note:
+def _take(
+    frame: FrameType,
+    subjects: list[Any],
+    api: str,
+    layouts: list[str],
+    sharded: list[str | None],
+    rank0_only: bool = False,
+) -> _Note:
     parts = []
     for subject, layout, kind in zip(subjects, layouts, sharded, strict=True):
         state, of = OBJECTS.new_state(), _name(subject)
@@ -216,7 +222,7 @@ def _to_load(of: str, result: Any) -> None:
     OBJECTS.remember_state(OBJECTS.new_state(), of, values.LOCAL, result)
 
 
-# Loaded -----------------------------------------------------------------------------------------
+# Loaded -------------------------------------------------------------------------------------------
 
 
 def _load(frame: FrameType, subject: Any, value: Any, api: str, collective: bool) -> None:

@@ -1,0 +1,84 @@
+"""What a comparison says: checks and their tolerances."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fsdplint.shim.records import RankRecord
+from fsdplint.trace import Trace
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far two numbers may be apart: |a - b| <= absolute + relative * max(|a|, |b|)."""
+
+    relative: float
+    absolute: float
+    why: str
+
+    def holds(self, a: float, b: float) -> bool:
+        if math.isnan(a) and math.isnan(b) or a == b:
+            return True
+        if math.isinf(a) or math.isinf(b):
+            return False
+        return abs(a - b) <= self.absolute + self.relative * max(abs(a), abs(b))
+
+    def __str__(self) -> str:
+        return f"{self.relative:g} relative + {self.absolute:g} absolute ({self.why})"
+
+
+# FSDP2 adds the same numbers as FSDP1, in another order in places: some units in the last place a
+# step. Optimizers that divide by a gradient's size (Adam) make more of it where it is near zero.
+FLOAT32 = Tolerance(1e-5, 1e-5, "float32: rounding in another order")
+FLOAT64 = Tolerance(1e-9, 1e-9, "float64: rounding in another order")
+FLOAT16 = Tolerance(2e-3, 5e-4, "float16: 11 bits of precision")
+BFLOAT16 = Tolerance(8e-3, 1e-3, "bfloat16: 8 bits of precision")
+
+
+@dataclass
+class Check:
+    """One thing that was compared.
+
+    holds: None where it could not be compared.
+    binding: whether the verdict hangs on it; else it is only told.
+    """
+
+    name: str
+    holds: bool | None
+    detail: str
+    tolerance: str = ""
+    binding: bool = True
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Comparison:
+    """All that was compared of two runs."""
+
+    checks: list[Check]
+
+    @property
+    def holds(self) -> bool:
+        return all(check.holds for check in self.checks if check.binding)
+
+    @property
+    def failed(self) -> list[Check]:
+        return [check for check in self.checks if check.binding and not check.holds]
+
+
+@dataclass
+class Side:
+    """What one run left to compare.
+
+    parameters: the file of the full parameters; `optimizer.pt` lies next to it.
+    files: the checkpoints that it wrote, by their names.
+    """
+
+    records: Sequence[RankRecord]
+    trace: Trace
+    parameters: Path
+    files: Mapping[str, Path] = field(default_factory=dict)

@@ -1,0 +1,242 @@
+"""Comparing full parameters, optimizer states and checkpoints of two runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fsdplint.shim.checks import Check, Side, Tolerance
+
+
+def load_parameters(path: Path) -> dict[str, Any] | None:
+    """The full parameters and buffers at the end of a run, by name; None where there are none."""
+    import torch
+
+    if not path.exists():
+        return None
+    tensors: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    return tensors
+
+
+def parameters(
+    before: Side, after: Side, tolerance: Tolerance, noise: Mapping[str, Any]
+) -> list[Check]:
+    ours, theirs = load_parameters(before.parameters), load_parameters(after.parameters)
+    if ours is None or theirs is None:
+        which = "before" if ours is None else "after"
+        return [Check("parameters", False, f"the run {which} left no full parameters")]
+    missing, extra = sorted(set(ours) - set(theirs)), sorted(set(theirs) - set(ours))
+    if missing or extra:
+        return [Check("parameters", False, _names_apart(missing, extra))]
+    worst, worst_name = 0.0, ""
+    for name, a in ours.items():
+        b = theirs[name]
+        if a.shape != b.shape:
+            return [
+                Check(
+                    "parameters",
+                    False,
+                    f"{_plain(name)}: shape {tuple(a.shape)} before, {tuple(b.shape)} after",
+                )
+            ]
+        difference, bad = _difference(a, b, tolerance, noise.get(name))
+        if bad:
+            return [Check("parameters", False, f"{_plain(name)}: {bad}", str(tolerance))]
+        if difference > worst:
+            worst, worst_name = difference, name
+    at = f" ({_plain(worst_name)})" if worst_name else ""
+    return [
+        Check(
+            "parameters",
+            True,
+            f"{len(ours)} tensors agree in name, shape and value, worst difference {worst:.3g}{at}",
+            str(tolerance),
+        )
+    ]
+
+
+def _plain(name: str) -> str:
+    """A name without the number of its model."""
+    head, _, rest = name.partition(":")
+    return rest if head.isdigit() else name
+
+
+def _few(names: Sequence[str]) -> str:
+    shown = ", ".join(_plain(name) for name in names[:3])
+    return shown + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _load_optimizer(side: Side) -> dict[str, dict[str, Any]] | None:
+    import torch
+
+    path = side.parameters.with_name("optimizer.pt")
+    if not path.exists():
+        return None
+    states: dict[str, dict[str, Any]] = torch.load(path, map_location="cpu", weights_only=True)
+    return states
+
+
+def rounding_noise(side: Side, tolerance: Tolerance) -> dict[str, Any]:
+    """How far rounding alone may move each value through an optimizer that divides by gradients.
+
+    Adam and its kin move a value by the learning rate times its gradient over the size that its
+    gradients had. Where a gradient is zero but for rounding (the bias of a key projection under
+    softmax), that ratio is arbitrary. Rounding makes an error of about the tolerance's relative
+    part of a typical gradient; so the value may move by learning rate * error / own gradient size.
+    """
+    states = _load_optimizer(side)
+    if not states or not side.records:
+        return {}
+    import torch
+
+    rates = sum(max(line["rates"], default=0.0) for line in side.records[0].measures)
+    sizes: dict[str, Any] = {}
+    for name, state in states.items():
+        square = next(
+            (state[key] for key in ("exp_avg_sq", "square_avg", "sum") if key in state), None
+        )
+        if isinstance(square, torch.Tensor):
+            sizes[name] = square.double().sqrt()
+    if not sizes:
+        return {}
+    count = sum(size.numel() for size in sizes.values())
+    typical = math.sqrt(sum(float((size**2).sum()) for size in sizes.values()) / max(1, count))
+    error = typical * tolerance.relative * 0.1
+    return {
+        name: rates * torch.clamp(error / (size + 1e-30), max=2.0) for name, size in sizes.items()
+    }
+
+
+def _difference(a: Any, b: Any, tolerance: Tolerance, noise: Any) -> tuple[float, str]:
+    import torch
+
+    if not a.is_floating_point() or not b.is_floating_point():
+        return (0.0, "") if torch.equal(a.double(), b.double()) else (1.0, "differs")
+    x, y = a.double(), b.double()
+    apart = (x - y).abs()
+    apart[x.isnan() & y.isnan()] = 0.0
+    allowed = tolerance.absolute + tolerance.relative * torch.maximum(x.abs(), y.abs())
+    if noise is not None and noise.shape == allowed.shape:
+        allowed = allowed + noise
+    bad = ~(apart <= allowed)
+    if bool(bad.any()):
+        index = int(apart.nan_to_num(math.inf).argmax())
+        return 0.0, (
+            f"{int(bad.sum())} of {a.numel()} values differ, e.g. {x.flatten()[index]:.8g} before, "
+            f"{y.flatten()[index]:.8g} after"
+        )
+    return float(apart.max()) if apart.numel() else 0.0, ""
+
+
+# Optimizer state and checkpoints ------------------------------------------------------------------
+
+
+def optimizer(
+    before: Side, after: Side, tolerance: Tolerance, noise: Mapping[str, Any]
+) -> list[Check]:
+    name = "optimizer state"
+    ours, theirs = _load_optimizer(before), _load_optimizer(after)
+    if ours is None or theirs is None:
+        return [Check(name, None, "could not be gathered in both runs", binding=False)]
+    flat = [
+        {f"{n}.{key}": value for n, state in states.items() for key, value in state.items()}
+        for states in (ours, theirs)
+    ]
+    return [_same(name, flat[0], flat[1], tolerance, noise)]
+
+
+def checkpoints(
+    before: Side, after: Side, tolerance: Tolerance, noise: Mapping[str, Any]
+) -> list[Check]:
+    from fsdplint.shim.checkpoints import read
+
+    if not before.files and not after.files:
+        return []
+    names = set(before.files), set(after.files)
+    if names[0] != names[1]:
+        parts = []
+        if names[0] - names[1]:
+            parts.append("only before: " + ", ".join(sorted(names[0] - names[1])))
+        if names[1] - names[0]:
+            parts.append("only after: " + ", ".join(sorted(names[1] - names[0])))
+        return [Check("checkpoints", False, "; ".join(parts))]
+    checks = []
+    for file in sorted(names[0]):
+        title = f"checkpoint {file}"
+        try:
+            ours = read(before.files[file])
+        except Exception as error:
+            text = f"the one before cannot be read back: {type(error).__name__}: {error}"
+            checks.append(Check(title, None, text[:300], binding=False))
+            continue
+        try:
+            theirs = read(after.files[file])
+        except Exception as error:
+            text = f"the one after cannot be read back: {type(error).__name__}: {error}"
+            checks.append(Check(title, False, text[:300]))
+            continue
+        checks.append(_same(title, ours, theirs, tolerance, noise))
+    return checks
+
+
+def _same(
+    title: str,
+    ours: Mapping[str, Any],
+    theirs: Mapping[str, Any],
+    tolerance: Tolerance,
+    noise: Mapping[str, Any],
+) -> Check:
+    """Whether two nested states hold the same names and values."""
+    missing, extra = sorted(set(ours) - set(theirs)), sorted(set(theirs) - set(ours))
+    if missing or extra:
+        return Check(title, False, _names_apart(missing, extra))
+    by_name = {_plain(name): value for name, value in noise.items()}
+    count = 0
+    for name, a in ours.items():
+        bad = _values_apart(a, theirs[name], tolerance, _noise_of(name, by_name))
+        if bad:
+            return Check(title, False, f"{_plain(name)}: {bad}", str(tolerance))
+        count += 1
+    return Check(title, True, f"{count} values agree", str(tolerance))
+
+
+def _names_apart(missing: Sequence[str], extra: Sequence[str]) -> str:
+    parts = []
+    if missing:
+        parts.append(f"only before: {_few(missing)}")
+    if extra:
+        parts.append(f"only after: {_few(extra)}")
+    return "; ".join(parts)
+
+
+def _noise_of(name: str, noise: Mapping[str, Any]) -> Any:
+    """The noise of the parameter whose name a dotted path ends with."""
+    parts = _plain(name).split(".")
+    for start in range(len(parts)):
+        found = noise.get(".".join(parts[start:]))
+        if found is not None:
+            return found
+    return None
+
+
+def _values_apart(a: Any, b: Any, tolerance: Tolerance, noise: Any) -> str:
+    """How two values of a state differ; empty where they agree."""
+    import torch
+
+    for value, which in ((a, "before"), (b, "after")):
+        if hasattr(value, "_local_tensor"):
+            return f"holds only one rank's part {which}"
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        if a.shape != b.shape:
+            return f"shape {tuple(a.shape)} before, {tuple(b.shape)} after"
+        return _difference(a, b, tolerance, noise)[1]
+    if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
+        plain = [v.item() if isinstance(v, torch.Tensor) and v.numel() == 1 else v for v in (a, b)]
+        a, b = plain
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        return "" if tolerance.holds(float(a), float(b)) else f"{a!r} before, {b!r} after"
+    if isinstance(a, (str, bool, type(None))) and a != b:
+        return f"{a!r} before, {b!r} after"
+    return ""

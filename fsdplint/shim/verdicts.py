@@ -1,0 +1,148 @@
+"""The verdict on each fix, from what the two runs showed."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsdplint.trace import Location, Trace
+
+if TYPE_CHECKING:
+    from fsdplint.rule import Finding, Rule
+
+
+class Verdict(Enum):
+    """What the two runs say about a fix."""
+
+    PROVEN = "proven"
+    REFUTED = "refuted"
+    NOT_REACHED = "not reached"
+    NOT_COMPARABLE = "not comparable"
+
+
+@dataclass
+class Judged:
+    """A fix, or the whole migration of `--against`, with its verdict and the reasons."""
+
+    title: str
+    verdict: Verdict
+    reasons: list[str]
+    code: str = ""
+    at: Location | None = None
+    message: str = ""
+
+
+Places = set[tuple[str, int]]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known when the fixes are judged.
+
+    Attributes:
+        verdict, reasons: on the two runs as a whole.
+        reached: the places (path, line) of the findings that were executed before.
+        fired, left: where each rule fires on the recorded trace before and after.
+        groups: the groups of fixes of which at least one member was seen at run time.
+        moved: where the lines of the original files stand in the fixed ones.
+    """
+
+    verdict: Verdict
+    reasons: Sequence[str]
+    reached: Places
+    fired: Mapping[type[Rule], Places]
+    left: Mapping[type[Rule], Places]
+    groups: set[str]
+    moved: Moved
+
+    @classmethod
+    def of(
+        cls,
+        applied: Sequence[Finding],
+        overall: tuple[Verdict, Sequence[str]],
+        reached: Places,
+        traces: tuple[Trace, Trace],
+        texts: Mapping[Path, str],
+    ) -> Evidence:
+        """Evidence from the recorded traces before and after, and the fixed texts."""
+        rules = {finding.rule for finding in applied}
+        fired = {rule: _fires(rule, traces[0]) for rule in rules}
+        left = {rule: _fires(rule, traces[1]) for rule in rules}
+        groups = {
+            finding.group
+            for finding in applied
+            if finding.group is not None and place_of(finding) in fired[finding.rule]
+        }
+        return cls(*overall, reached, fired, left, groups, Moved(texts))
+
+    def judge(self, finding: Finding) -> Judged:
+        """The verdict on one fix."""
+        verdict, reasons = self._verdict(finding)
+        return Judged(
+            title=finding.fix.title if finding.fix is not None else finding.message,
+            verdict=verdict,
+            reasons=reasons,
+            code=finding.rule.code,
+            at=finding.site.location(),
+            message=finding.message,
+        )
+
+    def _verdict(self, finding: Finding) -> tuple[Verdict, list[str]]:
+        place, overall = place_of(finding), self.verdict
+        fired = place in self.fired[finding.rule]
+        if self.moved.after(place) in self.left[finding.rule]:
+            still = f"{finding.rule.code} still fires there at run time"
+            return Verdict.REFUTED, [still, *self.reasons]
+        if overall is Verdict.REFUTED:
+            return overall, list(self.reasons)
+        if not fired and place not in self.reached:
+            return Verdict.NOT_REACHED, ["the line was not executed"]
+        gone = "the rule fired there at run time before, and does not after"
+        if overall is Verdict.NOT_COMPARABLE:
+            return overall, [*self.reasons, gone] if fired else list(self.reasons)
+        if fired:
+            return Verdict.PROVEN, [gone]
+        if finding.group in self.groups:
+            return Verdict.PROVEN, ["the line ran; compared as part of its migration"]
+        return Verdict.NOT_REACHED, ["the line ran, but the rule did not fire there at run time"]
+
+
+def place_of(finding: Finding) -> tuple[str, int]:
+    """The file and line of a finding, to be compared with those of a trace."""
+    at = finding.site.location()
+    return os.path.realpath(at.path), at.line
+
+
+def _fires(rule: type[Rule], trace: Trace) -> Places:
+    """Where a rule fires on a recorded trace."""
+    return {place_of(finding) for finding in rule().check(trace)}
+
+
+class Moved:
+    """Where the lines of the original files stand in the fixed ones."""
+
+    def __init__(self, texts: Mapping[Path, str]) -> None:
+        """texts: the fixed text of each file; the original is read from disk."""
+        self.maps: dict[str, dict[int, int]] = {}
+        for path, text in texts.items():
+            original = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            matcher = difflib.SequenceMatcher(None, original, text.splitlines(), autojunk=False)
+            lines: dict[int, int] = {}
+            for tag, start, end, new_start, new_end in matcher.get_opcodes():
+                for offset in range(end - start):
+                    if tag == "equal" or offset < new_end - new_start:
+                        lines[start + offset + 1] = new_start + offset + 1
+            self.maps[str(path)] = lines
+
+    def after(self, place: tuple[str, int]) -> tuple[str, int] | None:
+        """The place in the fixed file, None where the line is gone."""
+        path, line = place
+        if path not in self.maps:
+            return place
+        new = self.maps[path].get(line)
+        return (path, new) if new is not None else None

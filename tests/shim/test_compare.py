@@ -1,0 +1,106 @@
+"""Two runs compared: a faithful migration holds, a sabotaged one does not."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from comparing import check, compared, side
+from migrations import SABOTAGED, flat_after, flat_before, replaced
+from two_ranks import Outcome, TwoRanks
+
+from fsdplint.shim.checks import BFLOAT16, FLOAT32, Tolerance
+from fsdplint.shim.compare import norm, plain_names, tolerance_of, units
+
+# Clips in every step, so that a lost clipping shows.
+STRICT = (("MAX_NORM = 1.0", "MAX_NORM = 0.3"), ("STEPS = 8", "STEPS = 4"))
+
+
+@pytest.fixture(scope="module")
+def before(two_ranks: TwoRanks) -> Outcome:
+    return two_ranks.run(replaced(flat_before(), STRICT), parameters=True)
+
+
+def test_a_faithful_migration_holds(before: Outcome, two_ranks: TwoRanks) -> None:
+    after = two_ranks.run(replaced(flat_after(), STRICT), parameters=True)
+    comparison = compared(before, after)
+    assert comparison.holds, comparison.failed
+    bound = {one.name for one in comparison.checks if one.binding}
+    assert bound == {
+        "steps",
+        "losses",
+        "gradient norms",
+        "gradient norms at the optimizer step",
+        "parameter groups",
+        "parameters",
+        "optimizer state",
+        "checkpoint checkpoints/model.pt",
+        "sharded modules",
+        "mixed precision",
+        "gradient reductions",
+    }
+
+
+@pytest.mark.parametrize("name", SABOTAGED)
+def test_a_sabotaged_migration_does_not(name: str, before: Outcome, two_ranks: TwoRanks) -> None:
+    pairs, complaint = SABOTAGED[name]
+    after = two_ranks.run(replaced(replaced(flat_after(), STRICT), pairs), parameters=True)
+    comparison = compared(before, after)
+    assert not comparison.holds
+    failed = [one.name for one in comparison.failed]
+    assert any(found.startswith(complaint) for found in failed), failed
+
+
+def test_a_program_agrees_with_itself(before: Outcome, two_ranks: TwoRanks) -> None:
+    again = two_ranks.run(replaced(flat_before(), STRICT), parameters=True)
+    comparison = compared(before, again)
+    assert comparison.holds
+    assert "worst difference 0" in check(comparison, "parameters").detail
+
+
+def test_units_have_the_names_of_the_model(before: Outcome) -> None:
+    assert units(before.trace) == {"", "blocks.0", "blocks.1", "blocks.2"}
+    assert set(plain_names(before.trace).values()) > {"blocks.0.mlp.0", "head"}
+
+
+def test_the_norm_is_that_of_the_whole_gradient(before: Outcome) -> None:
+    """The program prints the norm that FSDP1's own clipping worked out."""
+    printed = [line.split()[-1] for line in before.stdout.splitlines() if "grad_norm" in line]
+    measured = [
+        norm([record.measures[step] for record in before.records], "gradients") for step in range(4)
+    ]
+    assert measured == pytest.approx([float(text) for text in printed], abs=1e-4)
+    clipped = norm([record.measures[0] for record in before.records], "stepped")
+    assert clipped == pytest.approx(0.3, abs=1e-4)
+
+
+def test_a_norm_of_sharded_and_whole_parts() -> None:
+    lines = [
+        {"gradients": {"sharded": 9.0, "whole": 4.0}},
+        {"gradients": {"sharded": 3.0, "whole": 4.0}},
+    ]
+    assert norm(lines, "gradients") == pytest.approx(math.sqrt(9 + 3 + 4))
+
+
+def test_tolerances() -> None:
+    assert FLOAT32.holds(1.0, 1.00001) and not FLOAT32.holds(1.0, 1.0001)
+    assert BFLOAT16.holds(1.0, 1.005) and not BFLOAT16.holds(1.0, 1.02)
+    assert Tolerance(0, 0, "").holds(math.nan, math.nan)
+    assert not FLOAT32.holds(1.0, math.nan)
+    assert FLOAT32.holds(math.inf, math.inf) and not FLOAT32.holds(math.inf, 1.0)
+
+
+def test_the_tolerance_is_that_of_the_least_precise_type(
+    before: Outcome, two_ranks: TwoRanks
+) -> None:
+    assert tolerance_of(side(before)) is FLOAT32
+    program = """
+        import torch
+        model = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(torch.ones(1, 2)).sum()
+        loss.backward()
+        optimizer.step()
+    """
+    assert tolerance_of(side(two_ranks.run(program))) is BFLOAT16
