@@ -53,7 +53,10 @@ def check(program: Program, rules: Sequence[Rule]) -> list[Finding]:
     for trace in program.traces:
         for rule, finding in findings(trace, rules):
             site = finding.site
-            key = (rule.code, site.node if isinstance(site, NodeSite) else site.location())
+            key: tuple[str, object] = (
+                rule.code,
+                site.node if isinstance(site, NodeSite) else site.location(),
+            )
             known = chosen.get(key)
             if known is None or len(finding.configuration) < len(known[0].configuration):
                 chosen[key] = (finding, rule)

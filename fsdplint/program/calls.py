@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from fsdplint.program.expressions import named
 from fsdplint.program.models import METHODS, find_function, find_method
 from fsdplint.program.names import dotted
+from fsdplint.program.ranks import named
 from fsdplint.program.scopes import Scope
 from fsdplint.program.values import (
     Bound,
@@ -178,9 +178,7 @@ class Calls:
             names.append((dotted(target) or "").rpartition(".")[2])
         frame = self.frames[-1]
         owner = frame.owner if frame.scope.kind == "class" else None
-        function = Function(
-            node, self.scope, self.site(node), owner=owner, decorators=tuple(names)
-        )
+        function = Function(node, self.scope, self.site(node), owner=owner, decorators=tuple(names))
         function.made_at = function.site
         for param in self._parameters(node.params):
             if param.default is not None:
@@ -208,9 +206,7 @@ class Calls:
         active = sum(1 for f in self.frames if f.function is function)
         if active >= 2 or len(self.frames) > MAX_DEPTH:
             return Unknown()
-        scope = Scope(
-            function.site.source, function.scope, "function", function.scope.module_name
-        )
+        scope = Scope(function.site.source, function.scope, "function", function.scope.module_name)
         frame = Frame(function, scope, receiver, function.owner, on_yield=on_yield)
         self._bind_parameters(function, scope, receiver, args, kwargs, open_call)
         outer_source, outer_guards = self.source, list(self.guards)
@@ -258,7 +254,7 @@ class Calls:
             elif name in function.defaults and not open_call:
                 scope.names[name] = function.defaults[name]
             else:
-                scope.names[name] = named(name, scope, f"{function.name}({name})")
+                scope.names[name] = named(name, f"{function.name}({name})")
         if isinstance(params.star_arg, cst.Param):
             scope.names[params.star_arg.name.value] = Sequence(rest, "tuple", open_call)
         if params.star_kwarg is not None:
@@ -328,7 +324,9 @@ class Calls:
     def _field_names(klass: Class) -> list[str]:
         names = []
         for line in klass.node.body.body:
-            for statement in getattr(line, "body", ()) if isinstance(line, cst.SimpleStatementLine) else ():
+            for statement in (
+                getattr(line, "body", ()) if isinstance(line, cst.SimpleStatementLine) else ()
+            ):
                 if isinstance(statement, cst.AnnAssign) and isinstance(statement.target, cst.Name):
                     names.append(statement.target.value)
         return names
@@ -373,8 +371,8 @@ class Calls:
         return Unknown()
 
     def call_unknown(self: Interpreter, function: Value, call: Call) -> Value:
-        """A call of something that can't be followed: modules that it gets may change, and functions
-        of the project that it gets may be called."""
+        """A call of something that can't be followed: modules that it gets may change, and
+        functions of the project that it gets may be called."""
         function = self.settle(function)
         origin = function.origin if isinstance(function, Unknown) else ""
         name = origin.rpartition(".")[2]
@@ -400,9 +398,11 @@ class Calls:
                 self.lose_optimizer(self.settle(value))
         for value in call.values:
             self.call_back(value, call.node)
-        result = named(name, self.scope, f"{origin}()" if origin else "")
+        result = named(name, f"{origin}()" if origin else "")
         if isinstance(result, Unknown):
-            result.by_rank = any(getattr(v, "by_rank", False) or type(v).__name__ == "RankValue" for v in call.values)
+            result.by_rank = any(
+                getattr(v, "by_rank", False) or type(v).__name__ == "RankValue" for v in call.values
+            )
             result.varying = any(isinstance(v, Unknown) and v.varying for v in call.values)
             if any(isinstance(v, TensorValue) for v in call.values):
                 return TensorValue("derived")

@@ -107,7 +107,9 @@ def _boolean(run: Interpreter, node: cst.BooleanOperation, prefer: bool) -> Verd
     if left.outcome is decisive:
         return left
     if left.outcome is Outcome.RANK and left.rank_test is not None:
-        test = left.rank_test if is_and else RankTest(left.rank_test.false_on, left.rank_test.true_on)
+        test = (
+            left.rank_test if is_and else RankTest(left.rank_test.false_on, left.rank_test.true_on)
+        )
         with run.guarded([(rank_guard(run, node.left, test, True), "")]):
             right = truth(run, node.right, prefer)
     else:
@@ -297,7 +299,9 @@ def _compare_rank(rank: RankValue, op: cst.BaseCompOp, right: Value) -> Value:
     zero = _rank_sets(rank.scope)
     number = right.value if isinstance(right, Const) else None
     if isinstance(right, Const) and number is None:
-        return Const(isinstance(op, NEGATED))  # `rank is None`: a program that runs on ranks has one
+        return Const(
+            isinstance(op, NEGATED)
+        )  # `rank is None`: a program that runs on ranks has one
     if isinstance(op, cst.In | cst.NotIn) and isinstance(right, Sequence):
         numbers = [i.value for i in right.items if isinstance(i, Const)]
         if set(numbers) <= {0, -1} and 0 in numbers:

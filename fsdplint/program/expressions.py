@@ -3,82 +3,48 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
 from fsdplint.program import conditions
 from fsdplint.program.conditions import Outcome, truth
-from fsdplint.program.names import canonical
-from fsdplint.program.scopes import Scope
+from fsdplint.program.ranks import depends_on_rank, named
 from fsdplint.program.values import (
-    Bound,
-    Class,
     Condition,
     Const,
     Context,
     Dict,
     Function,
-    Instance,
     LazyImport,
     Made,
-    Method,
     ModulesOf,
     ModuleValue,
     OptimizerValue,
     ParametersOf,
     Partial,
-    ProjectModule,
     RankTest,
     RankValue,
     Sequence,
     StateValue,
-    Super,
     Symbol,
     TensorValue,
     Unknown,
     Value,
 )
-from fsdplint.trace import Ranks
 
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
 
 _EVALUATORS: dict[type, str] = {}
 
-# Names that mean the number of this rank wherever public code uses them, with the scope.
-RANK_NAMES = {
-    "rank": "global",
-    "global_rank": "global",
-    "RANK": "global",
-    "world_rank": "global",
-    "process_index": "global",
-    "local_rank": "local",
-    "LOCAL_RANK": "local",
-    "local_process_index": "local",
-}
-# Names of flags and functions that are true on rank 0 alone.
-MAIN_NAMES = {
-    "is_main_process",
-    "is_main",
-    "is_master",
-    "is_master_process",
-    "is_rank_zero",
-    "is_rank_0",
-    "is_rank0",
-    "is_global_zero",
-    "is_world_process_zero",
-    "is_world_master",
-    "main_process",
-    "master_process",
-}
 BUILTINS = frozenset(
-    "abs all any bool bytes callable classmethod delattr dict dir divmod enumerate eval exit filter "
-    "float format frozenset getattr globals hasattr hash id input int isinstance issubclass iter len "
-    "list locals map max min next object open ord pow print property quit range repr reversed round "
-    "set setattr slice sorted staticmethod str sum super tuple type vars zip Exception ValueError "
-    "RuntimeError NotImplementedError KeyError TypeError ImportError AssertionError StopIteration "
+    "abs all any bool bytes callable classmethod delattr dict dir divmod enumerate eval "
+    "exit filter float format frozenset getattr globals hasattr hash id input int "
+    "isinstance issubclass iter len list locals map max min next object open ord pow "
+    "print property quit range repr reversed round set setattr slice sorted staticmethod "
+    "str sum super tuple type vars zip Exception ValueError RuntimeError "
+    "NotImplementedError KeyError TypeError ImportError AssertionError StopIteration "
     "KeyboardInterrupt OSError FileNotFoundError AttributeError __import__".split()
 )
 
@@ -194,107 +160,18 @@ class Expressions:
     def eval_Name(self: Interpreter, node: cst.Name) -> Value:
         name = node.value
         if name in {"True", "False", "None"}:
-            return Const({"True": True, "False": False, "None": None}[name], made_at=self.site(node))
+            return Const(
+                {"True": True, "False": False, "None": None}[name], made_at=self.site(node)
+            )
         value = self.scope.lookup(name)
         if value is not None:
             return value
         if name in BUILTINS:
             return Symbol(f"builtins.{name}")
-        return named(name, self.scope, name)
+        return named(name, name)
 
     def eval_Attribute(self: Interpreter, node: cst.Attribute) -> Value:
         return self.get_attribute(self.eval(node.value), node.attr.value, node)
-
-    def get_attribute(self: Interpreter, value: Value, name: str, node: cst.CSTNode) -> Value:
-        value = self.settle(value)
-        if isinstance(value, Symbol):
-            return self._symbol_attribute(value, name)
-        if isinstance(value, ProjectModule):
-            found = value.scope.names.get(name)
-            return found if found is not None else self.import_module(f"{value.name}.{name}")
-        if isinstance(value, ModuleValue):
-            return self.module_attribute(value, name, node)
-        if isinstance(value, Instance):
-            return self._instance_attribute(value, name, node)
-        if isinstance(value, Class):
-            return self._class_attribute(value, name)
-        if isinstance(value, Super):
-            return self._super_attribute(value, name)
-        if isinstance(value, Unknown):
-            return self._unknown_attribute(value, name)
-        if isinstance(value, Made) and name in value.args:
-            return value.args[name]
-        if isinstance(value, TensorValue | StateValue) and name in {"loss", "logits", "data", "grad"}:
-            return value
-        return Method(value, name)
-
-    def _symbol_attribute(self: Interpreter, value: Symbol, name: str) -> Value:
-        full = canonical(f"{value.name}.{name}")
-        project = self.import_module(full) if value.name in self.project.namespaces else None
-        return project if project is not None else Symbol(full)
-
-    def _instance_attribute(
-        self: Interpreter, value: Instance, name: str, node: cst.CSTNode
-    ) -> Value:
-        if name in value.attributes:
-            return value.attributes[name]
-        found = value.cls.lookup(name)
-        if found is not None:
-            return self.bind(found, value, value.cls, node)
-        if name == "__class__":
-            return value.cls
-        result = named(name, self.scope, f"{value.cls.name}.{name}")
-        value.attributes[name] = result
-        return result
-
-    def _class_attribute(self: Interpreter, value: Class, name: str) -> Value:
-        found = value.lookup(name)
-        if isinstance(found, Function) and "classmethod" in found.decorators:
-            return Bound(found, value)
-        if found is not None:
-            return found
-        if name == "__name__":
-            return Const(value.name)
-        return Method(value, name)
-
-    def _super_attribute(self: Interpreter, value: Super, name: str) -> Value:
-        cls = getattr(value.receiver, "cls", None)
-        order = cls.mro() if isinstance(cls, Class) else value.owner.mro()
-        after = order[order.index(value.owner) + 1 :] if value.owner in order else order
-        for klass in after:
-            if name in klass.attributes:
-                return self.bind(klass.attributes[name], value.receiver, klass, klass.node)
-        return Method(value, name)
-
-    def _unknown_attribute(self: Interpreter, value: Unknown, name: str) -> Value:
-        if name not in value.parts:
-            origin = f"{value.origin}.{name}" if value.origin else ""
-            if value.within is None and (name in RANK_NAMES or name in MAIN_NAMES):
-                value.parts[name] = named(name, self.scope, origin)
-            else:
-                value.parts[name] = Unknown(
-                    origin=origin,
-                    varying=value.varying,
-                    by_rank=value.by_rank,
-                    within=value.within,
-                    owner=value,
-                )
-        return value.parts[name]
-
-    def bind(
-        self: Interpreter, found: Value, receiver: Value, cls: Class, node: cst.CSTNode
-    ) -> Value:
-        """What a class attribute is when it is read off an instance."""
-        found = self.settle(found)
-        if not isinstance(found, Function):
-            return found
-        if "staticmethod" in found.decorators:
-            return found
-        if "classmethod" in found.decorators:
-            return Bound(found, cls)
-        if any(d in found.decorators for d in ("property", "cached_property")):
-            return self.call_function(found, receiver, [], {}, node)
-        return Bound(found, receiver)
 
     def eval_Subscript(self: Interpreter, node: cst.Subscript) -> Value:
         value = self.eval(node.value)
@@ -308,47 +185,6 @@ class Expressions:
         if is_slice:
             return value
         return self.subscript(value, index, node)
-
-    def subscript(self: Interpreter, value: Value, index: Value, node: cst.CSTNode) -> Value:
-        value = self.settle(value)
-        if isinstance(value, ModuleValue):
-            return self.element(value, index)
-        if isinstance(value, Dict):
-            if isinstance(index, Const) and index.value in value.items:
-                return value.items[index.value]
-            if isinstance(index, Symbol) and index.name in value.items:
-                return value.items[index.name]
-            return Unknown(origin=self.text(node))
-        if isinstance(value, Sequence):
-            if isinstance(index, Const) and isinstance(index.value, int):
-                if -len(value.items) <= index.value < len(value.items) and not value.open:
-                    return value.items[index.value]
-            return value.items[0] if len(value.items) == 1 else Unknown()
-        if isinstance(value, Symbol) and value.name == "os.environ":
-            return environment(index)
-        if isinstance(value, StateValue):
-            return StateValue(value.id, value.layout, value.of, value.api, value.on_one_rank, True)
-        if isinstance(value, TensorValue):
-            return value
-        if isinstance(value, Class | Symbol):
-            return value  # Generic[T], tuple[int, ...]
-        if isinstance(value, Unknown):
-            key = f"[{index.value!r}]" if isinstance(index, Const) else "[]"
-            if key == "[]" or key not in value.parts:
-                found = value.parts.get(key)
-                if found is None:
-                    origin = f"{value.origin}{key}" if value.origin and key != "[]" else ""
-                    varying = value.varying or (isinstance(index, Unknown) and index.varying)
-                    text = index.value if isinstance(index, Const) else None
-                    found = (
-                        named(text, self.scope, origin)
-                        if isinstance(text, str) and value.within is None
-                        else Unknown(origin=origin, varying=varying, within=value.within)
-                    )
-                    value.parts[key] = found
-                return found
-            return value.parts[key]
-        return Unknown()
 
     # Operators ---------------------------------------------------------------------------------
 
@@ -496,114 +332,11 @@ class Expressions:
     def eval_StarredElement(self: Interpreter, node: cst.StarredElement) -> Value:
         return self.eval(node.value)
 
-    # Comprehensions ----------------------------------------------------------------------------
-
-    def eval_ListComp(self: Interpreter, node: cst.ListComp) -> Value:
-        return self._comprehension(node.elt, node.for_in, "list", node)
-
-    def eval_SetComp(self: Interpreter, node: cst.SetComp) -> Value:
-        return self._comprehension(node.elt, node.for_in, "set", node)
-
-    def eval_GeneratorExp(self: Interpreter, node: cst.GeneratorExp) -> Value:
-        return self._comprehension(node.elt, node.for_in, "list", node)
-
-    def eval_DictComp(self: Interpreter, node: cst.DictComp) -> Value:
-        result = self._comprehension(node.value, node.for_in, "list", node)
-        states = [v for v in result.items if isinstance(v, StateValue)]
-        if states:
-            return states[0]
-        return Dict({f"*{n}": item for n, item in enumerate(result.items)}, open=True)
-
-    def _comprehension(
-        self: Interpreter, element: cst.BaseExpression, for_in: cst.CompFor, kind: str, node: Any
-    ) -> Sequence:
-        result = Sequence([], kind, made_at=self.site(node))
-        frame = self.frames[-1]
-        scope = Scope(self.source, self.scope, "function", self.scope.module_name)
-        self.frames.append(type(frame)(frame.function, scope, frame.receiver, frame.owner))
-        try:
-            exact = self._comprehend(element, for_in, result)
-        finally:
-            self.frames.pop()
-        result.open = not exact
-        return result
-
-    def _comprehend(
-        self: Interpreter, element: cst.BaseExpression, for_in: cst.CompFor, result: Sequence
-    ) -> bool:
-        """Add the elements of one `for` of a comprehension; whether they are exactly known."""
-        items, exact = self.iterate(self.eval(for_in.iter))
-        for item in items[:64]:
-            self.assign(for_in.target, item)
-            verdicts = [truth(self, condition.test) for condition in for_in.ifs]
-            if any(v.outcome is Outcome.FALSE for v in verdicts):
-                continue
-            exact = exact and not any(v.outcome is Outcome.VARYING for v in verdicts)
-            if for_in.inner_for_in is not None:
-                exact = self._comprehend(element, for_in.inner_for_in, result) and exact
-            else:
-                result.items.append(self.eval(element))
-        return exact
-
     # Helpers -----------------------------------------------------------------------------------
 
-    def iterate(self: Interpreter, value: Value) -> tuple[list[Value], bool]:
-        """The elements that a loop over a value visits, and whether these are all of them (then the
-        loop runs once for each; else it is a loop of unknown length)."""
-        value = self.settle(value)
-        if isinstance(value, Sequence):
-            if value.items and (not value.open or any(self.matters(i) for i in value.items)):
-                return list(value.items), True
-            return (list(value.items) or [Unknown(varying=True)]), not value.items and not value.open
-        if isinstance(value, Dict):
-            return [Const(k) for k in value.items], not value.open
-        if isinstance(value, ModulesOf | ModuleValue):
-            return self.submodule_values(value), True
-        if isinstance(value, ParametersOf):
-            one = ParametersOf(value.modules, value.complete, element=True)
-            return [Sequence([Unknown(varying=True), one], "tuple") if value.named else one], True
-        if isinstance(value, StateValue):
-            return [StateValue(value.id, value.layout, value.of, value.api, tensor=True)], True
-        if isinstance(value, Const) and isinstance(value.value, str | tuple):
-            return [Const(item) for item in value.value][:64], True
-        if isinstance(value, Unknown):
-            if value.within is not None:
-                return [self._unknown_element(value)], True
-            return [Unknown(varying=True, origin="", by_rank=value.by_rank)], False
-        return [Unknown(varying=True)], False
-
-    def _unknown_element(self: Interpreter, value: Unknown) -> Value:
-        if "[]" not in value.parts:
-            value.parts["[]"] = Unknown(origin="", varying=True, within=value.within)
-        return self.settle(value.parts["[]"])
-
-    def unpack(self: Interpreter, value: Value, count: int) -> list[Value]:
-        """The values that `a, b = value` gives to `count` targets."""
-        value = self.settle(value)
-        if isinstance(value, Sequence) and len(value.items) == count and not value.open:
-            return list(value.items)
-        if isinstance(value, Sequence) and len(value.items) == count:
-            return list(value.items)
-        if isinstance(value, ModulesOf):
-            return [Unknown(varying=True) for _ in range(count)]
-        if isinstance(value, StateValue | TensorValue):
-            return [value for _ in range(count)]
-        if isinstance(value, Unknown):
-            return [
-                self.subscript_unknown(value, number) for number in range(count)
-            ]
-        return [Unknown() for _ in range(count)]
-
-    def subscript_unknown(self: Interpreter, value: Unknown, number: int) -> Value:
-        key = f"[{number}]"
-        if key not in value.parts:
-            origin = f"{value.origin}{key}" if value.origin else ""
-            value.parts[key] = Unknown(
-                origin=origin, varying=value.varying, by_rank=value.by_rank, within=value.within
-            )
-        return self.settle(value.parts[key])
-
-    def join(self: Interpreter, test: RankTest | None, one: Value | None, two: Value | None) -> Value:
+    def join(
+        self: Interpreter, test: RankTest | None, one: Value | None, two: Value | None
+    ) -> Value:
         """The value of something that is `one` on the ranks of a test and `two` on the others."""
         one = one if one is not None else Const(None)
         two = two if two is not None else Const(None)
@@ -622,7 +355,7 @@ class Expressions:
         return two
 
     def matters(self: Interpreter, value: Value | None) -> bool:
-        """Whether a value is one that the contract speaks of (so that losing it loses a finding)."""
+        """Whether a value is one that the contract speaks of: losing it may lose a finding."""
         if value is None:
             return False
         value = value.loaded or value if isinstance(value, LazyImport) else value
@@ -661,30 +394,6 @@ def _is_dtype(name: str) -> bool:
     return name.count(".") == 1 and name != "torch.compile"
 
 
-def named(name: str, scope: Scope, origin: str) -> Value:
-    """An unknown value that its name says something about: the rank, or a test of it."""
-    if name in RANK_NAMES:
-        return RankValue(RANK_NAMES[name])
-    if name in MAIN_NAMES:
-        return RankTest(Ranks.ONE, Ranks.OTHERS)
-    if name in {"is_local_main_process", "is_local_process_zero"}:
-        return RankTest(Ranks.SOME, Ranks.SOME)
-    return Unknown(origin=origin)
-
-
-def environment(key: Value) -> Value:
-    """`os.environ[key]`."""
-    name = key.value if isinstance(key, Const) else None
-    if name in {"RANK", "LOCAL_RANK", "SLURM_PROCID", "SLURM_LOCALID", "OMPI_COMM_WORLD_RANK"}:
-        local = name in {"LOCAL_RANK", "SLURM_LOCALID"}
-        return RankValue("local" if local else "global")
-    return Unknown(origin=f"os.environ[{name!r}]")
-
-
-def depends_on_rank(value: Value) -> bool:
-    return isinstance(value, RankValue) or (isinstance(value, Unknown) and value.by_rank)
-
-
 def _fold(op: cst.BaseBinaryOp, left: Any, right: Any) -> Value:
     try:
         if isinstance(op, cst.Add):
@@ -700,5 +409,3 @@ def _fold(op: cst.BaseBinaryOp, left: Any, right: Any) -> Value:
     except (TypeError, ZeroDivisionError, OverflowError):
         return Unknown()
     return Unknown()
-
-

@@ -1,4 +1,4 @@
-"""Imports: of the project's own files, looked at when a name of theirs is used, and of libraries."""
+"""Imports: of the project's own files, read when a name of theirs is used, and of libraries."""
 
 from __future__ import annotations
 

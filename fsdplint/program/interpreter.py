@@ -1,9 +1,9 @@
 """Abstract execution of a program: one run, in one configuration, giving one trace.
 
 The interpreter walks the libcst tree the way Python would execute it. What it does not know is
-Unknown; a loop's body is executed twice; a branch on the rank is executed under a guard, a branch on
-something that varies within the run is executed as if both happened, and any other branch is decided
-once per run (`decisions`). Bounded: see `MAX_STEPS` and `MAX_DEPTH`.
+Unknown; a loop's body is executed twice; a branch on the rank is executed under a guard, a branch
+on something that varies within the run is executed as if both happened, and any other branch is
+decided once per run (`decisions`). Bounded: see `MAX_STEPS` and `MAX_DEPTH`.
 
 The class holds the state of the run and puts together the parts: statements, expressions, calls,
 modules. What the functions of torch mean is in `fsdplint.program.models`.
@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import libcst as cst
 
+from fsdplint.program.attributes import Attributes
 from fsdplint.program.calls import Calls
 from fsdplint.program.decisions import Decisions
 from fsdplint.program.expressions import Expressions
 from fsdplint.program.importing import Importing
+from fsdplint.program.iteration import Iteration
 from fsdplint.program.modules import Modules
 from fsdplint.program.scopes import Scope
 from fsdplint.program.source import NodeSite, Source
@@ -93,7 +95,7 @@ class Frame:
     on_yield: Any = None  # what to do at `yield`, for a @contextmanager
 
 
-class Interpreter(Statements, Expressions, Calls, Modules, Importing):
+class Interpreter(Statements, Expressions, Attributes, Iteration, Calls, Modules, Importing):
     """One run. `trace` is its result; `evaluations` what each node was (see `Program`)."""
 
     def __init__(self, project: Project, decisions: Decisions) -> None:

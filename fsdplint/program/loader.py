@@ -10,8 +10,8 @@ from pathlib import Path
 import libcst as cst
 
 from fsdplint.nesting import deep_stack
-from fsdplint.program.decisions import Exploration
 from fsdplint.program.calls import Call
+from fsdplint.program.decisions import Exploration
 from fsdplint.program.interpreter import Frame, Interpreter, OutOfSteps
 from fsdplint.program.names import walk
 from fsdplint.program.program import Evaluation, Program
@@ -110,7 +110,11 @@ class _Loader:
         for owner, function in functions:
             if function in self.reached or not self.project.worth_exploring(function, source):
                 continue
-            if owner is not None and function.name.value == "__init__" and owner in self.instantiated:
+            if (
+                owner is not None
+                and function.name.value == "__init__"
+                and owner in self.instantiated
+            ):
                 continue
             self._explore(
                 lambda run, o=owner, f=function: self._run_alone(run, source, o, f),
@@ -190,4 +194,3 @@ def _called_names(source: Source) -> set[str]:
             elif isinstance(target, cst.Name):
                 names.add(target.value)
     return names
-

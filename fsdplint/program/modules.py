@@ -91,7 +91,8 @@ class Modules:
             own_parameters=False,
         )
         init = klass.lookup("__init__")
-        depth, self.loop_depth = self.loop_depth, 0
+        depth: int = self.loop_depth
+        self.loop_depth = 0
         if isinstance(init, Function):
             self.call_function(init, module, call.args, call.kwargs, call.node, call.open)
         self.loop_depth = depth
@@ -122,9 +123,7 @@ class Modules:
                 if event.optimizer == value.id:
                     event.complete = False
 
-    def optimizer_by_parameters(
-        self: Interpreter, name: str, call: Call
-    ) -> OptimizerValue | None:
+    def optimizer_by_parameters(self: Interpreter, name: str, call: Call) -> OptimizerValue | None:
         """An optimizer of a class that is not known, told by what it is called with."""
         looks_like_a_class = name[:1].isupper() and not name.isupper()
         if not looks_like_a_class or not call.args or "chedul" in name:
@@ -374,9 +373,7 @@ class Modules:
         """A method of the class of a module, called on it from outside or inside."""
         return self._enter(module, function.name, call, function)
 
-    def call_library_method(
-        self: Interpreter, module: ModuleValue, name: str, call: Call
-    ) -> Value:
+    def call_library_method(self: Interpreter, module: ModuleValue, name: str, call: Call) -> Value:
         """A method that the module's library class may have and that no model describes."""
         if name == "forward":
             return self._enter(module, "forward", call)

@@ -1,4 +1,4 @@
-"""Names of libraries: one canonical name for everything that has several, and who refers to what."""
+"""Names of libraries: one canonical name for what has several, and who refers to what."""
 
 from __future__ import annotations
 

@@ -32,9 +32,8 @@ class Program:
     Attributes:
         sources: every file that was read, by the path that is shown to the user.
         traces: one per configuration of each entry.
-        evaluations: for each expression node that was reached and is more than Unknown or a constant,
-            its values in the traces. Names and attributes are there as well as calls.
-        calls: for each call node that was reached, the values of callee and arguments.
+        evaluations: for each expression node that was reached and is more than Unknown or a
+            constant, its values in the traces. Names and attributes are there as well as calls.
         problems: files that could not be read or parsed.
     """
 

@@ -49,9 +49,7 @@ class Source:
         bom: whether the file starts with a byte order mark (kept when it is written).
     """
 
-    def __init__(
-        self, path: str, text: str, *, encoding: str = "utf-8", bom: bool = False
-    ) -> None:
+    def __init__(self, path: str, text: str, *, encoding: str = "utf-8", bom: bool = False) -> None:
         self.path = path
         self.text = text
         self.encoding = encoding

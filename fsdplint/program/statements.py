@@ -49,7 +49,7 @@ class Signal:
 
 
 def terminates(body: cst.BaseSuite | cst.BaseCompoundStatement | None) -> str | None:
-    """How a suite certainly leaves its block ("return", "raise", "break", "continue"), else None."""
+    """How a suite certainly leaves its block: "return", "raise", "break", "continue", or None."""
     if not isinstance(body, cst.BaseSuite) or not body.body:
         return None
     last = body.body[-1]
@@ -110,7 +110,9 @@ class Statements:
 
     def execute_Expr(self: Interpreter, node: cst.Expr) -> Signal | None:
         self.eval(node.value)
-        return Signal("raise") if isinstance(node.value, cst.Call) and _is_exit(node.value) else None
+        return (
+            Signal("raise") if isinstance(node.value, cst.Call) and _is_exit(node.value) else None
+        )
 
     def execute_Assign(self: Interpreter, node: cst.Assign) -> None:
         value = self.eval(node.value)
@@ -343,7 +345,9 @@ class Statements:
         if not exact:
             elements = elements * 2 if len(elements) == 1 else elements
         counted = not exact
-        signal = self._loop(node.body, counted, [lambda e=e: self.assign(node.target, e) for e in elements])
+        signal = self._loop(
+            node.body, counted, [lambda e=e: self.assign(node.target, e) for e in elements]
+        )
         if node.orelse is not None and signal is None:
             signal = self.execute_suite(node.orelse.body)
         return signal
@@ -402,8 +406,12 @@ class Statements:
         self: Interpreter, context: Value, target: cst.BaseExpression | None = None
     ) -> Iterator[None]:
         if target is not None:
-            self.assign(target, context.module if isinstance(context, Context) and context.module else
-                        Unknown(origin=""))
+            self.assign(
+                target,
+                context.module
+                if isinstance(context, Context) and context.module
+                else Unknown(origin=""),
+            )
         if isinstance(context, Instance):
             self.call_method_if_any(context, "__enter__")
         self.contexts.append(context)

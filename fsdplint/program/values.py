@@ -1,8 +1,8 @@
-"""What the interpreter knows of a value: everything that the FSDP contract cares about, else Unknown.
+"""What the interpreter knows of a value: what the FSDP contract cares about, else Unknown.
 
-Values are mutable where the program's objects are (lists, dicts, instances, modules) and are compared
-by identity. `made_at` is the node that made a value (the call of `partial(...)`, the dict display,
-...), so that a rewrite can find the definition of what it reads at a use.
+Values are mutable where the program's objects are (lists, dicts, instances, modules) and are
+compared by identity. `made_at` is the node that made a value (the call of `partial(...)`, the dict
+display, ...), so that a rewrite can find the definition of what it reads at a use.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Dict(Value):
 
 @dataclass(eq=False)
 class Symbol(Value):
-    """Something of a library, by its canonical dotted name ("torch.distributed.fsdp.fully_shard")."""
+    """Something of a library, by its canonical dotted name, e.g. "torch.optim.AdamW"."""
 
     name: str
 
@@ -182,7 +182,7 @@ class Partial(Value):
 @dataclass(eq=False)
 class Made(Value):
     """An object made by calling a library class or function that the contract reads but that has no
-    behaviour of its own: MixedPrecision(...), ModuleWrapPolicy(...), StateDictOptions(...), torch.device(...).
+    behaviour of its own: MixedPrecision(...), ModuleWrapPolicy(...), torch.device(...).
 
     args: by parameter name where the signature is known, positional ones as "0", "1", ...
     """
@@ -243,7 +243,7 @@ class OptimizerValue(Value):
 
 @dataclass(eq=False)
 class StateValue(Value):
-    """A state dict (or a collection that holds one), of a module or optimizer, or loaded from disk."""
+    """A state dict of a module or optimizer, or something loaded from disk."""
 
     id: str
     layout: Layout
@@ -281,8 +281,8 @@ class Condition(Value):
     """A boolean whose value is decided per configuration. `key` names what it depends on.
 
     negated: it is true where the key is decided false.
-    subject, relation, operand: what it says ("args.strategy", "==", "fsdp"), so that decisions about
-        one subject agree with each other; relation is "truth", "==", "is None" or "".
+    subject, relation, operand: what it says ("args.strategy", "==", "fsdp"), so that decisions
+        about one subject agree with each other; relation is "truth", "==", "is None" or "".
     """
 
     key: str
@@ -320,8 +320,8 @@ class GeneratorContext(Value):
 
 @dataclass(eq=False)
 class Context(Value):
-    """A context manager that the contract cares about, by what it does: "no_sync", "state_dict_type",
-    "summon_full_params", "no_grad", "inference_mode", "meta_device", "null", ...
+    """A context manager that the contract cares about, by what it does: "no_sync", "meta_device",
+    "state_dict_type", "summon_full_params", "no_grad", "inference_mode", "null", ...
     """
 
     kind: str

@@ -129,7 +129,9 @@ def test_parameters_keep_their_owner(tmp_path: Path, parameters: str) -> None:
 
 
 def test_an_optimizer_class_of_an_unknown_library_is_one(tmp_path: Path) -> None:
-    found = program(tmp_path, "import bnb\nmodel = Net()\nopt = bnb.optim.Adam8bit(model.parameters())\n")
+    found = program(
+        tmp_path, "import bnb\nmodel = Net()\nopt = bnb.optim.Adam8bit(model.parameters())\n"
+    )
     assert [e.class_name for e in events(found, OptimizerBuilt)] == ["Adam8bit"]
 
 
@@ -240,6 +242,8 @@ def test_recursion_ends(tmp_path: Path) -> None:
 
 
 def test_modules_that_go_out_of_sight_are_marked(tmp_path: Path) -> None:
-    found = program(tmp_path, "import helper_lib\nmodel = Net()\nhelper_lib.prepare(model)\nprint(model)\n")
+    found = program(
+        tmp_path, "import helper_lib\nmodel = Net()\nhelper_lib.prepare(model)\nprint(model)\n"
+    )
     (net,) = [m for m in found.traces[0].modules.values() if m.class_name == "Net"]
     assert net.escaped

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fsdplint.program.expressions import depends_on_rank
 from fsdplint.program.models import function, method
 from fsdplint.program.models.fsdp1 import FSDP1, _used
+from fsdplint.program.ranks import depends_on_rank
 from fsdplint.program.values import (
     Const,
     Context,
@@ -200,8 +200,12 @@ def fsdp1_optimizer_state(run: Interpreter, name: str, call: Call) -> Value:
     return take(run, call, of, layout, f"FSDP.{api}", collective=True, rank0_only=rank0)
 
 
-@function(f"{FSDP1}.optim_state_dict_to_load", f"{FSDP1}.scatter_full_optim_state_dict",
-          f"{FSDP1}.shard_full_optim_state_dict", f"{FSDP1}.flatten_sharded_optim_state_dict")
+@function(
+    f"{FSDP1}.optim_state_dict_to_load",
+    f"{FSDP1}.scatter_full_optim_state_dict",
+    f"{FSDP1}.shard_full_optim_state_dict",
+    f"{FSDP1}.flatten_sharded_optim_state_dict",
+)
 def fsdp1_optimizer_load(run: Interpreter, name: str, call: Call) -> Value:
     api = name.rpartition(".")[2]
     _used_by_any(run, api, call)
@@ -344,14 +348,12 @@ def _together(call: Call) -> bool:
 def load(run: Interpreter, name: str, call: Call) -> Value:
     path = run.settle(call.arg(0, "f") or call.arg(0, "filename") or Unknown())
     state = StateValue(run.new_id("state"), Layout.UNKNOWN, None, name)
-    run.emit(
-        Loaded, call.node, api=name, state=state.id, per_rank=may_depend_on_rank(path)
-    )
+    run.emit(Loaded, call.node, api=name, state=state.id, per_rank=may_depend_on_rank(path))
     return state
 
 
-@method("StateValue", "items", "values", "keys", "copy", "get", "pop", "to", "cpu", "clone", "detach",
-        "cuda")  # fmt: skip
+@method("StateValue", "items", "values", "keys", "copy", "get", "pop", "to", "cpu", "clone",
+        "detach", "cuda")  # fmt: skip
 def part_of_state(run: Interpreter, receiver: StateValue, name: str, call: Call) -> Value:
     return receiver
 

@@ -138,4 +138,3 @@ def spawn(run: Interpreter, name: str, call: Call) -> Value:
     if isinstance(target, Function | Bound | Partial):
         run.call(target, MadeCall(call.node, [RankValue("global"), *items], open=args is None))
     return Const(None)
-

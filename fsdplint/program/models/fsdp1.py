@@ -69,7 +69,9 @@ def constructor(run: Interpreter, name: str, call: Call) -> Value:
     return wrapper
 
 
-def _used(run: Interpreter, api: str, call: Call, *, collective: bool = False) -> ModuleValue | None:
+def _used(
+    run: Interpreter, api: str, call: Call, *, collective: bool = False
+) -> ModuleValue | None:
     """Record the use of a static method; its first argument is certainly a module."""
     module = run.as_module(call.arg(0, "module") or call.arg(0, "model"))
     run.emit(

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 PARAMETERLESS = {
     "ReLU", "GELU", "SiLU", "Tanh", "Sigmoid", "Softmax", "LogSoftmax", "Dropout", "Dropout1d",
     "Dropout2d", "Identity", "Flatten", "Unflatten", "MaxPool1d", "MaxPool2d", "AvgPool2d",
-    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "Upsample", "PixelShuffle", "LeakyReLU", "ELU", "ReLU6",
-    "Hardswish", "Mish", "Softplus", "ZeroPad2d",
+    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "Upsample", "PixelShuffle", "LeakyReLU", "ELU",
+    "ReLU6", "Hardswish", "Mish", "Softplus", "ZeroPad2d",
 }  # fmt: skip
 CONTAINERS = {"Sequential", "ModuleList", "ModuleDict"}
 # Classes with submodules of their own.
@@ -51,7 +51,7 @@ COMPOSITE = {
 
 @function("torch.nn.")
 def torch_class(run: Interpreter, name: str, call: Call) -> Value:
-    """`torch.nn.Linear(...)` and the like; functions (torch.nn.functional, init, utils) are quiet."""
+    """`torch.nn.Linear(...)` and the like; functions (functional, init, utils) are quiet."""
     last = name.rpartition(".")[2]
     if name.count(".") != 2 or not last[:1].isupper():
         return tensor_result(run, name, call)
@@ -210,9 +210,7 @@ def move(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Valu
         target = name
     if name == "to_empty":
         receiver.on_meta = False
-    run.emit(
-        ModuleMoved, call.node, module=receiver.id, method=name, device=target, dtype=dtype
-    )
+    run.emit(ModuleMoved, call.node, module=receiver.id, method=name, device=target, dtype=dtype)
     return receiver
 
 

@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING
 from fsdplint.program.models import function, method
 from fsdplint.program.values import (
     Const,
-
     Made,
     OptimizerValue,
-
-
     TensorValue,
     Unknown,
     Value,
@@ -105,5 +102,3 @@ def clip(run: Interpreter, name: str, call: Call) -> Value:
         collective=sharded and by_norm,
     )
     return TensorValue("norm", tuple(modules)) if by_norm else Const(None)
-
-

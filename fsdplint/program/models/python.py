@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from fsdplint.program.expressions import depends_on_rank, environment
 from fsdplint.program.models import function, method
+from fsdplint.program.ranks import depends_on_rank, environment
 from fsdplint.program.values import (
     Class,
     Const,
     Context,
     Dict,
     Instance,
-    Made,
     ModulesOf,
     ModuleValue,
     ParametersOf,
@@ -66,7 +66,13 @@ def convert(run: Interpreter, name: str, call: Call) -> Value:
         return value
     if isinstance(value, Const):
         try:
-            kind = {"int": int, "str": str, "float": float, "bool": bool, "abs": abs}
+            kind: dict[str, Callable[[Any], Any]] = {
+                "int": int,
+                "str": str,
+                "float": float,
+                "bool": bool,
+                "abs": abs,
+            }
             return Const(kind[name.rpartition(".")[2]](value.value))
         except (TypeError, ValueError):
             return Unknown()
@@ -137,9 +143,7 @@ def pass_through(run: Interpreter, name: str, call: Call) -> Value:
     last = name.rpartition(".")[2]
     if last == "enumerate":
         items, exact = run.iterate(value)
-        pairs: list[Value] = [
-            Sequence([Unknown(varying=True), item], "tuple") for item in items
-        ]
+        pairs: list[Value] = [Sequence([Unknown(varying=True), item], "tuple") for item in items]
         return Sequence(pairs, "list", not exact) if exact else _endless(pairs)
     if last == "zip":
         columns = [run.iterate(v) for v in call.args]
@@ -439,9 +443,7 @@ def dict_view(run: Interpreter, receiver: Dict, name: str, call: Call) -> Value:
         return Sequence([Const(k) for k in receiver.items], "list", receiver.open)
     if name == "values":
         return Sequence(list(receiver.items.values()), "list", receiver.open)
-    pairs: list[Value] = [
-        Sequence([Const(k), v], "tuple") for k, v in receiver.items.items()
-    ]
+    pairs: list[Value] = [Sequence([Const(k), v], "tuple") for k, v in receiver.items.items()]
     return Sequence(pairs, "list", receiver.open)
 
 
@@ -487,12 +489,12 @@ def text_of(run: Interpreter, receiver: Const, name: str, call: Call) -> Value:
 def fold_text(run: Interpreter, receiver: Const, name: str, call: Call) -> Value:
     if isinstance(receiver.value, str) and all(isinstance(a, Const) for a in call.args):
         try:
-            result = getattr(receiver.value, name)(*(a.value for a in call.args if isinstance(a, Const)))
+            result = getattr(receiver.value, name)(
+                *(a.value for a in call.args if isinstance(a, Const))
+            )
         except (TypeError, ValueError):
             return Unknown()
         if isinstance(result, list):
             return Sequence([Const(item) for item in result], "list")
         return Const(result)
     return derived(call)
-
-

@@ -1,0 +1,133 @@
+"""What a loop, a comprehension or an unpacking visits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+
+from fsdplint.program.conditions import Outcome, truth
+from fsdplint.program.scopes import Scope
+from fsdplint.program.values import (
+    Const,
+    Dict,
+    ModulesOf,
+    ModuleValue,
+    ParametersOf,
+    Sequence,
+    StateValue,
+    TensorValue,
+    Unknown,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from fsdplint.program.interpreter import Interpreter
+
+
+class Iteration:
+    """The part of the interpreter that iterates."""
+
+    def eval_ListComp(self: Interpreter, node: cst.ListComp) -> Value:
+        return self._comprehension(node.elt, node.for_in, "list", node)
+
+    def eval_SetComp(self: Interpreter, node: cst.SetComp) -> Value:
+        return self._comprehension(node.elt, node.for_in, "set", node)
+
+    def eval_GeneratorExp(self: Interpreter, node: cst.GeneratorExp) -> Value:
+        return self._comprehension(node.elt, node.for_in, "list", node)
+
+    def eval_DictComp(self: Interpreter, node: cst.DictComp) -> Value:
+        result = self._comprehension(node.value, node.for_in, "list", node)
+        states = [v for v in result.items if isinstance(v, StateValue)]
+        if states:
+            return states[0]
+        return Dict({f"*{n}": item for n, item in enumerate(result.items)}, open=True)
+
+    def _comprehension(
+        self: Interpreter, element: cst.BaseExpression, for_in: cst.CompFor, kind: str, node: Any
+    ) -> Sequence:
+        result = Sequence([], kind, made_at=self.site(node))
+        frame = self.frames[-1]
+        scope = Scope(self.source, self.scope, "function", self.scope.module_name)
+        self.frames.append(type(frame)(frame.function, scope, frame.receiver, frame.owner))
+        try:
+            exact = self._comprehend(element, for_in, result)
+        finally:
+            self.frames.pop()
+        result.open = not exact
+        return result
+
+    def _comprehend(
+        self: Interpreter, element: cst.BaseExpression, for_in: cst.CompFor, result: Sequence
+    ) -> bool:
+        """Add the elements of one `for` of a comprehension; whether they are exactly known."""
+        items, exact = self.iterate(self.eval(for_in.iter))
+        for item in items[:64]:
+            self.assign(for_in.target, item)
+            verdicts = [truth(self, condition.test) for condition in for_in.ifs]
+            if any(v.outcome is Outcome.FALSE for v in verdicts):
+                continue
+            exact = exact and not any(v.outcome is Outcome.VARYING for v in verdicts)
+            if for_in.inner_for_in is not None:
+                exact = self._comprehend(element, for_in.inner_for_in, result) and exact
+            else:
+                result.items.append(self.eval(element))
+        return exact
+
+    def iterate(self: Interpreter, value: Value) -> tuple[list[Value], bool]:
+        """The elements that a loop over a value visits, and whether these are all of them (then the
+        loop runs once for each; else it is a loop of unknown length)."""
+        value = self.settle(value)
+        if isinstance(value, Sequence):
+            if value.items and (not value.open or any(self.matters(i) for i in value.items)):
+                return list(value.items), True
+            return (
+                list(value.items) or [Unknown(varying=True)]
+            ), not value.items and not value.open
+        if isinstance(value, Dict):
+            keys: list[Value] = [Const(key) for key in value.items]
+            return keys, not value.open
+        if isinstance(value, ModulesOf | ModuleValue):
+            return self.submodule_values(value), True
+        if isinstance(value, ParametersOf):
+            one = ParametersOf(value.modules, value.complete, element=True)
+            return [Sequence([Unknown(varying=True), one], "tuple") if value.named else one], True
+        if isinstance(value, StateValue):
+            return [StateValue(value.id, value.layout, value.of, value.api, tensor=True)], True
+        if isinstance(value, Const) and isinstance(value.value, str | tuple):
+            return [Const(item) for item in value.value][:64], True
+        if isinstance(value, Unknown):
+            if value.within is not None:
+                return [self._unknown_element(value)], True
+            return [Unknown(varying=True, origin="", by_rank=value.by_rank)], False
+        return [Unknown(varying=True)], False
+
+    def _unknown_element(self: Interpreter, value: Unknown) -> Value:
+        if "[]" not in value.parts:
+            value.parts["[]"] = Unknown(origin="", varying=True, within=value.within)
+        return self.settle(value.parts["[]"])
+
+    def unpack(self: Interpreter, value: Value, count: int) -> list[Value]:
+        """The values that `a, b = value` gives to `count` targets."""
+        value = self.settle(value)
+        if isinstance(value, Sequence) and len(value.items) == count and not value.open:
+            return list(value.items)
+        if isinstance(value, Sequence) and len(value.items) == count:
+            return list(value.items)
+        if isinstance(value, ModulesOf):
+            return [Unknown(varying=True) for _ in range(count)]
+        if isinstance(value, StateValue | TensorValue):
+            return [value for _ in range(count)]
+        if isinstance(value, Unknown):
+            return [self.subscript_unknown(value, number) for number in range(count)]
+        return [Unknown() for _ in range(count)]
+
+    def subscript_unknown(self: Interpreter, value: Unknown, number: int) -> Value:
+        key = f"[{number}]"
+        if key not in value.parts:
+            origin = f"{value.origin}{key}" if value.origin else ""
+            value.parts[key] = Unknown(
+                origin=origin, varying=value.varying, by_rank=value.by_rank, within=value.within
+            )
+        return self.settle(value.parts[key])
