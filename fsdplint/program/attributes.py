@@ -57,12 +57,7 @@ class Attributes:
             return self._unknown_attribute(value, name)
         if isinstance(value, Made) and name in value.args:
             return value.args[name]
-        if isinstance(value, TensorValue | StateValue) and name in {
-            "loss",
-            "logits",
-            "data",
-            "grad",
-        }:
+        if isinstance(value, TensorValue | StateValue) and name in TENSOR_PARTS:
             return value
         return Method(value, name)
 

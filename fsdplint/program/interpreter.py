@@ -108,7 +108,7 @@ class Interpreter(Statements, Expressions, Attributes, Iteration, Calls, Modules
         self.frames: list[Frame] = []
         self.guards: list[GuardEntry] = []
         self.stack: list[NodeSite] = []
-        self.loop_depth = 0
+        self.loop_depth: int = 0
         self.steps = 0
         self.module_scopes: dict[str, Scope] = {}
         self.counters: dict[str, int] = {}

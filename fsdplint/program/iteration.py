@@ -96,7 +96,8 @@ class Iteration:
         if isinstance(value, StateValue):
             return [StateValue(value.id, value.layout, value.of, value.api, tensor=True)], True
         if isinstance(value, Const) and isinstance(value.value, str | tuple):
-            return [Const(item) for item in value.value][:64], True
+            characters: list[Value] = [Const(item) for item in value.value[:64]]
+            return characters, True
         if isinstance(value, Unknown):
             if value.within is not None:
                 return [self._unknown_element(value)], True
