@@ -120,9 +120,9 @@ def fix(
     result = FixResult()
     texts: dict[Path, str] = dict(overrides or {})
     seen_texts: list[dict[Path, str]] = [dict(texts)]
+    program = load(paths, texts)
+    found = check(program, rules)
     for _ in range(MAX_ROUNDS):
-        program = load(paths, texts)
-        found = check(program, rules)
         counted = [
             f
             for f in found
@@ -139,13 +139,12 @@ def fix(
             result.texts[Path(path)] = text
         done = {id(one) for one in applied.applied}
         result.applied.extend(f for f in usable if id(f.fix) in done)
+        program = load(paths, texts)
+        found = check(program, rules)
         if texts in seen_texts:  # two fixes undo each other: stop rather than go round
             break
         seen_texts.append(dict(texts))
-        program = None  # type: ignore[assignment]
-    program = load(paths, texts)
-    remaining = check(program, rules)
-    result.remaining = [f for f in remaining if keep is None or keep(f, program.sources)]
+    result.remaining = [f for f in found if keep is None or keep(f, program.sources)]
     result.problems = program.problems
     result.sources = program.sources
     return result

@@ -310,6 +310,9 @@ def _compare_rank(rank: RankValue, op: cst.BaseCompOp, right: Value) -> Value:
     if number == -1:
         # -1 is the old launcher's "not distributed"
         return Const(isinstance(op, cst.NotEqual | cst.GreaterThan | cst.GreaterThanEqual))
+    if isinstance(right, RankValue):
+        same = right.scope == rank.scope
+        return Const(isinstance(op, NEGATED) != same) if same else Unknown(varying=True)
     if isinstance(op, cst.Equal | cst.Is):
         return RankTest(*zero)
     if isinstance(op, cst.NotEqual | cst.IsNot):

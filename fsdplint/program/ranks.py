@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from fsdplint.program.values import Const, RankTest, RankValue, Unknown, Value
 from fsdplint.trace import Ranks
 
@@ -33,8 +35,14 @@ MAIN_NAMES = {
 }
 
 
+# A "rank" next to one of these is that of a matrix.
+OTHER_RANKS = re.compile(r"lora|adapter|peft|svd|low_?rank|tucker", re.IGNORECASE)
+
+
 def named(name: str, origin: str) -> Value:
     """An unknown value that its name says something about: the rank, or a test of it."""
+    if name == "rank" and OTHER_RANKS.search(origin):
+        return Unknown(origin=origin)
     if name in RANK_NAMES:
         return RankValue(RANK_NAMES[name])
     if name in MAIN_NAMES:

@@ -42,14 +42,14 @@ MAX_ITEMS = 64  # elements of a known sequence that a loop visits
 
 @dataclass
 class Signal:
-    """Control leaves the block: kind is "return", "break", "continue" or "raise"."""
+    """Control leaves the block: kind is "return", "break", "continue", "raise" or "exit"."""
 
     kind: str
     value: Value | None = None
 
 
 def terminates(body: cst.BaseSuite | cst.BaseCompoundStatement | None) -> str | None:
-    """How a suite certainly leaves its block: "return", "raise", "break", "continue", or None."""
+    """How a suite certainly leaves its block (the kind of a Signal), or None."""
     if not isinstance(body, cst.BaseSuite) or not body.body:
         return None
     last = body.body[-1]
@@ -64,7 +64,7 @@ def terminates(body: cst.BaseSuite | cst.BaseCompoundStatement | None) -> str | 
     if isinstance(last, cst.Continue):
         return "continue"
     if isinstance(last, cst.Expr) and isinstance(last.value, cst.Call) and _is_exit(last.value):
-        return "raise"
+        return "exit"
     if isinstance(last, cst.If) and last.orelse is not None:
         other = last.orelse.body if isinstance(last.orelse, cst.Else) else None
         one, two = terminates(last.body), terminates(other)
@@ -110,9 +110,8 @@ class Statements:
 
     def execute_Expr(self: Interpreter, node: cst.Expr) -> Signal | None:
         self.eval(node.value)
-        return (
-            Signal("raise") if isinstance(node.value, cst.Call) and _is_exit(node.value) else None
-        )
+        exits = isinstance(node.value, cst.Call) and _is_exit(node.value)
+        return Signal("exit") if exits else None
 
     def execute_Assign(self: Interpreter, node: cst.Assign) -> None:
         value = self.eval(node.value)
@@ -308,7 +307,8 @@ class Statements:
                 if signal.kind == "return" and signal.value is not None:
                     key = rank_test if left else RankTest(rank_test.false_on, rank_test.true_on)
                     self.frames[-1].partial.append((key, signal.value))
-                self.leave_guards(rest, _until(signal.kind))
+                if signal.kind != "raise":  # a check that fails, not ranks that part
+                    self.leave_guards(rest, _until(signal.kind))
         return None
 
     def execute_Match(self: Interpreter, node: cst.Match) -> Signal | None:
@@ -369,7 +369,7 @@ class Statements:
                 turn()
                 signal = self.execute_suite(body)
                 self._drop_guards(outer, "loop")
-                if signal is not None and signal.kind in {"return", "raise"}:
+                if signal is not None and signal.kind in {"return", "raise", "exit"}:
                     return signal
                 if signal is not None and signal.kind == "break":
                     break
@@ -562,4 +562,4 @@ def _hashable(value: object) -> bool:
 
 
 def _until(kind: str) -> str:
-    return {"return": "function", "raise": "program", "break": "loop", "continue": "loop"}[kind]
+    return {"return": "function", "break": "loop", "continue": "loop"}.get(kind, "program")

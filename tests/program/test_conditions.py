@@ -247,3 +247,20 @@ def test_a_contextmanager_runs_around_its_block(tmp_path: Path) -> None:
     )
     layouts = [e.layout.value for e in found.traces[0].of(StateTaken)]
     assert layouts == ["sharded", "full"]
+
+
+NO_RANK_TEST = {
+    "rank of an adapter": "import config\nuse_lora = config.lora.rank > 0\nif use_lora:\n    dist.barrier()",
+    "a check that fails": "import os\nvalue = os.environ.get('SOMETHING')\nrank = dist.get_rank()\n"
+    "if rank != value:\n    raise ValueError('rank')\ndist.barrier()",
+    "the same rank": "import os\nif dist.get_rank() == int(os.environ['RANK']):\n    dist.barrier()",
+    "an error of rank 0": "if dist.get_rank() == 0:\n    raise ValueError('x')\ndist.barrier()",
+}
+
+
+@pytest.mark.parametrize("code", NO_RANK_TEST.values(), ids=NO_RANK_TEST)
+def test_what_only_looks_like_a_rank_guard_is_none(tmp_path: Path, code: str) -> None:
+    body = f"model = FSDP(Net())\n{code}\n"
+    found = [e for e in events(program(tmp_path, body), Collective) if e.api == "barrier"]
+    assert found
+    assert {e.ranks for e in found} == {Ranks.ALL}

@@ -51,6 +51,8 @@ def derived(call: Call, origin: str = "") -> Unknown:
           "torch.utils.tensorboard.", "tqdm.write", "rich.", "loguru.", "os.")  # fmt: skip
 def quiet(run: Interpreter, name: str, call: Call) -> Value:
     """Functions that leave modules alone and whose result is nothing in particular."""
+    if name.startswith(("time.", "random.", "datetime.")):
+        return Unknown(varying=True)
     origin = f"{name}()" if not call.values else ""
     if name.startswith("argparse."):
         origin = name
