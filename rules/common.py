@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fsdplint.trace import Event, OptimizerBuilt, Sharded, Sharding, Trace, Wrapped
+from fsdplint.trace import Event, GuardKind, OptimizerBuilt, Sharded, Sharding, Trace, Wrapped
 
 
 def only_fsdp2(trace: Trace, module: str, before: Event) -> bool:
@@ -60,3 +60,16 @@ def asked_for(event: Event, attribute: str) -> bool:
     """Whether the event stands under the question whether there is such an attribute."""
     question = re.compile(rf"(hasattr|getattr)\b.*\b{attribute}\b", re.DOTALL)
     return any(guard.holds and question.search(guard.text) for guard in event.guards)
+
+
+def perhaps_one_rank(event: Event) -> bool:
+    """Whether the event stands under a test of the rank, also one that is none but by its words.
+
+    Such as a flag that code out of sight has set: `if self.is_master:`.
+    """
+    return event.ranks.partial or any(
+        guard.kind is not GuardKind.RANK and _RANK_WORDS.search(guard.text) for guard in event.guards
+    )
+
+
+_RANK_WORDS = re.compile(r"rank|main_?proc|is_?main|master|primary|leader|chief|is_zero", re.I)

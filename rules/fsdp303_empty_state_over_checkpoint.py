@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.common import whole_file
+from fsdplint.rules.common import perhaps_one_rank, whole_file
 from fsdplint.trace import GuardKind, Saved, StateTaken, Trace
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ class EmptyStateOverCheckpoint(Rule):
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         for event in trace.of(Saved):
-            if event.per_rank or event.ranks.partial or not whole_file(event.api):
+            if event.per_rank or perhaps_one_rank(event) or not whole_file(event.api):
                 continue
             for taken in trace.before(event, StateTaken):
                 if (

@@ -283,7 +283,7 @@ def _serve() -> None:
     prepare()
     import torch
     import torch._dynamo  # imported by optimizers and by FSDP, and slow to import
-    import torch.distributed.fsdp._fully_shard  # noqa: F401
+    import torch.distributed.fsdp._fully_shard
 
     torch.set_num_threads(1)
     for line in sys.stdin:

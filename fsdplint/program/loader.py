@@ -19,9 +19,9 @@ from fsdplint.program.project import Project
 from fsdplint.program.source import Source
 from fsdplint.program.values import Class, Const, Function, Unknown, Value
 
-MAX_PROGRAM_STEPS = 600_000  # nodes evaluated for one program, over all of its configurations
-MAX_FUNCTION_STEPS = 60_000  # the same for a function that no program reaches
-MAX_STEPS = 1_500_000  # and for all of it
+MAX_PROGRAM_STEPS = 250_000  # nodes evaluated for one program, over all of its configurations
+MAX_FUNCTION_STEPS = 25_000  # the same for a function that no program reaches
+MAX_STEPS = 400_000  # and for all of it
 _MAIN = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
 
 

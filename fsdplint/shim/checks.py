@@ -35,8 +35,8 @@ class Tolerance:
 # step. Optimizers that divide by a gradient's size (Adam) make more of it where it is near zero.
 FLOAT32 = Tolerance(1e-5, 1e-5, "float32: rounding in another order")
 FLOAT64 = Tolerance(1e-9, 1e-9, "float64: rounding in another order")
-FLOAT16 = Tolerance(2e-3, 5e-4, "float16: 11 bits of precision")
-BFLOAT16 = Tolerance(8e-3, 1e-3, "bfloat16: 8 bits of precision")
+FLOAT16 = Tolerance(1e-3, 2e-4, "float16: 11 bits of precision")
+BFLOAT16 = Tolerance(4e-3, 5e-4, "bfloat16: 8 bits of precision")
 
 
 @dataclass

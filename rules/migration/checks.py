@@ -15,7 +15,10 @@ from fsdplint.trace import Compiled, OptimizerBuilt, Wrapped
 def run(migration: Migration) -> None:
     """Add a blocker for each of them."""
     calls = _constructors(migration)
-    for check in (_wrapped_here, _called_here, _no_inference_mode, _optimizers, _compiled):
+    _wrapped_here(migration, calls)
+    if not calls:
+        return
+    for check in (_called_here, _no_inference_mode, _optimizers, _compiled):
         check(migration, calls)
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import libcst as cst
 
 from fsdplint import layout
-from fsdplint.places import path_of
+from fsdplint.dotted import path_of
 from fsdplint.program.program import Program
 from fsdplint.program.source import Source
 from fsdplint.rewrite import Rewrite
 from fsdplint.rule import Finding, Safety
-from fsdplint.rules.common import optimizer_of
+from fsdplint.rules.common import optimizer_of, perhaps_one_rank
 from fsdplint.rules.rewrites.rank_guard import Place, may_overtake, on_rank0, place_of
 from fsdplint.rules.rewrites.syntax import (
     argument,
@@ -117,7 +117,9 @@ def _takings(finding: Finding, program: Program, source: Source) -> list[Taking]
                 return None
             getter, arguments = "get_optimizer_state_dict", [model, text]
         place = None
-        if event.ranks.partial:
+        if perhaps_one_rank(event):
+            if not event.ranks.partial:
+                return None
             guard = _rank_guard(event)
             place = place_of(source, call, guard) if guard is not None else None
             if place is None or not may_overtake(source, call, place):
@@ -293,7 +295,7 @@ def load_with_setter(rewrite: Rewrite, finding: Finding, program: Program) -> Sa
     """
     event = finding.events[0]
     found = call_at(finding.site)
-    if found is None or not isinstance(event, StateLoaded) or event.ranks.partial:
+    if found is None or not isinstance(event, StateLoaded) or perhaps_one_rank(event):
         return None
     source, call = found
     text, state = receiver(source, call), argument(call, 0, "state_dict")
