@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.rules.common import perhaps_one_rank, whole_file
-from fsdplint.trace import GuardKind, Saved, StateTaken, Trace
+from fsdplint.trace import Saved, StateTaken, Trace
 
 if TYPE_CHECKING:
     from fsdplint.program import Program
@@ -287,10 +287,8 @@ class EmptyStateOverCheckpoint(Rule):
 
 
 def _asks_more(taken: StateTaken, event: Saved) -> bool:
-    """Whether the write stands under a test that differs within the run and the state does not.
+    """Whether the write stands under a test that the state does not stand under.
 
-    It may be a test of the state itself (`if state:`), which holds on rank 0 only.
+    It may be a test of the rank in other words (`if args.save_logs:`), or of the state itself.
     """
-    return any(
-        guard.kind is not GuardKind.CONFIG and guard not in taken.guards for guard in event.guards
-    )
+    return any(guard not in taken.guards for guard in event.guards)

@@ -147,6 +147,8 @@ class Attributes:
         if isinstance(value, Symbol) and value.name == "os.environ":
             return environment(index)
         if isinstance(value, StateValue):
+            if isinstance(index, Const) and index.value == "param_groups":
+                return Unknown()  # an optimizer's settings, no tensors
             return StateValue(value.id, value.layout, value.of, value.api, value.on_one_rank, True)
         if isinstance(value, TensorValue):
             return value

@@ -23,6 +23,7 @@ from fsdplint.rules.rewrites.syntax import (
     free_name,
     function_around,
     receiver,
+    uses,
     within,
 )
 from fsdplint.trace import (
@@ -79,7 +80,7 @@ def gather_and_save(rewrite: Rewrite, finding: Finding, program: Program) -> boo
     if found is None or not isinstance(saved, Saved):
         return False
     source, save = found
-    takings = _takings(finding, program, source)
+    takings = _takings(finding, program, source, save)
     if not takings:
         return False
     if any(taking.place is not None for taking in takings):
@@ -97,7 +98,9 @@ def gather_and_save(rewrite: Rewrite, finding: Finding, program: Program) -> boo
     return True
 
 
-def _takings(finding: Finding, program: Program, source: Source) -> list[Taking] | None:
+def _takings(
+    finding: Finding, program: Program, source: Source, save: cst.Call
+) -> list[Taking] | None:
     """What each state dict of the finding is replaced by; None if one of them can't be."""
     result: dict[cst.Call, Taking] = {}
     events = [event for event in finding.events if isinstance(event, StateTaken)]
@@ -107,7 +110,7 @@ def _takings(finding: Finding, program: Program, source: Source) -> list[Taking]
             return None
         call = found[1]
         text = receiver(source, call) if event.api == "state_dict" else None
-        if text is None or call.args:
+        if text is None or call.args or not _only_saved(source, call, save):
             return None
         getter, arguments = "get_model_state_dict", [text]
         built = _built(program, event)
@@ -127,6 +130,40 @@ def _takings(finding: Finding, program: Program, source: Source) -> list[Taking]
         result[call] = Taking(call, getter, arguments, place)
     places = {taking.place is None for taking in result.values()}
     return list(result.values()) if len(places) == 1 else None
+
+
+def _only_saved(source: Source, call: cst.Call, save: cst.Call) -> bool:
+    """Whether what a call returns is saved as it is: other code may want the layout that it has.
+
+    It stands in the saving call, or in a statement of the same function that assigns it (alone or in a
+    dict) to a name which is used for nothing but the file, its length and what else goes into it.
+    """
+    if within(source, call, save):
+        return True
+    scope = function_around(source, call)
+    statement = layout.statement_of(source, call)
+    if scope is not function_around(source, save) or not isinstance(statement, cst.Assign):
+        return False
+    target = statement.targets[0].target
+    if len(statement.targets) != 1 or not isinstance(target, cst.Name):
+        return False
+    return all(
+        use is target or within(source, use, save) or _harmless(source, use, save)
+        for use in uses(scope, target.value)
+    )
+
+
+def _harmless(source: Source, use: cst.Name, save: cst.Call) -> bool:
+    parent = source.parent(use)
+    if isinstance(parent, cst.Subscript):  # `checkpoint["step"] = step`
+        return isinstance(source.parent(parent), cst.AssignTarget)
+    if isinstance(parent, cst.Arg):
+        function = source.parent(parent)
+        return isinstance(function, cst.Call) and path_of(function.func) == "len"
+    if isinstance(parent, cst.DictElement):  # one dict goes into another
+        call = source.parent(parent)
+        return isinstance(call, cst.Dict) and isinstance(source.parent(call), cst.Assign)
+    return isinstance(parent, cst.Del)
 
 
 def _rank_guard(event: StateTaken) -> Guard | None:
