@@ -200,11 +200,11 @@ class Calls:
         on_yield: Callable[[Value], None] | None = None,
     ) -> Value:
         """Execute a function of the project and give what it returns."""
-        from fsdplint.program.interpreter import MAX_DEPTH, Frame
+        from fsdplint.program.interpreter import MAX_DEPTH, MAX_RECURSION, Frame
 
         self.reached.add(function.node)
         active = sum(1 for f in self.frames if f.function is function)
-        if active >= 2 or len(self.frames) > MAX_DEPTH:
+        if active >= MAX_RECURSION or len(self.frames) > MAX_DEPTH:
             return Unknown()
         scope = Scope(function.site.source, function.scope, "function", function.scope.module_name)
         frame = Frame(function, scope, receiver, function.owner, on_yield=on_yield)
@@ -351,7 +351,10 @@ class Calls:
         if isinstance(receiver, TensorValue | StateValue):
             return receiver
         if isinstance(receiver, ParametersOf):
-            return receiver if receiver.element else Unknown()
+            measured = method.name in {"numel", "dim", "size", "nelement", "element_size", "item"}
+            if receiver.element and not measured:
+                return receiver
+            return Unknown(varying=True)  # differs between parameters and modules
         if isinstance(receiver, OptimizerValue | Const):
             return Unknown(origin="")
         return self.call_unknown(method, call)

@@ -248,7 +248,8 @@ def _identity(left: Value, right: Value) -> bool | None:
             return False
     if isinstance(left, Symbol) and isinstance(right, Symbol):
         return left.name == right.name
-    if isinstance(left, Class | Symbol) and isinstance(right, Class | Symbol):
+    objects = Class | Symbol | ModuleValue | Instance | OptimizerValue
+    if isinstance(left, objects) and isinstance(right, objects):
         return left is right
     return None
 

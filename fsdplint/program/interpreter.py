@@ -60,6 +60,7 @@ E = TypeVar("E", bound=Event)
 
 MAX_STEPS = 80_000  # nodes evaluated in one run
 MAX_DEPTH = 40  # nested calls of the project's functions
+MAX_RECURSION = 6  # of them, of one function: enough for a walk down a tree of modules
 
 # Events on which it depends whether others are right: their conditions are worth a configuration.
 DECISIVE = (

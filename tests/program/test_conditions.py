@@ -264,3 +264,27 @@ def test_what_only_looks_like_a_rank_guard_is_none(tmp_path: Path, code: str) ->
     found = [e for e in events(program(tmp_path, body), Collective) if e.api == "barrier"]
     assert found
     assert {e.ranks for e in found} == {Ranks.ALL}
+
+
+def test_the_size_of_a_module_differs_between_modules(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        """
+        def shard(module, limit):
+            numel = sum(p.numel() for p in module.parameters())
+            if numel < limit:
+                return 0
+            taken = sum(shard(child, limit) for child in module.children())
+            if module is model or numel - taken < limit:
+                return taken
+            fully_shard(module)
+            return numel
+
+        model = Net()
+        shard(model, 100)
+        fully_shard(model)
+        """,
+    )
+    assert len(found.traces) == 1
+    names = {found.traces[0].modules[e.module].class_name for e in events(found, Sharded)}
+    assert {"Block", "Net"} <= names

@@ -40,9 +40,16 @@ def derived(call: Call, origin: str = "") -> Unknown:
     """An unknown value made from the arguments: it varies, or differs by rank, as they do."""
     return Unknown(
         origin=origin,
-        varying=any(isinstance(v, Unknown) and v.varying for v in call.values),
+        varying=any(varies(v) for v in call.values),
         by_rank=any(depends_on_rank(v) for v in call.values),
     )
+
+
+def varies(value: Value) -> bool:
+    """Whether a value, or an element of it, differs within a run."""
+    if isinstance(value, Sequence):
+        return any(varies(item) for item in value.items)
+    return isinstance(value, Unknown) and value.varying
 
 
 @function("builtins.", "logging.", "time.", "math.", "random.", "warnings.", "re.", "json.", "sys.",
