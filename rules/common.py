@@ -27,7 +27,9 @@ def sharded_here(trace: Trace, module: str, before: Event) -> list[tuple[Event, 
     """The event that sharded the module (else a part of it), as `because` of a finding."""
     parts = set(trace.submodules(module))
     best: Event | None = None
-    for event in trace.before(before, Sharded, Wrapped):
+    for event in trace.events[: before.index]:
+        if not isinstance(event, Sharded | Wrapped):
+            continue
         group = event.group if isinstance(event, Sharded) else ()
         modules = {event.module, *group}
         if module in modules:

@@ -61,8 +61,8 @@ def _built_apart(trace: Trace, event: Event) -> bool:
         return False
     inside = {part for module in modules for part in trace.submodules(module)}
     return any(
-        shard.ranks.partial and shard.module in inside
-        for shard in trace.before(event, Sharded, Wrapped)
+        isinstance(shard, Sharded | Wrapped) and shard.ranks.partial and shard.module in inside
+        for shard in trace.events[: event.index]
     )
 
 

@@ -126,8 +126,9 @@ def place_of(source: Source, node: cst.CSTNode, guard: Guard) -> Place | None:
                 return Place(owner, statement, tuple(body[:number]), tuple(body[number + 1 :]))
             for earlier, other in enumerate(body[:number]):
                 if isinstance(other, cst.If) and _is_test(source, other, guard):
-                    plain = other.orelse is None and isinstance(statement, Statement)
-                    if not plain or not leaves(other.body.body[-1]):
+                    if other.orelse is not None or not isinstance(statement, Statement):
+                        return None
+                    if not leaves(other.body.body[-1]):
                         return None
                     between = tuple(body[earlier + 1 : number])
                     return Place(other, statement, between, tuple(body[number + 1 :]))
