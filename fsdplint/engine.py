@@ -41,8 +41,12 @@ class FixResult:
     originals: dict[Path, Source] = field(default_factory=dict)
 
 
-def check(program: Program, rules: Sequence[Rule]) -> list[Finding]:
+def check(
+    program: Program, rules: Sequence[Rule], target_torch: str | None = None
+) -> list[Finding]:
     """The findings in a program: sorted, each once, with their fixes.
+
+    Fixes that need a newer torch than `target_torch` are left out, with a word on it.
 
     A finding that several configurations show is given with the fewest conditions; one that the
     traces show both with and without conditions holds always.
@@ -66,7 +70,20 @@ def check(program: Program, rules: Sequence[Rule]) -> list[Finding]:
     result = sorted(chosen.values(), key=lambda pair: _order(pair[0]))
     for finding, rule in result:
         finding.fix = rule.fix(finding, program)
+        if finding.fix is not None and _older(target_torch, rule.fix_since):
+            finding.fix = None
+            finding.blocker = (
+                f"the fix needs torch {rule.fix_since}; target-torch is {target_torch}"
+            )
     return [finding for finding, _ in result]
+
+
+def _older(target: str | None, since: str) -> bool:
+    """Whether a torch version is older than another."""
+    if target is None:
+        return False
+    one, other = ([int(part) for part in version.split(".")] for version in (target, since))
+    return one < other
 
 
 def _shown(trace: Trace, finding: Finding, rule: Rule) -> bool:
@@ -98,6 +115,7 @@ def fix(
     wanted: Iterable[str] | None = None,
     keep: Callable[[Finding, Mapping[str, Source]], bool] | None = None,
     editable: Iterable[Path] = (),
+    target_torch: str | None = None,
 ) -> FixResult:
     """Apply the fixes of what is found in files, again and again until none is left.
 
@@ -111,6 +129,7 @@ def fix(
             that does not is neither fixed nor given back, and its group is not fixed either.
         editable: further files that may be changed; fixes that would change any other file than
             these and `paths` are not applied.
+        target_torch: the oldest torch that the result has to run on.
     """
     from fsdplint import edits
     from fsdplint.program import load
@@ -121,7 +140,7 @@ def fix(
     texts: dict[Path, str] = dict(overrides or {})
     seen_texts: list[dict[Path, str]] = [dict(texts)]
     program = load(paths, texts)
-    found = check(program, rules)
+    found = check(program, rules, target_torch)
     for _ in range(MAX_ROUNDS):
         counted = [
             f
@@ -140,7 +159,7 @@ def fix(
         done = {id(one) for one in applied.applied}
         result.applied.extend(f for f in usable if id(f.fix) in done)
         program = load(paths, texts)
-        found = check(program, rules)
+        found = check(program, rules, target_torch)
         if texts in seen_texts:  # two fixes undo each other: stop rather than go round
             break
         seen_texts.append(dict(texts))

@@ -1,7 +1,7 @@
 """Rules, findings and fixes, and the registry through which the engine finds the rules.
 
-A rule is one small file in the folder `rules`: a subclass of `Rule` whose docstring is its
-documentation page, with a check over a trace, perhaps a fix, and its examples. See `rules/README.md`.
+A rule is one small file in the folder `rules`: a subclass of `Rule` whose docstring is its page,
+with a check over a trace, perhaps a fix, and its examples. See `rules/README.md`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pkgutil
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
@@ -194,14 +194,15 @@ class Good:
 class Rule(ABC):
     """Base of all rules; the subclass's docstring is its page (first line: the summary).
 
-    The page has the sections "What it does", "Why is this bad?", "Fix safety" (if it fixes), "Since" and
-    "References", each headed by a line `## Title`.
+    The page has the sections "What it does", "Why is this bad?", "Fix safety" (if it fixes), "Since"
+    and "References", each headed by a line `## Title`.
     """
 
     code: ClassVar[str]
     name: ClassVar[str]  # kebab-case, e.g. "optimizer-before-shard"
     severity: ClassVar[Severity]
     fixable: ClassVar[Safety | None] = None  # the safety that its fixes usually have
+    fix_since: ClassVar[str] = "2.4"  # the oldest torch that has what its fixes use
     # Whether a finding counts only if every configuration that comes to its place shows it: for
     # what costs and is no mistake where a program has it as one of its choices.
     unanimous: ClassVar[bool] = False
@@ -255,8 +256,6 @@ def configuration_of(events: Iterable[Event]) -> tuple[Guard, ...]:
             if guard.kind is GuardKind.CONFIG:
                 seen.setdefault((guard.text, guard.holds), guard)
     return tuple(seen.values())
-
-
 
 
 @lru_cache(maxsize=1)

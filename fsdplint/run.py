@@ -120,7 +120,7 @@ class Run:
         from fsdplint.program import load
 
         program = load(paths, self.overrides)
-        found = engine.check(program, self._rules())
+        found = engine.check(program, self._rules(), self.settings.target_torch)
         self._set_findings(result, found, program.sources)
         self._add_problems(program.problems)
 
@@ -142,6 +142,7 @@ class Run:
             overrides=self.overrides,
             keep=self._counts,
             editable=self.files,
+            target_torch=self.settings.target_torch,
         )
         for path in sorted(fixed.texts):
             source, after = fixed.originals[path], fixed.texts[path]

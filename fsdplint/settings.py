@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 FORMATS = ("full", "concise", "json")
-CHECKPOINTS = ("full", "dcp")
 FILE = "pyproject.toml"
 
 
@@ -35,10 +34,10 @@ class Settings:
         selection: the rules that are on.
         exclude: patterns (as in .gitignore) of what a search leaves out.
         per_file_ignores: patterns with the selectors of rules that are off in fitting files.
-        target_torch: the torch that the program has to run on, such as "2.6".
+        target_torch: the oldest torch that the program has to run on, such as "2.6"; fixes that
+            need a newer one are left out.
         output_format: "full", "concise" or "json".
         unsafe_fixes: whether unsafe fixes are applied.
-        checkpoint: whether migrated checkpoints stay "full" files or become "dcp" folders.
     """
 
     root: Path = Path()
@@ -48,7 +47,6 @@ class Settings:
     target_torch: str | None = None
     output_format: str = "full"
     unsafe_fixes: bool = False
-    checkpoint: str = "full"
 
     def enables(self, code: str, path: Path) -> bool:
         """Whether a rule is on in a file."""
@@ -192,7 +190,6 @@ def read_settings(file: Path) -> Settings | None:
         target_torch=values.get("target-torch"),
         output_format=values.get("output-format", "full"),
         unsafe_fixes=values.get("unsafe-fixes", False),
-        checkpoint=values.get("checkpoint", "full"),
     )
 
 
@@ -266,5 +263,4 @@ _KEYS: dict[str, Callable[[object], Any]] = {
     "target-torch": _version,
     "output-format": _one_of(FORMATS),
     "unsafe-fixes": _boolean,
-    "checkpoint": _one_of(CHECKPOINTS),
 }

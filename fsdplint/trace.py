@@ -2,8 +2,8 @@
 
 A *trace* is what happened to the models, optimizers and state dicts of one run of a training
 program, in order. It has two producers: the abstract interpreter (`fsdplint.program`), which yields
-one trace per configuration of the program, and the recorder (`fsdplint.shim`), which writes down what
-really happened. A rule reads a trace and does not know which of the two made it.
+one trace per configuration of the program, and the recorder (`fsdplint.shim`), which writes down
+what really happened. A rule reads a trace and does not know which of the two made it.
 
 Nothing here imports torch or libcst.
 """
@@ -18,7 +18,7 @@ from typing import ClassVar, Protocol, TypeVar
 
 @dataclass(frozen=True, order=True)
 class Location:
-    """A span of source text: lines and columns count from 1, the end is exclusive in its column."""
+    """A span of source text: lines and columns count from 1, the end column is exclusive."""
 
     path: str
     line: int

@@ -48,6 +48,7 @@ class UnregisteredMethod(Rule):
     name = "unregistered-method"
     severity = Severity.ERROR
     fixable = Safety.SAFE
+    fix_since = "2.6"
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         groups = Groups(trace)

@@ -34,6 +34,9 @@ FIXED = BAD.replace("model.forward(", "model(")
 MENTION = "# fsdp\n"
 
 
+FIXTURES = Path(__file__).parent.parent / "fixtures" / "fsdp1"
+
+
 def run(*arguments: object, input: str | bytes | None = None) -> Result:
     return CliRunner().invoke(main, [str(one) for one in arguments], input=input)
 
@@ -368,10 +371,10 @@ def test_a_defect_is_named_with_its_file(folder: Path, monkeypatch: pytest.Monke
     (folder / "odd.py").write_text(MENTION)
     real = engine.check
 
-    def check(program: object, rules: object) -> object:
+    def check(program: object, *arguments: object) -> object:
         if "odd.py" in program.sources:  # type: ignore[attr-defined]
             raise AssertionError("a hole")
-        return real(program, rules)  # type: ignore[arg-type]
+        return real(program, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(engine, "check", check)
     result = run("--output-format", "concise", "odd.py", "train.py")
@@ -489,3 +492,17 @@ def test_prove_is_there() -> None:
     assert result.exit_code == 0
     assert "--nproc-per-node" in result.output
     assert "prove" in run("--help").output
+
+
+def test_no_fix_needs_a_newer_torch_than_the_target(folder: Path) -> None:
+    program = (FIXTURES / "flat_script.py").read_text()
+    (folder / "train.py").write_text(program)
+    settings = folder / "pyproject.toml"
+    settings.write_text('[tool.fsdplint]\ntarget-torch = "2.5"\n')
+    result = run("--fix", "train.py")
+    assert (folder / "train.py").read_text() == program
+    assert result.exit_code == 1
+    assert "needs torch 2.6" in result.output
+    settings.write_text('[tool.fsdplint]\ntarget-torch = "2.6"\n')
+    assert run("--fix", "train.py").exit_code == 0
+    assert "fully_shard" in (folder / "train.py").read_text()

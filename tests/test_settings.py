@@ -32,7 +32,6 @@ def test_everything_at_once(tmp_path: Path) -> None:
         target-torch = "2.6"
         output-format = "concise"
         unsafe-fixes = true
-        checkpoint = "dcp"
         [tool.fsdplint.per-file-ignores]
         "tests/**" = ["FSDP101"]
         """,
@@ -50,12 +49,7 @@ def test_everything_at_once(tmp_path: Path) -> None:
     assert found.excludes(tmp_path / "vendor", True)
     assert found.excludes(tmp_path / "a" / "x_pb2.py", False)
     assert not found.excludes(file, False)
-    assert (found.target_torch, found.output_format, found.unsafe_fixes, found.checkpoint) == (
-        "2.6",
-        "concise",
-        True,
-        "dcp",
-    )
+    assert (found.target_torch, found.output_format, found.unsafe_fixes) == ("2.6", "concise", True)
 
 
 def test_the_nearest_file_wins_whole(tmp_path: Path) -> None:
@@ -91,7 +85,6 @@ def test_without_settings_everything_is_on(tmp_path: Path) -> None:
         ("target-torch = 2.6", 'target-torch: must be a version such as "2.6", is 2.6'),
         ('output-format = "xml"', "output-format: must be one of full, concise, json, is 'xml'"),
         ('unsafe-fixes = "yes"', "unsafe-fixes: must be true or false, is 'yes'"),
-        ('checkpoint = "both"', "checkpoint: must be one of full, dcp, is 'both'"),
         ("select = [", "not a valid TOML file"),
     ],
 )

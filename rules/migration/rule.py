@@ -20,6 +20,8 @@ NAMED = 3  # blockers named in a help text
 class MigrationRule(Rule):
     """A use of FSDP1. Its fix rewrites all uses of FSDP1 that belong together, or none."""
 
+    fix_since = "2.6"  # where fully_shard became public
+
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         from fsdplint.program.source import NodeSite
         from fsdplint.rules.migration.plan import plan_for
