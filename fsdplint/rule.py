@@ -194,8 +194,8 @@ class Good:
 class Rule(ABC):
     """Base of all rules; the subclass's docstring is its page (first line: the summary).
 
-    The page has the sections "What it does", "Why is this bad?", "Fix safety" (if it fixes), "Since"
-    and "References", each headed by a line `## Title`.
+    The page has sections ("What it does", "Why is this bad?", "Fix safety" if it fixes, "Since",
+    "References"), each headed by a line `## Title`.
     """
 
     code: ClassVar[str]

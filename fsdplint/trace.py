@@ -28,7 +28,7 @@ class Location:
 
 
 class Site(Protocol):
-    """Where in the user's code something stands; the location is worked out when it is asked for."""
+    """A span of text: lines and columns count from 1, the end column is exclusive."""
 
     @property
     def path(self) -> str: ...

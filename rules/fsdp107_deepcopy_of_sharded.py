@@ -41,6 +41,9 @@ class DeepcopyOfSharded(Rule):
         groups = Groups(trace)
         seen: set[Site] = set()
         for event in trace.of(ModuleCopied):
+            copied = trace.module(event.module)
+            if copied.repeated and not copied.children_known:
+                continue  # one of several modules out of sight, of which others may be sharded
             parts = set(trace.submodules(event.module))
             shards = [
                 shard

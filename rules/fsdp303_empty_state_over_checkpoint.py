@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.rules.common import perhaps_one_rank, whole_file
-from fsdplint.trace import Saved, StateTaken, Trace
+from fsdplint.trace import ProcessGroupInit, Saved, StateTaken, Trace
 
 if TYPE_CHECKING:
     from fsdplint.program import Program
@@ -252,6 +252,8 @@ class EmptyStateOverCheckpoint(Rule):
     )
 
     def check(self, trace: Trace) -> Iterable[Finding]:
+        if not any(trace.of(ProcessGroupInit)):
+            return  # a configuration of one process
         for event in trace.of(Saved):
             if event.per_rank or perhaps_one_rank(event) or not whole_file(event.api):
                 continue

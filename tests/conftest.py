@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from two_ranks import TwoRanks  # noqa: E402
+from two_ranks import TwoRanks
 
 
 @pytest.fixture(scope="session")

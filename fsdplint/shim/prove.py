@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fsdplint.shim import reached
 from fsdplint.shim.checkpoints import written
@@ -24,6 +24,7 @@ from fsdplint.shim.verdicts import Evidence, Judged, Verdict, place_of
 from fsdplint.trace import Trace
 
 if TYPE_CHECKING:
+    from fsdplint.engine import FixResult
     from fsdplint.rule import Finding, Rule
 
 
@@ -105,12 +106,21 @@ def _script(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def _fixes(script: Path, unsafe: bool) -> Any:
+def _fixes(script: Path, unsafe: bool) -> FixResult:
+    """The fixes of a program: of its script and of the project's files that it imports."""
     from fsdplint import engine
+    from fsdplint.program import load
     from fsdplint.rule import all_rules
 
     rules: list[Rule] = [rule() for rule in all_rules()]
-    return engine.fix([script], rules, unsafe=unsafe)
+    root = project_root(script)
+    sources = [Path(os.path.realpath(path)) for path in load([script]).sources]
+    files = dict.fromkeys([script, *(path for path in sources if path.is_relative_to(root))])
+    result = engine.fix(list(files), rules, unsafe=unsafe)
+    for problem in result.problems:
+        if os.path.realpath(problem.path) == str(script):
+            raise ProveError(f"{script}: {problem.message}")
+    return result
 
 
 # Running ------------------------------------------------------------------------------------------
