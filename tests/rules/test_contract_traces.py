@@ -232,3 +232,13 @@ def test_a_second_copy_at_one_place_is_one_finding() -> None:
     (finding,) = story.findings("FSDP107")
     assert finding.site.location().line == 9
     assert "`Net`, parts of which are sharded" in finding.message
+
+
+def test_a_copy_of_one_of_several_modules_out_of_sight() -> None:
+    story = Story()
+    story.trace.modules["b0"].repeated = True
+    story.shard("b0")
+    story.add(ModuleCopied, module="b0")
+    assert story.lines("FSDP107") == [2]
+    story.trace.modules["b0"].children_known = False
+    assert story.lines("FSDP107") == []
