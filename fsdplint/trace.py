@@ -28,7 +28,7 @@ class Location:
 
 
 class Site(Protocol):
-    """A span of text: lines and columns count from 1, the end column is exclusive."""
+    """Where in the user's code something stands; its location is worked out when asked for."""
 
     @property
     def path(self) -> str: ...
