@@ -53,7 +53,7 @@ class RankEnd:
 
     Attributes:
         status: "ok", "raised", "exit" (a code other than 0), "hung" (it was still running when the
-            run was ended), "died" (killed by a signal, or it never wrote its end).
+            run was ended), "died" (killed by a signal), "stopped" (because another rank failed).
         where: the user's line: of the exception, or where a hung rank stands.
         last: what it did last, in words.
         error: the traceback.
@@ -88,7 +88,7 @@ class Run:
         found = {end.status for end in self.ends}
         if not found:
             return "not started"
-        order = ("hung", "raised", "exit", "died")
+        order = ("hung", "raised", "exit", "died", "stopped")
         return next((status for status in order if status in found), "ok")
 
 
@@ -232,7 +232,13 @@ def _ask_where(record: Path, family: dict[int, str]) -> None:
 
 
 def _ends(run: Run) -> list[RankEnd]:
-    return [_end(record, run) for record in run.records]
+    ends = [_end(record, run) for record in run.records]
+    if any(end.status in ("raised", "exit") for end in ends):
+        # torchrun ends all ranks when one fails: the others are not to blame.
+        for end in ends:
+            if end.status == "died":
+                end.status = "stopped"
+    return ends
 
 
 def _end(record: RankRecord, run: Run) -> RankEnd:

@@ -196,6 +196,8 @@ class _Participation:
         self.last_shared: dict[tuple[int, int], int] = {}
         for item in events:
             for one in item.lines:
+                if item.lines[one].get("handling"):
+                    continue  # a rank gets to its `finally` blocks from anywhere
                 for other in item.lines:
                     self.last_shared[one, other] = item.position
 

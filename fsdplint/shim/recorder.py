@@ -3,7 +3,8 @@
 Every line is an object with a key "t":
     head     rank, world, pid, argv, versions
     event    n (its number), kind, at (span), stack (spans), functions (first lines of the functions
-             of the stack and of `at`), the fields of the event's class
+             of the stack and of `at`), handling (in an `except` or `finally`, while an exception is
+             handled), the fields of the event's class
     update   n and fields that were known only after the call
     module   one module of the program, written again when it changes
     measure  what one optimizer step measured
@@ -104,6 +105,8 @@ class Recorder:
         line: dict[str, Any] = {"t": "event", "n": number, "kind": kind}
         line["at"] = span_of(where) if where is not None else None
         line["stack"], line["functions"] = stack_of(where)
+        if sys.exc_info()[0] is not None:
+            line["handling"] = True
         line.update(fields)
         self.last = line
         return line
@@ -118,6 +121,11 @@ class Recorder:
         self.troubles += 1
         if self.troubles <= 20:
             self.write({"t": "trouble", "text": traceback.format_exc()})
+
+    def forget(self) -> None:
+        """In a process that the program forked (a data loader's worker): it is not the rank."""
+        self.on = False
+        self._file = -1
 
 
 RECORDER = Recorder()

@@ -53,6 +53,7 @@ def prepare() -> None:
 
     from fsdplint.shim import emulation
     from fsdplint.shim.patches import install
+    from fsdplint.shim.recorder import RECORDER
 
     for private in ("torch.distributed._composable.fsdp", "torch.distributed._composable"):
         try:
@@ -61,6 +62,7 @@ def prepare() -> None:
             continue
     emulation.install()
     install()
+    os.register_at_fork(after_in_child=RECORDER.forget)
 
 
 def start(options: Options) -> None:

@@ -68,6 +68,16 @@ def test_a_rank_that_crashed_before_it_makes_nothing_partial() -> None:
     assert set(found.values()) == {Ranks.ALL}
 
 
+def test_a_finally_is_reached_from_anywhere() -> None:
+    """Rank 1 raised ahead of line 2 and then ran the `finally` at line 9."""
+    one = record(0, ("a", 1), ("b", 2), ("destroy", 9), end="raised")
+    other = record(1, ("a", 1), ("destroy", 9), end="raised")
+    other.events[-1]["handling"] = True
+    assert set(ranks_of(one, other).values()) == {Ranks.ALL}
+    del other.events[-1]["handling"]
+    assert ranks_of(one, other)["b", 2] is Ranks.ONE
+
+
 def test_a_hang_behind_a_guard() -> None:
     """Rank 0 waits in the guarded call at line 2; rank 1 waits in the barrier behind it."""
     found = ranks_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from datetime import timedelta
 from types import FrameType
 from typing import Any
@@ -58,7 +59,8 @@ def _init(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
 
 def _destroy(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     RECORDER.event("process-group-destroyed", frame)
-    if not args and kwargs.get("group") is None:
+    failing = sys.exc_info()[0] is not None  # in a `finally` while an error goes up
+    if not args and kwargs.get("group") is None and not failing:
         # The last moment at which the full parameters can be gathered.
         final.capture()
 

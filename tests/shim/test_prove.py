@@ -1,0 +1,148 @@
+"""`fsdplint prove` from its command line: what it says, its exit code, what it leaves."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from migrations import SABOTAGED, flat_after, flat_before, replaced
+
+from fsdplint.shim.command import prove_command
+from fsdplint.shim.copies import CopyError, copy_project, project_root
+
+SHORT = (("STEPS = 8", "STEPS = 3"), ("MAX_NORM = 1.0", "MAX_NORM = 0.3"))
+
+
+def prove(*args: str | Path) -> Result:
+    before = temporary()
+    result = CliRunner().invoke(prove_command, [str(arg) for arg in args])
+    assert temporary() == before, "a temporary folder is left behind"
+    return result
+
+
+def temporary() -> set[str]:
+    return {path.name for path in Path(tempfile.gettempdir()).glob("fsdplint-prove-*")}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the FSDP1 program and its migration by hand."""
+    (tmp_path / "before.py").write_text(replaced(flat_before(), SHORT))
+    (tmp_path / "after.py").write_text(replaced(flat_after(), SHORT))
+    (tmp_path / "pyproject.toml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_hand_migration_is_proven(project: Path) -> None:
+    before = sorted(project.rglob("*"))
+    out = project / "proof.json"
+    result = prove("before.py", "--against", "after.py", "--json", out)
+    assert result.exit_code == 0, result.output
+    assert "PROVEN" in result.output and "1 proven (2 ranks" in result.output
+    proof: dict[str, Any] = json.loads(out.read_text())
+    assert proof["proven"] is True
+    assert [rank["status"] for rank in proof["after"]["ranks"]] == ["ok", "ok"]
+    assert [len(steps) for steps in proof["before"]["steps"]] == [3, 3]
+    # The programs write checkpoints into their current folder: that is their copies.
+    assert sorted(project.rglob("*")) == sorted([*before, out])
+
+
+def test_a_sabotaged_migration_is_refuted(project: Path) -> None:
+    pairs, complaint = SABOTAGED["one block not sharded"]
+    after = project / "after.py"
+    after.write_text(replaced(after.read_text(), pairs))
+    result = prove("before.py", "--against", "after.py")
+    assert result.exit_code == 1
+    assert "REFUTED" in result.output
+    assert f"{complaint}: only before: blocks.0" in result.output
+
+
+def test_the_fixes_of_a_program_are_proven_one_by_one(project: Path) -> None:
+    out = project / "proof.json"
+    text = (project / "before.py").read_text()
+    result = prove("before.py", "--json", out)
+    assert result.exit_code == 0, result.output
+    proof = json.loads(out.read_text())
+    lines = text.splitlines()
+    found = {lines[fix["line"] - 1].strip(): fix["verdict"] for fix in proof["fixes"]}
+    assert found == {
+        "model = FSDP(": "proven",
+        "grad_norm = model.clip_grad_norm_(MAX_NORM)": "proven",
+        "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, save_policy):": "proven",
+    }
+    added = [line for line in proof["diff"].splitlines() if line.startswith("+")]
+    assert any("fully_shard(model" in line for line in added)
+    assert (project / "before.py").read_text() == text  # only the copy is fixed
+
+
+def test_a_program_that_fails_before_and_not_after(project: Path) -> None:
+    after = project / "after.py"
+    broken = project / "broken.py"
+    broken.write_text(after.read_text().replace("model(inputs)", "model.forward(inputs)"))
+    result = prove("broken.py", "--steps", "2")
+    assert result.exit_code == 1
+    assert "NOT COMPARABLE" in result.output
+    assert "FSDP101" in result.output and "mixed torch.Tensor and DTensor" in result.output
+    assert "the rule fired there at run time before, and does not after" in result.output
+    assert str(project / "broken.py") in result.output  # and not the copy's path
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("missing.py",), "there is no such file"),
+        (("before.py", "--against", "missing.py"), "there is no such file"),
+        (("before.py", "--against", "after.py", "--keep", "."), "is not empty"),
+    ],
+)
+def test_what_cannot_be_done_is_said(project: Path, args: tuple[str, ...], message: str) -> None:
+    result = prove(*args)
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_nothing_to_prove(project: Path) -> None:
+    clean = project / "clean.py"
+    clean.write_text("print('hello')\n")
+    result = prove("clean.py")
+    assert result.exit_code == 0
+    assert "Nothing to prove: nothing was found." in result.output
+
+
+# Copies -----------------------------------------------------------------------------------------
+
+
+def test_what_is_copied(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    for name in ("src/a.py", ".git/config", ".venv/pyvenv.cfg", "env/pyvenv.cfg", "data/x.bin"):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * 100)
+    (root / "link.py").symlink_to("src/a.py")
+    assert project_root(root / "src" / "a.py") == root
+    copy = tmp_path / "copy"
+    copy_project(root, copy)
+    found = {str(path.relative_to(copy)) for path in copy.rglob("*") if not path.is_dir()}
+    assert found == {"src/a.py", "data/x.bin", "link.py"}
+    assert (copy / "link.py").is_symlink()
+
+
+def test_a_project_that_is_too_large(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / "data.bin").write_bytes(b"x" * 1000)
+    with pytest.raises(CopyError, match="is not copied"):
+        copy_project(root, tmp_path / "copy", limit=999)
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_script_without_a_project_is_in_its_own_folder(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "train.py"
+    path.parent.mkdir()
+    path.write_text("")
+    assert project_root(path) == path.parent
