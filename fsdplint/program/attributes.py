@@ -18,6 +18,8 @@ from fsdplint.program.values import (
     Made,
     Method,
     ModuleValue,
+    OptimizerValue,
+    ParametersOf,
     ProjectModule,
     Sequence,
     StateValue,
@@ -55,6 +57,9 @@ class Attributes:
             return self._super_attribute(value, name)
         if isinstance(value, Unknown):
             return self._unknown_attribute(value, name)
+        if isinstance(value, OptimizerValue) and name == "param_groups":
+            group = Dict({"params": ParametersOf(value.modules)}, open=True, optimizer=value)
+            return Sequence([group], open=True)
         if isinstance(value, Made) and name in value.args:
             return value.args[name]
         if isinstance(value, TensorValue | StateValue) and name in TENSOR_PARTS:

@@ -229,6 +229,6 @@ class Interpreter(Statements, Expressions, Attributes, Iteration, Calls, Modules
         self.source = function.site.source
         self.frames.append(Frame(None, function.scope))
         try:
-            self.call_function(function, receiver, [], {}, function.node)
+            self.call_function(function, receiver, [], {}, function.node, open_call=True)
         finally:
             self.frames.pop()

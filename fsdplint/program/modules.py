@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from fsdplint.program.calls import Call
     from fsdplint.program.interpreter import Interpreter
 
+MAX_CALLED = 6  # modules entered within each other that are followed
 # Attributes of modules that are known to be neither submodules nor methods of the user's.
 PLAIN_ATTRIBUTES = {"training", "device", "dtype", "config", "weight", "bias"}
 # Methods of nn.Module that do not run its forward and that no model describes.
@@ -123,6 +124,12 @@ class Modules:
                 if event.optimizer == value.id:
                     event.complete = False
 
+    def replace_parameters(self: Interpreter, optimizer: OptimizerValue) -> None:
+        """The program changes what the optimizer updates: what that is can't be told any more."""
+        for event in self.trace.of(OptimizerBuilt):
+            if event.optimizer == optimizer.id:
+                event.complete = False
+
     def optimizer_by_parameters(self: Interpreter, name: str, call: Call) -> OptimizerValue | None:
         """An optimizer of a class that is not known, told by what it is called with."""
         looks_like_a_class = name[:1].isupper() and not name.isupper()
@@ -180,6 +187,13 @@ class Modules:
     # Children ----------------------------------------------------------------------------------
 
     def add_child(self: Interpreter, parent: ModuleValue, name: str, child: ModuleValue) -> None:
+        if child is parent:
+            return
+        for part in self.trace.submodules(child.id):
+            # a part that refers back to what contains it: the tree stays one
+            below = self.trace.modules[part].children
+            for back in [key for key, held in below.items() if held == parent.id]:
+                del below[back]
         children = self.trace.modules[parent.id].children
         key = name
         number = 0
@@ -418,7 +432,12 @@ class Modules:
     def _run_method(
         self: Interpreter, module: ModuleValue, function: Function | None, call: Call
     ) -> Value:
-        if function is None or len(self.calling) > 6:
+        if len(self.calling) > MAX_CALLED:
+            return TensorValue("output")
+        if function is None:
+            if module.library_class == "torch.nn.Sequential" and module.elements is not None:
+                for element in module.elements.items:
+                    self.call(element, type(call)(call.node, [TensorValue("output")]))
             return TensorValue("output")
         return self.call_function(function, module, call.args, call.kwargs, call.node, call.open)
 

@@ -22,6 +22,7 @@ from fsdplint.program.values import (
     Instance,
     LazyImport,
     ModuleValue,
+    OptimizerValue,
     ParametersOf,
     RankTest,
     StateValue,
@@ -410,7 +411,7 @@ class Statements:
                 target,
                 context.module
                 if isinstance(context, Context) and context.module
-                else Unknown(origin=""),
+                else _entered_as(context),
             )
         if isinstance(context, Instance):
             self.call_method_if_any(context, "__enter__")
@@ -511,6 +512,10 @@ class Statements:
         if isinstance(container, ModuleValue):
             self.set_element(container, key, value)
         elif isinstance(container, Dict):
+            if container.optimizer is not None and (
+                not isinstance(key, Const) or key.value == "params"
+            ):
+                self.replace_parameters(container.optimizer)
             if isinstance(key, Const) and _hashable(key.value):
                 container.items[key.value] = value
             else:
@@ -539,6 +544,8 @@ class Statements:
             target = target.promoted
         if isinstance(target, ModuleValue):
             self.set_module_attribute(target, name, value)
+        elif isinstance(target, OptimizerValue) and name == "param_groups":
+            self.replace_parameters(target)
         elif isinstance(target, Instance):
             target.attributes[name] = value
         elif isinstance(target, Class):
@@ -559,6 +566,13 @@ def _hashable(value: object) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _entered_as(context: Value) -> Unknown:
+    """What `with context as name` binds: an opened file is as much one per rank as its path."""
+    if isinstance(context, Unknown) and context.origin.startswith("open("):
+        return context
+    return Unknown(origin="")
 
 
 def _until(kind: str) -> str:

@@ -74,6 +74,7 @@ class Dict(Value):
 
     items: dict[Any, Value] = field(default_factory=dict)
     open: bool = False
+    optimizer: OptimizerValue | None = None  # whose param_groups this is one of
 
 
 @dataclass(eq=False)

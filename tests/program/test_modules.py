@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.trace import OptimizerBuilt, Sharded, Wrapped
+from fsdplint.trace import Called, OptimizerBuilt, Sharded, Wrapped
 from tests.program.programs import class_of, events, program
 
 SHARD_LOOPS = {
@@ -247,3 +247,61 @@ def test_modules_that_go_out_of_sight_are_marked(tmp_path: Path) -> None:
     )
     (net,) = [m for m in found.traces[0].modules.values() if m.class_name == "Net"]
     assert net.escaped
+
+
+def test_a_reference_to_the_parent_makes_no_circle(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        """
+        class Part(nn.Module):
+            def __init__(self, parent):
+                super().__init__()
+                self.parent = parent
+
+        class Whole(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.part = Part(self)
+
+        model = Whole()
+        model.again = model
+        fully_shard(model)
+        """,
+    )
+    trace = found.traces[0]
+    names = [trace.modules[m].class_name for m in trace.submodules(next(trace.of(Sharded)).module)]
+    assert names == ["Whole", "Part"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "optim.param_groups = [{'params': list(model.parameters())}]",
+        "optim.param_groups[0]['params'] = list(model.parameters())",
+        "for group in optim.param_groups:\n    group['params'] = list(model.parameters())",
+    ],
+)
+def test_an_optimizer_with_other_parameters_put_in_is_not_certain(
+    tmp_path: Path, change: str
+) -> None:
+    found = program(
+        tmp_path, f"model = Net()\noptim = torch.optim.SGD(model.parameters())\n{change}\n"
+    )
+    assert [e.complete for e in events(found, OptimizerBuilt)] == [False]
+
+
+def test_a_learning_rate_changes_no_parameters(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        "model = Net()\noptim = torch.optim.SGD(model.parameters())\n"
+        "for group in optim.param_groups:\n    group['lr'] = 0.1\n",
+    )
+    assert [e.complete for e in events(found, OptimizerBuilt)] == [True]
+
+
+def test_the_elements_of_a_sequential_are_called(tmp_path: Path) -> None:
+    found = program(tmp_path, "model = nn.Sequential(Block(), Block())\nmodel(torch.ones(1, 8))\n")
+    trace = found.traces[0]
+    names = [(class_of(found, e.module), e.inside) for e in trace.of(Called)]
+    assert [name for name, _ in names] == ["Sequential", "Block", "Linear", "Block", "Linear"]
+    assert names[1][1] == next(trace.of(Called)).index

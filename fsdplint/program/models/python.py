@@ -415,6 +415,13 @@ def path(run: Interpreter, name: str, call: Call) -> Value:
     return derived(call, run.text(call.node) if known or asks else "")
 
 
+@function("builtins.open")
+def open_file(run: Interpreter, name: str, call: Call) -> Value:
+    path = call.arg(0, "file")
+    known = isinstance(path, Const) or isinstance(path, Unknown) and path.origin
+    return derived(call, f"open({run.text(call.node)})" if known else "")
+
+
 @function("dataclasses.dataclass", "dataclasses.field", "torch.no_grad_decorator")
 def dataclass_field(run: Interpreter, name: str, call: Call) -> Value:
     default = call.kwargs.get("default")
