@@ -142,12 +142,12 @@ class Rewrite:
             self._imports[source.path, wanted] = None
         return text
 
-    def unused(self, source: Source, name: str) -> None:
+    def unused(self, source: Source, name: str, *, anyway: bool = False) -> None:
         """Say that a name may have lost its last use; if so its import is removed.
 
-        name: the local name; for `import a.b` "a.b".
+        name: the local name; for `import a.b` "a.b". anyway: also if it had no use before.
         """
-        self._unused[source.path, name] = None
+        self._unused[source.path, name + "!" if anyway else name] = None
 
     def fix(self, title: str, safety: Safety, group: str | None = None) -> Fix:
         """The fix made of all changes so far.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import PurePath
 
 from fsdplint.bindings import Bindings, Imported, bindings_of
@@ -11,15 +11,17 @@ from fsdplint.program.source import Source
 
 
 def unused_imports(
-    original: Source, changed: Source, names: Iterable[str], project: Mapping[str, Source]
+    original: Source, changed: Source, names: Collection[str], project: Mapping[str, Source]
 ) -> list[Imported]:
     """The imports of the changed file that bind one of the names and have lost their last use.
 
-    names: local names; "a.b" for `import a.b`.
+    names: local names; "a.b" for `import a.b`. One with a "!" behind it goes even if it had no use
+        before.
     project: all files of the program as they will be. An import that another file takes its name
         from is kept, and so is one that only re-exports: `__init__.py`, `__all__`, `X as X`.
     """
-    wanted = set(names)
+    wanted = {name.removesuffix("!") for name in names}
+    anyway = {name.removesuffix("!") for name in names if name.endswith("!")}
     if not wanted or PurePath(changed.path).name == "__init__.py":
         return []
     before, after = bindings_of(original), bindings_of(changed)
@@ -34,7 +36,7 @@ def unused_imports(
         if item.name is None and not item.renamed and "." in item.module:
             gone = _dotted_gone(item, after, had.get(key, []), has.get(key, []))
         else:
-            gone = key in had and key not in has
+            gone = (key in had or item.spelled in anyway) and key not in has
         if gone and not (item.scope is after.module and _taken_by_others(changed, item, project)):
             result.append(item)
     return result
