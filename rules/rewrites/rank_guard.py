@@ -24,7 +24,7 @@ from fsdplint.trace import Guard, Site
 
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 # Calls that may stay behind when a collective is moved to before them.
-HARMLESS = {"print", "makedirs", "mkdir", "info", "debug", "warning", "log", "rank0_print", "time"}
+HARMLESS = {"print", "makedirs", "mkdir", "info", "debug", "warning", "log", "save", "save_file"}
 
 
 def rank0_test(rewrite: Rewrite, source: Source, at: cst.CSTNode) -> str:
@@ -46,16 +46,8 @@ def on_rank0(
     texts: other texts for some nodes in the statement.
     Returns whether it could be done: not for a statement whose value is used further.
     """
-    statement = layout.statement_of(source, node)
-    for parent in ancestors(source, node):
-        if isinstance(parent, cst.With) and _opens(parent):
-            statement = parent
-        elif isinstance(parent, Function | cst.For | cst.While):
-            break
-    if isinstance(statement, cst.BaseSmallStatement):
-        if not isinstance(statement, cst.Expr):
-            return False
-    elif not isinstance(statement, cst.With):
+    statement = guardable(source, node)
+    if statement is None:
         return False
     if layout.string_lines(source, statement):
         return False
@@ -63,6 +55,17 @@ def on_rank0(
     test = rank0_test(rewrite, source, node)
     rewrite.replace_statement(source, statement, [f"if {test}:", *("\t" + x for x in lines)])
     return True
+
+
+def guardable(source: Source, node: cst.CSTNode) -> cst.CSTNode | None:
+    """The statement that `on_rank0` would put under the test, if there is one."""
+    statement = layout.statement_of(source, node)
+    for parent in ancestors(source, node):
+        if isinstance(parent, cst.With) and _opens(parent):
+            statement = parent
+        elif isinstance(parent, Function | cst.For | cst.While):
+            break
+    return statement if isinstance(statement, cst.Expr | cst.With) else None
 
 
 def _opens(block: cst.With) -> bool:

@@ -14,7 +14,13 @@ from fsdplint.program.source import Source
 from fsdplint.rewrite import Rewrite
 from fsdplint.rule import Finding, Safety
 from fsdplint.rules.common import optimizer_of, perhaps_one_rank
-from fsdplint.rules.rewrites.rank_guard import Place, may_overtake, on_rank0, place_of
+from fsdplint.rules.rewrites.rank_guard import (
+    Place,
+    guardable,
+    may_overtake,
+    on_rank0,
+    place_of,
+)
 from fsdplint.rules.rewrites.syntax import (
     argument,
     call_at,
@@ -189,8 +195,9 @@ def model_of(
 ) -> str | None:
     """How to write the model of an optimizer at a node: by a name that stands for it there.
 
-    The name is one that the same function uses, for the one module that the optimizer is built of, or
-    the name that the optimizer was built with if that was in the same function or is one of `self`.
+    The name is one that the same function uses before, or has as a parameter, or has on `self`, for
+    the one module that the optimizer is built of; or the name that the optimizer was built with if that
+    was in the same function or is one of `self`.
     """
     if len(built.modules) != 1:
         return None
@@ -199,9 +206,9 @@ def model_of(
     end = source.span(at)[0]
     for node in _dotted_in(scope):
         if any(getattr(value, "id", None) == built.modules[0] for value in program.values(node)):
-            start = source.span(node)[0]
-            if start < end and "(" not in source.code(node):
-                before.append((start, path_of(node)))
+            start, path = source.span(node)[0], path_of(node)
+            if start < end or path.split(".")[0] in {"self", *_parameters(scope)}:
+                before.append((start, path))
     if before:
         return max(before)[1]
     found = call_at(built.site)
@@ -214,6 +221,12 @@ def model_of(
     if name.startswith("self.") or function_around(source, call) is scope:
         return name
     return None
+
+
+def _parameters(scope: cst.CSTNode) -> set[str]:
+    if not isinstance(scope, cst.FunctionDef):
+        return set()
+    return {p.name.value for p in (*scope.params.params, *scope.params.kwonly_params)}
 
 
 def _dotted_in(scope: cst.CSTNode) -> Iterator[cst.Name | cst.Attribute]:
@@ -269,8 +282,9 @@ def _name_before(
 ) -> dict[cst.CSTNode, str]:
     """Gather states in front of the statement that saves them."""
     ordered = sorted(takings, key=lambda taking: source.span(taking.call)[0])
-    lines, names = _getter_lines(rewrite, source, ordered, save)
-    rewrite.insert_before(source, layout.statement_of(source, save), lines)
+    statement = guardable(source, save) or layout.statement_of(source, save)
+    lines, names = _getter_lines(rewrite, source, ordered, statement)
+    rewrite.insert_before(source, statement, lines)
     return names
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 import pytest
+
 from fsdplint.edits import apply
 from fsdplint.layout import descend
 from fsdplint.program.source import NodeSite, Source
