@@ -242,6 +242,14 @@ def uses_of_fsdp1(source: Source) -> bool:
     return any(fsdp1_name(full) for _, _, full in references(source, PREFIX))
 
 
+def attributes(source: Source) -> Iterator[cst.Attribute]:
+    """Every attribute in a file, those inside of a chain too, the outer ones first."""
+    for node in nodes(source):
+        while isinstance(node, cst.Attribute):
+            yield node
+            node = node.value
+
+
 def nodes(source: Source) -> Iterator[cst.CSTNode]:
     return walk(source.tree, skip_imports=True)
 

@@ -450,11 +450,19 @@ class Reader:
             return
         home = home_of(self.source, value)
         found = definitions(self.source, value)
-        if home is None or not found or len(found) != 1 or home is self.source.tree:
+        if home is None or not found or len(found) != 1:
+            return
+        if home is self.source.tree and self._known_elsewhere(value.value):
             return
         if len(reads(self.source, home, value.value)) == 1 and _pure(self.migration, found[0].value):
             self.migration.claim(self.source, found[0].value)
             self.migration.delete_statement(self.source, found[0].statement)
+
+
+    def _known_elsewhere(self, name: str) -> bool:
+        """Whether another file may import a variable of this one."""
+        others = self.migration.program.sources.values()
+        return any(s is not self.source and re.search(rf"\b{name}\b", s.text) for s in others)
 
 
 def _pure(migration: Migration, node: cst.BaseExpression) -> bool:

@@ -31,6 +31,7 @@ from fsdplint.rules.migration.context import (
     Blocked,
     Migration,
     Step,
+    attributes,
     is_fsdp1,
     nodes,
     uses_of_fsdp1,
@@ -144,13 +145,12 @@ def components(program: Program) -> list[list[Source]]:
 def _relevant(program: Program, source: Source) -> bool:
     if uses_of_fsdp1(source):
         return True
-    for node in nodes(source):
-        if isinstance(node, cst.Attribute) and node.attr.value in training.HANDLED | set(training.GONE):
-            if any(is_fsdp1(value) for value in program.values(node.value)):
-                return True
-            if any(_of_fsdp1(value) for value in program.values(node.value)):
-                return True
-    return False
+    wanted = training.HANDLED | set(training.GONE)
+    return any(
+        node.attr.value in wanted
+        and any(is_fsdp1(value) or _of_fsdp1(value) for value in program.values(node.value))
+        for node in attributes(source)
+    )
 
 
 def _of_fsdp1(value: object) -> bool:
@@ -294,8 +294,8 @@ class Planner:
                         else training.rewrite_no_sync
                     )
                     self._try(lambda r=rewrite, n=node: r(self.migration, source, n))  # type: ignore[misc]
-        for node in reversed(list(nodes(source))):
-            if isinstance(node, cst.Attribute) and node not in self.migration.symbols:
+        for node in reversed(list(attributes(source))):
+            if node not in self.migration.symbols:
                 if not self.migration.wrapped(node.value):
                     continue
                 if node.attr.value == "module":

@@ -1,0 +1,486 @@
+"""The text that each form of the constructor, of states and of the training loop is migrated to."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from fsdplint.program import load
+from fsdplint.rules.migration.plan import Plan, plans_of
+
+HEAD = """\
+import functools
+import os
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import (
+    BackwardPrefetch, CPUOffload, FullOptimStateDictConfig, FullStateDictConfig, MixedPrecision,
+    FullyShardedDataParallel as FSDP, ShardingStrategy, StateDictType, ShardedStateDictConfig,
+)
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+from torch.distributed.fsdp.wrap import (
+    ModuleWrapPolicy, _or_policy, always_wrap_policy, enable_wrap, lambda_auto_wrap_policy,
+    size_based_auto_wrap_policy, transformer_auto_wrap_policy, wrap, CustomPolicy,
+)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return x + self.linear(x)
+
+
+class Masked(Block):
+    def forward(self, x, mask):
+        return x + self.linear(x) * mask
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(), Block()])
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+local_rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(local_rank)
+dist.init_process_group("nccl")
+"""
+
+
+def plan(tmp_path: Path, body: str, head: str = HEAD) -> tuple[Plan, str]:
+    """The plan of a program, and its migrated text ("" where it is blocked)."""
+    from fsdplint.edits import apply
+    from fsdplint.rule import Fix, Safety
+
+    path = tmp_path / "train.py"
+    path.write_text(head + textwrap.dedent(body), encoding="utf-8")
+    program = load([path])
+    (found,) = plans_of(program)
+    if found.blockers:
+        return found, ""
+    whole = Fix("", Safety.SAFE, found.edits, found.imports, found.group, found.unused)
+    applied = apply(program.sources, [whole])
+    assert not applied.broken
+    return found, applied.texts[str(path)]
+
+
+def migrated(tmp_path: Path, body: str) -> str:
+    """What becomes of the lines below HEAD."""
+    found, text = plan(tmp_path, body)
+    assert not found.blockers, [(b.reason, b.source.code(b.node)) for b in found.blockers]
+    compile(text, "train.py", "exec")
+    assert "FSDP(" not in text and "StateDictType" not in text
+    return text[text.index('dist.init_process_group("nccl")\n') + 32 :]
+
+
+FORMS = {
+    "same name": (
+        "model = FSDP(Net(), device_id=local_rank)",
+        "model = fully_shard(Net())",
+    ),
+    "a statement": (
+        """
+        model = Net()
+        model = FSDP(model, use_orig_params=True)
+        """,
+        """
+        model = Net()
+        fully_shard(model)
+        """,
+    ),
+    "a new name": (
+        """
+        net = Net()
+        model = FSDP(net, auto_wrap_policy=ModuleWrapPolicy({Block}))
+        """,
+        """
+        net = Net()
+        for module in reversed(list(net.modules())):
+            if isinstance(module, Block):
+                fully_shard(module)
+        model = fully_shard(net)
+        """,
+    ),
+    "a module that is built in the call": (
+        "model = FSDP(Net().cuda(), auto_wrap_policy=ModuleWrapPolicy([Block, Masked]))",
+        """
+        model = Net().cuda()
+        for module in reversed(list(model.modules())):
+            if isinstance(module, (Block, Masked)):
+                fully_shard(module)
+        fully_shard(model)
+        """,
+    ),
+    "an attribute": (
+        """
+        class Trainer:
+            def __init__(self, model):
+                self.model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}))
+
+
+        Trainer(Net())
+        """,
+        """
+        class Trainer:
+            def __init__(self, model):
+                for module in reversed(list(model.modules())):
+                    if isinstance(module, Block):
+                        fully_shard(module)
+                self.model = fully_shard(model)
+
+
+        Trainer(Net())
+        """,
+    ),
+    "keyword for the module, and a comment": (
+        """
+        model = Net()
+        # shard it
+        model = FSDP(
+            module=model,
+            limit_all_gathers=True,  # waits
+            sharding_strategy=ShardingStrategy.SHARD_GRAD_OP,  # ZeRO-2
+        )
+        """,
+        """
+        model = Net()
+        # shard it
+        # ZeRO-2
+        fully_shard(model, reshard_after_forward=False)
+        """,
+    ),
+    "positional arguments": (
+        "model = FSDP(Net(), None, ShardingStrategy.SHARD_GRAD_OP)",
+        "model = fully_shard(Net(), reshard_after_forward=False)",
+    ),
+    "several keywords": (
+        """
+        model = FSDP(
+            Net(),
+            auto_wrap_policy=ModuleWrapPolicy({Block}),
+            sharding_strategy=ShardingStrategy.SHARD_GRAD_OP,
+            cpu_offload=CPUOffload(offload_params=True),
+        )
+        """,
+        """
+        model = Net()
+        fsdp_kwargs = {
+            "reshard_after_forward": False,
+            "offload_policy": CPUOffloadPolicy(),
+        }
+        for module in reversed(list(model.modules())):
+            if isinstance(module, Block):
+                fully_shard(module, **fsdp_kwargs)
+        fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
+    "no offloading": (
+        """
+        offload = CPUOffload(offload_params=False)
+        model = FSDP(Net(), cpu_offload=offload)
+        """,
+        "model = fully_shard(Net())",
+    ),
+    "hybrid sharding": (
+        "model = FSDP(Net(), sharding_strategy=ShardingStrategy.HYBRID_SHARD)",
+        """
+        model = fully_shard(
+            Net(),
+            mesh=init_device_mesh(
+                "cuda",
+                (dist.get_world_size() // torch.cuda.device_count(), torch.cuda.device_count()),
+                mesh_dim_names=("replicate", "shard"),
+            ),
+        )
+        """,
+    ),
+    "a mesh": (
+        """
+        from torch.distributed.device_mesh import init_device_mesh
+        mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard"))
+        model = FSDP(Net(), device_mesh=mesh, sharding_strategy=ShardingStrategy._HYBRID_SHARD_ZERO2)
+        """,
+        """
+        from torch.distributed.device_mesh import init_device_mesh
+        mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard"))
+        model = fully_shard(Net(), mesh=mesh, reshard_after_forward=False)
+        """,
+    ),
+    "mixed precision of blocks with one input": (
+        """
+        precision = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.bfloat16)
+        model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=precision)
+        """,
+        """
+        precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+        model = Net()
+        for module in reversed(list(model.modules())):
+            if isinstance(module, Block):
+                fully_shard(module, mp_policy=precision)
+        fully_shard(model, mp_policy=precision)
+        """,
+    ),
+    "mixed precision of blocks with further inputs": (
+        """
+        precision = MixedPrecision(torch.bfloat16, torch.float32)
+        model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Masked}), mixed_precision=precision)
+        """,
+        """
+        precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        model = Net()
+        # Only the root casts its inputs.
+        inner_policy = replace(precision, cast_forward_inputs=False)
+        for module in reversed(list(model.modules())):
+            if isinstance(module, Masked):
+                fully_shard(module, mp_policy=inner_policy)
+        fully_shard(model, mp_policy=precision)
+        """,
+    ),
+    "mixed precision that may be None": (
+        """
+        precision = MixedPrecision(param_dtype=torch.float16) if os.environ.get("HALF") else None
+        model = FSDP(Net(), mixed_precision=precision)
+        """,
+        """
+        precision = MixedPrecisionPolicy(param_dtype=torch.float16, reduce_dtype=torch.float16) if os.environ.get("HALF") else None
+        model = fully_shard(Net(), mp_policy=precision or MixedPrecisionPolicy())
+        """,
+    ),
+    "rank 0's weights for all": (
+        "model = FSDP(Net(), sync_module_states=True, device_id=torch.cuda.current_device())",
+        """
+        model = Net()
+        full_state = model.state_dict()
+        fully_shard(model)
+        # All ranks start from rank 0's weights and buffers.
+        set_model_state_dict(
+            model,
+            full_state,
+            options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
+        )
+        for buffer in model.buffers():
+            dist.broadcast(buffer, src=0)
+        del full_state
+        """,
+    ),
+    "a policy with a lambda": (
+        """
+        policy = functools.partial(lambda_auto_wrap_policy, lambda_fn=lambda m: isinstance(m, Block) and m.training)
+        model = FSDP(Net(), auto_wrap_policy=policy)
+        """,
+        """
+        model = Net()
+        for module in reversed(list(model.modules())[1:]):
+            if (isinstance(module, Block) and module.training):
+                fully_shard(module)
+        fully_shard(model)
+        """,
+    ),
+    "one policy or another": (
+        """
+        first = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+        second = ModuleWrapPolicy({Masked})
+        model = FSDP(Net(), auto_wrap_policy=functools.partial(_or_policy, policies=[first, second]))
+        """,
+        """
+        model = Net()
+        for module in reversed(list(model.modules())):
+            if isinstance(module, Block) or isinstance(module, Masked):
+                fully_shard(module)
+        fully_shard(model)
+        """,
+    ),
+    "a policy that is chosen": (
+        """
+        if os.environ.get("BLOCKS"):
+            policy = ModuleWrapPolicy({Block})
+        else:
+            policy = None
+        model = FSDP(Net(), auto_wrap_policy=policy)
+        """,
+        """
+        if os.environ.get("BLOCKS"):
+            policy = lambda module: isinstance(module, Block)
+        else:
+            policy = None
+        model = Net()
+        if policy is not None:
+            for module in reversed(list(model.modules())):
+                if policy(module):
+                    fully_shard(module)
+        fully_shard(model)
+        """,
+    ),
+    "a policy only under a condition": (
+        """
+        wrap_blocks = bool(os.environ.get("BLOCKS"))
+        model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}) if wrap_blocks else None)
+        """,
+        """
+        wrap_blocks = bool(os.environ.get("BLOCKS"))
+        model = Net()
+        if wrap_blocks:
+            for module in reversed(list(model.modules())):
+                if isinstance(module, Block):
+                    fully_shard(module)
+        fully_shard(model)
+        """,
+    ),
+    "nested by hand": (
+        """
+        model = Net()
+        model.blocks = nn.ModuleList([FSDP(block) for block in model.blocks])
+        model = FSDP(model)
+        """,
+        """
+        model = Net()
+        model.blocks = nn.ModuleList([fully_shard(block) for block in model.blocks])
+        fully_shard(model)
+        """,
+    ),
+    "a scaler": (
+        """
+        model = FSDP(Net())
+        scaler = ShardedGradScaler(enabled=True)
+        """,
+        """
+        model = fully_shard(Net())
+        scaler = torch.amp.GradScaler("cuda", enabled=True)
+        """,
+    ),
+    "the state of every rank": (
+        """
+        model = FSDP(Net())
+        with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT, ShardedStateDictConfig(offload_to_cpu=True)):
+            state = model.state_dict()
+            model.load_state_dict(state, strict=False)
+        """,
+        """
+        model = fully_shard(Net())
+        state = get_model_state_dict(model, options=StateDictOptions(cpu_offload=True))
+        set_model_state_dict(model, state, options=StateDictOptions(strict=False))
+        """,
+    ),
+    "the older names of optimizer states": (
+        """
+        model = FSDP(Net())
+        optimizer = torch.optim.AdamW(model.parameters())
+        state = FSDP.full_optim_state_dict(model, optimizer)
+        loadable = FSDP.scatter_full_optim_state_dict(state, model, optim=optimizer)
+        optimizer.load_state_dict(loadable)
+        """,
+        """
+        model = fully_shard(Net())
+        optimizer = torch.optim.AdamW(model.parameters())
+        state = get_optimizer_state_dict(
+            model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+        )
+        set_optimizer_state_dict(
+            model,
+            optimizer,
+            state or {},
+            options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
+        )
+        """,
+    ),
+    "the module inside": (
+        """
+        model = FSDP(Net())
+        print(model.module.blocks, isinstance(model, (FSDP, nn.Module)))
+        """,
+        """
+        model = fully_shard(Net())
+        print(model.blocks, isinstance(model, (FSDPModule, nn.Module)))
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), list(FORMS.values()), ids=list(FORMS))
+def test_a_form_becomes(before: str, after: str, tmp_path: Path) -> None:
+    assert migrated(tmp_path, before).strip() == textwrap.dedent(after).strip()
+
+
+BLOCKED = {
+    "process group": ("model = FSDP(Net(), process_group=dist.new_group([0]))", "process_group"),
+    "init function": ("model = FSDP(Net(), param_init_fn=lambda m: m.to_empty())", "param_init_fn"),
+    "ignored modules": (
+        "net = Net()\nmodel = FSDP(net, ignored_modules=[net.blocks[0]])",
+        "ignored_modules",
+    ),
+    "arguments out of sight": (
+        "def build(**kwargs):\n    return FSDP(Net(), **kwargs)\n\n\nmodel = build()",
+        r"come from cannot be seen",
+    ),
+    "local states": (
+        "model = FSDP(Net())\nwith FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):\n"
+        "    state = model.state_dict()",
+        "no local state dicts",
+    ),
+    "a state taken elsewhere": (
+        "def save(model):\n    print(model)\n\n\n"
+        "model = FSDP(Net())\nwith FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
+        "    save(model)",
+        "code that this block calls",
+    ),
+    "low precision gradients": (
+        "model = FSDP(Net(), mixed_precision=MixedPrecision(torch.bfloat16, keep_low_precision_grads=True))",
+        "keep_low_precision_grads",
+    ),
+    "whole parameters": (
+        "model = FSDP(Net())\nwith FSDP.summon_full_params(model):\n    print(model)",
+        "summon_full_params",
+    ),
+    "a subclass": ("class Mine(FSDP):\n    pass\n\n\nmodel = Mine(Net())\nFSDP(Net())", "subclass"),
+    "the class as an argument": (
+        "wrapped = functools.partial(FSDP, device_id=0)\nmodel = FSDP(Net())",
+        "passed as an argument",
+    ),
+    "an enclosing context": (
+        "with enable_wrap(wrapper_cls=FSDP):\n    model = wrap(Net())\nFSDP(Net())",
+        "enable_wrap|passed as an argument",
+    ),
+    "the optimizer first": (
+        "net = Net()\noptimizer = torch.optim.SGD(net.parameters(), lr=1)\n"
+        "model = FSDP(net, use_orig_params=True)",
+        "built before the model is wrapped",
+    ),
+    "inference mode": (
+        "model = FSDP(Net())\nwith torch.inference_mode():\n    model(torch.ones(2, 8))",
+        "inference_mode",
+    ),
+    "another method": (
+        "model = FSDP(Net())\nmodel.generate(torch.ones(2, 8))",
+        "generate",
+    ),
+    "compiled": ("model = FSDP(Net())\nmodel = torch.compile(model)", "compile"),
+    "a config for another library": (
+        "import accelerate\nFSDP(Net())\n"
+        "plugin = accelerate.FullyShardedDataParallelPlugin(mixed_precision_policy=MixedPrecision())",
+        "handed to",
+    ),
+    "a policy with parameters of its own": (
+        "model = FSDP(Net(), auto_wrap_policy=CustomPolicy(lambda m: True))",
+        "CustomPolicy",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "reason"), list(BLOCKED.values()), ids=list(BLOCKED))
+def test_what_has_no_rewrite_blocks(body: str, reason: str, tmp_path: Path) -> None:
+    import re
+
+    found, _ = plan(tmp_path, body + "\n")
+    assert found.blockers
+    assert any(re.search(reason, blocker.reason) for blocker in found.blockers)
+    assert not found.edits
