@@ -150,10 +150,12 @@ class TwoRanks:
         steps: int | None = None,
         parameters: bool = False,
         env: Mapping[str, str] | None = None,
+        continuing: Outcome | None = None,
     ) -> Outcome:
         """Run a program on `world` ranks and wait for its end, at most `timeout` seconds.
 
         parameters: also gather the full parameters at the end (`outcome.parameters`).
+        continuing: start with the files that an earlier program left in its current folder.
         """
         files = {"program.py": program} if isinstance(program, str) else dict(program)
         self._count += 1
@@ -161,6 +163,8 @@ class TwoRanks:
         source, work, record = case / "program", case / "work", case / "record"
         for folder in (source, work, record):
             folder.mkdir(parents=True)
+        if continuing is not None and continuing.folder is not None:
+            shutil.copytree(continuing.folder / "work", work, dirs_exist_ok=True)
         for name, text in files.items():
             path = source / name
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -104,9 +104,9 @@ def _settings(group: dict[str, Any]) -> dict[str, Any]:
     """The hyperparameters of a group that are plain values, except how they are computed."""
     left_out = ("params", "lr", "foreach", "fused", "capturable", "differentiable", "param_names")
     return {
-        key: list(value) if isinstance(value, tuple) else value
+        key: list(value) if isinstance(value, (tuple, list)) else value
         for key, value in group.items()
-        if key not in left_out and isinstance(value, (bool, int, float, str, tuple))
+        if key not in left_out and isinstance(value, (bool, int, float, str, tuple, list))
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from types import FrameType
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from fsdplint.shim.measures import MEASURES
 from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.recorder import RECORDER
+from fsdplint.shim.sites import USER, kind_of
 
 
 def install() -> None:
@@ -79,8 +81,17 @@ def _built(optimizer: Any, params: Any, frame: FrameType | None) -> None:
     )
 
 
+def _is_training(frame: FrameType | None) -> bool:
+    """Whether a step is the program's: loading an optimizer's state makes one to have a state."""
+    while frame is not None and kind_of(frame.f_code.co_filename) != USER:
+        if os.path.join("torch", "distributed", "checkpoint") in frame.f_code.co_filename:
+            return False
+        frame = frame.f_back
+    return True
+
+
 def _stepping(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    if not RECORDER.listening():
+    if not RECORDER.listening() or not _is_training(sys._getframe(1)):
         return
     try:
         RECORDER.event(
@@ -92,7 +103,7 @@ def _stepping(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def _stepped(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    if not RECORDER.listening():
+    if not RECORDER.listening() or not _is_training(sys._getframe(1)):
         return
     try:
         MEASURES.after_step(optimizer, OBJECTS.optimizer(optimizer))
