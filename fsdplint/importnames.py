@@ -74,11 +74,27 @@ def edit_names(
     for part in parts[:-1]:
         part.after = _comma(part.after, True)
     parts[-1].after = _comma(parts[-1].after, trailing_comma)
+    if removed and len(parts) == 1 and getattr(statement, "lpar", None) is not None:
+        alone = _alone(source, statement, parts[0], start, close)
+        if alone is not None:
+            return alone
     if new:
         fitted = _fitted(source, statement, parts, start, several_lines)
         if fitted is not None:
             return Edit(source.path, start, end, fitted)
     return Edit(source.path, start, end, _joined(parts) + close)
+
+
+def _alone(
+    source: Source, statement: cst.Import | cst.ImportFrom, part: Part, start: int, close: str
+) -> Edit | None:
+    """The edit that leaves one name without the brackets that several needed, if it fits."""
+    if "#" in part.before + part.after + close:
+        return None
+    head = source.text[source.line_start(start) : start - 1].rstrip(" \t(")
+    if len(head) + 1 + len(part.text) > line_limit(source):
+        return None
+    return Edit(source.path, start - 1, source.span(statement)[1], part.text)
 
 
 def _joined(parts: Sequence[Part]) -> str:

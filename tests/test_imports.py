@@ -292,8 +292,8 @@ def test_backslash_lines() -> None:
         ("a, b", "b", "a"),
         ("a as x, b,c", "x", "b,c"),
         ("a,b , c", "b", "a, c"),
-        ("(a, b)", "b", "(a)"),
-        ("(a, b,)", "b", "(a,)"),
+        ("(a, b)", "b", "a"),
+        ("(a, b,)", "b", "a"),
     ],
 )
 def test_names_taken_away(names: str, without: str, left: str) -> None:
@@ -456,3 +456,13 @@ def test_an_import_in_a_one_line_suite() -> None:
     assert planned(text, STATE) == expected
     text = text.replace("    ", "")
     assert planned(text, without="FSDP") == text.replace(f"from {FSDP} import FSDP", "pass")
+
+
+def test_one_name_that_is_left_needs_no_brackets() -> None:
+    text = "from torch.distributed.fsdp import (\n    FSDP,\n    fully_shard,\n)\n"
+    assert planned(text, without="FSDP") == "from torch.distributed.fsdp import fully_shard\n"
+
+
+def test_the_brackets_stay_around_a_comment() -> None:
+    text = "from torch.distributed.fsdp import (\n    FSDP,\n    fully_shard,  # the new one\n)\n"
+    assert "(\n    fully_shard,  # the new one\n)" in planned(text, without="FSDP")

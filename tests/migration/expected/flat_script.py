@@ -10,9 +10,7 @@ import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-from torch.distributed.fsdp import (
-    fully_shard,
-)
+from torch.distributed.fsdp import fully_shard
 
 VOCAB = 64
 DIM = 32
