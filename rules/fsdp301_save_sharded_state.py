@@ -504,13 +504,14 @@ from torch.distributed.checkpoint.state_dict import (
 
     def _partial(self, trace: Trace, event: Saved, parts: list[tuple[StateTaken, str]]) -> Finding:
         names = " and ".join(dict.fromkeys(name for _, name in parts))
-        verb = "are" if len({name for _, name in parts}) > 1 else "is"
+        names = f"the state of {names} is"
+        if len({name for _, name in parts}) > 1:
+            names = names.replace("the state", "the states").removesuffix("is") + "are"
         taken = [part for part, _ in parts]
         of = next((m for part in taken for m in _modules_of(trace, part)), None)
         return self.finding(
             event,
-            f"the state of {names} {verb} saved as if whole, but it is sharded: the file holds one "
-            f"rank's part of each tensor",
+            f"{names} sharded but saved as if whole: the file holds one rank's part of each tensor",
             help="Gather it on all ranks with `get_model_state_dict` (or `get_optimizer_state_dict`) "
             "and `StateDictOptions(full_state_dict=True, cpu_offload=True)`, write it on rank 0; or "
             "save all parts with `torch.distributed.checkpoint.save`.",

@@ -464,12 +464,12 @@ set_optimizer_state_dict(
         origin: list[tuple[Event, str]],
         optimizer: bool,
     ) -> Finding:
-        what = "optimizer state" if optimizer else "state dict"
+        what = "an optimizer state" if optimizer else "a state dict"
         setter = "set_optimizer_state_dict" if optimizer else "set_model_state_dict"
         holder = f"`{name}`, whose parameters are sharded," if optimizer else f"sharded `{name}`"
         return self.finding(
             event,
-            f"a {what} of whole tensors is loaded into {holder} with `load_state_dict`, which takes "
+            f"{what} of whole tensors is loaded into {holder} with `load_state_dict`, which takes "
             f"DTensors only",
             help=f"Use `{setter}` with `StateDictOptions(full_state_dict=True)`: it shards the "
             f"tensors (and add `broadcast_from_rank0=True` if only rank 0 reads the file).",

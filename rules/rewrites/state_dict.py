@@ -51,11 +51,14 @@ FULL = "full_state_dict=True, cpu_offload=True"
 class Taking:
     """One call of `state_dict()` in a file that is saved.
 
+    saved_by: the call in the same function that the state goes to the file through.
     arguments: what its getter is called with: the model, and the optimizer if it is one's.
     place: where it stands under a test of the rank, if it does.
     """
 
+    source: Source
     call: cst.Call
+    saved_by: cst.Call
     getter: str
     arguments: list[str]
     place: Place | None
@@ -85,12 +88,20 @@ def gather_and_save(rewrite: Rewrite, finding: Finding, program: Program) -> boo
     found = call_at(finding.site)
     if found is None or not isinstance(saved, Saved):
         return False
-    source, save = found
-    takings = _takings(finding, program, source, save)
+    save = found[1]
+    calls = [found, *filter(None, map(call_at, saved.stack))]
+    takings = _takings(finding, program, calls)
     if not takings:
         return False
+    source = takings[0].source
     if any(taking.place is not None for taking in takings):
         return saved.ranks.partial and _take_out(rewrite, source, takings)
+    if any(taking.saved_by is not save for taking in takings):
+        # A function of the program's own writes the file; it has to be one for one rank.
+        if not saved.ranks.partial:
+            return False
+        _in_place(rewrite, source, takings)
+        return True
     inside = [taking for taking in takings if within(source, taking.call, save)]
     texts: dict[cst.CSTNode, str] = {}
     if saved.ranks.partial:
@@ -105,18 +116,22 @@ def gather_and_save(rewrite: Rewrite, finding: Finding, program: Program) -> boo
 
 
 def _takings(
-    finding: Finding, program: Program, source: Source, save: cst.Call
+    finding: Finding, program: Program, calls: list[tuple[Source, cst.Call]]
 ) -> list[Taking] | None:
-    """What each state dict of the finding is replaced by; None if one of them can't be."""
+    """What each state dict of the finding is replaced by; None if one of them can't be.
+
+    calls: the call that saves, and those of the program's functions that led to it.
+    """
     result: dict[cst.Call, Taking] = {}
     events = [event for event in finding.events if isinstance(event, StateTaken)]
     for event in events:
         found = call_at(event.site)
-        if found is None or found[0] is not source or event.layout is not Layout.SHARDED:
+        if found is None or event.layout is not Layout.SHARDED:
             return None
-        call = found[1]
+        source, call = found
         text = receiver(source, call) if event.api == "state_dict" else None
-        if text is None or call.args or not _only_saved(source, call, save):
+        saved_by = _saved_by(source, call, calls)
+        if text is None or call.args or saved_by is None:
             return None
         getter, arguments = "get_model_state_dict", [text]
         built = _built(program, event)
@@ -127,39 +142,46 @@ def _takings(
             getter, arguments = "get_optimizer_state_dict", [model, text]
         place = None
         if perhaps_one_rank(event):
-            if not event.ranks.partial:
-                return None
             guard = _rank_guard(event)
             place = place_of(source, call, guard) if guard is not None else None
             if place is None or not may_overtake(source, call, place):
                 return None
-        result[call] = Taking(call, getter, arguments, place)
-    places = {taking.place is None for taking in result.values()}
-    return list(result.values()) if len(places) == 1 else None
+        result[call] = Taking(source, call, saved_by, getter, arguments, place)
+    takings = list(result.values())
+    alike = len({(t.source, t.place is None) for t in takings}) == 1
+    return takings if alike else None
 
 
-def _only_saved(source: Source, call: cst.Call, save: cst.Call) -> bool:
-    """Whether what a call returns is saved as it is: other code may want the layout that it has.
+def _saved_by(
+    source: Source, call: cst.Call, calls: list[tuple[Source, cst.Call]]
+) -> cst.Call | None:
+    """Which of the calls in the same function saves what `call` returns, as it is.
 
-    It stands in the saving call, or in a statement of the same function that assigns it (alone or in a
-    dict) to a name which is used for nothing but the file, its length and what else goes into it.
+    None if there is none, or other code has the value too: it may want the layout that it has. The
+    call stands in the saving one, or in a statement that assigns it (alone or in a dict) to a name
+    which is used for nothing but the file, its length and what else goes into it.
     """
-    if within(source, call, save):
-        return True
     scope = function_around(source, call)
+    near = [c for s, c in calls if s is source and function_around(source, c) is scope]
+    if len(near) != 1:
+        return None
+    save = near[0]
+    if within(source, call, save):
+        return save
     statement = layout.statement_of(source, call)
-    if scope is not function_around(source, save) or not isinstance(statement, cst.Assign):
-        return False
+    if not isinstance(statement, cst.Assign):
+        return None
     target = statement.targets[0].target
     if len(statement.targets) != 1 or not isinstance(target, cst.Name):
-        return False
-    return all(
-        use is target or within(source, use, save) or _harmless(source, use, save)
+        return None
+    only = all(
+        use is target or within(source, use, save) or _harmless(source, use)
         for use in uses(scope, target.value)
     )
+    return save if only else None
 
 
-def _harmless(source: Source, use: cst.Name, save: cst.Call) -> bool:
+def _harmless(source: Source, use: cst.Name) -> bool:
     parent = source.parent(use)
     if isinstance(parent, cst.Subscript):  # `checkpoint["step"] = step`
         return isinstance(source.parent(parent), cst.AssignTarget)
@@ -326,6 +348,21 @@ def _in_place(rewrite: Rewrite, source: Source, takings: list[Taking]) -> None:
     for taking in takings:
         by_statement.setdefault(layout.statement_of(source, taking.call), []).append(taking)
     for statement, together in by_statement.items():
+        options = "options" if len(together) > 1 else f"StateDictOptions({FULL})"
+        texts = {
+            taking.call: call_in_place(
+                source, taking.call, taking.getter, [*taking.arguments, f"options={options}"]
+            )
+            for taking in together
+        }
+        alone = isinstance(statement, cst.Assign) and statement.value in texts
+        if not alone and any("\n" in text for text in texts.values()):
+            # In the middle of a line that would become too long: a name for each.
+            lines, names = _getter_lines(rewrite, source, together, statement)
+            rewrite.insert_before(source, statement, lines)
+            for call, name in names.items():
+                rewrite.replace(source, call, name)
+            continue
         lines, options = _shared_options(rewrite, source, statement, len(together))
         if lines:
             rewrite.insert_before(source, statement, lines)

@@ -155,6 +155,47 @@ if dist.get_rank() == 0:
 """,
         None,
     ),
+    "a function that saves on rank 0": (
+        """\
+def save_on_master(obj, path):
+    if dist.get_rank() == 0:
+        torch.save(obj, path)
+
+
+def save(model, optimizer, epoch):
+    checkpoint = {"model": model.state_dict(), "opt": optimizer.state_dict(), "epoch": epoch}
+    save_on_master(checkpoint, f"c{epoch}.pt")
+
+
+save(model, optimizer, 1)
+""",
+        """\
+def save_on_master(obj, path):
+    if dist.get_rank() == 0:
+        torch.save(obj, path)
+
+
+def save(model, optimizer, epoch):
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    model_state = get_model_state_dict(model, options=options)
+    optimizer_state = get_optimizer_state_dict(model, optimizer, options=options)
+    checkpoint = {"model": model_state, "opt": optimizer_state, "epoch": epoch}
+    save_on_master(checkpoint, f"c{epoch}.pt")
+
+
+save(model, optimizer, 1)
+""",
+    ),
+    "a function that saves on every rank": (
+        """\
+def save(obj, path):
+    torch.save(obj, path)
+
+
+save(model.state_dict(), "m.pt")
+""",
+        None,
+    ),
     "perhaps a test of the rank": (
         """\
 if args.primary:
