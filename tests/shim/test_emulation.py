@@ -69,6 +69,34 @@ def test_a_cuda_program_runs_on_the_cpu(two_ranks: TwoRanks) -> None:
     assert [event.method for event in outcome.trace.of(ModuleMoved)][-1] == "cuda"
 
 
+def test_a_program_that_starts_its_ranks_itself(two_ranks: TwoRanks) -> None:
+    program = """
+        import os
+        import torch
+        import torch.distributed as dist
+        import torch.multiprocessing as mp
+
+        def main(rank, world_size, text):
+            os.environ["MASTER_ADDR"] = "localhost"
+            os.environ["MASTER_PORT"] = "12355"
+            dist.init_process_group("nccl", rank=rank, world_size=world_size)
+            torch.cuda.set_device(rank)
+            total = torch.ones(1, device=rank) * rank
+            dist.all_reduce(total)
+            print(text, total.item())
+            dist.destroy_process_group()
+
+        if __name__ == "__main__":
+            world_size = torch.cuda.device_count()
+            mp.spawn(main, args=(world_size, "sum"), nprocs=world_size, join=True)
+    """
+    outcome = two_ranks.run(program)
+    assert outcome.status == "ok", str(outcome)
+    assert outcome.stdout == "sum 1.0\nsum 1.0\n"
+    (group,) = outcome.trace.of(ProcessGroupInit)
+    assert group.site.location().line == 10
+
+
 def test_what_cannot_be_emulated_is_named_with_its_line(two_ranks: TwoRanks) -> None:
     outcome = two_ranks.run(
         "import torch\n\ntorch.cuda.CUDAGraph()\ntorch.cuda.list_gpu_processes()\n"
