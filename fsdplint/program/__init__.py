@@ -6,6 +6,7 @@ function that no program reaches; nothing of the user's code is run and torch is
 
 from __future__ import annotations
 
-from fsdplint.program.program import Evaluation, Program, load
+from fsdplint.program.loader import load
+from fsdplint.program.program import Evaluation, Program
 
 __all__ = ["Evaluation", "Program", "load"]

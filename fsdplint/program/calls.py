@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
+from fsdplint.program.frames import MAX_DEPTH, MAX_RECURSION, Call, Frame
 from fsdplint.program.models import METHODS, find_function, find_method
 from fsdplint.program.names import dotted
 from fsdplint.program.ranks import named
@@ -50,30 +50,6 @@ MODULE_BASES = {
     "diffusers.ModelMixin",
 }
 OPTIMIZER_BASES = {"torch.optim.Optimizer"}
-
-
-@dataclass
-class Call:
-    """A call that is being executed: what models of library functions are given.
-
-    open: a `*args` or `**kwargs` could not be followed, so that further arguments may be there.
-    """
-
-    node: cst.CSTNode
-    args: list[Value] = field(default_factory=list)
-    kwargs: dict[str, Value] = field(default_factory=dict)
-    open: bool = False
-
-    def arg(self, position: int, name: str) -> Value | None:
-        """An argument by its position or name; None where it was not given."""
-        if name in self.kwargs:
-            return self.kwargs[name]
-        return self.args[position] if position < len(self.args) else None
-
-    @property
-    def values(self) -> list[Value]:
-        return [*self.args, *self.kwargs.values()]
-
 
 # Unknown callees that get an optimizer and certainly leave its parameters as they are.
 _LEAVES_OPTIMIZERS = re.compile(r"sched|warmup|^(unscale_|step|update|info|debug|print)$", re.I)
@@ -200,8 +176,6 @@ class Calls:
         on_yield: Callable[[Value], None] | None = None,
     ) -> Value:
         """Execute a function of the project and give what it returns."""
-        from fsdplint.program.interpreter import MAX_DEPTH, MAX_RECURSION, Frame
-
         self.reached.add(function.node)
         active = sum(1 for f in self.frames if f.function is function)
         if active >= MAX_RECURSION or len(self.frames) > MAX_DEPTH:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import libcst as cst
@@ -22,6 +21,7 @@ from fsdplint.program.attributes import Attributes
 from fsdplint.program.calls import Calls
 from fsdplint.program.decisions import Decisions
 from fsdplint.program.expressions import Expressions
+from fsdplint.program.frames import MAX_STEPS, Frame, GuardEntry, OutOfSteps
 from fsdplint.program.importing import Importing
 from fsdplint.program.iteration import Iteration
 from fsdplint.program.modules import Modules
@@ -29,7 +29,6 @@ from fsdplint.program.scopes import Scope
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.statements import Statements
 from fsdplint.program.values import (
-    Class,
     Const,
     Function,
     Unknown,
@@ -58,42 +57,11 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound=Event)
 
-MAX_STEPS = 80_000  # nodes evaluated in one run
-MAX_DEPTH = 40  # nested calls of the project's functions
-MAX_RECURSION = 6  # of them, of one function: enough for a walk down a tree of modules
-
 # Events on which it depends whether others are right: their conditions are worth a configuration.
 DECISIVE = (
     Wrapped, Sharded, OptimizerBuilt, StateTaken, StateLoaded, SyncSwitched, MethodRegistered,
     Gathered, ModuleCopied, Clipped,
 )  # fmt: skip
-
-# Until when a guard that was left behind by `if ...: return` (or continue) stays.
-BLOCK, LOOP, FUNCTION, PROGRAM = "block", "loop", "function", "program"
-
-
-class OutOfSteps(Exception):
-    """The run met its bound; what it has seen so far stands."""
-
-
-@dataclass
-class GuardEntry:
-    guard: Guard
-    key: str
-    until: str = BLOCK
-
-
-@dataclass
-class Frame:
-    """A call of a project's function that is being executed."""
-
-    function: Function | None
-    scope: Scope
-    receiver: Value | None = None
-    owner: Class | None = None
-    partial: list[tuple[Any, Value]] = field(default_factory=list)  # returned under a guard
-    yields: list[Value] = field(default_factory=list)
-    on_yield: Any = None  # what to do at `yield`, for a @contextmanager
 
 
 class Interpreter(Statements, Expressions, Attributes, Iteration, Calls, Modules, Importing):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from fsdplint.program.conditions import Outcome, truth
+from fsdplint.program.frames import Frame
 from fsdplint.program.scopes import Scope
 from fsdplint.program.values import (
     Const,
@@ -50,7 +51,7 @@ class Iteration:
         result = Sequence([], kind, made_at=self.site(node))
         frame = self.frames[-1]
         scope = Scope(self.source, self.scope, "function", self.scope.module_name)
-        self.frames.append(type(frame)(frame.function, scope, frame.receiver, frame.owner))
+        self.frames.append(Frame(frame.function, scope, frame.receiver, frame.owner))
         try:
             exact = self._comprehend(element, for_in, result)
         finally:

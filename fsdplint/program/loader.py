@@ -10,9 +10,9 @@ from pathlib import Path
 import libcst as cst
 
 from fsdplint.nesting import deep_stack
-from fsdplint.program.calls import Call
 from fsdplint.program.decisions import Exploration
-from fsdplint.program.interpreter import Frame, Interpreter, OutOfSteps
+from fsdplint.program.frames import Call, Frame, OutOfSteps
+from fsdplint.program.interpreter import Interpreter
 from fsdplint.program.names import walk
 from fsdplint.program.program import Evaluation, Program
 from fsdplint.program.project import Project
@@ -25,11 +25,17 @@ MAX_STEPS = 400_000  # and for all of it
 _MAIN = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
 
 
-def load_program(
-    paths: Sequence[Path], overrides: Mapping[Path, str], root: Path | None
+def load(
+    paths: Sequence[Path], overrides: Mapping[Path, str] | None = None, *, root: Path | None = None
 ) -> Program:
-    """See `fsdplint.program.load`."""
-    return deep_stack(lambda: _Loader(paths, overrides, root).run())
+    """Read and interpret files (see the package's docstring).
+
+    Args:
+        paths: the files that the user gave, those that can matter.
+        overrides: texts to use instead of what is on disk.
+        root: the project's root; by default it is looked for from each file.
+    """
+    return deep_stack(lambda: _Loader(paths, overrides or {}, root).run())
 
 
 class _Loader:

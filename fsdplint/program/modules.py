@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from fsdplint.program.frames import Call
 from fsdplint.program.models import find_method
 from fsdplint.program.values import (
     Class,
@@ -34,7 +35,6 @@ from fsdplint.trace import (
 )
 
 if TYPE_CHECKING:
-    from fsdplint.program.calls import Call
     from fsdplint.program.interpreter import Interpreter
 
 MAX_CALLED = 6  # modules entered within each other that are followed
@@ -437,7 +437,7 @@ class Modules:
         if function is None:
             if module.library_class == "torch.nn.Sequential" and module.elements is not None:
                 for element in module.elements.items:
-                    self.call(element, type(call)(call.node, [TensorValue("output")]))
+                    self.call(element, Call(call.node, [TensorValue("output")]))
             return TensorValue("output")
         return self.call_function(function, module, call.args, call.kwargs, call.node, call.open)
 

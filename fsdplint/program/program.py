@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -57,18 +56,3 @@ class Program:
 
         for source in self.sources.values():
             yield from references(source, prefix)
-
-
-def load(
-    paths: Sequence[Path], overrides: Mapping[Path, str] | None = None, *, root: Path | None = None
-) -> Program:
-    """Read and interpret files (see the package's docstring).
-
-    Args:
-        paths: the files that the user gave, those that can matter.
-        overrides: texts to use instead of what is on disk.
-        root: the project's root; by default it is looked for from each file.
-    """
-    from fsdplint.program.loader import load_program
-
-    return load_program(paths, overrides or {}, root)

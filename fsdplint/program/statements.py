@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from fsdplint.program.conditions import Outcome, Verdict, decide, rank_guard, truth, varying_guard
+from fsdplint.program.frames import Frame
 from fsdplint.program.scopes import Scope
 from fsdplint.program.values import (
     Class,
@@ -200,7 +201,7 @@ class Statements:
             "dataclass" in self.text(decorator.decorator) for decorator in node.decorators
         )
         scope = Scope(self.source, self.scope, "class", self.scope.module_name, klass.attributes)
-        frame = type(self.frames[-1])(None, scope, owner=klass)
+        frame = Frame(None, scope, owner=klass)
         self.frames.append(frame)
         try:
             self.execute_block(node.body.body)

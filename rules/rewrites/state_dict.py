@@ -9,7 +9,7 @@ import libcst as cst
 
 from fsdplint import layout
 from fsdplint.dotted import path_of
-from fsdplint.program.program import Program
+from fsdplint.program import Program
 from fsdplint.program.source import Source
 from fsdplint.rewrite import Rewrite
 from fsdplint.rule import Finding, Safety

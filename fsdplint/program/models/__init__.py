@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fsdplint.program.values import ModuleValue, Value
 
 if TYPE_CHECKING:
-    from fsdplint.program.calls import Call
+    from fsdplint.program.frames import Call
     from fsdplint.program.interpreter import Interpreter
 
 FunctionModel = Callable[["Interpreter", str, "Call"], Value]

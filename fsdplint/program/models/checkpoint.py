@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fsdplint.program.frames import Call
 from fsdplint.program.models import function, method
 from fsdplint.program.models.fsdp1 import FSDP1, _used
 from fsdplint.program.ranks import depends_on_rank
@@ -33,7 +34,6 @@ from fsdplint.trace import (
 )
 
 if TYPE_CHECKING:
-    from fsdplint.program.calls import Call
     from fsdplint.program.interpreter import Interpreter
 
 DCP = "torch.distributed.checkpoint"

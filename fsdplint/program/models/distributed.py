@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fsdplint.program.frames import Call
 from fsdplint.program.models import function
 from fsdplint.program.values import (
     Bound,
@@ -27,7 +28,6 @@ from fsdplint.trace import (
 )
 
 if TYPE_CHECKING:
-    from fsdplint.program.calls import Call
     from fsdplint.program.interpreter import Interpreter
 
 DIST = "torch.distributed"
@@ -130,11 +130,9 @@ def set_device(run: Interpreter, name: str, call: Call) -> Value:
 @function("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
 def spawn(run: Interpreter, name: str, call: Call) -> Value:
     """`mp.spawn(fn, args=...)` calls fn(rank, *args) on every rank."""
-    from fsdplint.program.calls import Call as MadeCall
-
     target = run.settle(call.arg(0, "fn") or Unknown())
     args = call.arg(1, "args")
     items = list(args.items) if isinstance(args, Sequence) else []
     if isinstance(target, Function | Bound | Partial):
-        run.call(target, MadeCall(call.node, [RankValue("global"), *items], open=args is None))
+        run.call(target, Call(call.node, [RankValue("global"), *items], open=args is None))
     return Const(None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fsdplint.program.frames import Call
 from fsdplint.program.models import function, method
 from fsdplint.program.models.nn import wrap
 from fsdplint.program.values import (
@@ -22,7 +23,6 @@ from fsdplint.program.values import (
 from fsdplint.trace import Fsdp1Used, Wrapped
 
 if TYPE_CHECKING:
-    from fsdplint.program.calls import Call
     from fsdplint.program.interpreter import Interpreter
 
 FSDP1 = "torch.distributed.fsdp.FullyShardedDataParallel"

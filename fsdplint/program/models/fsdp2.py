@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fsdplint.program.frames import Call
 from fsdplint.program.models import function, method
 from fsdplint.program.models.fsdp1 import option
 from fsdplint.program.values import (
@@ -20,7 +21,6 @@ from fsdplint.program.values import (
 from fsdplint.trace import Clipped, Gathered, MethodRegistered, Sharded, SyncSwitched
 
 if TYPE_CHECKING:
-    from fsdplint.program.calls import Call
     from fsdplint.program.interpreter import Interpreter
 
 FSDP = "torch.distributed.fsdp"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fsdplint.program.frames import Call
 from fsdplint.program.models import function, method
 from fsdplint.program.models.python import derived, duplicate_module
 from fsdplint.program.values import (
@@ -31,7 +32,6 @@ from fsdplint.trace import (
 )
 
 if TYPE_CHECKING:
-    from fsdplint.program.calls import Call
     from fsdplint.program.interpreter import Interpreter
 
 # torch.nn classes without parameters; every other one has some.
@@ -241,7 +241,7 @@ def apply(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Val
     """`m.apply(fn)`: the function gets every submodule, children before their parents."""
     if call.args:
         for child in reversed(run.submodule_values(ModulesOf(receiver, "modules"))):
-            run.call(call.args[0], type(call)(call.node, [child]))
+            run.call(call.args[0], Call(call.node, [child]))
     return receiver
 
 

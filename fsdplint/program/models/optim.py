@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fsdplint.program.frames import Call
 from fsdplint.program.models import function, method
 from fsdplint.program.values import (
     Const,
@@ -16,7 +17,6 @@ from fsdplint.program.values import (
 from fsdplint.trace import Clipped, Fsdp1Used, OptimizerStepped
 
 if TYPE_CHECKING:
-    from fsdplint.program.calls import Call
     from fsdplint.program.interpreter import Interpreter
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
+from fsdplint.program.frames import Call
 from fsdplint.program.models import function, method
 from fsdplint.program.ranks import depends_on_rank, environment
 from fsdplint.program.values import (
@@ -32,7 +33,6 @@ from fsdplint.program.values import (
 from fsdplint.trace import ModuleCopied
 
 if TYPE_CHECKING:
-    from fsdplint.program.calls import Call
     from fsdplint.program.interpreter import Interpreter
 
 
@@ -119,13 +119,12 @@ def keep(run: Interpreter, name: str, call: Call) -> Value:
 
 @function("builtins.map")
 def apply(run: Interpreter, name: str, call: Call) -> Value:
-    from fsdplint.program.calls import Call as MadeCall
 
     if len(call.args) < 2:
         return Unknown()
     items, exact = run.iterate(call.args[1])
     return Sequence(
-        [run.call(call.args[0], MadeCall(call.node, [item])) for item in items], "list", not exact
+        [run.call(call.args[0], Call(call.node, [item])) for item in items], "list", not exact
     )
 
 
@@ -429,9 +428,7 @@ def dataclass_field(run: Interpreter, name: str, call: Call) -> Value:
         return default
     factory = call.kwargs.get("default_factory")
     if isinstance(factory, Class):
-        from fsdplint.program.calls import Call as MadeCall
-
-        return run.call(factory, MadeCall(call.node))
+        return run.call(factory, Call(call.node))
     return Unknown()
 
 
