@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import libcst as cst
 
 from fsdplint.layout import descend
 from fsdplint.program.source import NodeSite, Source
+from fsdplint.rules.migration import device, wrap
+from fsdplint.rules.migration.calls import arguments
 from fsdplint.rules.migration.context import Blocked, Migration, nodes
 from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import ancestors
-from fsdplint.trace import Compiled, OptimizerBuilt, Wrapped
+from fsdplint.trace import Clipped, Compiled, ModuleCopied, OptimizerBuilt, Sharding, Wrapped
 
 
 def run(migration: Migration) -> None:
@@ -18,8 +22,18 @@ def run(migration: Migration) -> None:
     _wrapped_here(migration, calls)
     if not calls:
         return
-    for check in (_called_here, _no_inference_mode, _optimizers, _compiled):
+    for check in (
+        _called_here,
+        _no_inference_mode,
+        _optimizers,
+        _compiled,
+        _copied,
+        _devices,
+        _gradients,
+        _batch_norm,
+    ):
         check(migration, calls)
+    _notes(migration, calls)
 
 
 def _block(migration: Migration, source: Source, node: cst.CSTNode, reason: str) -> None:
@@ -136,6 +150,81 @@ def _compiled(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> Non
                         site.node,
                         "`torch.compile` of a wrapped model is not migrated yet",
                     )
+
+
+def _copied(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """FSDP2 modules cannot be copied."""
+    for trace in migration.program.traces:
+        for event in trace.of(ModuleCopied):
+            site = event.site
+            if trace.sharded_within(event.module, event) is Sharding.FSDP1:
+                if isinstance(site, NodeSite) and not _known(migration, site.node):
+                    reason = "a wrapped model is copied, which FSDP2 does not allow"
+                    _block(migration, site.source, site.node, reason)
+
+
+def _devices(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """FSDP2 shards on the current device, FSDP1 without `device_id` on the module's own."""
+    if device.sets_device(migration) or device.on_cpu(migration):
+        return
+    for source, call in calls:
+        named, rest = arguments(call, wrap.PARAMETERS)
+        if "device_id" not in named and not rest:
+            _block(
+                migration,
+                source,
+                call,
+                "neither `device_id` nor `torch.cuda.set_device` says which device is this rank's",
+            )
+
+
+def _gradients(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """A norm that the program works out by itself from each rank's part of the gradients."""
+    for source in migration.program.sources.values():
+        if ".grad" not in source.text:
+            continue
+        for node in nodes(source):
+            if not isinstance(node, cst.FunctionDef):
+                continue
+            names = {
+                part.attr.value for part in descend(node) if isinstance(part, cst.Attribute)
+            }
+            if "grad" in names and names & {"norm", "all_reduce", "vector_norm"}:
+                if not names & {"clip_grad_norm_"} or "all_reduce" in names:
+                    at = source if source in migration.sources else calls[0][0]
+                    where = node.name if source in migration.sources else calls[0][1]
+                    reason = f"`{node.name.value}` computes with each rank's part of the gradients"
+                    _block(migration, at, where, reason)
+
+
+def _batch_norm(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """FSDP1 keeps batch norms out of mixed precision by itself."""
+    if "MixedPrecision" not in migration.names.values():
+        return
+    for source in migration.program.sources.values():
+        if re.search(r"\bBatchNorm[123]d\b", source.text):
+            reason = "batch norms under mixed precision are not migrated yet"
+            _block(migration, *calls[0], reason)
+            return
+
+
+def _notes(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """Differences that are for the better but show in the numbers."""
+    for trace in migration.program.traces:
+        for event in trace.of(Clipped):
+            if event.api == "utils" and any(
+                trace.sharded_within(m, event) is Sharding.FSDP1 for m in event.modules
+            ):
+                migration.note(
+                    "torch.nn.utils.clip_grad_norm_ clips by the norm over all ranks (FSDP1: by "
+                    "each rank's own)"
+                )
+    text = "\n".join(source.text for source in migration.program.sources.values())
+    if re.search(r"\.ndim\b|\.dim\(\)\s*[<>=]", text) and "weight_decay" in text:
+        migration.note("parameters have their whole shape: groups chosen by `p.dim()` may change")
+    flat = any("use_orig_params" not in source.code(call) for source, call in calls)
+    if flat and "named_parameters" in text and "weight_decay" in text:
+        migration.note("parameters have their own names: groups chosen by name may change")
 
 
 def _known(migration: Migration, node: cst.CSTNode) -> bool:

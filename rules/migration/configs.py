@@ -100,6 +100,22 @@ def prefetch(migration: Migration, source: Source, node: cst.CSTNode, name: str)
             migration.substitute(source, parent, migration.text(source, index.value))
 
 
+def state_type(migration: Migration, source: Source, node: cst.CSTNode, name: str) -> None:
+    """`StateDictType` outside of `state_dict_type(...)`: a setting that the program itself compares."""
+    arg = source.parent(node)
+    if isinstance(arg, cst.Arg):
+        called = migration.called(source.parent(arg))
+        if called.endswith("state_dict_type"):
+            return
+    member = name.partition(".")[2]
+    if member.endswith("_STATE_DICT"):
+        migration.claim(source, node)
+        migration.substitute(source, node, quoted(source, member))
+    elif not member and _annotation(source, node):
+        migration.claim(source, node)
+        migration.substitute(source, node, "str")
+
+
 def _in_constructor(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
     return any(migration.called(parent) == FSDP for parent in ancestors(source, node))
 

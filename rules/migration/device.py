@@ -78,12 +78,28 @@ def set_device(
     text = expression(migration, source, node)
     if re.search(r"current_device", text):
         return []
-    for other in migration.program.sources.values():
-        for part in nodes(other):
-            if isinstance(part, cst.Call) and isinstance(part.func, cst.Attribute):
-                if part.func.attr.value in SETTERS:
-                    return []
+    if sets_device(migration):
+        return []
     return [f"{migration.torch(source, at)}.cuda.set_device({text})"]
+
+
+def sets_device(migration: Migration) -> bool:
+    """Whether the program makes a device the current one somewhere."""
+    return any(
+        isinstance(part, cst.Call)
+        and isinstance(part.func, cst.Attribute)
+        and part.func.attr.value in SETTERS
+        for source in migration.program.sources.values()
+        for part in nodes(source)
+    )
+
+
+def on_cpu(migration: Migration) -> bool:
+    """Whether nothing in the program speaks of CUDA."""
+    return not any(
+        re.search(r"cuda|nccl|local_rank|LOCAL_RANK", source.text)
+        for source in migration.program.sources.values()
+    )
 
 
 def default_mesh_fits(

@@ -322,6 +322,32 @@ class Reader:
         if not is_constant(value, "None"):
             self.keywords.items.insert(0, ("mesh", expression(self.migration, self.source, value)))
 
+    def _process_group(self, value: cst.BaseExpression) -> None:
+        if is_constant(value, "None"):
+            return
+        chosen = self.values.get("sharding_strategy")
+        name = strategy.literal(self.migration, self._resolved(chosen)) if chosen else "FULL_SHARD"
+        if isinstance(value, cst.Tuple) or name not in strategy.PLAIN or self._optional(value):
+            self.migration.block(
+                self.source, value, "`process_group` of FSDP(...) is not migrated yet"
+            )
+        mesh = self.migration.need(
+            self.source, "torch.distributed.device_mesh", "DeviceMesh", self.at
+        )
+        text = expression(self.migration, self.source, value)
+        device_type = self._device_text()
+        self.keywords.items.insert(0, ("mesh", f"{mesh}.from_group({text}, {device_type})"))
+
+    def _resolved(self, value: cst.BaseExpression) -> cst.BaseExpression:
+        found = definitions(self.source, value) if isinstance(value, cst.Name) else None
+        return found[0].value if found and len(found) == 1 else value
+
+    def _optional(self, value: cst.BaseExpression) -> bool:
+        found = definitions(self.source, value) if isinstance(value, cst.Name) else None
+        if isinstance(value, cst.IfExp):
+            return True
+        return any(is_constant(item.value, "None") for item in found or ())
+
     def _mixed_precision(self, value: cst.BaseExpression) -> None:
         if is_constant(value, "None"):
             return

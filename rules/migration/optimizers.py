@@ -1,50 +1,128 @@
-"""Plain `optimizer.state_dict()` of an FSDP1 model: in FSDP1 each rank's own part of the state."""
+"""Plain `optimizer.state_dict()` of an FSDP1 model: in FSDP1 each rank's own part of the state.
+
+Where every rank keeps its part in a file of its own, FSDP2's sharded state does the same and nothing is
+changed. Where one rank's part was written as if it were the whole, the whole state is gathered.
+"""
 
 from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.layout import descend
 from fsdplint.program.source import NodeSite
 from fsdplint.program.values import ModuleValue, OptimizerValue
-from fsdplint.rules.migration.context import Migration, is_fsdp1
+from fsdplint.rules.migration.context import Migration, expression, is_fsdp1
+from fsdplint.rules.migration.scopes import function_of
 from fsdplint.rules.migration.state import States
-from fsdplint.trace import Saved, StateTaken
+from fsdplint.rules.migration.text import simple
+from fsdplint.trace import Saved, StateLoaded, StateTaken
+
+NOTE = (
+    "the optimizer's state is saved whole (FSDP1: one rank's part of it, which cannot be loaded "
+    "any longer)"
+)
 
 
-def rewrite(migration: Migration, states: States, node: cst.Call) -> None:
-    """Leave the state of each rank in its own file alone; block on the rest.
+def rewrite_take(migration: Migration, states: States, node: cst.Call) -> None:
+    """Gather a state that one rank writes; leave the state of each rank in its own file alone.
 
     Raises:
-        Blocked: one rank's part was written as if it were the whole state.
+        Blocked: it is taken by one rank only, or the model is not in sight.
     """
-    assert isinstance(node.func, cst.Attribute)
-    if not _is_of_fsdp1(migration, node.func.value):
+    modules = _modules(migration, node)
+    if not modules:
         return
-    source = states.source
-    if node.func.attr.value == "load_state_dict":
+    partial, whole = _fate(migration, node)
+    if not whole:
+        return
+    if partial:
+        migration.block(
+            states.source,
+            node,
+            "one rank's part of the optimizer's state is saved as if it were the whole, and only "
+            "that rank takes it",
+        )
+    _put(migration, states, node, modules, "get_optimizer_state_dict", [])
+    migration.note(NOTE)
+    migration.gathers_optimizer = True
+
+
+def rewrite_load(migration: Migration, states: States, node: cst.Call) -> None:
+    """Load a gathered state, where states are gathered now.
+
+    Raises:
+        Blocked: one rank alone loads it, or the model is not in sight.
+    """
+    modules = _modules(migration, node)
+    if not modules or not migration.gathers_optimizer or len(node.args) != 1:
         return
     for trace in migration.program.traces:
-        taken = {
-            event.state
-            for event in trace.of(StateTaken)
-            if isinstance(event.site, NodeSite) and event.site.node is node
-        }
-        for event in trace.of(Saved):
-            if taken & set(event.states) and event.ranks.partial:
-                migration.block(
-                    source,
-                    node,
-                    "one rank's part of the optimizer's state is saved as if it were the whole "
-                    "(take it with `FSDP.optim_state_dict`)",
-                )
+        for event in trace.of(StateLoaded):
+            if isinstance(event.site, NodeSite) and event.site.node is node:
+                if event.ranks.partial:
+                    migration.block(
+                        states.source, node, "the optimizer's state is loaded by one rank only"
+                    )
+    state = expression(migration, states.source, node.args[0].value)
+    _put(migration, states, node, modules, "set_optimizer_state_dict", [state])
 
 
-def _is_of_fsdp1(migration: Migration, node: cst.BaseExpression) -> bool:
-    return any(
-        isinstance(value, OptimizerValue) and any(_wrapped(m) for m in value.modules)
-        for value in migration.values(node)
-    )
+def _modules(migration: Migration, node: cst.Call) -> list[ModuleValue]:
+    """The FSDP1 modules whose optimizer the receiver of a call is."""
+    assert isinstance(node.func, cst.Attribute)
+    found: dict[int, ModuleValue] = {}
+    for value in migration.values(node.func.value):
+        if isinstance(value, OptimizerValue):
+            found.update({id(m): m for m in value.modules if is_fsdp1(m)})
+    return list(found.values())
 
 
-def _wrapped(module: ModuleValue) -> bool:
-    return is_fsdp1(module)
+def _fate(migration: Migration, node: cst.Call) -> tuple[bool, bool]:
+    """Whether one rank alone takes a state, and whether it is written as if it were the whole."""
+    partial = whole = False
+    for trace in migration.program.traces:
+        taken = set()
+        for event in trace.of(StateTaken):
+            if isinstance(event.site, NodeSite) and event.site.node is node:
+                taken.add(event.state)
+                partial = partial or event.ranks.partial
+        for saved in trace.of(Saved):
+            if taken & set(saved.states) and (saved.ranks.partial or not saved.per_rank):
+                whole = True
+    return partial, whole
+
+
+def _put(
+    migration: Migration,
+    states: States,
+    node: cst.Call,
+    modules: list[ModuleValue],
+    function: str,
+    more: list[str],
+) -> None:
+    source = states.source
+    assert isinstance(node.func, cst.Attribute)
+    optimizer = expression(migration, source, node.func.value)
+    model = _in_sight(migration, states, node, modules)
+    if model is None:
+        migration.block(source, node, "the model of this optimizer is not in sight here")
+    options = ["full_state_dict=True"]
+    if not more:
+        options.append("cpu_offload=True")
+    states.put(node, function, [model, optimizer, *more], states.make(options, node))
+    migration.step(source, node, "Take and load the optimizer's whole state")
+
+
+def _in_sight(
+    migration: Migration, states: States, node: cst.CSTNode, modules: list[ModuleValue]
+) -> str | None:
+    """The text by which a function knows one of the modules."""
+    source = states.source
+    wanted = {module.id for module in modules}
+    found = []
+    for part in descend(function_of(source, node)):
+        if isinstance(part, cst.Name | cst.Attribute) and simple(part):
+            values = migration.values(part)
+            if values and all(isinstance(v, ModuleValue) and v.id in wanted for v in values):
+                found.append(source.code(part))
+    return min(found, key=lambda text: (len(text), text)) if found else None

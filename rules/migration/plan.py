@@ -242,6 +242,8 @@ class Planner:
                 self._try(lambda s=source, n=node: self._block(s, n))  # type: ignore[misc]
         for source in self.migration.sources:
             self._plain_states(source)
+        for source in self.migration.sources:
+            self._optimizer_loads(source)
         for source, node, name in reversed(list(self._references())):
             if name == FSDP:
                 self._try(lambda s=source, n=node: self._class(s, n))  # type: ignore[misc]
@@ -275,6 +277,8 @@ class Planner:
         head = name.partition(".")[0]
         if head == strategy.ENUM:
             strategy.to_string(self.migration, source, node, name)
+        elif head == "StateDictType":
+            configs.state_type(self.migration, source, node, name)
         elif head == "BackwardPrefetch":
             configs.prefetch(self.migration, source, node, name)
         elif head in ("MixedPrecision", "CPUOffload"):
@@ -301,6 +305,10 @@ class Planner:
                 if node.attr.value == "module":
                     self._try(
                         lambda n=node: training.rewrite_inner_module(self.migration, source, n)  # type: ignore[misc]
+                    )
+                elif node.attr.value == "forward":
+                    self._try(
+                        lambda n=node: training.rewrite_forward(self.migration, source, n)  # type: ignore[misc]
                     )
                 else:
                     self._try(
@@ -357,8 +365,16 @@ class Planner:
                 self._try(lambda n=node: states.rewrite(n, kind))  # type: ignore[misc]
             elif attribute in ("state_dict", "load_state_dict") and self._receives(node.func):
                 self._try(lambda n=node: states.plain(n, kind))  # type: ignore[misc]
-            elif attribute in ("state_dict", "load_state_dict"):
-                self._try(lambda n=node: optimizers.rewrite(self.migration, states, n))  # type: ignore[misc]
+            elif attribute == "state_dict":
+                self._try(lambda n=node: optimizers.rewrite_take(self.migration, states, n))  # type: ignore[misc]
+
+    def _optimizer_loads(self, source: Source) -> None:
+        states = self.states[source]
+        for node in nodes(source):
+            if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+                continue
+            if node.func.attr.value == "load_state_dict" and node not in states.done:
+                self._try(lambda n=node: optimizers.rewrite_load(self.migration, states, n))  # type: ignore[misc]
 
     def _class(self, source: Source, node: cst.CSTNode) -> None:
         call = source.parent(node)

@@ -256,7 +256,7 @@ class States:
         if node.func.attr.value == "state_dict":
             if node.args:
                 self.migration.block(self.source, node, "`state_dict` with arguments")
-            self._put(node, "get_model_state_dict", [model], self._get_options(kind, node))
+            self.put(node, "get_model_state_dict", [model], self._get_options(kind, node))
             return
         named, rest = arguments(node, ("state_dict", "strict", "assign"))
         if rest or "state_dict" not in named or "assign" in named:
@@ -266,9 +266,9 @@ class States:
         if "strict" in named:
             more.append(f"strict={expression(self.migration, self.source, named['strict'].value)}")
         options = self._set_options(kind, more, node)
-        self._put(node, "set_model_state_dict", [model, state], options)
+        self.put(node, "set_model_state_dict", [model, state], options)
 
-    def _put(
+    def put(
         self,
         node: cst.Call,
         function: str,
@@ -306,7 +306,7 @@ class States:
             return self._texts(kind, kind.model, node, look=True)
         if not name and len(node.args) > 1:
             return ""
-        return self._make(["full_state_dict=True"], node) if kind.full else ""
+        return self.make(["full_state_dict=True"], node) if kind.full else ""
 
     def _get_options(self, kind: Kind, node: cst.Call, optimizer: bool = False) -> str:
         return self._texts(kind, kind.optimizer if optimizer else kind.model, node)
@@ -317,7 +317,7 @@ class States:
         parts = self._parts(kind, config, node)
         if not parts:
             return ""
-        text = self._make(parts, node)
+        text = self.make(parts, node)
         if config.name and config.variable is not None:
             if not look:
                 self._keep_variable(config, parts)
@@ -336,16 +336,16 @@ class States:
             self.migration.note("the gathered state is on the device on every rank (FSDP1: CPU)")
         return parts
 
-    def _make(self, parts: list[str], node: cst.CSTNode) -> str:
+    def make(self, parts: list[str], node: cst.CSTNode) -> str:
         options = self.migration.need(self.source, MODULE, "StateDictOptions", node)
         return f"{options}({', '.join(parts)})"
 
     def _set_options(self, kind: Kind, more: list[str], node: cst.CSTNode) -> str:
         if not kind.full:
-            return self._make(more, node) if more else ""
+            return self.make(more, node) if more else ""
         if kind.options and not more:
             return kind.options
-        return self._make(["full_state_dict=True", *more], node)
+        return self.make(["full_state_dict=True", *more], node)
 
     def _keep_variable(self, config: Config, parts: list[str]) -> None:
         """The variable that held the FSDP1 config holds the options."""
@@ -382,6 +382,10 @@ class States:
 
     def _optim_state_dict(self, node: cst.Call, kind: Kind) -> None:
         named, rest = arguments(node, ("model", "optim", "optim_state_dict", "group"))
+        own = named.get("optim_state_dict")
+        if own is not None and "optim" in named:
+            if self.source.code(own.value) == f"{self.source.code(named['optim'].value)}.state_dict()":
+                named.pop("optim_state_dict")
         if rest or not {"model", "optim"} <= set(named) or len(named) > 2:
             self.migration.block(self.source, node, "`optim_state_dict` with further arguments")
         self._get_optimizer(node, named, self._get_options(kind, node, optimizer=True))
@@ -390,7 +394,7 @@ class States:
         model = expression(self.migration, self.source, named["model"].value)
         optimizer = expression(self.migration, self.source, named["optim"].value)
         self.migration.claim(self.source, node.func)
-        self._put(node, "get_optimizer_state_dict", [model, optimizer], options)
+        self.put(node, "get_optimizer_state_dict", [model, optimizer], options)
         self.migration.step(self.source, node, "Take the optimizer's state with get_optimizer_state_dict")
 
     def _full_optim_state_dict(self, node: cst.Call, kind: Kind) -> None:
@@ -406,7 +410,7 @@ class States:
         parts = ["full_state_dict=True"]
         if rank0 is None or is_constant(rank0.value, "True") or self._only_one_rank(node):
             parts.append("cpu_offload=True")
-        self._get_optimizer(node, named, self._make(parts, node))
+        self._get_optimizer(node, named, self.make(parts, node))
 
     def _sharded_optim_state_dict(self, node: cst.Call, kind: Kind) -> None:
         named, rest = arguments(node, ("model", "optim", "group"))
@@ -431,7 +435,7 @@ class States:
             parts.append("broadcast_from_rank0=True")
         options = kind.options if kind.options and len(parts) == 1 else ""
         if not options and parts:
-            options = self._make(parts, node)
+            options = self.make(parts, node)
         self._set_optimizer(node, named, state, options)
 
     def _read_before(self, named: dict[str, cst.Arg]) -> None:
@@ -501,7 +505,7 @@ class States:
         state = expression(self.migration, self.source, named["full_optim_state_dict"].value)
         if not simple(named["full_optim_state_dict"].value):
             self.migration.block(self.source, node, "the state is computed in the call")
-        options = self._make(["full_state_dict=True", "broadcast_from_rank0=True"], node)
+        options = self.make(["full_state_dict=True", "broadcast_from_rank0=True"], node)
         self._set_optimizer(node, named, f"{state} or {{}}", options)
 
     def _shard(self, node: cst.Call, kind: Kind) -> None:
@@ -511,7 +515,7 @@ class States:
                 self.source, node, "`shard_full_optim_state_dict` with further arguments"
             )
         state = expression(self.migration, self.source, named["full_optim_state_dict"].value)
-        self._set_optimizer(node, named, state, self._make(["full_state_dict=True"], node))
+        self._set_optimizer(node, named, state, self.make(["full_state_dict=True"], node))
 
     def _flatten(self, node: cst.Call, kind: Kind) -> None:
         named, rest = arguments(node, ("sharded_optim_state_dict", "model", "optim"))
@@ -531,7 +535,7 @@ class States:
         optimizer = expression(self.migration, self.source, named["optim"].value)
         self.migration.claim(self.source, node.func)
         self.done.add(load)
-        self._put(load, "set_optimizer_state_dict", [model, optimizer, state], options)
+        self.put(load, "set_optimizer_state_dict", [model, optimizer, state], options)
         if load is not node and not self._within(node, load):
             self.migration.delete_statement(self.source, node)
         self.migration.step(self.source, node, "Load the optimizer's state with set_optimizer_state_dict")

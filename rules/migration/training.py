@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import libcst as cst
 
 from fsdplint.layout import descend
 from fsdplint.program.source import Source
+from fsdplint.program.values import Function, ModuleValue
 from fsdplint.rules.migration.calls import arguments
 from fsdplint.rules.migration.context import Migration, expression, nodes
 from fsdplint.rules.migration.names import FSDP
@@ -80,6 +83,12 @@ def rewrite_no_sync(migration: Migration, source: Source, node: cst.Call) -> Non
         Blocked: the context manager is used in another way.
     """
     title = "Switch gradient synchronisation with set_requires_gradient_sync"
+    assert isinstance(node.func, cst.Attribute)
+    values = migration.values(node.func.value)
+    if any(isinstance(value, ModuleValue) and value.wrapper == "ddp" for value in values):
+        migration.block(source, node, "`no_sync` of a model that is DDP's in other configurations")
+    if re.search(r"hasattr\([^)]*no_sync", source.text):
+        migration.block(source, node, "`no_sync` is looked for with hasattr")
     if not _switched_each_time(migration, source, node):
         if not no_sync.rewrite_no_sync(migration.rewrite, source, node):
             migration.block(source, node, "this use of `no_sync` is not migrated yet")
@@ -266,7 +275,13 @@ def check_attribute(migration: Migration, source: Source, node: cst.Attribute) -
     if name in GONE:
         migration.block(source, node, f"`.{name}`: {GONE[name]}")
     parent = source.parent(node)
-    if isinstance(parent, cst.Call) and parent.func is node and name in ("generate", "sample"):
+    if not isinstance(parent, cst.Call) or parent.func is not node:
+        return
+    if _runs_submodules(migration, node):
+        migration.block(
+            source, node, f"`.{name}()` runs parts of the wrapped model outside of its forward"
+        )
+    if name in ("generate", "sample"):
         migration.block(
             source,
             node,
@@ -275,3 +290,33 @@ def check_attribute(migration: Migration, source: Source, node: cst.Attribute) -
         )
 
 
+def _runs_submodules(migration: Migration, node: cst.Attribute) -> bool:
+    """Whether a method of the user's own class calls modules that its object holds."""
+    for value in migration.values(node.value):
+        inner = value.inner if isinstance(value, ModuleValue) else None
+        if inner is None or inner.cls is None:
+            continue
+        method = inner.cls.lookup(node.attr.value)
+        if not isinstance(method, Function):
+            continue
+        for part in descend(method.node):
+            if isinstance(part, cst.Call) and isinstance(part.func, cst.Attribute):
+                owner = part.func.value
+                if isinstance(owner, cst.Name) and owner.value == "self":
+                    name = part.func.attr.value
+                    if name in inner.attributes and inner.cls.lookup(name) is None:
+                        return True
+    return False
+
+
+def rewrite_forward(migration: Migration, source: Source, node: cst.Attribute) -> None:
+    """`model.forward(x)`, which FSDP1 allows, becomes `model(x)`.
+
+    Raises:
+        Blocked: it is not called here.
+    """
+    parent = source.parent(node)
+    if not isinstance(parent, cst.Call) or parent.func is not node:
+        migration.block(source, node, "`forward` of a wrapped model is taken as a function")
+    migration.substitute(source, node, migration.text(source, node.value))
+    migration.step(source, node, "Call the model")

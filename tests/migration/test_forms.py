@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+
 from fsdplint.program import load
 from fsdplint.rules.migration.plan import Plan, plans_of
 
@@ -202,6 +203,57 @@ FORMS = {
                 mesh_dim_names=("replicate", "shard"),
             ),
         )
+        """,
+    ),
+    "a process group": (
+        "model = FSDP(Net(), process_group=dist.new_group([0, 1]))",
+        'model = fully_shard(Net(), mesh=DeviceMesh.from_group(dist.new_group([0, 1]), "cuda"))',
+    ),
+    "the method forward": (
+        """
+        model = FSDP(Net())
+        model.forward(torch.ones(2, 8))
+        """,
+        """
+        model = fully_shard(Net())
+        model(torch.ones(2, 8))
+        """,
+    ),
+    "one rank's part of the optimizer's state": (
+        """
+        model = FSDP(Net())
+        optimizer = torch.optim.AdamW(model.parameters())
+        state = {"optimizer": optimizer.state_dict()}
+        if dist.get_rank() == 0:
+            torch.save(state, "last.pt")
+        optimizer.load_state_dict(torch.load("last.pt")["optimizer"])
+        """,
+        """
+        model = fully_shard(Net())
+        optimizer = torch.optim.AdamW(model.parameters())
+        state = {"optimizer": get_optimizer_state_dict(
+            model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+        )}
+        if dist.get_rank() == 0:
+            torch.save(state, "last.pt")
+        set_optimizer_state_dict(
+            model,
+            optimizer,
+            torch.load("last.pt")["optimizer"],
+            options=StateDictOptions(full_state_dict=True),
+        )
+        """,
+    ),
+    "each rank's part of the optimizer's state": (
+        """
+        model = FSDP(Net())
+        optimizer = torch.optim.AdamW(model.parameters())
+        torch.save(optimizer.state_dict(), f"optimizer_{dist.get_rank()}.pt")
+        """,
+        """
+        model = fully_shard(Net())
+        optimizer = torch.optim.AdamW(model.parameters())
+        torch.save(optimizer.state_dict(), f"optimizer_{dist.get_rank()}.pt")
         """,
     ),
     "a mesh": (
@@ -412,7 +464,11 @@ def test_a_form_becomes(before: str, after: str, tmp_path: Path) -> None:
 
 
 BLOCKED = {
-    "process group": ("model = FSDP(Net(), process_group=dist.new_group([0]))", "process_group"),
+    "process groups of hybrid sharding": (
+        "model = FSDP(Net(), process_group=(dist.new_group([0]), dist.new_group([0])), "
+        "sharding_strategy=ShardingStrategy.HYBRID_SHARD)",
+        "process_group",
+    ),
     "init function": ("model = FSDP(Net(), param_init_fn=lambda m: m.to_empty())", "param_init_fn"),
     "ignored modules": (
         "net = Net()\nmodel = FSDP(net, ignored_modules=[net.blocks[0]])",

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from fsdplint.engine import fix
 from fsdplint.rule import all_rules
 
