@@ -458,6 +458,19 @@ class Statements:
         return signals[0]
 
     def execute_Try(self: Interpreter, node: cst.Try) -> Signal | None:
+        optional = self._optional_import(node)
+        if optional is not None:
+            text = f"{optional} is installed"
+            condition = Condition(text, text, False, text, "truth")
+            verdict = decide(self, condition, cst.Name("installed"), True)
+            if self.project.worth_exploring(node, self.source):
+                self.decisions.relevant.add(text)
+            if verdict.outcome is Outcome.FALSE:
+                with self.guarded(verdict.guards):
+                    signal = self.execute_suite(node.handlers[0].body)
+                    if node.finalbody is not None:
+                        signal = self.execute_suite(node.finalbody.body) or signal
+                return signal
         signal = self.execute_suite(node.body)
         if signal is not None and signal.kind == "raise":
             signal = None
@@ -470,6 +483,30 @@ class Statements:
             final = self.execute_suite(node.finalbody.body)
             signal = final or signal
         return signal
+
+    def _optional_import(self: Interpreter, node: cst.Try) -> str | None:
+        """The library that a `try: import ... except ImportError: ...` can do without."""
+        if not node.handlers or not isinstance(node.body, cst.IndentedBlock):
+            return None
+        caught = node.handlers[0].type
+        if (
+            caught is None
+            or "Import" not in self.text(caught)
+            and "Module" not in self.text(caught)
+        ):
+            return None
+        for line in node.body.body:
+            for statement in line.body if isinstance(line, cst.SimpleStatementLine) else ():
+                name = ""
+                if isinstance(statement, cst.Import):
+                    name = statement.names[0].evaluated_name
+                elif isinstance(statement, cst.ImportFrom):
+                    name = self.absolute_name(statement)
+                top = name.partition(".")[0]
+                # torch is always there; the project's own files are too
+                if top and top != "torch" and self._locate(name) is None:
+                    return top
+        return None
 
     def execute_TryStar(self: Interpreter, node: cst.TryStar) -> Signal | None:
         return self.execute_suite(node.body)

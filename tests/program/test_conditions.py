@@ -288,3 +288,22 @@ def test_the_size_of_a_module_differs_between_modules(tmp_path: Path) -> None:
     assert len(found.traces) == 1
     names = {found.traces[0].modules[e.module].class_name for e in events(found, Sharded)}
     assert {"Block", "Net"} <= names
+
+
+def test_a_library_may_not_be_installed(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        """
+        from torch import nn
+
+        try:
+            from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel as Wrapper
+        except ImportError:
+            from torch.distributed.fsdp import FullyShardedDataParallel as Wrapper
+
+        model = Wrapper(nn.Linear(8, 8))
+        """,
+        header="",
+    )
+    assert len(list(events(found, Wrapped))) == 1
+    assert any(not list(trace.of(Wrapped)) for trace in found.traces)
