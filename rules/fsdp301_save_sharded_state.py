@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.rules.common import class_name, only_fsdp2, optimizer_of, sharded_here, whole_file
-from fsdplint.trace import Event, Layout, OptimizerBuilt, Saved, StateTaken, Trace
+from fsdplint.trace import Event, Layout, OptimizerBuilt, Saved, StateTaken, Trace, Wrapped
 
 if TYPE_CHECKING:
     from fsdplint.program import Program
@@ -552,6 +552,11 @@ def _sharded_parts(trace: Trace, event: Saved) -> Iterator[tuple[StateTaken, str
 
 
 def _known_sharded(trace: Trace, built: OptimizerBuilt, event: Event) -> bool:
+    if any(
+        str(wrapped.options.get("sharding_strategy", "")).endswith("NO_SHARD")
+        for wrapped in trace.before(event, Wrapped)
+    ):
+        return False  # every rank has all of it
     return any(
         m in trace.modules and trace.sharded_within(m, event) is not None for m in built.modules
     )

@@ -44,6 +44,7 @@ from fsdplint.trace import (
 )
 
 API = "torch.distributed.checkpoint.state_dict"
+GETTERS = ("get_model_state_dict", "get_optimizer_state_dict")
 FULL = "full_state_dict=True, cpu_offload=True"
 
 
@@ -65,7 +66,7 @@ class Taking:
 
     @property
     def name(self) -> str:
-        return "model_state" if len(self.arguments) == 1 else "optimizer_state"
+        return "model_state" if self.getter == GETTERS[0] else "optimizer_state"
 
 
 def options_text(
@@ -129,27 +130,39 @@ def _takings(
         if found is None or event.layout is not Layout.SHARDED:
             return None
         source, call = found
-        text = receiver(source, call) if event.api == "state_dict" else None
         saved_by = _saved_by(source, call, calls)
-        if text is None or call.args or saved_by is None:
+        getter = _getter(program, source, call, event)
+        if getter is None or saved_by is None:
             return None
-        getter, arguments = "get_model_state_dict", [text]
-        built = _built(program, event)
-        if built is not None:
-            model = model_of(program, source, call, built)
-            if model is None:
-                return None
-            getter, arguments = "get_optimizer_state_dict", [model, text]
         place = None
         if perhaps_one_rank(event):
             guard = _rank_guard(event)
             place = place_of(source, call, guard) if guard is not None else None
             if place is None or not may_overtake(source, call, place):
                 return None
-        result[call] = Taking(source, call, saved_by, getter, arguments, place)
+        result[call] = Taking(source, call, saved_by, *getter, place)
     takings = list(result.values())
     alike = len({(t.source, t.place is None) for t in takings}) == 1
     return takings if alike else None
+
+
+def _getter(
+    program: Program, source: Source, call: cst.Call, event: StateTaken
+) -> tuple[str, list[str]] | None:
+    """The getter that takes the same state, and what it is called with but for the options."""
+    api = event.api.rpartition(".")[2]
+    if api in GETTERS:
+        if any(arg.star or arg.keyword is not None for arg in call.args):
+            return None
+        return api, [source.code(arg.value) for arg in call.args]
+    text = receiver(source, call) if api == "state_dict" else None
+    if text is None or call.args:
+        return None
+    built = _built(program, event)
+    if built is None:
+        return GETTERS[0], [text]
+    model = model_of(program, source, call, built)
+    return (GETTERS[1], [model, text]) if model is not None else None
 
 
 def _saved_by(

@@ -186,6 +186,28 @@ def save(model, optimizer, epoch):
 save(model, optimizer, 1)
 """,
     ),
+    "a getter without options": (
+        """\
+state = get_optimizer_state_dict(model, optimizer)
+if dist.get_rank() == 0:
+    torch.save(state, "o.pt")
+""",
+        """\
+state = get_optimizer_state_dict(
+    model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+)
+if dist.get_rank() == 0:
+    torch.save(state, "o.pt")
+""",
+    ),
+    "a getter with other options": (
+        """\
+state = get_model_state_dict(model, options=StateDictOptions(cpu_offload=True))
+if dist.get_rank() == 0:
+    torch.save(state, "o.pt")
+""",
+        None,
+    ),
     "a function that saves on every rank": (
         """\
 def save(obj, path):
@@ -261,3 +283,25 @@ LOADED = {
 def test_loading(case: tuple[str, str | None], tmp_path: Path) -> None:
     before, after = case
     assert fixed("FSDP302", before, tmp_path) == after
+
+
+def test_an_optimizer_of_parameters_that_no_rank_shards(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(
+        """\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import ShardingStrategy
+
+dist.init_process_group("nccl")
+model = FSDP(nn.Linear(8, 8), sharding_strategy=ShardingStrategy.NO_SHARD)
+optimizer = torch.optim.AdamW(model.parameters())
+if dist.get_rank() == 0:
+    torch.save(optimizer.state_dict(), "o.pt")
+"""
+    )
+    assert check(load([path]), [rule("FSDP301")]) == []
+    path.write_text(path.read_text().replace("NO_SHARD", "FULL_SHARD"))
+    assert len(check(load([path]), [rule("FSDP301")])) == 1
