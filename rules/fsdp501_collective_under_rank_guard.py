@@ -347,10 +347,11 @@ class CollectiveUnderRankGuard(Rule):
 
     ## What it does
     Finds calls that every rank has to take part in, and that only one rank (or all but one) reaches:
-    under `if rank == 0:`, after `if rank != 0: return`, in whatever spelling. Collectives are the state
-    dict of a sharded model where it is gathered (`get_model_state_dict` with `full_state_dict=True`,
-    FSDP1's `state_dict()`), `full_tensor()`, forward and backward of a sharded model, clipping its
-    gradients, `torch.distributed.checkpoint.save`, and those of `torch.distributed` itself.
+    under `if rank == 0:`, after `if rank != 0: return`, in whatever spelling (also of the local rank).
+    Collectives are the state dict of a sharded model where it is gathered (`get_model_state_dict` with
+    `full_state_dict=True`, FSDP1's `state_dict()`), `full_tensor()`, forward and backward of a sharded
+    model, clipping its gradients, `torch.distributed.checkpoint.save`, and those of
+    `torch.distributed` itself.
 
     A collective that the other ranks match is fine: in the `else` of the same test, or in "rank 0
     first" (`if rank != 0: barrier()`, the work, `if rank == 0: barrier()`). So are collectives of a
@@ -482,7 +483,9 @@ if is_main:
         event = events[0]
         guard = rank_guard(event)
         test = f" ({guard})" if guard is not None else ""
-        who = "one rank does" if event.ranks is Ranks.ONE else "all ranks but one do"
+        who = {Ranks.ONE: "one rank does", Ranks.OTHERS: "all ranks but one do"}.get(
+            event.ranks, "some ranks do"
+        )
         finding = self.finding(
             event,
             f"{describe(trace, event)} needs every rank, but only {who}{test}",

@@ -8,6 +8,8 @@ does "rank 0 first": `if rank != 0: barrier()`, the work, `if rank == 0: barrier
 
 from __future__ import annotations
 
+import re
+
 from fsdplint.trace import (
     Called,
     Clipped,
@@ -117,7 +119,17 @@ def _unmatched(
     # counterparts; how many ranks there are is not known.
     elsewhere = {_signature(trace, event) for event in some}
     rest = [event for event in (*one, *others) if event.index not in matched]
-    return [
+    of_each_node = [
+        event
+        for event in some
+        if _is_local(event)
+        and not any(
+            _signature(trace, other) == _signature(trace, event)
+            and rank_test(other) != rank_test(event)
+            for other in (*one, *others, *some)
+        )
+    ]
+    return of_each_node + [
         event
         for event in sorted(rest, key=lambda event: event.index)
         if _signature(trace, event) not in elsewhere
@@ -136,3 +148,12 @@ def rank_test(event: Event) -> tuple[str, bool] | None:
         if guard.kind is GuardKind.RANK and guard.ranks.partial:
             return guard.text, guard.holds
     return None
+
+
+_LOCAL = re.compile(r"local_?(rank|main|master|zero)", re.I)
+
+
+def _is_local(event: Event) -> bool:
+    """Whether the event is one rank's of each machine; other parts of the ranks may be groups."""
+    test = rank_test(event)
+    return test is not None and bool(_LOCAL.search(test[0]))

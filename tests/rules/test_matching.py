@@ -75,6 +75,12 @@ def test_tests_of_several_ranks_may_be_counterparts() -> None:
     assert lines(trace("some: broadcast")) == []
 
 
+def test_one_rank_of_each_machine() -> None:
+    assert lines(trace("some(local_rank == 0): state_dict")) == [1]
+    assert lines(trace("some(local_rank == 0): barrier", "some(local_rank != 0): barrier")) == []
+    assert lines(trace("some(rank % 2 == 0): barrier")) == []
+
+
 def test_a_forward_inside_a_forward_is_one_collective() -> None:
     result = Trace(producer="static")
     result.modules = {
