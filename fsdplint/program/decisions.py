@@ -1,8 +1,9 @@
 """Configurations: which way each condition that the program cannot know beforehand is decided.
 
 One run of the interpreter follows one configuration. The first run takes every branch that lets the
-program go on, the second run none; then each condition that mattered is flipped on its own against
-both. So every pair of conditions is seen in all four combinations at a cost that grows linearly.
+program go on, the second run none; then each condition that mattered is decided the other way on
+its own against both. So every pair of conditions is seen in all four combinations at a cost that
+grows linearly.
 """
 
 from __future__ import annotations
@@ -20,21 +21,30 @@ class Decisions:
     """The decisions of one run.
 
     Attributes:
-        base: how conditions are decided that are not in `flipped` (True: as the program prefers).
+        base: how conditions are decided that are not `forced` (True: as the program prefers).
+        forced: conditions that are decided beforehand, with the value of their keys.
         leaving: the condition being decided chooses between going on and leaving the function; then
-            every base goes on, and only a flip leaves.
-        flipped: keys decided the other way.
+            every base goes on, and only a forced decision leaves.
         made: every decision, by key.
+        conditions: the conditions decided, by key.
         relevant: the keys on which something depended that the contract cares about.
+        urgent: those of them that choose between code of FSDP and other code; looked at first,
+            since the number of runs is bounded.
     """
 
     base: bool = True
-    flipped: frozenset[str] = frozenset()
+    forced: tuple[tuple[Condition, bool], ...] = ()
     leaving: bool = False
     made: dict[str, bool] = field(default_factory=dict)
+    conditions: dict[str, Condition] = field(default_factory=dict)
     relevant: set[str] = field(default_factory=set)
+    urgent: set[str] = field(default_factory=set)
     _equal: dict[str, object] = field(default_factory=dict)
     _none: dict[str, bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for condition, value in self.forced:
+            self._record(condition, value)
 
     def decide(self, condition: Condition, prefer: bool = True) -> bool:
         """Whether the condition holds in this run; `prefer`: the value with which the program
@@ -43,30 +53,37 @@ class Decisions:
         return value != condition.negated
 
     def _decide_key(self, condition: Condition, prefer: bool) -> bool:
-        key = condition.key
-        if key in self.made:
-            return self.made[key]
+        if condition.key in self.made:
+            return self.made[condition.key]
         value = self._implied(condition)
         if value is None:
             value = prefer if self.base or self.leaving else not prefer
-            if key in self.flipped:
-                value = not value
-        self.made[key] = value
+        self._record(condition, value)
+        return value
+
+    def _record(self, condition: Condition, value: bool) -> None:
+        self.made[condition.key] = value
+        self.conditions[condition.key] = condition
         if condition.relation == "==" and value:
             self._equal[condition.subject] = condition.operand
         if condition.relation == "is None":
             self._none[condition.subject] = value
         if condition.relation == "truth" and value:
             self._none[condition.subject] = False
-        return value
 
     def _implied(self, condition: Condition) -> bool | None:
+        """What earlier decisions about the same subject say of this one, if anything."""
         subject = condition.subject
+        if not subject:
+            return None
+        truth = self.made.get(subject)
         if condition.relation == "==":
             if subject in self._equal:
                 return self._equal[subject] == condition.operand
             if self._none.get(subject):
                 return condition.operand is None
+            if truth is not None and truth != bool(condition.operand):
+                return False
         if condition.relation == "truth":
             if self._none.get(subject):
                 return False
@@ -75,7 +92,7 @@ class Decisions:
         if condition.relation == "is None":
             if subject in self._equal:
                 return self._equal[subject] is None
-            if self.made.get(subject):
+            if truth:
                 return False
         return None
 
@@ -85,35 +102,45 @@ class Exploration:
     """The runs that are still to be made, given what earlier ones met."""
 
     max_runs: int = MAX_RUNS
-    _done: set[tuple[bool, frozenset[str]]] = field(default_factory=set)
     _seen: set[frozenset[tuple[str, bool]]] = field(default_factory=set)
 
     def runs(self) -> Iterator[Decisions]:
         """The decisions to run with; the caller runs each before asking for the next."""
-        queue: list[tuple[bool, frozenset[str]]] = [(True, frozenset()), (False, frozenset())]
-        while queue and len(self._done) < self.max_runs:
-            base, flipped = queue.pop(0)
-            if (base, flipped) in self._done:
-                continue
-            self._done.add((base, flipped))
-            decisions = Decisions(base, flipped)
-            yield decisions
-            if not decisions.made and base:
+        queue: list[tuple[bool, tuple[tuple[Condition, bool], ...]]] = [(True, ()), (False, ())]
+        planned: set[tuple[bool, frozenset[tuple[str, bool]]]] = set()
+        base_keys: dict[bool, set[str]] = {}
+        for _ in range(self.max_runs):
+            if not queue:
                 return
-            for key in sorted(decisions.relevant):
-                for other in (True, False):
-                    candidate = (other, frozenset({key}))
-                    if candidate not in self._done and candidate not in queue:
+            base, forced = queue.pop(0)
+            decisions = Decisions(base, forced)
+            yield decisions
+            if not decisions.made:
+                return
+            if not forced:
+                base_keys[base] = set(decisions.made)
+            first = sum(1 for entry in queue if not entry[1])  # the two bases come before all
+            for key in sorted(decisions.relevant & decisions.made.keys()):
+                turned = (decisions.conditions[key], not decisions.made[key])
+                candidates: list[tuple[bool, tuple[tuple[Condition, bool], ...]]] = [
+                    (other, (turned,)) for other in (base, not base)
+                ]
+                if len(forced) == 1 and key not in base_keys.get(base, {key}):
+                    # met only behind the first forced decision
+                    candidates.append((base, (*forced, turned)))
+                for candidate in candidates:
+                    name = (
+                        candidate[0],
+                        frozenset((condition.key, value) for condition, value in candidate[1]),
+                    )
+                    if name in planned:
+                        continue
+                    planned.add(name)
+                    if key in decisions.urgent:
+                        queue.insert(first, candidate)
+                        first += 1
+                    else:
                         queue.append(candidate)
-                if len(flipped) == 1 and key not in flipped:
-                    # met only behind the first flip: flip both
-                    candidate = (base, flipped | {key})
-                    if key not in self._base_keys.get(base, set()) and candidate not in queue:
-                        queue.append(candidate)
-            if not flipped:
-                self._base_keys[base] = set(decisions.made)
-
-    _base_keys: dict[bool, set[str]] = field(default_factory=dict)
 
     def is_new(self, decisions: Decisions) -> bool:
         """Whether this run differs from earlier ones in what mattered."""

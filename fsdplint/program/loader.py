@@ -20,7 +20,7 @@ from fsdplint.program.source import Source
 from fsdplint.program.values import Class, Const, Function, Unknown, Value
 
 MAX_PROGRAM_STEPS = 250_000  # nodes evaluated for one program, over all of its configurations
-MAX_FUNCTION_STEPS = 25_000  # the same for a function that no program reaches
+MAX_FUNCTION_STEPS = 50_000  # the same for a function that no program reaches
 MAX_STEPS = 400_000  # and for all of it
 _MAIN = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
 

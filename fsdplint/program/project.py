@@ -19,6 +19,7 @@ WORDS = re.compile(
     r"|full_tensor|precision|offload|torch\.save|dcp|to_empty",
     re.IGNORECASE,
 )
+FSDP_WORDS = re.compile(r"fsdp|fully_?shard|state_dict_type|no_sync", re.IGNORECASE)
 MAX_FILES = 400  # files that imports may pull in
 
 
@@ -40,6 +41,7 @@ class Project:
         self.texts: dict[cst.CSTNode, str] = {}  # caches for all runs, by node
         self.literals: dict[cst.CSTNode, Const] = {}
         self._worth: dict[cst.CSTNode, bool] = {}
+        self._fsdp: dict[cst.CSTNode, bool] = {}
         self._found: dict[tuple[str, str], tuple[str, str] | None] = {}
         self._by_file: dict[str, Source | None] = {}
         self._roots: dict[str, list[str]] = {}
@@ -71,6 +73,12 @@ class Project:
         if node not in self._worth:
             self._worth[node] = bool(WORDS.search(source.tree.code_for_node(node)))
         return self._worth[node]
+
+    def mentions_fsdp(self, node: cst.CSTNode, source: Source) -> bool:
+        """Whether a branch speaks of FSDP itself."""
+        if node not in self._fsdp:
+            self._fsdp[node] = bool(FSDP_WORDS.search(source.tree.code_for_node(node)))
+        return self._fsdp[node]
 
     def search_path(self, file: str) -> list[str]:
         """The folders that absolute imports of a file are looked up in."""

@@ -307,3 +307,32 @@ def test_a_library_may_not_be_installed(tmp_path: Path) -> None:
     )
     assert len(list(events(found, Wrapped))) == 1
     assert any(not list(trace.of(Wrapped)) for trace in found.traces)
+
+
+def test_a_number_that_is_not_zero_is_a_configuration_too(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        """
+        def main(zero):
+            model = Net()
+            if zero == 0:
+                print("plain")
+            if zero:
+                fully_shard(model)
+
+        import sys
+        main(sys.argv[1])
+        """,
+    )
+    assert list(events(found, Sharded))
+
+
+def test_branches_that_speak_of_fsdp_are_looked_at_first(tmp_path: Path) -> None:
+    others = [f"if args.f{n:02}:\n    state{n} = model.state_dict()" for n in range(40)]
+    found = program(
+        tmp_path,
+        "import argparse\nargs = argparse.ArgumentParser().parse_args()\nmodel = Net()\n"
+        + "\n".join(others)
+        + "\nif args.z1:\n    pass\nelif args.z2:\n    model = FSDP(model)\n",
+    )
+    assert list(events(found, Wrapped))
