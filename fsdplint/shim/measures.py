@@ -128,25 +128,38 @@ def squares(parameters: list[Any]) -> dict[str, float]:
         that hold the same part, so that the sum over all ranks is the whole.
     whole: of gradients that every rank holds; the mean over all ranks is the whole.
     """
-    import torch
-
-    totals = {"sharded": 0.0, "whole": 0.0}
+    parts: dict[tuple[Any, Any], tuple[list[Any], list[int]]] = {}
     seen: set[int] = set()
     for parameter in parameters:
         grad = getattr(parameter, "grad", None)
         if grad is None or id(grad) in seen:
             continue
         seen.add(id(grad))
-        local = getattr(grad, "_local_tensor", grad)
+        local = getattr(grad, "_local_tensor", grad).detach()
         if local.is_sparse:
             local = local.coalesce().values()
-        norm = float(torch.linalg.vector_norm(local.detach(), dtype=torch.float32)) ** 2
-        holders = _holders(parameter, grad)
-        if holders is None:
-            totals["whole"] += norm
-        else:
-            totals["sharded"] += norm / holders
+        tensors, holders = parts.setdefault((local.device, local.dtype), ([], []))
+        tensors.append(local)
+        holders.append(_holders(parameter, grad) or 0)
+    totals = {"sharded": 0.0, "whole": 0.0}
+    for tensors, holders in parts.values():
+        for norm, count in zip(_norms(tensors), holders, strict=True):
+            if count:
+                totals["sharded"] += norm**2 / count
+            else:
+                totals["whole"] += norm**2
     return totals
+
+
+def _norms(tensors: list[Any]) -> list[float]:
+    """The norm of each tensor; they come over from the device all at once."""
+    import torch
+
+    norms = torch._foreach_norm(
+        tensors, 2, dtype=torch.promote_types(tensors[0].dtype, torch.float32)
+    )
+    found: list[float] = torch.stack(norms).tolist()
+    return found
 
 
 def _holders(parameter: Any, grad: Any) -> int | None:
