@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdplint.shim import reached
+from fsdplint.shim import processes, reached
 from fsdplint.shim.checkpoints import written
 from fsdplint.shim.checks import Check, Comparison, Side
 from fsdplint.shim.compare import compare
@@ -126,6 +126,17 @@ def _fixes(script: Path, unsafe: bool) -> FixResult:
 # Running ------------------------------------------------------------------------------------------
 
 
+_PREFIX = "fsdplint-prove-"
+
+
+def _sweep() -> None:
+    """Remove the folders of proofs that were killed and could not do it themselves."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
+        pid = folder.name[len(_PREFIX) :].partition("-")[0]
+        if pid.isdigit() and not processes.alive(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 @contextmanager
 def _workplace(options: Options) -> Iterator[Path]:
     """A folder for copies and records that is gone afterwards, unless it is to be kept."""
@@ -138,7 +149,8 @@ def _workplace(options: Options) -> Iterator[Path]:
             raise ProveError(f"{options.keep} is not empty; give --keep a new folder")
         yield options.keep.resolve()
         return
-    folder = Path(tempfile.mkdtemp(prefix="fsdplint-prove-")).resolve()
+    _sweep()
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")).resolve()
     try:
         yield folder
     finally:

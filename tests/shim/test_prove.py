@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,7 @@ from migrations import SABOTAGED, flat_after, flat_before, replaced
 
 from fsdplint.shim.command import prove_command
 from fsdplint.shim.copies import CopyError, copy_project, project_root
+from fsdplint.shim.prove import Options, _workplace
 
 SHORT = (("STEPS = 8", "STEPS = 3"), ("MAX_NORM = 1.0", "MAX_NORM = 0.3"))
 
@@ -112,6 +117,22 @@ def test_nothing_to_prove(project: Path) -> None:
     result = prove("clean.py")
     assert result.exit_code == 0
     assert "Nothing to prove: nothing was found." in result.output
+
+
+def test_the_folder_of_a_killed_proof_is_removed_by_the_next(project: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    stale = Path(tempfile.gettempdir()) / f"fsdplint-prove-{ended.pid}-stale"
+    own = Path(tempfile.gettempdir()) / f"fsdplint-prove-{os.getpid()}-own"
+    try:
+        for folder in (stale, own):
+            folder.mkdir()
+        with _workplace(Options(script=project / "before.py")) as work:
+            assert work.is_dir() and not stale.exists() and own.exists()
+        assert not work.exists()
+    finally:
+        for folder in (stale, own):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 # Copies -----------------------------------------------------------------------------------------
