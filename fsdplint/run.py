@@ -43,11 +43,13 @@ class Changes:
         texts: the old and new text of every file that changes, in the order of the names.
         contents: the old content of those files, as bytes, and the new one.
         result: what remains, and how much was fixed.
+        applied: the findings whose fixes were applied.
     """
 
     texts: dict[Path, tuple[str, str]] = field(default_factory=dict)
     contents: dict[Path, tuple[bytes, bytes]] = field(default_factory=dict)
     result: Result = field(default_factory=Result)
+    applied: list[Finding] = field(default_factory=list)
 
 
 class Run:
@@ -151,6 +153,7 @@ class Run:
                 changes.texts[path] = (before, after)
                 changes.contents[path] = (self._bytes(source, before), self._bytes(source, after))
         changes.result.fixed = len(fixed.applied)
+        changes.applied = list(fixed.applied)
         self._set_findings(changes.result, fixed.remaining, fixed.sources)
         self._add_problems(fixed.problems)
 

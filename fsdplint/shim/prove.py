@@ -24,8 +24,8 @@ from fsdplint.shim.verdicts import Evidence, Judged, Verdict, place_of
 from fsdplint.trace import Trace
 
 if TYPE_CHECKING:
-    from fsdplint.engine import FixResult
-    from fsdplint.rule import Finding, Rule
+    from fsdplint.rule import Finding
+    from fsdplint.run import Changes
 
 
 @dataclass(frozen=True)
@@ -84,20 +84,22 @@ def prove(options: Options, say: Progress = lambda text: None) -> Proof:
     if options.against is not None:
         return _prove_pair(options, script, _script(options.against), say)
     fixes = _fixes(script, options.unsafe)
+    remaining = list(fixes.result.findings)
     if not fixes.applied:
-        return Proof(script, [], remaining=list(fixes.remaining))
+        return Proof(script, [], remaining=remaining)
     with _workplace(options) as work:
         root = project_root(script)
-        texts = {Path(os.path.realpath(path)): text for path, text in fixes.texts.items()}
+        texts = {Path(os.path.realpath(path)): both for path, both in fixes.texts.items()}
+        contents = {Path(os.path.realpath(path)): new for path, (_, new) in fixes.contents.items()}
         outside = [path for path in texts if not path.is_relative_to(root)]
         if outside:
             raise ProveError(f"{outside[0]} is to be fixed but lies outside of the project {root}")
-        pair = _Pair(options, work, root, script, root, script, texts)
+        pair = _Pair(options, work, root, script, root, script, texts, contents)
         lines: dict[str, list[int]] = {}
         for finding in fixes.applied:
             path, line = place_of(finding)
             lines.setdefault(path, []).append(line)
-        return _judge_fixes(pair, fixes.applied, list(fixes.remaining), lines, say)
+        return _judge_fixes(pair, fixes.applied, remaining, lines, say)
 
 
 def _script(path: Path) -> Path:
@@ -106,21 +108,23 @@ def _script(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def _fixes(script: Path, unsafe: bool) -> FixResult:
+def _fixes(script: Path, unsafe: bool) -> Changes:
     """The fixes of a program: of its script and of the project's files that it imports."""
-    from fsdplint import engine
     from fsdplint.program import load
-    from fsdplint.rule import all_rules
+    from fsdplint.run import Run as FixRun
+    from fsdplint.settings import CommandLine, SettingsError
 
-    rules: list[Rule] = [rule() for rule in all_rules()]
     root = project_root(script)
     sources = [Path(os.path.realpath(path)) for path in load([script]).sources]
     files = dict.fromkeys([script, *(path for path in sources if path.is_relative_to(root))])
-    result = engine.fix(list(files), rules, unsafe=unsafe)
-    for problem in result.problems:
+    try:
+        changes = FixRun(list(files), CommandLine(unsafe_fixes=True if unsafe else None)).fix()
+    except SettingsError as error:
+        raise ProveError(str(error)) from error
+    for problem in changes.result.problems:
         if os.path.realpath(problem.path) == str(script):
             raise ProveError(f"{script}: {problem.message}")
-    return result
+    return changes
 
 
 # Running ------------------------------------------------------------------------------------------
@@ -167,7 +171,8 @@ class _Pair:
     script: Path
     other_root: Path
     other_script: Path
-    texts: Mapping[Path, str] = field(default_factory=dict)
+    texts: Mapping[Path, tuple[str, str]] = field(default_factory=dict)
+    contents: Mapping[Path, bytes] = field(default_factory=dict)
 
     def run(self, name: str, lines: Mapping[str, Sequence[int]] | None = None) -> Run:
         """Run one of the two: "before" (or a repetition, "again") or "after"."""
@@ -178,8 +183,8 @@ class _Pair:
         try:
             copy_project(root, copy, self.options.limit)
             if name == "after":
-                for path, text in self.texts.items():
-                    _write(copy / path.relative_to(root), text)
+                for path, content in self.contents.items():
+                    (copy / path.relative_to(root)).write_bytes(content)
         except (CopyError, OSError) as error:
             raise ProveError(str(error)) from error
         what = Launch(
@@ -230,11 +235,6 @@ def _speak_of(run: Run, copy: str, root: str) -> None:
             text.replace(copy, root) for text in (end.where, end.last, end.error)
         )
     run.output = {rank: text.replace(copy, root) for rank, text in run.output.items()}
-
-
-def _write(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        file.write(text)
 
 
 @contextmanager
@@ -379,9 +379,8 @@ def _judge_fixes(
 
 def _diff(pair: _Pair) -> str:
     parts: list[str] = []
-    for path, text in sorted(pair.texts.items()):
+    for path, (original, text) in sorted(pair.texts.items()):
         name = str(path.relative_to(pair.root))
-        original = path.read_text(encoding="utf-8", errors="replace")
         parts += difflib.unified_diff(
             original.splitlines(keepends=True), text.splitlines(keepends=True), name, name
         )

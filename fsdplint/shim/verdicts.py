@@ -67,9 +67,9 @@ class Evidence:
         overall: tuple[Verdict, Sequence[str]],
         reached: Places,
         traces: tuple[Trace, Trace],
-        texts: Mapping[Path, str],
+        texts: Mapping[Path, tuple[str, str]],
     ) -> Evidence:
-        """Evidence from the recorded traces before and after, and the fixed texts."""
+        """Evidence from the recorded traces, and the texts of the files before and after."""
         rules = {finding.rule for finding in applied}
         fired = {rule: _fires(rule, traces[0]) for rule in rules}
         left = {rule: _fires(rule, traces[1]) for rule in rules}
@@ -126,12 +126,12 @@ def _fires(rule: type[Rule], trace: Trace) -> Places:
 class Moved:
     """Where the lines of the original files stand in the fixed ones."""
 
-    def __init__(self, texts: Mapping[Path, str]) -> None:
-        """texts: the fixed text of each file; the original is read from disk."""
+    def __init__(self, texts: Mapping[Path, tuple[str, str]]) -> None:
+        """texts: each file's original and fixed text."""
         self.maps: dict[str, dict[int, int]] = {}
-        for path, text in texts.items():
-            original = path.read_text(encoding="utf-8", errors="replace").splitlines()
-            matcher = difflib.SequenceMatcher(None, original, text.splitlines(), autojunk=False)
+        for path, both in texts.items():
+            old, new = (text.splitlines() for text in both)
+            matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
             lines: dict[int, int] = {}
             for tag, start, end, new_start, new_end in matcher.get_opcodes():
                 for offset in range(end - start):
@@ -144,5 +144,5 @@ class Moved:
         path, line = place
         if path not in self.maps:
             return place
-        new = self.maps[path].get(line)
-        return (path, new) if new is not None else None
+        there = self.maps[path].get(line)
+        return (path, there) if there is not None else None

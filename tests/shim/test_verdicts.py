@@ -58,7 +58,7 @@ def judge(
         (overall, ["because"]),
         {(str(script), line) for line in reached},
         (trace(script, *before), trace(script, *after)),
-        {script: AFTER},
+        {script: (BEFORE, AFTER)},
     )
     return [evidence.judge(one).verdict for one in applied]
 
@@ -97,7 +97,7 @@ def test_not_comparable(script: Path) -> None:
 
 
 def test_where_lines_go(script: Path) -> None:
-    moved = Moved({script: AFTER})
+    moved = Moved({script: (BEFORE, AFTER)})
     assert moved.after((str(script), 4)) == (str(script), 4)
     assert moved.after((str(script), 3)) is None
     assert moved.after(("/elsewhere.py", 7)) == ("/elsewhere.py", 7)
