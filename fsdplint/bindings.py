@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import libcst as cst
 
 from fsdplint.program.names import dotted
-from fsdplint.program.source import Source
+from fsdplint.program.source import Source, children
 
 COMPREHENSIONS = cst.ListComp | cst.SetComp | cst.DictComp | cst.GeneratorExp
 IDENTIFIERS = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
@@ -98,7 +98,7 @@ class Bindings:
         self.scopes: dict[cst.CSTNode, Scope] = {source.tree: self.module}
         self.exported: set[str] = set()
         self._todo: list[tuple[cst.CSTNode, Scope]] = [
-            (child, self.module) for child in reversed(source.tree.children)
+            (child, self.module) for child in reversed(children(source.tree))
         ]
         while self._todo:
             node, scope = self._todo.pop()
@@ -178,7 +178,7 @@ class Bindings:
                 self._later(inner, node.body, node.type_parameters)
             case cst.ListComp() | cst.SetComp() | cst.DictComp() | cst.GeneratorExp():
                 inner = self._scope(node, "comprehension", "<for>", scope)
-                self._later(inner, *node.children)
+                self._later(inner, *children(node))
             case cst.Arg():
                 self._later(scope, node.value)
             case cst.Global() | cst.Nonlocal():
@@ -192,7 +192,7 @@ class Bindings:
                 self._later(scope, node.annotation)
             case cst.Call(func=cst.Name(value="cast") | cst.Attribute(attr=cst.Name(value="cast"))):
                 self._strings(node, scope)
-                self._later(scope, *node.children)
+                self._later(scope, *children(node))
             case _:
                 self._bindings(node, scope)
 
@@ -224,7 +224,7 @@ class Bindings:
             owner = owner.parent
         if bound is not None:
             self._bind(bound, owner)
-        self._later(scope, *[child for child in node.children if child is not bound])
+        self._later(scope, *[child for child in children(node) if child is not bound])
 
     def _bind(self, target: cst.CSTNode, scope: Scope) -> None:
         match target:
@@ -247,7 +247,7 @@ class Bindings:
                 inner.others.setdefault(node.name.value, []).append(node)
                 self._later(outer, node.annotation, node.default)
             else:
-                stack.extend(node.children)
+                stack.extend(children(node))
 
     def _import(self, node: cst.Import | cst.ImportFrom, scope: Scope) -> None:
         base: str | None = None
@@ -272,7 +272,7 @@ class Bindings:
             current = stack.pop()
             if isinstance(current, cst.SimpleString):
                 scope.references.extend(IDENTIFIERS.findall(current.raw_value))
-            stack.extend(current.children)
+            stack.extend(children(current))
 
     def _all(self, node: cst.CSTNode, scope: Scope) -> None:
         """Names in `__all__ = [...]`, `__all__ += [...]` and `__all__.extend([...])`."""
@@ -294,7 +294,7 @@ class Bindings:
             current = stack.pop()
             if isinstance(current, cst.SimpleString):
                 self.exported.add(current.raw_value)
-            stack.extend(current.children)
+            stack.extend(children(current))
 
 
 _cache: WeakKeyDictionary[Source, Bindings] = WeakKeyDictionary()

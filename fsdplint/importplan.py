@@ -12,7 +12,7 @@ from fsdplint.importnames import by_kind, edit_names, line_limit
 from fsdplint.importplace import Block, before, from_module, is_import, place, same_body
 from fsdplint.imports import ancestors, function_of, imported_only, settled
 from fsdplint.program.names import dotted
-from fsdplint.program.source import Source
+from fsdplint.program.source import Source, children
 from fsdplint.rule import Edit, Import
 from fsdplint.statements import Statements
 
@@ -154,7 +154,7 @@ def _node_at(source: Source, offset: int | None) -> cst.CSTNode | None:
     while True:
         inside = [
             child
-            for child in node.children
+            for child in children(node)
             if isinstance(child, cst.CSTNode) and _holds(source, child, offset)
         ]
         if not inside:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from fsdplint.program.source import Source
+from fsdplint.program.source import Source, children
 
 NEWLINE = re.compile(r"\r\n|\r|\n")
 # Comments that speak to a tool about the code on their line: meaningless on a line of their own.
@@ -163,7 +163,7 @@ def descend(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     while stack:
         current = stack.pop()
         yield current
-        stack.extend(current.children)
+        stack.extend(children(current))
 
 
 def needs_own_line(lines: Sequence[str]) -> bool:

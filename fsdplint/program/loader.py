@@ -192,7 +192,7 @@ def _only_definitions(source: Source) -> bool:
 def _called_names(source: Source) -> set[str]:
     """The names of functions that the file itself calls."""
     names = set()
-    for node in walk(source.tree):
+    for node in walk(source):
         if isinstance(node, cst.Call):
             target = node.func
             if isinstance(target, cst.Attribute):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 import libcst as cst
 
@@ -68,7 +69,7 @@ def dotted(node: cst.CSTNode) -> str | None:
 def imported_names(source: Source) -> dict[str, str]:
     """Every absolute import of a file, anywhere in it: local name to dotted name."""
     result: dict[str, str] = {}
-    for node in walk(source.tree):
+    for node in walk(source):
         if isinstance(node, cst.Import):
             for alias in node.names:
                 full = dotted(alias.name) or ""
@@ -92,7 +93,7 @@ def references(source: Source, prefix: str) -> Iterator[tuple[Source, cst.CSTNod
     imports = imported_names(source)
     if not any(full.startswith(prefix.partition(".")[0]) for full in imports.values()):
         return
-    for node in walk(source.tree, skip_imports=True):
+    for node in walk(source, skip_imports=True):
         if not isinstance(node, cst.Name | cst.Attribute):
             continue
         text = dotted(node)
@@ -106,13 +107,36 @@ def references(source: Source, prefix: str) -> Iterator[tuple[Source, cst.CSTNod
             yield source, node, full
 
 
-def walk(node: cst.CSTNode, *, skip_imports: bool = False) -> Iterator[cst.CSTNode]:
-    """The nodes of a tree in source order. An attribute chain is given whole, not its parts, and
-    neither are the names of attributes, keyword arguments and definitions.
+# What every walk passes by: whitespace, brackets, commas.
+_LAYOUT = (
+    cst.BaseParenthesizableWhitespace, cst.TrailingWhitespace, cst.EmptyLine, cst.Comma,
+    cst.AssignEqual, cst.LeftParen, cst.RightParen, cst.LeftSquareBracket, cst.RightSquareBracket,
+    cst.LeftCurlyBrace, cst.RightCurlyBrace, cst.Semicolon, cst.Colon, cst.Dot,
+)  # fmt: skip
+_is_layout: dict[type, bool] = {}
+_walks: WeakKeyDictionary[Source, dict[bool, tuple[cst.CSTNode, ...]]] = WeakKeyDictionary()
+
+
+def walk(source: Source, *, skip_imports: bool = False) -> tuple[cst.CSTNode, ...]:
+    """The nodes of a file in source order, made once. An attribute chain is given whole, not its
+    parts, and neither are the names of attributes, keyword arguments and definitions, nor layout.
     """
+    walks = _walks.setdefault(source, {})
+    if skip_imports not in walks:
+        walks[skip_imports] = tuple(_walk(source.tree, skip_imports))
+    return walks[skip_imports]
+
+
+def _walk(node: cst.CSTNode, skip_imports: bool) -> Iterator[cst.CSTNode]:
     stack = [node]
     while stack:
         current = stack.pop()
+        kind = type(current)
+        layout = _is_layout.get(kind)
+        if layout is None:
+            layout = _is_layout[kind] = issubclass(kind, _LAYOUT)
+        if layout:
+            continue
         yield current
         if skip_imports and isinstance(current, cst.Import | cst.ImportFrom):
             continue

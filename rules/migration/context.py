@@ -234,8 +234,11 @@ class Migration:
         return library_name(self.rewrite, source, f"torch.distributed.{function}", at)
 
 
-def is_fsdp1(value: Value) -> bool:
-    return isinstance(value, ModuleValue) and value.wrapper == "fsdp1"
+def is_fsdp1(value: Value | None) -> bool:
+    """Whether a value is a module that FSDP1 wraps, compiled or not."""
+    if not isinstance(value, ModuleValue):
+        return False
+    return value.wrapper == "fsdp1" or (value.wrapper == "compile" and is_fsdp1(value.inner))
 
 
 def uses_of_fsdp1(source: Source) -> bool:
@@ -251,8 +254,9 @@ def attributes(source: Source) -> Iterator[cst.Attribute]:
             node = node.value
 
 
-def nodes(source: Source) -> Iterator[cst.CSTNode]:
-    return walk(source.tree, skip_imports=True)
+def nodes(source: Source) -> tuple[cst.CSTNode, ...]:
+    """The nodes of a file outside of its imports."""
+    return walk(source, skip_imports=True)
 
 
 def expression(migration: Migration, source: Source, node: cst.CSTNode) -> str:
