@@ -24,7 +24,6 @@ def run(migration: Migration) -> None:
         return
     for check in (
         _called_here,
-        _no_inference_mode,
         _optimizers,
         _compiled,
         _copied,
@@ -99,26 +98,6 @@ def _is_named(migration: Migration, function: cst.FunctionDef | cst.ClassDef) ->
     return False
 
 
-def _no_inference_mode(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    for source in migration.program.sources.values():
-        if "inference_mode" not in source.text:
-            continue
-        for node in nodes(source):
-            name = node.attr.value if isinstance(node, cst.Attribute) else ""
-            if name == "inference_mode" or (
-                isinstance(node, cst.Name) and node.value == "inference_mode"
-            ):
-                at = source if source in migration.sources else calls[0][0]
-                where = node if source in migration.sources else calls[0][1]
-                _block(
-                    migration,
-                    at,
-                    where,
-                    "a forward under `torch.inference_mode` fails in FSDP2 (use `torch.no_grad`)",
-                )
-                return
-
-
 def _optimizers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """FSDP1 with use_orig_params lets the optimizer be built first, FSDP2 never."""
     for trace in migration.program.traces:
@@ -136,20 +115,11 @@ def _optimizers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> N
 
 
 def _compiled(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """FSDP2 wants blocks compiled before they are sharded."""
+    """It goes on working, but FSDP2 gains more from compiled blocks."""
     for trace in migration.program.traces:
         for event in trace.of(Compiled):
-            if event.module not in trace.modules:
-                continue
-            if trace.modules[event.module].wrapper == "fsdp1":
-                site = event.site
-                if isinstance(site, NodeSite) and not _known(migration, site.node):
-                    _block(
-                        migration,
-                        site.source,
-                        site.node,
-                        "`torch.compile` of a wrapped model is not migrated yet",
-                    )
+            if trace.sharding(event.module, event) is Sharding.FSDP1:
+                migration.note("compiling the blocks before they are sharded is faster in FSDP2")
 
 
 def _copied(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:

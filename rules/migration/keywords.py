@@ -30,6 +30,7 @@ class Keywords:
         mapping: the name of the user's own dict that is spread, or "".
         before: lines that come before the loop and the root.
         sync: the condition under which rank 0's weights go to all ranks: "", "True" or a text.
+        materialize: the device on which parameters on the meta device get memory, or "".
         buffers: the dtype that floating point buffers are cast to, or "".
     """
 
@@ -43,6 +44,7 @@ class Keywords:
     policy: Policy | None = None
     sync: str = ""
     buffers: str = ""
+    materialize: str = ""
     state: str = ""
     mapped_policy: bool = False  # whether the mapping has a policy of mixed precision
     spread_definition: bool = False
@@ -157,7 +159,13 @@ class Keywords:
         options = need(self.source, module, "StateDictOptions", self.at)
         broadcast = self.migration.dist(self.source, self.at, "broadcast")
         state = self.state or "full_state"
-        lines = [
+        lines: list[str] = []
+        if self.materialize:
+            lines = [
+                f"if any(p.is_meta for p in {model}.parameters()):",
+                f"\t{model}.to_empty(device={self.materialize})",
+            ]
+        lines += [
             call(
                 self.source,
                 self.at,
@@ -469,6 +477,21 @@ class Reader:
             return
         self.keywords.sync = expression(self.migration, self.source, value)
 
+    def _param_init_fn(self, value: cst.BaseExpression) -> None:
+        """`lambda m: m.to_empty(...)` on the ranks that wait for rank 0's weights."""
+        if is_constant(value, "None"):
+            return
+        node = value
+        if isinstance(node, cst.IfExp):
+            node = node.body if is_constant(node.orelse, "None") else node.orelse
+        found = _to_empty(node)
+        sync = self.values.get("sync_module_states")
+        if found is None or sync is None or is_constant(sync, "False"):
+            self.migration.block(
+                self.source, value, "this `param_init_fn` of FSDP(...) is not migrated yet"
+            )
+        self.keywords.materialize = expression(self.migration, self.source, found)
+
     def _drop(self, value: cst.BaseExpression) -> None:
         """An argument that has no counterpart and needs none; its variable goes too if it can."""
         self.migration.claim(self.source, value)
@@ -489,6 +512,22 @@ class Reader:
         """Whether another file may import a variable of this one."""
         others = self.migration.program.sources.values()
         return any(s is not self.source and re.search(rf"\b{name}\b", s.text) for s in others)
+
+
+def _to_empty(node: cst.BaseExpression) -> cst.BaseExpression | None:
+    """The device in `lambda m: m.to_empty(device=...)`."""
+    if not isinstance(node, cst.Lambda) or len(node.params.params) != 1:
+        return None
+    call = node.body
+    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
+        return None
+    owner = call.func.value
+    name = node.params.params[0].name.value
+    if call.func.attr.value != "to_empty" or not isinstance(owner, cst.Name) or owner.value != name:
+        return None
+    return next(
+        (a.value for a in call.args if a.keyword is None or a.keyword.value == "device"), None
+    )
 
 
 def _pure(migration: Migration, node: cst.BaseExpression) -> bool:

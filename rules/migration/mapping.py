@@ -187,13 +187,14 @@ class _Items:
             self.migration, self.source, self.at, scratch, self.precision, self.values
         )
         reader.read(item.key, item.value)
-        if scratch.sync or scratch.buffers:
+        if scratch.sync or scratch.buffers or scratch.materialize:
             if self._conditional(item):
                 self.migration.block(
                     self.source, item.value, f"`{item.key}` is set under a condition"
                 )
             self.keywords.sync = self.keywords.sync or scratch.sync
             self.keywords.buffers = self.keywords.buffers or scratch.buffers
+            self.keywords.materialize = self.keywords.materialize or scratch.materialize
         self.keywords.before += scratch.before
         if "mp_policy" in dict(scratch.items):
             self.keywords.mapped_policy = True

@@ -88,6 +88,12 @@ class States:
             self.migration.block(
                 self.source, node, "`state_dict_type` that is not the only head of a `with`"
             )
+        if self._takes_no_state(node, block):
+            self.migration.claim(self.source, node)
+            self.migration.unwrapped.add(block)
+            self.migration.unwrap(self.source, block, [])
+            self.migration.step(self.source, node, "Leave out a state_dict_type without effect")
+            return
         kind, model = self.kind(node)
         self.unwrap(node, block, kind, model)
 
@@ -107,6 +113,29 @@ class States:
         self.migration.claim(self.source, node)
         self.migration.unwrap(self.source, block, lines)
         self.migration.step(self.source, node, "Take and load the state with torch.distributed.checkpoint")
+
+    def _takes_no_state(self, node: cst.Call, block: cst.With) -> bool:
+        """Whether nothing in a block has to do with the model's state."""
+        if not node.args or any(arg.star for arg in node.args):
+            return False
+        model = self.source.code(node.args[0].value)
+        for part in descend(block.body):
+            if isinstance(part, cst.Call):
+                if self._is_use(part, model) or not self._harmless(part):
+                    return False
+            if isinstance(part, cst.Name | cst.Attribute) and self.source.code(part) == model:
+                return False
+        return True
+
+    def _harmless(self, node: cst.Call) -> bool:
+        """Whether a call certainly takes no state of a model that it is not given."""
+        name = self.migration.symbol(node.func)
+        if name.startswith(("torch.save", "torch.distributed.", "os.", "time.")):
+            return True
+        if isinstance(node.func, cst.Name):
+            return node.func.value in ("print", "len", "str", "int", "dict", "list")
+        method = node.func.attr.value if isinstance(node.func, cst.Attribute) else ""
+        return method in ("state_dict", "join", "info", "format", "items", "keys")
 
     def kind(self, node: cst.Call) -> tuple[Kind, str]:
         named, rest = arguments(node, TYPE_PARAMETERS)
@@ -252,6 +281,11 @@ class States:
             LEGACY[name.removeprefix(FSDP + ".")](self, node, kind)
             return
         assert isinstance(node.func, cst.Attribute)
+        for value in self.migration.values(node.func.value):
+            if isinstance(value, ModuleValue) and value.wrapper == "compile":
+                self.migration.block(
+                    self.source, node, "the state of a compiled model, whose names are others"
+                )
         model = expression(self.migration, self.source, node.func.value)
         if node.func.attr.value == "state_dict":
             if node.args:

@@ -325,6 +325,60 @@ FORMS = {
         del full_state
         """,
     ),
+    "weights on rank 0 only": (
+        """
+        low_memory = bool(os.environ.get("LOW_MEMORY"))
+        model = Net()
+        model = FSDP(
+            model,
+            sync_module_states=low_memory,
+            param_init_fn=(lambda m: m.to_empty(device=torch.device("cuda"), recurse=False))
+            if low_memory and local_rank != 0
+            else None,
+        )
+        """,
+        """
+        low_memory = bool(os.environ.get("LOW_MEMORY"))
+        model = Net()
+        full_state = model.state_dict()
+        fully_shard(model)
+        # All ranks start from rank 0's weights and buffers.
+        if low_memory:
+            if any(p.is_meta for p in model.parameters()):
+                model.to_empty(device=torch.device("cuda"))
+            set_model_state_dict(
+                model,
+                full_state,
+                options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
+            )
+            for buffer in model.buffers():
+                dist.broadcast(buffer, src=0)
+        del full_state
+        """,
+    ),
+    "a compiled model": (
+        """
+        model = FSDP(Net())
+        model = torch.compile(model)
+        """,
+        """
+        model = fully_shard(Net())
+        model = torch.compile(model)
+        """,
+    ),
+    "a block without effect": (
+        """
+        model = FSDP(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):
+            torch.save(optimizer.state_dict(), f"{dist.get_rank()}.pt")
+        """,
+        """
+        model = fully_shard(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        torch.save(optimizer.state_dict(), f"{dist.get_rank()}.pt")
+        """,
+    ),
     "a policy with a lambda": (
         """
         policy = functools.partial(lambda_auto_wrap_policy, lambda_fn=lambda m: isinstance(m, Block) and m.training)
@@ -469,7 +523,10 @@ BLOCKED = {
         "sharding_strategy=ShardingStrategy.HYBRID_SHARD)",
         "process_group",
     ),
-    "init function": ("model = FSDP(Net(), param_init_fn=lambda m: m.to_empty())", "param_init_fn"),
+    "init function": (
+        "model = FSDP(Net(), param_init_fn=lambda m: m.reset_parameters())",
+        "param_init_fn",
+    ),
     "ignored modules": (
         "net = Net()\nmodel = FSDP(net, ignored_modules=[net.blocks[0]])",
         "ignored_modules",
@@ -511,15 +568,14 @@ BLOCKED = {
         "model = FSDP(net, use_orig_params=True)",
         "built before the model is wrapped",
     ),
-    "inference mode": (
-        "model = FSDP(Net())\nwith torch.inference_mode():\n    model(torch.ones(2, 8))",
-        "inference_mode",
-    ),
     "another method": (
         "model = FSDP(Net())\nmodel.generate(torch.ones(2, 8))",
         "generate",
     ),
-    "compiled": ("model = FSDP(Net())\nmodel = torch.compile(model)", "compile"),
+    "the state of a compiled model": (
+        "model = torch.compile(FSDP(Net()))\nstate = model.state_dict()",
+        "compiled",
+    ),
     "a config for another library": (
         "import accelerate\nFSDP(Net())\n"
         "plugin = accelerate.FullyShardedDataParallelPlugin(mixed_precision_policy=MixedPrecision())",
