@@ -26,6 +26,8 @@ def _parts(proof: Proof) -> Iterator[str]:
         for finding in proof.remaining:
             at = finding.site.location()
             yield f"  {at.path}:{at.line}: {finding.rule.code} {finding.message}"
+            if finding.blocker:
+                yield f"    not migrated: {finding.blocker}"
     checks = all_checks(proof)
     if checks:
         yield ""
@@ -99,6 +101,7 @@ def as_json(proof: Proof) -> dict[str, Any]:
             {
                 "code": finding.rule.code,
                 "message": finding.message,
+                "blocker": finding.blocker,
                 "filename": finding.site.location().path,
                 "line": finding.site.location().line,
             }

@@ -53,6 +53,12 @@ torch.save({"x": x}, f"x{local_rank}.pt")
 torch.load(f"x{local_rank}.pt", map_location=f"cuda:{local_rank}")
 print("memory", torch.cuda.max_memory_allocated() // 2**20, start.elapsed_time(end) >= 0)
 torch.cuda.empty_cache()
+stream = torch.cuda.Stream()
+stream.wait_stream(torch.cuda.current_stream())
+x.record_stream(stream)
+assert torch.cuda.FloatTensor([1.0]).dtype is torch.float32
+torch.set_default_device("cuda")
+assert torch.ones(2).sum() == 2
 """
 
 

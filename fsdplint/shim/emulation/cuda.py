@@ -34,6 +34,7 @@ _NOTHING = (
     "set_stream",
     "set_sync_debug_mode",
 )
+_KINDS = ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
 _ZERO = (
     "memory_allocated",
     "max_memory_allocated",
@@ -118,6 +119,8 @@ def switch_on() -> None:
     for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
         setattr(cuda.nvtx, name, _giving(None))
     cuda.nvtx.range = _range
+    for kind in _KINDS:
+        setattr(cuda, f"{kind}Tensor", getattr(torch, f"{kind}Tensor"))
     torch.cpu.device_count = lambda: EMULATION.count  # FSDP1 asks it for the ranks of a machine
     torch.Generator = _generator_class()  # type: ignore[assignment,misc]
 

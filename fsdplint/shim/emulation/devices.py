@@ -34,7 +34,10 @@ def switch_on() -> None:
 
     to, cuda = torch.Tensor.to, torch.Tensor.cuda
     type_ = torch.Tensor.type
-    same = {torch.Tensor.pin_memory, torch.Tensor.record_stream}
+    pin_memory = torch.Tensor.pin_memory
+    # It does not take our streams, so that the mode would never see it.
+    tensor: Any = torch.Tensor
+    tensor.record_stream = lambda self, stream: None
 
     class CpuMode(TorchFunctionMode):
         def __torch_function__(
@@ -42,10 +45,8 @@ def switch_on() -> None:
         ) -> Any:
             if func is to and len(args) > 1:
                 args = (args[0], on_cpu(args[1]), *args[2:])
-            elif func is cuda:
+            elif func is cuda or func is pin_memory:
                 return args[0]
-            elif func in same:
-                return args[0] if func is not torch.Tensor.record_stream else None
             elif func is type_ and len(args) > 1 and isinstance(args[1], str):
                 args = (args[0], args[1].replace("torch.cuda.", "torch."), *args[2:])
             if kwargs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from fsdplint.shim.emulation import rerouted
@@ -16,10 +17,17 @@ def install() -> None:
     module.to = rerouted(module.to, _to)
     module.cuda = rerouted(module.cuda, _cuda)
     module.to_empty = rerouted(module.to_empty, _to_empty)
+    # `with torch.device("cuda")` and torch.set_default_device
+    context: Any = importlib.import_module("torch.utils._device").DeviceContext
+    context.__init__ = rerouted(context.__init__, _context)
     ddp: Any = DistributedDataParallel
     ddp.__init__ = rerouted(ddp.__init__, _ddp)
     loader: Any = torch.utils.data.DataLoader
     loader.__init__ = rerouted(loader.__init__, _loader)
+
+
+def _context(original: Any, self: Any, device: Any) -> None:
+    original(self, on_cpu(device))
 
 
 def _to(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
