@@ -66,8 +66,8 @@ def _wrapped_here(migration: Migration, calls: list[tuple[Source, cst.Call]]) ->
 def _called_here(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """A function that wraps a model and is called by nobody here is called from elsewhere."""
     for source, call in calls:
-        function = _outer_function(source, call)
-        if function is None or _is_named(migration, function):
+        function = outer_function(source, call)
+        if function is None or is_named(migration, function):
             continue
         _block(
             migration,
@@ -77,7 +77,7 @@ def _called_here(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> 
         )
 
 
-def _outer_function(source: Source, node: cst.CSTNode) -> cst.FunctionDef | cst.ClassDef | None:
+def outer_function(source: Source, node: cst.CSTNode) -> cst.FunctionDef | cst.ClassDef | None:
     """The function or class of the file's top level that holds a node."""
     outer = None
     for parent in ancestors(source, node):
@@ -86,7 +86,7 @@ def _outer_function(source: Source, node: cst.CSTNode) -> cst.FunctionDef | cst.
     return outer
 
 
-def _is_named(migration: Migration, function: cst.FunctionDef | cst.ClassDef) -> bool:
+def is_named(migration: Migration, function: cst.FunctionDef | cst.ClassDef) -> bool:
     """Whether some code here names the function (but for its own body)."""
     name = function.name.value
     own = set(descend(function))

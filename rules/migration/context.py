@@ -186,11 +186,13 @@ class Migration:
         self.own(source, statement)
         self.rewrite.replace_statement(source, statement, lines)
 
-    def delete_statement(self, source: Source, node: cst.CSTNode) -> None:
+    def delete_statement(
+        self, source: Source, node: cst.CSTNode, *, comments: bool | None = None
+    ) -> None:
         statement = statement_of(source, node)
         self.own(source, statement)
         self.forget(source, statement)
-        self.rewrite.delete_statement(source, statement)
+        self.rewrite.delete_statement(source, statement, comments=comments)
 
     def forget(self, source: Source, node: cst.CSTNode) -> None:
         """Names used in a node may have lost their last use."""

@@ -6,6 +6,7 @@ import libcst as cst
 
 from fsdplint.layout import statement_of
 from fsdplint.program.source import Source
+from fsdplint.rules.migration.checks import is_named, outer_function
 from fsdplint.rules.migration.context import Blocked, Migration, nodes
 from fsdplint.rules.migration.policy import convert
 from fsdplint.rules.migration.scopes import ancestors, home_of, reads
@@ -41,6 +42,11 @@ def _policy(migration: Migration, source: Source, node: cst.CSTNode) -> None:
                 migration.delete_statement(source, whole)
                 return
     if not isinstance(whole, cst.BaseExpression) or whole is node:
+        return
+    function = outer_function(source, whole)
+    if function is None or is_named(migration, function):
+        reason = "what becomes of this wrapping policy cannot be seen"
+        migration.blockers.append(Blocked(source, whole, reason))
         return
     try:
         convert(migration, source, whole, sharder=migration.fsdp1(node).startswith("size"))

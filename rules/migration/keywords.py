@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from fsdplint.layout import descend
+from fsdplint.layout import descend, line_indent
 from fsdplint.program.source import Source
 from fsdplint.rules.migration import device, strategy
 from fsdplint.rules.migration.calls import is_constant
@@ -109,10 +109,10 @@ class Keywords:
         key = quoted(self.source, "mp_policy")
         name = fresh(self.source, self.at, f"inner_{self.mapping}", "inner_kwargs")
         policy = f"{replace}({self.mapping}[{key}], cast_forward_inputs=False)"
-        self.before += [
-            "# Only the root casts its inputs.",
-            f"{name} = {{**{self.mapping}, {key}: {policy}}}",
-        ]
+        self.before.append("# Only the root casts its inputs.")
+        self.before += dict_display(
+            self.source, f"{name} = ", [("mp_policy", policy)], self.mapping
+        )
         self._inner = [f"**{name}", *(f"{key}={value}" for key, value in self.items)]
 
     def _variable(self, wanted: str, value: str) -> str:
@@ -165,10 +165,13 @@ class Keywords:
                 f"if any(p.is_meta for p in {model}.parameters()):",
                 f"\t{model}.to_empty(device={self.materialize})",
             ]
+        indent = line_indent(self.source, self.source.span(self.at)[0])
+        if self.sync != "True":
+            indent += self.source.tree.default_indent
         lines += [
             call(
                 self.source,
-                self.at,
+                indent,
                 setter,
                 [
                     model,
@@ -366,13 +369,21 @@ class Reader:
     def _policy_or_default(self, value: cst.BaseExpression, old: str, new: str) -> str:
         """The text of a config object; where it may be None, FSDP2's default is given instead."""
         migration = self.migration
-        default = ""
+
+        def default() -> str:
+            return migration.need(self.source, "torch.distributed.fsdp", new, self.at) + "()"
+
         if isinstance(value, cst.IfExp):
-            for branch in (value.body, value.orelse):
-                if is_constant(branch, "None"):
-                    default = f"{migration.need(self.source, 'torch.distributed.fsdp', new, self.at)}()"
-                    migration.substitute(self.source, branch, default)
-            return expression(migration, self.source, value)
+            branches = (value.body, value.orelse)
+            others = [branch for branch in branches if not is_constant(branch, "None")]
+            if len(others) == 2 or not any(self._may_be_none(branch) for branch in others):
+                for branch in branches:
+                    if is_constant(branch, "None"):
+                        migration.substitute(self.source, branch, default())
+                text = expression(migration, self.source, value)
+                maybe = len(others) == 2 and any(self._may_be_none(x) for x in others)
+                return f"({text}) or {default()}" if maybe else text
+            return f"({expression(migration, self.source, value)}) or {default()}"
         text = expression(migration, self.source, value)
         if migration.called(value) == old:
             return text
@@ -381,8 +392,7 @@ class Reader:
                 self.source, value, f"where this `{old}` comes from cannot be seen"
             )
         if self._may_be_none(value):
-            default = f"{migration.need(self.source, 'torch.distributed.fsdp', new, self.at)}()"
-            return f"{text} or {default}"
+            return f"{text} or {default()}"
         return text
 
     def _may_be_none(self, value: cst.BaseExpression, depth: int = 0) -> bool:

@@ -26,7 +26,7 @@ from fsdplint.rules.migration.scopes import (
     reads,
     top_level,
 )
-from fsdplint.rules.migration.text import simple
+from fsdplint.rules.migration.text import simple, width
 from fsdplint.rules.rewrites.syntax import library_name
 
 SIZE = ("min_num_params", "force_leaf_modules", "exclude_wrap_modules")
@@ -405,8 +405,13 @@ def convert(
     if test is None or policy.before:
         migration.block(source, node, "this wrapping policy is not migrated yet")
     for other, found in policy.variables:
-        migration.delete_statement(other, found.statement)
+        migration.delete_statement(other, found.statement, comments=False)
     text = f"lambda module: {test}"
+    start = source.span(node)[0] - source.line_start(source.span(node)[0])
+    if start + len(text) > width(source) and not sharder:
+        parts = test.split(" or ")
+        lines = "".join(f"\n\t{'or ' if number else ''}{part}" for number, part in enumerate(parts))
+        text = migration.placed(source, node, f"lambda module: ({lines}\n)")
     if sharder:
         partial = migration.need(source, "functools", "partial", node)
         helper = matching_helper(migration, source, node)

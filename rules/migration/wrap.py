@@ -279,7 +279,7 @@ def rewrite_wrap(
     wrap.rewrite()
     if policy is not None:
         for other, found in policy.variables:
-            migration.delete_statement(other, found.statement)
+            migration.delete_statement(other, found.statement, comments=False)
     migration.step(source, node, "Shard the model with fully_shard")
 
 
