@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from fsdplint.layout import descend, line_indent
-from fsdplint.program.source import Source
+from fsdplint.program.source import NodeSite, Source
 from fsdplint.rules.migration import device, strategy
 from fsdplint.rules.migration.calls import is_constant
 from fsdplint.rules.migration.context import Migration, expression
@@ -16,6 +16,7 @@ from fsdplint.rules.migration.policy import Policies, Policy
 from fsdplint.rules.migration.precision import Precision
 from fsdplint.rules.migration.scopes import definitions, fresh, function_of, home_of, reads
 from fsdplint.rules.migration.text import call, dict_display, quoted
+from fsdplint.trace import Wrapped
 
 SILENT = {"limit_all_gathers", "use_orig_params", "device_id"}
 
@@ -44,10 +45,12 @@ class Keywords:
     policy: Policy | None = None
     sync: str = ""
     buffers: str = ""
+    buffers_as_parameters: bool = False  # whether buffers are cast as the parameters are
     materialize: str = ""
     state: str = ""
     mapped_policy: bool = False  # whether the mapping has a policy of mixed precision
     spread_definition: bool = False
+    _policy: str = ""  # the variable that holds the policy of mixed precision
     _inner: list[str] | None = None
     _common: str = ""
 
@@ -59,6 +62,16 @@ class Keywords:
         loop: whether the keywords are used more than once. inner_casts: whether the inner modules
         may use the policy of the root.
         """
+        items = dict(self.items)
+        if self.buffers_as_parameters and self.mapping:
+            self._policy = f"{self.mapping}[{quoted(self.source, 'mp_policy')}]"
+        elif self.buffers_as_parameters and "mp_policy" in items:
+            policy = items["mp_policy"]
+            if not is_simple(policy):
+                policy = self._variable("mp_policy", policy)
+                items["mp_policy"] = policy
+                self.items = list(items.items())
+            self._policy = policy
         if not loop:
             return
         if self.mapping:
@@ -147,6 +160,13 @@ class Keywords:
                 f"for buffer in {model}.buffers():",
                 "\tif buffer.is_floating_point():",
                 f"\t\tbuffer.data = buffer.data.to({self.buffers})",
+            ]
+        if self.buffers_as_parameters and self._policy:
+            lines += [
+                f"if {self._policy}.param_dtype is not None:",
+                f"\tfor buffer in {model}.buffers():",
+                "\t\tif buffer.is_floating_point():",
+                f"\t\t\tbuffer.data = buffer.data.to({self._policy}.param_dtype)",
             ]
         if self.sync:
             lines = [*self._broadcast(model), *lines]
@@ -425,26 +445,49 @@ class Reader:
         return found[0] if len(found) == 1 else None
 
     def _buffer_dtype(self, value: cst.BaseExpression) -> None:
+        """FSDP1 casts the buffers in its first forward; FSDP2 leaves them as they are."""
         precision = self.precision
         if not precision.buffers or not self._has_buffers():
             return
-        texts = set(precision.buffers)
-        if len(texts) == 1 and len(precision.calls) == 1 and self._same_place(precision.calls[0]):
-            self.keywords.buffers = precision.buffers[0]
+        made = self._made_here(value)
+        if made is not None:
+            text = precision.buffers.get(made)
+            if text is not None:
+                self.keywords.buffers = text
+            return
+        sites = {v.made_at.node for v in self.migration.values(value) if v.made_at is not None}
+        calls = [call for call in precision.calls if call in sites] or precision.calls
+        if all(precision.same.get(call, False) for call in calls):
+            self.keywords.buffers_as_parameters = True
             return
         self.migration.block(
-            self.source, value, "the model has buffers, and their dtype is set elsewhere"
+            self.source, value, "the model may have buffers, and their dtype is set elsewhere"
         )
 
-    def _same_place(self, node: cst.CSTNode) -> bool:
-        if self.source.parent(node) is None:
-            return False
-        home = function_of(self.source, node)
-        return home is function_of(self.source, self.at) or home is self.source.tree
+    def _made_here(self, value: cst.BaseExpression) -> cst.Call | None:
+        """The one `MixedPrecision(...)` of this function (or the file) that an argument is."""
+        if isinstance(value, cst.Name):
+            found = definitions(self.source, value)
+            if not found or len(found) != 1:
+                return None
+            value = found[0].value
+        if isinstance(value, cst.IfExp):
+            return None
+        return value if isinstance(value, cst.Call) and value in self.precision.calls else None
 
     def _has_buffers(self) -> bool:
+        """Whether the model may have floating point buffers."""
         sources = self.migration.program.sources.values()
-        return any(re.search(r"register_buffer|BatchNorm", s.text) for s in sources)
+        if any(re.search(r"register_buffer|BatchNorm", s.text) for s in sources):
+            return True
+        known = False
+        for trace in self.migration.program.traces:
+            for event in trace.of(Wrapped):
+                if isinstance(event.site, NodeSite) and event.site.node is self.at:
+                    parts = trace.submodules(event.inner)
+                    if parts and all(trace.modules[part].children_known for part in parts):
+                        known = True
+        return not known
 
     def _cpu_offload(self, value: cst.BaseExpression) -> None:
         migration = self.migration

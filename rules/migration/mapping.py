@@ -187,6 +187,7 @@ class _Items:
             self.migration, self.source, self.at, scratch, self.precision, self.values
         )
         reader.read(item.key, item.value)
+        self.keywords.buffers_as_parameters |= scratch.buffers_as_parameters
         if scratch.sync or scratch.buffers or scratch.materialize:
             if self._conditional(item):
                 self.migration.block(

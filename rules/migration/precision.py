@@ -30,14 +30,14 @@ class Precision:
     """What is known of the mixed precision of a migration's models.
 
     Attributes:
-        buffers: the texts of the `buffer_dtype` arguments that are not None.
-        same: whether each of these is written like the `param_dtype` beside it.
+        buffers: the texts of the `buffer_dtype` arguments that are not None, by call.
+        same: whether this is written like the `param_dtype` beside it (or neither is given), by call.
         casts_inner: whether inner modules cast their inputs too, as FSDP2 does.
         lowers: whether some policy has a `param_dtype`.
     """
 
-    buffers: list[str] = field(default_factory=list)
-    same: bool = True
+    buffers: dict[cst.Call, str] = field(default_factory=dict)
+    same: dict[cst.Call, bool] = field(default_factory=dict)
     casts_inner: bool = True
     lowers: bool = False
     calls: list[cst.Call] = field(default_factory=list)
@@ -63,7 +63,7 @@ def convert(migration: Migration, source: Source, call: cst.Call, known: Precisi
             source, ignored, "FSDP2 has no counterpart of `_module_classes_to_ignore`"
         )
     _inputs(migration, source, named, known)
-    _dtypes(migration, source, named, known)
+    _dtypes(migration, source, call, named, known)
     known.calls.append(call)
     changes: list[tuple[int, int, str]] = []
     gone = [
@@ -115,13 +115,19 @@ def _inputs(
 
 
 def _dtypes(
-    migration: Migration, source: Source, named: dict[str, cst.Arg], known: Precision
+    migration: Migration,
+    source: Source,
+    call: cst.Call,
+    named: dict[str, cst.Arg],
+    known: Precision,
 ) -> None:
-    param, buffer = named.get("param_dtype"), named.get("buffer_dtype")
-    if param is not None and not is_constant(param.value, "None"):
-        known.lowers = True
-    if buffer is not None and not is_constant(buffer.value, "None"):
-        text = migration.text(source, buffer.value)
-        known.buffers.append(text)
-        if param is None or migration.text(source, param.value) != text:
-            known.same = False
+    def text(name: str) -> str:
+        arg = named.get(name)
+        if arg is None or is_constant(arg.value, "None"):
+            return ""
+        return migration.text(source, arg.value)
+
+    known.lowers = known.lowers or bool(text("param_dtype"))
+    known.same[call] = text("buffer_dtype") == text("param_dtype")
+    if text("buffer_dtype"):
+        known.buffers[call] = text("buffer_dtype")

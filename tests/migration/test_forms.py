@@ -308,6 +308,38 @@ FORMS = {
         model = fully_shard(Net(), mp_policy=precision or MixedPrecisionPolicy())
         """,
     ),
+    "buffers under mixed precision": (
+        """
+        class Table(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("table", torch.ones(3))
+
+            def forward(self, x):
+                return x * self.table.sum()
+
+
+        precision = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.float16)
+        model = FSDP(Table(), mixed_precision=precision)
+        """,
+        """
+        class Table(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("table", torch.ones(3))
+
+            def forward(self, x):
+                return x * self.table.sum()
+
+
+        precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+        model = Table()
+        fully_shard(model, mp_policy=precision)
+        for buffer in model.buffers():
+            if buffer.is_floating_point():
+                buffer.data = buffer.data.to(torch.float16)
+        """,
+    ),
     "rank 0's weights for all": (
         "model = FSDP(Net(), sync_module_states=True, device_id=torch.cuda.current_device())",
         """
