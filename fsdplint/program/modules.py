@@ -181,6 +181,7 @@ class Modules:
         value.promoted = module
         if value.within is not None:
             self.trace.modules[module.id].repeated = value.varying
+            module.stands_for_parts = value.varying
             self.add_child(value.within, "*" if value.varying else name, module)
         return module
 
@@ -332,7 +333,7 @@ class Modules:
             result.append(child)
             if not direct:
                 stack = [*self.child_values(child), *stack]
-                if not self.trace.modules[child.id].children_known:
+                if not (child.stands_for_parts or self.trace.modules[child.id].children_known):
                     hidden.append(child)
         result.extend(self._hidden_child(module) for module in hidden)
         if value.reversed:

@@ -211,6 +211,7 @@ class ModuleValue(Value):
     elements_by_name: Dict | None = None  # of a ModuleDict
     library_class: str | None = None
     on_meta: bool = False
+    stands_for_parts: bool = False  # for any part of a module whose class can't be seen
 
 
 @dataclass(eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -305,3 +306,27 @@ def test_the_elements_of_a_sequential_are_called(tmp_path: Path) -> None:
     names = [(class_of(found, e.module), e.inside) for e in trace.of(Called)]
     assert [name for name, _ in names] == ["Sequential", "Block", "Linear", "Block", "Linear"]
     assert names[1][1] == next(trace.of(Called)).index
+
+
+def test_what_stands_for_the_parts_of_an_unknown_model_has_no_parts_itself(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        """
+        import zoo
+
+        def shard(model, norm, block):
+            for module in model.modules():
+                if isinstance(module, norm):
+                    fully_shard(module)
+            for module in model.modules():
+                if isinstance(module, block):
+                    fully_shard(module)
+            fully_shard(model)
+
+        shard(zoo.make(), zoo.Norm, zoo.Block)
+        """,
+    )
+    trace = found.traces[0]
+    sharded = [e.module for e in trace.of(Sharded)]
+    for earlier, later in itertools.pairwise(sharded):
+        assert later == earlier or not trace.contains(earlier, later)
