@@ -156,8 +156,8 @@ def fix(
             result.originals.setdefault(Path(path), program.sources[path])
             texts[Path(path)] = text
             result.texts[Path(path)] = text
-        done = {id(one) for one in applied.applied}
-        result.applied.extend(f for f in usable if id(f.fix) in done)
+        done = set(applied.applied)  # findings of one migration may share a fix
+        result.applied.extend(f for f in usable if f.fix in done)
         program = load(paths, texts)
         found = check(program, rules, target_torch)
         if texts in seen_texts:  # two fixes undo each other: stop rather than go round
