@@ -70,7 +70,8 @@ def perhaps_one_rank(event: Event) -> bool:
     Such as a flag that code out of sight has set: `if self.is_master:`.
     """
     return event.ranks.partial or any(
-        guard.kind is not GuardKind.RANK and _RANK_WORDS.search(guard.text) for guard in event.guards
+        guard.kind is not GuardKind.RANK and _RANK_WORDS.search(guard.text)
+        for guard in event.guards
     )
 
 

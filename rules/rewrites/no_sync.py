@@ -199,9 +199,7 @@ def _rewrite_with(
     return True
 
 
-def _remove_item(
-    rewrite: Rewrite, source: Source, block: cst.With, item: cst.WithItem
-) -> None:
+def _remove_item(rewrite: Rewrite, source: Source, block: cst.With, item: cst.WithItem) -> None:
     number = next(n for n, other in enumerate(block.items) if other is item)
     if number + 1 < len(block.items):
         start, end = source.span(item)[0], source.span(block.items[number + 1])[0]
@@ -255,5 +253,3 @@ def _whole(source: Source, node: cst.BaseExpression) -> str:
     start, _ = source.span(node.lpar[0])
     _, end = source.span(node.rpar[-1])
     return source.text[start:end]
-
-

@@ -294,5 +294,3 @@ def suggested(call: cst.Call) -> str:
     if text == "full_tensor":
         return "full"
     return "result"
-
-

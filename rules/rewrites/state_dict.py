@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import libcst as cst
@@ -14,6 +13,7 @@ from fsdplint.program.source import Source
 from fsdplint.rewrite import Rewrite
 from fsdplint.rule import Finding, Safety
 from fsdplint.rules.common import optimizer_of, perhaps_one_rank
+from fsdplint.rules.rewrites.optimizer_model import model_of, trace_of
 from fsdplint.rules.rewrites.rank_guard import (
     Place,
     guardable,
@@ -69,9 +69,7 @@ class Taking:
         return "model_state" if self.getter == GETTERS[0] else "optimizer_state"
 
 
-def options_text(
-    rewrite: Rewrite, source: Source, at: cst.CSTNode, arguments: str = FULL
-) -> str:
+def options_text(rewrite: Rewrite, source: Source, at: cst.CSTNode, arguments: str = FULL) -> str:
     """The text of `StateDictOptions(...)`."""
     return f"{rewrite.need_import(source, API, 'StateDictOptions', at=at)}({arguments})"
 
@@ -217,73 +215,6 @@ def _built(program: Program, event: StateTaken) -> OptimizerBuilt | None:
     return optimizer_of(trace, event.of) if trace is not None else None
 
 
-def trace_of(program: Program, event: StateTaken | StateLoaded) -> Trace | None:
-    """The trace that an event is of."""
-    for trace in program.traces:
-        if event.index < len(trace.events) and trace.events[event.index] is event:
-            return trace
-    return None
-
-
-def model_of(
-    program: Program, source: Source, at: cst.CSTNode, built: OptimizerBuilt
-) -> str | None:
-    """How to write the model of an optimizer at a node: by a name that stands for it there.
-
-    The name is one that the same function uses before, or has as a parameter, or has on `self`, for
-    the one module that the optimizer is built of; or the name that the optimizer was built with if that
-    was in the same function or is one of `self`.
-    """
-    if len(built.modules) != 1:
-        return None
-    scope = function_around(source, at)
-    before: list[tuple[int, str]] = []
-    end = source.span(at)[0]
-    for node in _dotted_in(scope):
-        if any(getattr(value, "id", None) == built.modules[0] for value in program.values(node)):
-            start, path = source.span(node)[0], path_of(node)
-            if start < end or path.split(".")[0] in {"self", *_parameters(scope)}:
-                before.append((start, path))
-    if before:
-        return max(before)[1]
-    found = call_at(built.site)
-    if found is None or not found[1].args:
-        return None
-    other, call = found
-    name = _parameters_of(call.args[0].value)
-    if name is None or other is not source:
-        return None
-    if name.startswith("self.") or function_around(source, call) is scope:
-        return name
-    return None
-
-
-def _parameters(scope: cst.CSTNode) -> set[str]:
-    if not isinstance(scope, cst.FunctionDef):
-        return set()
-    return {p.name.value for p in (*scope.params.params, *scope.params.kwonly_params)}
-
-
-def _dotted_in(scope: cst.CSTNode) -> Iterator[cst.Name | cst.Attribute]:
-    stack: list[cst.CSTNode] = [scope]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, cst.Name | cst.Attribute) and path_of(node):
-            yield node
-        if isinstance(node, cst.Attribute | cst.Arg):
-            stack.append(node.value)
-        else:
-            stack.extend(node.children)
-
-
-def _parameters_of(node: cst.BaseExpression) -> str | None:
-    """The text of `model` in `model.parameters()`."""
-    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
-        if node.func.attr.value == "parameters" and not node.args:
-            return path_of(node.func.value) or None
-    return None
-
-
 def _shared_options(
     rewrite: Rewrite, source: Source, at: cst.CSTNode, count: int
 ) -> tuple[list[str], str]:
@@ -334,7 +265,9 @@ def _take_out(rewrite: Rewrite, source: Source, takings: list[Taking]) -> bool:
     alone = _alone(source, ordered)
     if alone is not None:  # `state = model.state_dict()`: the statement moves with its name
         (name,) = names.values()
-        lines = [alone + line.removeprefix(name) if line.startswith(name) else line for line in lines]
+        lines = [
+            alone + line.removeprefix(name) if line.startswith(name) else line for line in lines
+        ]
         rewrite.delete_statement(source, layout.statement_of(source, ordered[0].call))
     else:
         for call, name in names.items():
@@ -438,8 +371,5 @@ def _on_rank0(trace: Trace | None, event: StateLoaded) -> bool:
     if trace is None:
         return False
     return any(
-        taken.rank0_only and taken.state == event.state
-        for taken in trace.before(event, StateTaken)
+        taken.rank0_only and taken.state == event.state for taken in trace.before(event, StateTaken)
     )
-
-
