@@ -170,6 +170,12 @@ class Keywords:
             ]
         if self.sync:
             lines = [*self._broadcast(model), *lines]
+        if self.materialize:
+            lines = [
+                f"if any(p.is_meta for p in {model}.parameters()):",
+                f"\t{model}.to_empty(device={self.materialize})",
+                *lines,
+            ]
         return lines
 
     def _broadcast(self, model: str) -> list[str]:
@@ -180,11 +186,6 @@ class Keywords:
         broadcast = self.migration.dist(self.source, self.at, "broadcast")
         state = self.state or "full_state"
         lines: list[str] = []
-        if self.materialize:
-            lines = [
-                f"if any(p.is_meta for p in {model}.parameters()):",
-                f"\t{model}.to_empty(device={self.materialize})",
-            ]
         indent = line_indent(self.source, self.source.span(self.at)[0])
         if self.sync != "True":
             indent += self.source.tree.default_indent
@@ -455,14 +456,13 @@ class Reader:
             if text is not None:
                 self.keywords.buffers = text
             return
-        sites = {v.made_at.node for v in self.migration.values(value) if v.made_at is not None}
+        nodes = [value.body, value.orelse] if isinstance(value, cst.IfExp) else [value]
+        values = [v for node in nodes for v in self.migration.values(node)]
+        sites = {v.made_at.node for v in values if v.made_at is not None}
         calls = [call for call in precision.calls if call in sites] or precision.calls
-        if all(precision.same.get(call, False) for call in calls):
-            self.keywords.buffers_as_parameters = True
-            return
-        self.migration.block(
-            self.source, value, "the model may have buffers, and their dtype is set elsewhere"
-        )
+        self.keywords.buffers_as_parameters = True
+        if not all(precision.same.get(call, False) for call in calls):
+            self.migration.note("buffers get the dtype of the parameters (FSDP1: buffer_dtype)")
 
     def _made_here(self, value: cst.BaseExpression) -> cst.Call | None:
         """The one `MixedPrecision(...)` of this function (or the file) that an argument is."""
@@ -485,8 +485,11 @@ class Reader:
             for event in trace.of(Wrapped):
                 if isinstance(event.site, NodeSite) and event.site.node is self.at:
                     parts = trace.submodules(event.inner)
-                    if parts and all(trace.modules[part].children_known for part in parts):
-                        known = True
+                    known = known or bool(parts) and all(
+                        trace.modules[part].children_known
+                        or (trace.modules[part].qualified_class or "").startswith("torch.nn.")
+                        for part in parts
+                    )
         return not known
 
     def _cpu_offload(self, value: cst.BaseExpression) -> None:
@@ -528,18 +531,27 @@ class Reader:
     def _sync_module_states(self, value: cst.BaseExpression) -> None:
         if is_constant(value, "False"):
             return
+        mesh = self.values.get("device_mesh")
+        group = self.values.get("process_group")
+        if isinstance(mesh, cst.Subscript) or (
+            group is not None and not is_constant(group, "None")
+        ):
+            self.migration.block(
+                self.source, value, "`sync_module_states` within a part of the ranks"
+            )
         self.keywords.sync = expression(self.migration, self.source, value)
 
     def _param_init_fn(self, value: cst.BaseExpression) -> None:
         """`lambda m: m.to_empty(...)` on the ranks that wait for rank 0's weights."""
         if is_constant(value, "None"):
             return
-        node = value
+        node = self._resolved(value)
+        if node is not value:
+            self._drop(value)
         if isinstance(node, cst.IfExp):
             node = node.body if is_constant(node.orelse, "None") else node.orelse
         found = _to_empty(node)
-        sync = self.values.get("sync_module_states")
-        if found is None or sync is None or is_constant(sync, "False"):
+        if found is None:
             self.migration.block(
                 self.source, value, "this `param_init_fn` of FSDP(...) is not migrated yet"
             )
@@ -587,7 +599,7 @@ def _pure(migration: Migration, node: cst.BaseExpression) -> bool:
     """Whether an expression may go: a constant, a name of FSDP1, the current device."""
     if migration.fsdp1(node) or isinstance(node, cst.Name | cst.BaseNumber | cst.SimpleString):
         return True
-    if migration.called(node) == "CPUOffload":
+    if migration.called(node) == "CPUOffload" or isinstance(node, cst.Lambda):
         return True
     if isinstance(node, cst.IfExp):
         return _pure(migration, node.body) and _pure(migration, node.orelse)

@@ -374,10 +374,10 @@ FORMS = {
         model = Net()
         full_state = model.state_dict()
         fully_shard(model)
+        if any(p.is_meta for p in model.parameters()):
+            model.to_empty(device=torch.device("cuda"))
         # All ranks start from rank 0's weights and buffers.
         if low_memory:
-            if any(p.is_meta for p in model.parameters()):
-                model.to_empty(device=torch.device("cuda"))
             set_model_state_dict(
                 model,
                 full_state,
@@ -562,6 +562,10 @@ BLOCKED = {
     "ignored modules": (
         "net = Net()\nmodel = FSDP(net, ignored_modules=[net.blocks[0]])",
         "ignored_modules",
+    ),
+    "weights of the first rank of a group": (
+        "model = FSDP(Net(), process_group=dist.new_group([0, 1]), sync_module_states=True)",
+        "part of the ranks",
     ),
     "arguments out of sight": (
         "def build(**kwargs):\n    return FSDP(Net(), **kwargs)\n\n\nmodel = build()",
