@@ -69,13 +69,24 @@ def check(
             del chosen[key]
     result = sorted(chosen.values(), key=lambda pair: _order(pair[0]))
     for finding, rule in result:
-        finding.fix = rule.fix(finding, program)
+        finding.fix = _fix_of(rule, finding, program)
         if finding.fix is not None and _older(target_torch, rule.fix_since):
             finding.fix = None
             finding.blocker = (
                 f"the fix needs torch {rule.fix_since}; target-torch is {target_torch}"
             )
     return [finding for finding, _ in result]
+
+
+def _fix_of(rule: Rule, finding: Finding, program: Program) -> Fix | None:
+    """The fix of a finding. A defect in working it out must not cost the finding."""
+    try:
+        return rule.fix(finding, program)
+    except Exception as error:
+        if os.environ.get("FSDPLINT_DEBUG"):
+            raise
+        finding.blocker = f"the fix could not be worked out ({type(error).__name__}: {error})"
+        return None
 
 
 def _older(target: str | None, since: str) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from fsdplint.engine import check, fix
 from fsdplint.program import load
 from fsdplint.rule import all_rules
@@ -54,3 +56,20 @@ def test_a_finding_of_all_configurations_has_none(tmp_path: Path) -> None:
     (finding,) = check(load([path]), RULES)
     assert finding.rule.code == "FSDP401"
     assert finding.configuration == ()
+
+
+def test_a_defect_in_a_fix_costs_no_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(FIXTURE.read_text())
+    number = len(check(load([path]), RULES))
+
+    def broken(*_: object) -> None:
+        raise ValueError("overlapping edits")
+
+    for rule in RULES:
+        monkeypatch.setattr(type(rule), "fix", broken)
+    found = check(load([path]), RULES)
+    assert len(found) == number
+    assert all(f.fix is None and "overlapping edits" in (f.blocker or "") for f in found)
