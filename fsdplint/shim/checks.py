@@ -14,11 +14,15 @@ from fsdplint.trace import Trace
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far two numbers may be apart: |a - b| <= absolute + relative * max(|a|, |b|)."""
+    """How far two numbers may be apart: |a - b| <= absolute + relative * max(|a|, |b|).
+
+    rounding: the error that rounding makes in a gradient, as a part of a typical gradient.
+    """
 
     relative: float
     absolute: float
     why: str
+    rounding: float = 0.0
 
     def holds(self, a: float, b: float) -> bool:
         if math.isnan(a) and math.isnan(b) or a == b:
@@ -33,10 +37,10 @@ class Tolerance:
 
 # FSDP2 adds the same numbers as FSDP1, in another order in places: some units in the last place a
 # step. Optimizers that divide by a gradient's size (Adam) make more of it where it is near zero.
-FLOAT32 = Tolerance(1e-5, 1e-5, "float32: rounding in another order")
-FLOAT64 = Tolerance(1e-9, 1e-9, "float64: rounding in another order")
-FLOAT16 = Tolerance(1e-3, 2e-4, "float16: 11 bits of precision")
-BFLOAT16 = Tolerance(4e-3, 5e-4, "bfloat16: 8 bits of precision")
+FLOAT32 = Tolerance(1e-5, 1e-5, "float32: rounding in another order", 1e-6)
+FLOAT64 = Tolerance(1e-9, 1e-9, "float64: rounding in another order", 1e-14)
+FLOAT16 = Tolerance(1e-3, 2e-4, "float16: 11 bits of precision", 1e-3)
+BFLOAT16 = Tolerance(4e-3, 5e-4, "bfloat16: 8 bits of precision", 8e-3)
 
 
 @dataclass

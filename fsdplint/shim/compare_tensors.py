@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def load_parameters(path: Path) -> dict[str, Any] | None:
 
 
 def parameters(
-    before: Side, after: Side, tolerance: Tolerance, noise: Mapping[str, Any]
+    before: Side, after: Side, tolerance: Tolerance, noise: Mapping[str, Noise]
 ) -> list[Check]:
     ours, theirs = load_parameters(before.parameters), load_parameters(after.parameters)
     if ours is None or theirs is None:
@@ -78,20 +79,39 @@ def _load_optimizer(side: Side) -> dict[str, dict[str, Any]] | None:
     return states
 
 
-def rounding_noise(side: Side, tolerance: Tolerance) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Noise:
+    """How far rounding may move the values of a parameter.
+
+    allowed: for each value, from the size that its gradients had in the end.
+    furthest: how far any value can get, whatever its gradients.
+    share: the part of the values that may get further than `allowed`. An early gradient that was
+        zero but for rounding moves its value by a whole step, and cannot be told by later ones.
+    """
+
+    allowed: Any
+    furthest: float
+    share: float
+
+
+def rounding_noise(side: Side, tolerance: Tolerance) -> dict[str, Noise]:
     """How far rounding alone may move each value through an optimizer that divides by gradients.
 
     Adam and its kin move a value by the learning rate times its gradient over the size that its
     gradients had. Where a gradient is zero but for rounding (the bias of a key projection under
-    softmax), that ratio is arbitrary. Rounding makes an error of about the tolerance's relative
-    part of a typical gradient; so the value may move by learning rate * error / own gradient size.
+    softmax), that ratio is arbitrary. Rounding makes an error of some part of a typical gradient;
+    so the value may move by learning rate * error / its own gradient's size.
     """
     states = _load_optimizer(side)
     if not states or not side.records:
         return {}
     import torch
 
-    rates = sum(max(line["rates"], default=0.0) for line in side.records[0].measures)
+    measures = side.records[0].measures
+    # A resumed run starts from what rounding made of the run before it.
+    done = max((float(state.get("step", 0)) for state in states.values()), default=0.0)
+    steps = max(done, len(measures))
+    rates = steps * max((rate for line in measures for rate in line["rates"]), default=0.0)
     sizes: dict[str, Any] = {}
     for name, state in states.items():
         square = next(
@@ -103,13 +123,15 @@ def rounding_noise(side: Side, tolerance: Tolerance) -> dict[str, Any]:
         return {}
     count = sum(size.numel() for size in sizes.values())
     typical = math.sqrt(sum(float((size**2).sum()) for size in sizes.values()) / max(1, count))
-    error = typical * tolerance.relative * 0.1
+    error = typical * tolerance.rounding
+    share = min(0.05, 4 * tolerance.rounding * steps)
     return {
-        name: rates * torch.clamp(error / (size + 1e-30), max=2.0) for name, size in sizes.items()
+        name: Noise(rates * torch.clamp(error / (size + 1e-30), max=2.0), 2 * rates, share)
+        for name, size in sizes.items()
     }
 
 
-def _difference(a: Any, b: Any, tolerance: Tolerance, noise: Any) -> tuple[float, str]:
+def _difference(a: Any, b: Any, tolerance: Tolerance, noise: Noise | None) -> tuple[float, str]:
     import torch
 
     if not a.is_floating_point() or not b.is_floating_point():
@@ -118,10 +140,13 @@ def _difference(a: Any, b: Any, tolerance: Tolerance, noise: Any) -> tuple[float
     apart = (x - y).abs()
     apart[x.isnan() & y.isnan()] = 0.0
     allowed = tolerance.absolute + tolerance.relative * torch.maximum(x.abs(), y.abs())
-    if noise is not None and noise.shape == allowed.shape:
-        allowed = allowed + noise
+    share = 0.0
+    if noise is not None and noise.allowed.shape == allowed.shape:
+        beyond = ~(apart <= allowed + noise.furthest)
+        share = 0.0 if bool(beyond.any()) else noise.share
+        allowed = allowed + noise.allowed
     bad = ~(apart <= allowed)
-    if bool(bad.any()):
+    if int(bad.sum()) > share * a.numel():
         index = int(apart.nan_to_num(math.inf).argmax())
         return 0.0, (
             f"{int(bad.sum())} of {a.numel()} values differ, e.g. {x.flatten()[index]:.8g} before, "
@@ -134,7 +159,7 @@ def _difference(a: Any, b: Any, tolerance: Tolerance, noise: Any) -> tuple[float
 
 
 def optimizer(
-    before: Side, after: Side, tolerance: Tolerance, noise: Mapping[str, Any]
+    before: Side, after: Side, tolerance: Tolerance, noise: Mapping[str, Noise]
 ) -> list[Check]:
     name = "optimizer state"
     ours, theirs = _load_optimizer(before), _load_optimizer(after)
@@ -148,7 +173,7 @@ def optimizer(
 
 
 def checkpoints(
-    before: Side, after: Side, tolerance: Tolerance, noise: Mapping[str, Any]
+    before: Side, after: Side, tolerance: Tolerance, noise: Mapping[str, Noise]
 ) -> list[Check]:
     from fsdplint.shim.checkpoints import read
 
@@ -186,7 +211,7 @@ def _same(
     ours: Mapping[str, Any],
     theirs: Mapping[str, Any],
     tolerance: Tolerance,
-    noise: Mapping[str, Any],
+    noise: Mapping[str, Noise],
 ) -> Check:
     """Whether two nested states hold the same names and values."""
     missing, extra = sorted(set(ours) - set(theirs)), sorted(set(theirs) - set(ours))
@@ -211,7 +236,7 @@ def _names_apart(missing: Sequence[str], extra: Sequence[str]) -> str:
     return "; ".join(parts)
 
 
-def _noise_of(name: str, noise: Mapping[str, Any]) -> Any:
+def _noise_of(name: str, noise: Mapping[str, Noise]) -> Noise | None:
     """The noise of the parameter whose name a dotted path ends with."""
     parts = _plain(name).split(".")
     for start in range(len(parts)):
@@ -221,7 +246,7 @@ def _noise_of(name: str, noise: Mapping[str, Any]) -> Any:
     return None
 
 
-def _values_apart(a: Any, b: Any, tolerance: Tolerance, noise: Any) -> str:
+def _values_apart(a: Any, b: Any, tolerance: Tolerance, noise: Noise | None) -> str:
     """How two values of a state differ; empty where they agree."""
     import torch
 

@@ -182,31 +182,32 @@ def _holders(parameter: Any, grad: Any) -> int | None:
 
 def _fsdp1_handle(parameter: Any) -> Any | None:
     """The FSDP1 handle that manages a parameter, flat or original."""
-    module = OBJECTS.owners.get(parameter)
-    if module is None:
-        return None
-    handle = _handles.get(id(module))
-    if handle is None or handle[0] != OBJECTS.generation:
-        handle = _handles[id(module)] = (OBJECTS.generation, _find_handle(module))
-    return handle[1]
+    if _handles.generation != OBJECTS.generation:
+        _handles.generation = OBJECTS.generation
+        _handles.by_parameter = _find_handles()
+    return _handles.by_parameter.get(id(parameter))
 
 
-_handles: dict[int, tuple[int, Any]] = {}
+class _Handles:
+    """FSDP1's handles by the parameters that they manage, as of a state of the module tree."""
+
+    def __init__(self) -> None:
+        self.generation = -1
+        self.by_parameter: dict[int, Any] = {}
 
 
-def _find_handle(module: Any) -> Any | None:
+_handles = _Handles()
+
+
+def _find_handles() -> dict[int, Any]:
+    found: dict[int, Any] = {}
     for wrapper, kind in OBJECTS.sharded.items():
-        if kind != "fsdp1":
-            continue
-        handle = getattr(wrapper, "_handle", None)
-        if handle is None:
-            continue
-        if wrapper._fsdp_wrapped_module is module:
-            return handle
-        infos = getattr(handle.flat_param, "_param_infos", ())
-        if any(info.module is module for info in infos):
-            return handle
-    return None
+        handle = getattr(wrapper, "_handle", None) if kind == "fsdp1" else None
+        if handle is not None:
+            flat = handle.flat_param
+            for parameter in (flat, *(getattr(flat, "_params", None) or ())):
+                found[id(parameter)] = handle
+    return found
 
 
 MEASURES = Measures()

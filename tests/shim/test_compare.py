@@ -11,6 +11,7 @@ from two_ranks import Outcome, TwoRanks
 
 from fsdplint.shim.checks import BFLOAT16, FLOAT32, Tolerance
 from fsdplint.shim.compare import norm, plain_names, tolerance_of, units
+from fsdplint.shim.compare_tensors import Noise, _difference
 
 # Clips in every step, so that a lost clipping shows.
 STRICT = (("MAX_NORM = 1.0", "MAX_NORM = 0.3"), ("STEPS = 8", "STEPS = 4"))
@@ -104,3 +105,17 @@ def test_the_tolerance_is_that_of_the_least_precise_type(
         optimizer.step()
     """
     assert tolerance_of(side(two_ranks.run(program))) is BFLOAT16
+
+
+def test_rounding_may_move_few_values_and_not_far() -> None:
+    torch = pytest.importorskip("torch")
+    noise = Noise(allowed=torch.zeros(100), furthest=0.1, share=0.05)
+    one, other = torch.zeros(100), torch.zeros(100)
+    other[:5] = 0.09  # five of a hundred, a step away
+    assert _difference(one, other, BFLOAT16, noise)[1] == ""
+    assert _difference(one, other, BFLOAT16, None)[1].startswith("5 of 100 values differ")
+    other[5] = 0.09
+    assert _difference(one, other, BFLOAT16, noise)[1].startswith("6 of 100 values differ")
+    other[1:] = 0.0
+    other[0] = 0.2  # further than any gradient could have moved it
+    assert _difference(one, other, BFLOAT16, noise)[1].startswith("1 of 100 values differ")
