@@ -69,7 +69,7 @@ class Plan:
             (s.title for s in self.steps if s.source is source and _inside(source, s.node, node)),
             "Migrate to FSDP2",
         )
-        if self.notes:
+        if self.notes and title == wrap.TITLE:
             title = f"{title} ({'; '.join(self.notes)})"
         return Fix(
             title=title,

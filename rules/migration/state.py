@@ -73,6 +73,7 @@ class States:
         self.source = source
         self.done: set[cst.CSTNode] = set()
         self.current: Kind | None = None
+        self.emptied: set[cst.With] = set()  # blocks that lose their only statement
 
     # Blocks ---------------------------------------------------------------------------------------
 
@@ -111,7 +112,10 @@ class States:
         for use in uses:
             self.rewrite(use, kind)
         self.migration.claim(self.source, node)
-        self.migration.unwrap(self.source, block, lines)
+        if block in self.emptied:
+            self.migration.delete_statement(self.source, block)
+        else:
+            self.migration.unwrap(self.source, block, lines)
         self.migration.step(self.source, node, "Take and load the state with torch.distributed.checkpoint")
 
     def _takes_no_state(self, node: cst.Call, block: cst.With) -> bool:
@@ -571,8 +575,21 @@ class States:
         self.done.add(load)
         self.put(load, "set_optimizer_state_dict", [model, optimizer, state], options)
         if load is not node and not self._within(node, load):
-            self.migration.delete_statement(self.source, node)
+            block = self._only_statement_of(node)
+            if block is not None:
+                self.emptied.add(block)
+            else:
+                self.migration.delete_statement(self.source, node)
         self.migration.step(self.source, node, "Load the optimizer's state with set_optimizer_state_dict")
+
+    def _only_statement_of(self, node: cst.CSTNode) -> cst.With | None:
+        """The block that is unwrapped and holds nothing but the statement of a node."""
+        line = self.source.parent(statement_of(self.source, node))
+        body = self.source.parent(line) if line is not None else None
+        block = self.source.parent(body) if isinstance(body, cst.IndentedBlock) else None
+        if isinstance(block, cst.With) and block in self.migration.unwrapped:
+            return block if len(block.body.body) == 1 else None
+        return None
 
     def _within(self, node: cst.CSTNode, outer: cst.CSTNode) -> bool:
         start, end = self.source.span(node)

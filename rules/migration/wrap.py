@@ -14,7 +14,7 @@ from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.keywords import Keywords, read_keywords
 from fsdplint.rules.migration.policy import Policy
 from fsdplint.rules.migration.precision import Precision
-from fsdplint.rules.migration.scopes import ancestors, fresh
+from fsdplint.rules.migration.scopes import ancestors, fresh, function_of, home_of
 from fsdplint.rules.migration.text import call, simple
 
 PARAMETERS = (
@@ -37,6 +37,7 @@ PARAMETERS = (
 )
 
 
+TITLE = "Shard the model with fully_shard"
 DROPPED = {
     "backward_prefetch",
     "forward_prefetch",
@@ -78,7 +79,7 @@ class Wrap:
         if simple(self.module):
             model, lines = inner, []
         else:
-            model = fresh(self.source, self.call, "model", "sharded_model", "module")
+            model = self._name()
             lines = [f"{model} = {inner}"]
         root = lines + self._lines(model)
         if place == "return":
@@ -96,6 +97,17 @@ class Wrap:
                 self.migration.block(
                     self.source, self.call, "`sync_module_states` inside an expression"
                 )
+
+    def _name(self) -> str:
+        """A variable for a module that is built, or only moved, in the call."""
+        node = self.module
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+            owner = node.func.value
+            moves = node.func.attr.value in ("to", "cuda", "train", "eval")
+            if moves and isinstance(owner, cst.Name):
+                if home_of(self.source, owner) is function_of(self.source, self.call):
+                    return owner.value
+        return fresh(self.source, self.call, "model", "sharded_model", "module")
 
     def _plain(self) -> bool:
         """Whether `FSDP(x, ...)` can become `fully_shard(x, ...)` where it stands."""
@@ -280,7 +292,7 @@ def rewrite_wrap(
     if policy is not None:
         for other, found in policy.variables:
             migration.delete_statement(other, found.statement, comments=False)
-    migration.step(source, node, "Shard the model with fully_shard")
+    migration.step(source, node, TITLE)
 
 
 def inner_casts(
