@@ -30,7 +30,9 @@ def prove(*args: str | Path) -> Result:
 
 
 def temporary() -> set[str]:
-    return {path.name for path in Path(tempfile.gettempdir()).glob("fsdplint-prove-*")}
+    """The folders of proofs of this process; others may run proofs of their own."""
+    mine = f"fsdplint-prove-{os.getpid()}-*"
+    return {path.name for path in Path(tempfile.gettempdir()).glob(mine)}
 
 
 @pytest.fixture
