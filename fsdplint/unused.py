@@ -76,11 +76,23 @@ def _taken_by_others(changed: Source, item: Imported, project: Mapping[str, Sour
             continue
         bindings = bindings_of(other)
         for theirs in bindings.imports():
-            if theirs.name == item.local and theirs.module.rpartition(".")[2] == stem:
+            if theirs.name == item.local and _may_be(theirs.module, changed.path):
                 return True
         for scope in bindings.scopes.values():
-            if any(star.rpartition(".")[2] == stem for star in scope.star):
+            if any(_may_be(star, changed.path) for star in scope.star):
                 return True
             if any(f".{stem}.{item.local}." in f".{text}." for text in scope.references):
                 return True
     return False
+
+
+def _may_be(module: str, path: str) -> bool:
+    """Whether a module of this (dotted, perhaps relative) name may be the file at a path.
+
+    Either may say less than the other: the path may be shown from within the package.
+    """
+    parts = module.lstrip(".").split(".")
+    known = PurePath(path).with_suffix("").parts
+    return all(
+        one == other for one, other in zip(reversed(parts), reversed(known), strict=False)
+    )

@@ -123,11 +123,13 @@ from torch.distributed.fsdp import fully_shard
     )
 
     def check(self, trace: Trace) -> Iterable[Finding]:
-        for event in trace.of(StateTaken, StateLoaded):
+        for event in trace.events:
             if isinstance(event, StateTaken):
                 method, module = "state_dict", event.of
-            else:
+            elif isinstance(event, StateLoaded):
                 method, module = "load_state_dict", event.into
+            else:
+                continue
             if event.api.rpartition(".")[2] != method or event.api.startswith("FSDP."):
                 continue
             if module in trace.modules and in_fsdp1(trace, module) and not in_block(trace, event):

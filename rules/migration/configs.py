@@ -41,13 +41,13 @@ def rewrite(
         migration.claim(source, node)
         migration.substitute(source, node, new)
         return
-    migration.block(source, node, f"this use of `{name}` is not migrated yet")
+    raise migration.block(source, node, f"this use of `{name}` is not migrated yet")
 
 
 def _offload(migration: Migration, source: Source, call: cst.Call) -> None:
     named, rest = arguments(call, ("offload_params",))
     if rest or not set(named) <= {"offload_params"}:
-        migration.block(source, call, "the arguments of `CPUOffload` cannot be read here")
+        raise migration.block(source, call, "the arguments of `CPUOffload` cannot be read here")
     chosen = named.get("offload_params")
     if chosen is None or is_constant(chosen.value, "False"):
         if _goes_to_constructor(migration, source, call):
@@ -141,6 +141,6 @@ def check_consumer(migration: Migration, source: Source, node: cst.CSTNode) -> N
         if isinstance(parent, cst.Call) and node is not parent.func:
             name = migration.symbol(parent.func)
             if name and not name.startswith(OWN) and not name.startswith("builtins"):
-                migration.block(
+                raise migration.block(
                     source, node, f"this is handed to `{name}`, which takes FSDP1's own"
                 )

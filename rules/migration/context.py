@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NoReturn
 
 import libcst as cst
 
@@ -99,8 +98,9 @@ class Migration:
     def values(self, node: cst.CSTNode) -> list[Value]:
         return self.program.values(node)
 
-    def block(self, source: Source, node: cst.CSTNode, reason: str) -> NoReturn:
-        raise Blocked(source, node, reason)
+    def block(self, source: Source, node: cst.CSTNode, reason: str) -> Blocked:
+        """The exception to raise where a node has no faithful rewrite."""
+        return Blocked(source, node, reason)
 
     def wrapped(self, node: cst.CSTNode) -> str:
         """Whether a node is a module that FSDP1 wraps: "always", "sometimes" or "" for not."""

@@ -20,11 +20,11 @@ def rewrite_helper(
     """
     function = function_of(source, call)
     if not isinstance(function, cst.FunctionDef) or not _only_returns(function, call):
-        migration.block(source, call, "`state_dict_type` is returned by a function that does more")
+        raise migration.block(source, call, "`state_dict_type` is returned by a function that does more")
     kind, model = states[source].kind(call)
     parameters = [p.name.value for p in function.params.params]
     if source.parent(source.parent(function) or function) is not None and _is_method(source, function):
-        migration.block(source, call, "`state_dict_type` is returned by a method")
+        raise migration.block(source, call, "`state_dict_type` is returned by a method")
     name = function.name.value
     blocks: list[tuple[Source, cst.Call, cst.With, str]] = []
     for other in migration.sources:
@@ -63,11 +63,11 @@ def _block(
     item = source.parent(call) if isinstance(call, cst.Call) and call.func is node else None
     block = source.parent(item) if isinstance(item, cst.WithItem) else None
     if not isinstance(call, cst.Call) or not isinstance(block, cst.With) or len(block.items) != 1:
-        migration.block(source, node, "this context manager is used in another way here")
+        raise migration.block(source, node, "this context manager is used in another way here")
     for number, arg in enumerate(call.args):
         name = arg.keyword.value if arg.keyword is not None else None
         if name is None and number < len(parameters):
             name = parameters[number]
         if name == model:
             return source, call, block, source.code(arg.value)
-    migration.block(source, call, "which model this is about cannot be read here")
+    raise migration.block(source, call, "which model this is about cannot be read here")

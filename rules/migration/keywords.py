@@ -14,7 +14,7 @@ from fsdplint.rules.migration.calls import is_constant
 from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.policy import Policies, Policy
 from fsdplint.rules.migration.precision import Precision
-from fsdplint.rules.migration.scopes import definitions, fresh, function_of, home_of, reads
+from fsdplint.rules.migration.scopes import definitions, fresh, home_of, reads
 from fsdplint.rules.migration.text import call, dict_display, quoted
 from fsdplint.trace import Wrapped
 
@@ -296,7 +296,7 @@ class Reader:
         elif is_constant(value, "None"):
             return
         else:
-            self.migration.block(
+            raise self.migration.block(
                 self.source, value, f"`{name}` of FSDP(...) is not migrated yet"
             )
         if name == "device_id":
@@ -360,7 +360,7 @@ class Reader:
         chosen = self.values.get("sharding_strategy")
         name = strategy.literal(self.migration, self._resolved(chosen)) if chosen else "FULL_SHARD"
         if isinstance(value, cst.Tuple) or name not in strategy.PLAIN or self._optional(value):
-            self.migration.block(
+            raise self.migration.block(
                 self.source, value, "`process_group` of FSDP(...) is not migrated yet"
             )
         mesh = self.migration.need(
@@ -409,7 +409,7 @@ class Reader:
         if migration.called(value) == old:
             return text
         if not any(name == old for name in migration.names.values()):
-            migration.block(
+            raise migration.block(
                 self.source, value, f"where this `{old}` comes from cannot be seen"
             )
         if self._may_be_none(value):
@@ -501,8 +501,8 @@ class Reader:
             found = definitions(self.source, value)
             if found and len(found) == 1 and self._off(found[0].value):
                 self._drop(value)
-                if found[0].value.func not in migration.claimed:  # type: ignore[attr-defined]
-                    migration.block(self.source, value, "this `CPUOffload` is used elsewhere too")
+                if not all(part in migration.claimed for part in _named(migration, found[0].value)):
+                    raise migration.block(self.source, value, "this `CPUOffload` is used elsewhere too")
                 return
         text = self._policy_or_default(value, "CPUOffload", "OffloadPolicy")
         self.keywords.items.append(("offload_policy", text))
@@ -536,7 +536,7 @@ class Reader:
         if isinstance(mesh, cst.Subscript) or (
             group is not None and not is_constant(group, "None")
         ):
-            self.migration.block(
+            raise self.migration.block(
                 self.source, value, "`sync_module_states` within a part of the ranks"
             )
         self.keywords.sync = expression(self.migration, self.source, value)
@@ -552,7 +552,7 @@ class Reader:
             node = node.body if is_constant(node.orelse, "None") else node.orelse
         found = _to_empty(node)
         if found is None:
-            self.migration.block(
+            raise self.migration.block(
                 self.source, value, "this `param_init_fn` of FSDP(...) is not migrated yet"
             )
         self.keywords.materialize = expression(self.migration, self.source, found)
@@ -595,6 +595,11 @@ def _to_empty(node: cst.BaseExpression) -> cst.BaseExpression | None:
     return next(
         (a.value for a in call.args if a.keyword is None or a.keyword.value == "device"), None
     )
+
+
+def _named(migration: Migration, node: cst.CSTNode) -> list[cst.CSTNode]:
+    """The references to FSDP1 within a node."""
+    return [part for part in descend(node) if part in migration.names]
 
 
 def _pure(migration: Migration, node: cst.BaseExpression) -> bool:

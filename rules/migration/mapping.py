@@ -47,7 +47,7 @@ def read_mapping(
         Blocked: the dict is not one of this function's own, or is used for something else too.
     """
     if len(rest) != 1 or rest[0].star != "**" or not isinstance(rest[0].value, cst.Name):
-        migration.block(source, rest[0], "the arguments of FSDP(...) cannot be read here")
+        raise migration.block(source, rest[0], "the arguments of FSDP(...) cannot be read here")
     name = rest[0].value
     made = _definition(migration, source, at, name)
     display = made.value
@@ -55,7 +55,7 @@ def read_mapping(
     items += _later_items(migration, source, at, name)
     later = {item.key: item for item in items}
     if len(later) != len(items):
-        migration.block(source, name, f"`{name.value}` gets the same key twice")
+        raise migration.block(source, name, f"`{name.value}` gets the same key twice")
     for key, value in {**{i.key: i.value for i in items}}.items():
         if key == "device_id":
             values.setdefault("device_id", value)
@@ -69,7 +69,7 @@ def _definition(
 ) -> Definition:
     found = definitions(source, name)
     if home_of(source, name) is not function_of(source, at) or not found or len(found) != 1:
-        migration.block(
+        raise migration.block(
             source, name, f"where the arguments in `**{name.value}` come from cannot be seen"
         )
     return found[0]
@@ -81,9 +81,9 @@ def _display_items(
     items: list[Item] = []
     if isinstance(display, cst.Dict):
         for element in display.elements:
-            key = element.key.evaluated_value if _is_word(element) else None  # type: ignore[union-attr]
+            key = _word(element)
             if not isinstance(key, str):
-                migration.block(source, display, "this dict of arguments cannot be read here")
+                raise migration.block(source, display, "this dict of arguments cannot be read here")
             items.append(Item(key, element.value))
         return items
     if (
@@ -94,11 +94,13 @@ def _display_items(
         named, rest = arguments(display, ())
         if not rest:
             return [Item(key, arg.value) for key, arg in named.items()]
-    migration.block(source, display, "this dict of arguments cannot be read here")
+    raise migration.block(source, display, "this dict of arguments cannot be read here")
 
 
-def _is_word(element: cst.BaseDictElement) -> bool:
-    return isinstance(element, cst.DictElement) and isinstance(element.key, cst.SimpleString)
+def _word(element: cst.BaseDictElement) -> object:
+    if isinstance(element, cst.DictElement) and isinstance(element.key, cst.SimpleString):
+        return element.key.evaluated_value
+    return None
 
 
 def _later_items(
@@ -111,7 +113,7 @@ def _later_items(
             continue
         item = _item_statement(source, use)
         if item is None:
-            migration.block(
+            raise migration.block(
                 source, use, f"the arguments in `{name.value}` are used here in another way"
             )
         items.append(item)
@@ -190,7 +192,7 @@ class _Items:
         self.keywords.buffers_as_parameters |= scratch.buffers_as_parameters
         if scratch.sync or scratch.buffers or scratch.materialize:
             if self._conditional(item):
-                self.migration.block(
+                raise self.migration.block(
                     self.source, item.value, f"`{item.key}` is set under a condition"
                 )
             self.keywords.sync = self.keywords.sync or scratch.sync
@@ -200,7 +202,7 @@ class _Items:
         if "mp_policy" in dict(scratch.items):
             self.keywords.mapped_policy = True
             if self._conditional(item) and not self.precision.casts_inner:
-                self.migration.block(
+                raise self.migration.block(
                     self.source, item.value, f"`{item.key}` is set under a condition"
                 )
         if scratch.policy is not None:
@@ -233,7 +235,7 @@ class _Items:
         inside = self.source.parent(statement_of(self.source, item.statement))
         alone = isinstance(condition.body, cst.IndentedBlock) and inside is not None
         if condition.orelse is not None or not alone or policy.guard:
-            self.migration.block(
+            raise self.migration.block(
                 self.source, item.value, "the wrapping policy is chosen by several branches"
             )
         policy.guard = self.migration.text(self.source, condition.test)

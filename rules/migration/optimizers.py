@@ -36,7 +36,7 @@ def rewrite_take(migration: Migration, states: States, node: cst.Call) -> None:
     if not whole:
         return
     if partial:
-        migration.block(
+        raise migration.block(
             states.source,
             node,
             "one rank's part of the optimizer's state is saved as if it were the whole, and only "
@@ -60,7 +60,7 @@ def rewrite_load(migration: Migration, states: States, node: cst.Call) -> None:
         for event in trace.of(StateLoaded):
             if isinstance(event.site, NodeSite) and event.site.node is node:
                 if event.ranks.partial:
-                    migration.block(
+                    raise migration.block(
                         states.source, node, "the optimizer's state is loaded by one rank only"
                     )
     state = expression(migration, states.source, node.args[0].value)
@@ -105,7 +105,7 @@ def _put(
     optimizer = expression(migration, source, node.func.value)
     model = _in_sight(migration, states, node, modules)
     if model is None:
-        migration.block(source, node, "the model of this optimizer is not in sight here")
+        raise migration.block(source, node, "the model of this optimizer is not in sight here")
     options = ["full_state_dict=True"]
     if not more:
         options.append("cpu_offload=True")

@@ -330,10 +330,10 @@ class Planner:
 
     def _set_type(self, source: Source, call: cst.Call, before: list[state.Kind]) -> state.Kind:
         if not isinstance(source.parent(call), cst.Expr):
-            self.migration.block(source, call, "the result of `set_state_dict_type` is used")
+            raise self.migration.block(source, call, "the result of `set_state_dict_type` is used")
         kind, _ = self.states[source].kind(call)
         if before and not before[0].alike(kind):
-            self.migration.block(
+            raise self.migration.block(
                 source, call, "several calls of `set_state_dict_type` with different types"
             )
         self.migration.claim(source, call)
@@ -344,7 +344,7 @@ class Planner:
     def _block(self, source: Source, node: cst.CSTNode) -> None:
         call = source.parent(node)
         if not isinstance(call, cst.Call) or call.func is not node:
-            self.migration.block(source, node, "this use of `state_dict_type` is not migrated yet")
+            raise self.migration.block(source, node, "this use of `state_dict_type` is not migrated yet")
         if isinstance(source.parent(call), cst.Return):
             helpers.rewrite_helper(self.migration, self.states, source, call)
             return

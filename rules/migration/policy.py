@@ -117,7 +117,7 @@ class Policies:
         if home is not None and len(reads(self.source, home, node.value)) == 1:
             self.policy.variables.append((self.source, found))
         elif found is not None:
-            self.migration.block(
+            raise self.migration.block(
                 self.source, found.statement, "this wrapping policy is used in several places"
             )
 
@@ -146,7 +146,7 @@ class Policies:
                 return None
             return self._isinstance(named["module_classes"].value, variable)
         if name == "CustomPolicy":
-            self.migration.block(self.source, node, "CustomPolicy is not migrated yet")
+            raise self.migration.block(self.source, node, "CustomPolicy is not migrated yet")
         if self.migration.symbol(node.func) != "functools.partial" or not node.args:
             return None
         name = self.migration.fsdp1(node.args[0].value)
@@ -258,7 +258,7 @@ class Policies:
             named, rest = arguments(inner, ("function", "", "", *SIZE))
             named.pop("function", None)
             if rest or not set(named) <= set(SIZE):
-                self.migration.block(
+                raise self.migration.block(
                     self.source, inner, "the arguments of this policy cannot be read here"
                 )
         if inner is not node:
@@ -279,7 +279,7 @@ class Policies:
         if self.migration.fsdp1(arg.value) or any(
             part in self.migration.names for part in descend(arg.value)
         ):
-            self.migration.block(self.source, arg, "this argument of the policy is not migrated yet")
+            raise self.migration.block(self.source, arg, "this argument of the policy is not migrated yet")
         parts = elements(arg.value)
         if parts is None:
             return f"tuple({expression(self.migration, self.source, arg.value)})"
@@ -293,7 +293,7 @@ class Policies:
         """Rewrite the policy where it is made into a function of a module, and call that."""
         sites = self._made(node)
         if not sites:
-            self.migration.block(
+            raise self.migration.block(
                 self.source, node, "where this wrapping policy comes from cannot be seen"
             )
         kinds = {site.node: self._kind(site) for site in sites}
@@ -313,7 +313,7 @@ class Policies:
             self.policy.classes = None
             return
         if "function" in found:
-            self.migration.block(
+            raise self.migration.block(
                 self.source, node, "several wrapping policies, of which one is a function"
             )
         for site in sites:
@@ -336,7 +336,7 @@ class Policies:
         if isinstance(node, cst.FunctionDef | cst.Lambda):
             if len(node.params.params) >= 3 or isinstance(node.params.star_arg, cst.Param):
                 return "function"
-            self.migration.block(site.source, node, "this wrapping policy is not migrated yet")
+            raise self.migration.block(site.source, node, "this wrapping policy is not migrated yet")
         if isinstance(node, cst.Call) and node.args:
             first = node.args[0].value
             if self.migration.fsdp1(first) == "size_based_auto_wrap_policy":
@@ -403,7 +403,7 @@ def convert(
         return policy
     test = reader._test(node, "module")
     if test is None or policy.before:
-        migration.block(source, node, "this wrapping policy is not migrated yet")
+        raise migration.block(source, node, "this wrapping policy is not migrated yet")
     for other, found in policy.variables:
         migration.delete_statement(other, found.statement, comments=False)
     text = f"lambda module: {test}"
@@ -438,7 +438,7 @@ def size_helper(
     if key in migration.mapped:
         return name
     if any(k.startswith(f"size {source.path}") for k in migration.mapped):
-        migration.block(source, at, "two policies by size with different leaf modules")
+        raise migration.block(source, at, "two policies by size with different leaf modules")
     migration.mapped.add(key)
     top = top_level(source, at)
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)

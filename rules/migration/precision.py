@@ -51,15 +51,15 @@ def convert(migration: Migration, source: Source, call: cst.Call, known: Precisi
     """
     named, rest = arguments(call, PARAMETERS)
     if rest or not set(named) <= set(PARAMETERS):
-        migration.block(source, call, "the arguments of `MixedPrecision` cannot be read here")
+        raise migration.block(source, call, "the arguments of `MixedPrecision` cannot be read here")
     keep = named.get("keep_low_precision_grads")
     if keep is not None and not is_constant(keep.value, "False"):
-        migration.block(
+        raise migration.block(
             source, keep, "FSDP2 has no counterpart of `keep_low_precision_grads`"
         )
     ignored = named.get("_module_classes_to_ignore")
     if ignored is not None:
-        migration.block(
+        raise migration.block(
             source, ignored, "FSDP2 has no counterpart of `_module_classes_to_ignore`"
         )
     _inputs(migration, source, named, known)
@@ -103,13 +103,13 @@ def _inputs(
 ) -> None:
     inner, root = named.get("cast_forward_inputs"), named.get("cast_root_forward_inputs")
     if root is not None and not is_constant(root.value, "True"):
-        migration.block(
+        raise migration.block(
             source, root, "`cast_root_forward_inputs` other than True is not migrated yet"
         )
     if inner is None or is_constant(inner.value, "False"):
         known.casts_inner = False
     elif not is_constant(inner.value, "True"):
-        migration.block(
+        raise migration.block(
             source, inner, "`cast_forward_inputs` is only known at run time"
         )
 

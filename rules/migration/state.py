@@ -86,7 +86,7 @@ class States:
         item = self.source.parent(node)
         block = self.source.parent(item) if isinstance(item, cst.WithItem) else None
         if not isinstance(block, cst.With) or len(block.items) != 1:
-            self.migration.block(
+            raise self.migration.block(
                 self.source, node, "`state_dict_type` that is not the only head of a `with`"
             )
         if self._takes_no_state(node, block):
@@ -103,12 +103,10 @@ class States:
         self.migration.unwrapped.add(block)
         uses = self._uses(block, model)
         lines: list[str] = []
-        inline = [use for use in uses if self._wants_options(kind, use)]
-        if len(inline) > 1:
-            texts = {self._options(kind, use) for use in inline}
-            if len(texts) == 1 and not re_name(next(iter(texts))):
-                kind.options = fresh(self.source, block, "options", "state_options")
-                lines.append(f"{kind.options} = {texts.pop()}")
+        keys = [key for use in uses if (key := self._key(kind, use))]
+        if len(keys) > 1 and len(set(keys)) == 1 and not isinstance(keys[0], str):
+            kind.options = fresh(self.source, block, "options", "state_options")
+            lines.append(f"{kind.options} = {self.make(list(keys[0]), block)}")
         for use in uses:
             self.rewrite(use, kind)
         self.migration.claim(self.source, node)
@@ -144,12 +142,12 @@ class States:
     def kind(self, node: cst.Call) -> tuple[Kind, str]:
         named, rest = arguments(node, TYPE_PARAMETERS)
         if rest or "module" not in named:
-            self.migration.block(self.source, node, "the arguments cannot be read here")
+            raise self.migration.block(self.source, node, "the arguments cannot be read here")
         name = "FULL_STATE_DICT"
         if "state_dict_type" in named:
             name = self._type(named["state_dict_type"].value)
         if name not in CONFIGS:
-            self.migration.block(
+            raise self.migration.block(
                 self.source, node, "FSDP2 has no local state dicts (LOCAL_STATE_DICT)"
             )
         full = name == "FULL_STATE_DICT"
@@ -170,7 +168,7 @@ class States:
                     self.migration.claim(self.source, found[0].value)
                     self.migration.delete_statement(self.source, found[0].statement)
         if not name.startswith("StateDictType."):
-            self.migration.block(
+            raise self.migration.block(
                 self.source, node, "the type of the state dict is only known at run time"
             )
         return name.partition(".")[2]
@@ -185,7 +183,7 @@ class States:
             node = where[1]
         source = where[0] if where else self.source
         if not isinstance(node, cst.Call) or self.migration.called(node) != name:
-            self.migration.block(
+            raise self.migration.block(
                 self.source, arg, f"the arguments of this `{name}` cannot be read here"
             )
         found, rest = arguments(node, CONFIG_PARAMETERS)
@@ -194,14 +192,14 @@ class States:
             if key not in CONFIG_PARAMETERS or not is_constant(value.value, "True", "False"):
                 if key == "_use_dtensor":
                     continue
-                self.migration.block(source, value, f"`{key}` is only known at run time")
+                raise self.migration.block(source, value, f"`{key}` is only known at run time")
             chosen = is_constant(value.value, "True")
             if key == "offload_to_cpu":
                 config.offload = chosen
             else:
                 config.rank0 = chosen
         if rest:
-            self.migration.block(source, node, "the arguments cannot be read here")
+            raise self.migration.block(source, node, "the arguments cannot be read here")
         self.migration.claim(source, node)
         if where is not None:
             config.name = expression(self.migration, self.source, arg.value)
@@ -221,7 +219,7 @@ class States:
             site = next(iter(sites.values()))
             if site.source in self.migration.sources and isinstance(site.node, cst.BaseExpression):
                 return site.source, site.node
-        self.migration.block(self.source, node, "where this config is made cannot be seen")
+        raise self.migration.block(self.source, node, "where this config is made cannot be seen")
 
     # Uses in a block ------------------------------------------------------------------------------
 
@@ -239,7 +237,7 @@ class States:
             if isinstance(node, cst.Call) and node not in found:
                 self._check_other(node, model)
         if not found:
-            self.migration.block(
+            raise self.migration.block(
                 self.source, block.items[0], "the state is taken by code that this block calls"
             )
         return sorted(found, key=lambda node: -self.source.span(node)[0])
@@ -258,13 +256,13 @@ class States:
     def _check_other(self, node: cst.Call, model: str) -> None:
         for arg in node.args:
             if self.source.code(arg.value) == model and not self._is_fsdp(node):
-                self.migration.block(
+                raise self.migration.block(
                     self.source, node, "the state is taken by code that this block calls"
                 )
         func = node.func
         if isinstance(func, cst.Attribute) and self.source.code(func.value) == model:
             if func.attr.value in ("save_pretrained", "save_checkpoint"):
-                self.migration.block(
+                raise self.migration.block(
                     self.source, node, f"`{func.attr.value}` takes the state by itself"
                 )
 
@@ -287,18 +285,18 @@ class States:
         assert isinstance(node.func, cst.Attribute)
         for value in self.migration.values(node.func.value):
             if isinstance(value, ModuleValue) and value.wrapper == "compile":
-                self.migration.block(
+                raise self.migration.block(
                     self.source, node, "the state of a compiled model, whose names are others"
                 )
         model = expression(self.migration, self.source, node.func.value)
         if node.func.attr.value == "state_dict":
             if node.args:
-                self.migration.block(self.source, node, "`state_dict` with arguments")
+                raise self.migration.block(self.source, node, "`state_dict` with arguments")
             self.put(node, "get_model_state_dict", [model], self._get_options(kind, node))
             return
         named, rest = arguments(node, ("state_dict", "strict", "assign"))
         if rest or "state_dict" not in named or "assign" in named:
-            self.migration.block(self.source, node, "the arguments cannot be read here")
+            raise self.migration.block(self.source, node, "the arguments cannot be read here")
         state = expression(self.migration, self.source, named["state_dict"].value)
         more = []
         if "strict" in named:
@@ -323,7 +321,7 @@ class States:
         assert isinstance(node.func, cst.Attribute)
         for value in self.migration.values(node.func.value):
             if isinstance(value, ModuleValue) and value.wrapper == "ddp":
-                self.migration.block(
+                raise self.migration.block(
                     self.source, node, "the state of a model that is DDP's in other configurations"
                 )
         self.rewrite(node, self.current or kind)
@@ -331,36 +329,36 @@ class States:
 
     # Options --------------------------------------------------------------------------------------
 
-    def _wants_options(self, kind: Kind, node: cst.Call) -> bool:
-        return bool(self._options(kind, node))
-
-    def _options(self, kind: Kind, node: cst.Call) -> str:
-        """The options that a use would be given, for a comparison."""
+    def _key(self, kind: Kind, node: cst.Call) -> tuple[str, ...] | str:
+        """What the options of a use say, or the name of the variable that holds them."""
         name = self.migration.fsdp1(node.func).removeprefix(FSDP + ".")
         attribute = node.func.attr.value if isinstance(node.func, cst.Attribute) else ""
-        if name in ("optim_state_dict",):
-            return self._texts(kind, kind.optimizer, node, look=True)
+        if name == "optim_state_dict":
+            return self._config_key(kind, kind.optimizer, node)
         if not name and attribute == "state_dict":
-            return self._texts(kind, kind.model, node, look=True)
-        if not name and len(node.args) > 1:
-            return ""
-        return self.make(["full_state_dict=True"], node) if kind.full else ""
+            return self._config_key(kind, kind.model, node)
+        if name in ("", "optim_state_dict_to_load") and kind.full:
+            more = len(node.args) > 1 if not name else kind.optimizer.rank0
+            return () if more else ("full_state_dict=True",)
+        return ()
+
+    def _config_key(self, kind: Kind, config: Config, node: cst.Call) -> tuple[str, ...] | str:
+        parts = self._parts(kind, config, node)
+        return config.name if parts and config.name else tuple(parts)
 
     def _get_options(self, kind: Kind, node: cst.Call, optimizer: bool = False) -> str:
         return self._texts(kind, kind.optimizer if optimizer else kind.model, node)
 
-    def _texts(self, kind: Kind, config: Config, node: cst.Call, look: bool = False) -> str:
-        if kind.options and not look:
+    def _texts(self, kind: Kind, config: Config, node: cst.Call) -> str:
+        if kind.options:
             return kind.options
         parts = self._parts(kind, config, node)
         if not parts:
             return ""
-        text = self.make(parts, node)
         if config.name and config.variable is not None:
-            if not look:
-                self._keep_variable(config, parts)
+            self._keep_variable(config, parts)
             return config.name
-        return text
+        return self.make(parts, node)
 
     def _parts(self, kind: Kind, config: Config, node: cst.Call) -> list[str]:
         parts = ["full_state_dict=True"] if kind.full else []
@@ -392,7 +390,7 @@ class States:
         config.used = True
         if node in self.migration.kept:
             if self.migration.kept[node] != parts:
-                self.migration.block(source, node, "this config is used for two kinds of state")
+                raise self.migration.block(source, node, "this config is used for two kinds of state")
             return
         self.migration.kept[node] = parts
         options = self.migration.need(source, MODULE, "StateDictOptions", node)
@@ -425,7 +423,7 @@ class States:
             if self.source.code(own.value) == f"{self.source.code(named['optim'].value)}.state_dict()":
                 named.pop("optim_state_dict")
         if rest or not {"model", "optim"} <= set(named) or len(named) > 2:
-            self.migration.block(self.source, node, "`optim_state_dict` with further arguments")
+            raise self.migration.block(self.source, node, "`optim_state_dict` with further arguments")
         self._get_optimizer(node, named, self._get_options(kind, node, optimizer=True))
 
     def _get_optimizer(self, node: cst.Call, named: dict[str, cst.Arg], options: str) -> None:
@@ -439,12 +437,12 @@ class States:
         named, rest = arguments(node, ("model", "optim", "optim_input", "rank0_only", "group"))
         optim_input = named.pop("optim_input", None)
         if rest or not {"model", "optim"} <= set(named) or "group" in named:
-            self.migration.block(self.source, node, "`full_optim_state_dict` with further arguments")
+            raise self.migration.block(self.source, node, "`full_optim_state_dict` with further arguments")
         if optim_input is not None and not is_constant(optim_input.value, "None"):
-            self.migration.block(self.source, node, "`full_optim_state_dict` with `optim_input`")
+            raise self.migration.block(self.source, node, "`full_optim_state_dict` with `optim_input`")
         rank0 = named.get("rank0_only")
         if rank0 is not None and not is_constant(rank0.value, "True", "False"):
-            self.migration.block(self.source, node, "`rank0_only` is only known at run time")
+            raise self.migration.block(self.source, node, "`rank0_only` is only known at run time")
         parts = ["full_state_dict=True"]
         if rank0 is None or is_constant(rank0.value, "True") or self._only_one_rank(node):
             parts.append("cpu_offload=True")
@@ -453,7 +451,7 @@ class States:
     def _sharded_optim_state_dict(self, node: cst.Call, kind: Kind) -> None:
         named, rest = arguments(node, ("model", "optim", "group"))
         if rest or set(named) != {"model", "optim"}:
-            self.migration.block(self.source, node, "`sharded_optim_state_dict` with a group")
+            raise self.migration.block(self.source, node, "`sharded_optim_state_dict` with a group")
         self._get_optimizer(node, named, "")
 
     def _to_load(self, node: cst.Call, kind: Kind) -> None:
@@ -462,7 +460,7 @@ class States:
             parameters = ("optim_state_dict", "model", "optim")
         named, rest = arguments(node, parameters)
         if rest or set(named) != set(parameters):
-            self.migration.block(
+            raise self.migration.block(
                 self.source, node, "`optim_state_dict_to_load` with further arguments"
             )
         parts = ["full_state_dict=True"] if kind.full else []
@@ -490,7 +488,7 @@ class States:
             call, ("model_state_dict", "optimizer_key", "storage_reader", "planner")
         )
         if rest or not {"optimizer_key", "storage_reader"} <= set(given) or "planner" in given:
-            self.migration.block(self.source, call, "the arguments cannot be read here")
+            raise self.migration.block(self.source, call, "the arguments cannot be read here")
 
         def text(node: cst.BaseExpression) -> str:
             return expression(self.migration, self.source, node)
@@ -535,21 +533,21 @@ class States:
         )
         optim_input = named.pop("optim_input", None)
         if optim_input is not None and not is_constant(optim_input.value, "None"):
-            self.migration.block(self.source, node, "`scatter_full_optim_state_dict` with `optim_input`")
+            raise self.migration.block(self.source, node, "`scatter_full_optim_state_dict` with `optim_input`")
         if rest or set(named) != {"full_optim_state_dict", "model", "optim"}:
-            self.migration.block(
+            raise self.migration.block(
                 self.source, node, "`scatter_full_optim_state_dict` with further arguments"
             )
         state = expression(self.migration, self.source, named["full_optim_state_dict"].value)
         if not simple(named["full_optim_state_dict"].value):
-            self.migration.block(self.source, node, "the state is computed in the call")
+            raise self.migration.block(self.source, node, "the state is computed in the call")
         options = self.make(["full_state_dict=True", "broadcast_from_rank0=True"], node)
         self._set_optimizer(node, named, f"{state} or {{}}", options)
 
     def _shard(self, node: cst.Call, kind: Kind) -> None:
         named, rest = arguments(node, ("full_optim_state_dict", "model", "optim_input", "optim"))
         if rest or set(named) != {"full_optim_state_dict", "model", "optim"}:
-            self.migration.block(
+            raise self.migration.block(
                 self.source, node, "`shard_full_optim_state_dict` with further arguments"
             )
         state = expression(self.migration, self.source, named["full_optim_state_dict"].value)
@@ -558,7 +556,7 @@ class States:
     def _flatten(self, node: cst.Call, kind: Kind) -> None:
         named, rest = arguments(node, ("sharded_optim_state_dict", "model", "optim"))
         if rest or len(named) != 3:
-            self.migration.block(
+            raise self.migration.block(
                 self.source, node, "`flatten_sharded_optim_state_dict` with further arguments"
             )
         state = expression(self.migration, self.source, named["sharded_optim_state_dict"].value)
@@ -619,7 +617,7 @@ class States:
                     outer = self.source.parent(arg) if isinstance(arg, cst.Arg) else None
                     if isinstance(outer, cst.Call) and self._loads(outer):
                         return outer
-        self.migration.block(
+        raise self.migration.block(
             self.source, node, "what becomes of this optimizer state cannot be seen"
         )
 
@@ -640,7 +638,3 @@ LEGACY = {
     "shard_full_optim_state_dict": States._shard,
     "flatten_sharded_optim_state_dict": States._flatten,
 }
-
-
-def re_name(text: str) -> bool:
-    return text.replace(".", "").isidentifier()

@@ -36,12 +36,12 @@ def to_string(migration: Migration, source: Source, node: cst.CSTNode, name: str
     elif not member and isinstance(parent, cst.Subscript) and parent.value is node:
         index = parent.slice[0].slice
         if not isinstance(index, cst.Index):
-            migration.block(source, parent, "this use of `ShardingStrategy` is not migrated yet")
+            raise migration.block(source, parent, "this use of `ShardingStrategy` is not migrated yet")
         migration.substitute(source, parent, migration.text(source, index.value))
     elif not member and (got := _getattr(source, node)) is not None:
         migration.substitute(source, got, migration.text(source, got.args[1].value))
     else:
-        migration.block(source, node, "this use of `ShardingStrategy` is not migrated yet")
+        raise migration.block(source, node, "this use of `ShardingStrategy` is not migrated yet")
     migration.claim(source, node)
 
 
@@ -62,7 +62,7 @@ def _getattr(source: Source, node: cst.CSTNode) -> cst.Call | None:
 
 def possible(migration: Migration) -> set[str]:
     """The strategies that the files mention; all of them where one is looked up by its name."""
-    found = set()
+    found: set[str] = set()
     for name in migration.names.values():
         head, _, member = name.partition(".")
         if head == ENUM:
@@ -97,7 +97,7 @@ def keywords(
     text = expression(migration, source, value)
     if choices <= set(PLAIN) or mesh:
         if "NO_SHARD" in choices:
-            migration.block(source, value, "NO_SHARD together with a `device_mesh`")
+            raise migration.block(source, value, "NO_SHARD together with a `device_mesh`")
         if not choices - {"FULL_SHARD", "HYBRID_SHARD"}:
             return [], ""
         quick = quoted(source, "SHARD_GRAD_OP")

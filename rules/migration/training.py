@@ -86,12 +86,12 @@ def rewrite_no_sync(migration: Migration, source: Source, node: cst.Call) -> Non
     assert isinstance(node.func, cst.Attribute)
     values = migration.values(node.func.value)
     if any(isinstance(value, ModuleValue) and value.wrapper == "ddp" for value in values):
-        migration.block(source, node, "`no_sync` of a model that is DDP's in other configurations")
+        raise migration.block(source, node, "`no_sync` of a model that is DDP's in other configurations")
     if re.search(r"hasattr\([^)]*no_sync", source.text):
-        migration.block(source, node, "`no_sync` is looked for with hasattr")
+        raise migration.block(source, node, "`no_sync` is looked for with hasattr")
     if not _switched_each_time(migration, source, node):
         if not no_sync.rewrite_no_sync(migration.rewrite, source, node):
-            migration.block(source, node, "this use of `no_sync` is not migrated yet")
+            raise migration.block(source, node, "this use of `no_sync` is not migrated yet")
     migration.step(source, node, title)
 
 
@@ -159,7 +159,7 @@ def rewrite_class_reference(migration: Migration, source: Source, node: cst.CSTN
             reason = "a subclass of FSDP"
         elif isinstance(parent, cst.Arg):
             reason = "the FSDP class is passed as an argument"
-        migration.block(source, node, reason)
+        raise migration.block(source, node, reason)
     name = migration.need(source, "torch.distributed.fsdp", "FSDPModule", node)
     migration.claim(source, node)
     migration.substitute(source, node, name)
@@ -198,7 +198,7 @@ def rewrite_inner_module(migration: Migration, source: Source, node: cst.Attribu
     parent = source.parent(node)
     if migration.wrapped(value) != "always":
         if _only_if_fsdp(migration, source, node) is None:
-            migration.block(
+            raise migration.block(
                 source, node, "`.module` of a model that FSDP wraps in some configurations only"
             )
     inner = migration.text(source, value)
@@ -209,7 +209,7 @@ def rewrite_inner_module(migration: Migration, source: Source, node: cst.Attribu
         migration.step(source, node, "Use the model itself")
         return
     if isinstance(parent, cst.AssignTarget):
-        migration.block(source, node, "an assignment to `.module`")
+        raise migration.block(source, node, "an assignment to `.module`")
     migration.substitute(source, node, inner)
     migration.step(source, node, "Use the model itself")
 
@@ -247,13 +247,13 @@ def rewrite_scaler(migration: Migration, source: Source, node: cst.CSTNode) -> N
             torch = migration.torch(source, node)
             migration.substitute(source, node, f"{torch}.amp.GradScaler")
             return
-        migration.block(source, node, "this use of ShardedGradScaler is not migrated yet")
+        raise migration.block(source, node, "this use of ShardedGradScaler is not migrated yet")
     named, rest = arguments(
         parent,
         ("device", "init_scale", "backoff_factor", "growth_factor", "growth_interval", "enabled"),
     )
     if rest or "process_group" in named or any(a.keyword is None for a in parent.args[1:]):
-        migration.block(source, node, "ShardedGradScaler with a process group")
+        raise migration.block(source, node, "ShardedGradScaler with a process group")
     given = [_argument(migration, source, arg) for arg in parent.args]
     if "device" not in named:
         given = [quoted(source, "cuda"), *given]
@@ -273,16 +273,16 @@ def check_attribute(migration: Migration, source: Source, node: cst.Attribute) -
     if name in FINE or name in HANDLED:
         return
     if name in GONE:
-        migration.block(source, node, f"`.{name}`: {GONE[name]}")
+        raise migration.block(source, node, f"`.{name}`: {GONE[name]}")
     parent = source.parent(node)
     if not isinstance(parent, cst.Call) or parent.func is not node:
         return
     if _runs_submodules(migration, node):
-        migration.block(
+        raise migration.block(
             source, node, f"`.{name}()` runs parts of the wrapped model outside of its forward"
         )
     if name in ("generate", "sample"):
-        migration.block(
+        raise migration.block(
             source,
             node,
             f"`.{name}()` of a sharded model is not migrated yet "
@@ -317,6 +317,6 @@ def rewrite_forward(migration: Migration, source: Source, node: cst.Attribute) -
     """
     parent = source.parent(node)
     if not isinstance(parent, cst.Call) or parent.func is not node:
-        migration.block(source, node, "`forward` of a wrapped model is taken as a function")
+        raise migration.block(source, node, "`forward` of a wrapped model is taken as a function")
     migration.substitute(source, node, migration.text(source, node.value))
     migration.step(source, node, "Call the model")

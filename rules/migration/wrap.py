@@ -94,7 +94,7 @@ class Wrap:
                 self.migration.placed(self.source, self.call, self._root(model, "")),
             )
             if self.keywords.after(model):
-                self.migration.block(
+                raise self.migration.block(
                     self.source, self.call, "`sync_module_states` inside an expression"
                 )
 
@@ -146,7 +146,7 @@ class Wrap:
         if isinstance(statement, cst.Expr) and statement.value is self.call:
             return "expression"
         if not isinstance(statement, cst.BaseSmallStatement):
-            self.migration.block(
+            raise self.migration.block(
                 self.source, self.call, "FSDP(...) stands in the head of a compound statement"
             )
         for node in ancestors(self.source, self.call):
@@ -162,7 +162,7 @@ class Wrap:
                 | cst.SetComp
                 | cst.DictComp,
             ):
-                self.migration.block(
+                raise self.migration.block(
                     self.source,
                     self.call,
                     "FSDP(...) with submodules to shard stands inside "
@@ -171,7 +171,7 @@ class Wrap:
         if isinstance(statement, cst.Assign) and not all(
             simple(target.target) for target in statement.targets
         ):
-            self.migration.block(
+            raise self.migration.block(
                 self.source, self.call, "FSDP(...) is part of an assignment to several targets"
             )
         return "nested"
@@ -279,7 +279,7 @@ def rewrite_wrap(
     named, rest = arguments(node, PARAMETERS)
     module = named.get("module")
     if module is None:
-        migration.block(source, node, "which module FSDP(...) wraps cannot be read here")
+        raise migration.block(source, node, "which module FSDP(...) wraps cannot be read here")
     keywords = read_keywords(migration, source, node, named, rest, precision)
     policy = keywords.policy
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", node)

@@ -89,3 +89,20 @@ def test_a_part_of_a_project_is_not_migrated_alone() -> None:
     assert fix([package / "loop.py"], RULES).texts == {}
     assert fix([package / "wrapping.py"], RULES).texts == {}
     assert fix([package / "train.py"], RULES).texts == {}
+
+
+CUDA = HERE.parent.parent / "fixtures" / "fsdp1_cuda"
+
+
+@pytest.mark.parametrize("name", ["llama_style.py", "trainer_nccl.py"])
+def test_a_program_for_gpus_is_migrated(name: str, tmp_path: Path) -> None:
+    before = CUDA / name
+    after = tmp_path / name
+    after.write_text(migrated(CUDA, [name])[name], encoding="utf-8")
+    text = after.read_text(encoding="utf-8")
+    compile(text, name, "exec")
+    for gone in ("FSDP(", "StateDictType", "MixedPrecision(", "ShardingStrategy", "no_sync"):
+        assert gone not in text
+    assert "torch.cuda.set_device" in text
+    assert complaints(after) <= complaints(before)
+    assert fix([after], RULES).texts == {}
