@@ -128,7 +128,9 @@ class _Search:
         self.links: list[tuple[Path, list[_IgnoreFile]]] = []
 
     def run(self, top: Path) -> Iterator[Path]:
-        yield from self._walk(top, _ignore_files_above(top))
+        # Whoever names a folder that is ignored wants it all the same.
+        above = [one for one in _ignore_files_above(top) if not one.verdict(top, True)]
+        yield from self._walk(top, above)
         while self.links:
             yield from self._walk(*self.links.pop(0))
         yield from self.file_links

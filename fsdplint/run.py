@@ -111,7 +111,7 @@ class Run:
 
     def check(self) -> Result:
         """The findings."""
-        result = Result(problems=self.problems)
+        result = Result(problems=self.problems, files=len(self.files))
         if self.paths:
             self._deep(lambda paths: self._check(paths, result))
         result.problems = self._sorted_problems()
@@ -128,7 +128,7 @@ class Run:
 
     def fix(self) -> Changes:
         """What fixing changes; nothing is written."""
-        changes = Changes(result=Result(problems=self.problems))
+        changes = Changes(result=Result(problems=self.problems, files=len(self.files)))
         if self.paths:
             self._deep(lambda paths: self._fix(paths, changes))
         changes.result.problems = self._sorted_problems()

@@ -506,3 +506,21 @@ def test_no_fix_needs_a_newer_torch_than_the_target(folder: Path) -> None:
     settings.write_text('[tool.fsdplint]\ntarget-torch = "2.6"\n')
     assert run("--fix", "train.py").exit_code == 0
     assert "fully_shard" in (folder / "train.py").read_text()
+
+
+def test_no_files_is_no_clean_bill(folder: Path) -> None:
+    (folder / "notes.txt").write_text("fsdp")
+    result = run(".")
+    assert (result.exit_code, result.output) == (
+        0,
+        "No Python files were found; nothing was checked.\n",
+    )
+
+
+def test_a_folder_that_is_named_is_searched_though_it_is_ignored(folder: Path) -> None:
+    (folder / ".git").mkdir()
+    (folder / ".gitignore").write_text("/build_area\n")
+    (folder / "build_area").mkdir()
+    (folder / "build_area" / "train.py").write_text(BAD)
+    assert run(".").exit_code == 0
+    assert run("build_area").exit_code == 1

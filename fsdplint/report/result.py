@@ -27,6 +27,7 @@ class Result:
         fixable: ids of the findings that `--fix` with the same options would fix.
         fixable_unsafe: ids of those that it would fix with `--unsafe-fixes`.
         outside: by the id of a finding, the files that its group changes and that were not given.
+        files: how many files were looked at, where that is known.
         colour: whether a terminal will show it.
     """
 
@@ -37,6 +38,7 @@ class Result:
     fixable: Set[int] = frozenset()
     fixable_unsafe: Set[int] = frozenset()
     outside: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    files: int | None = None
     colour: bool = False
 
     def applicable(self, finding: Finding) -> bool:
@@ -85,7 +87,8 @@ def summary(result: Result) -> list[str]:
     elif result.fixed:
         lines.append(f"Fixed {plural(result.fixed, 'finding')}; none remains.")
     elif not result.problems:
-        lines.append("All checks passed.")
+        none = "No Python files were found; nothing was checked."
+        lines.append(none if result.files == 0 else "All checks passed.")
     if result.problems:
         lines.append(f"{plural(len(result.problems), 'problem')} kept files from being checked.")
     safe = sum(result.applicable(f) for f in result.findings)
