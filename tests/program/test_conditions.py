@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from programs import events, program
 
 from fsdplint.trace import Collective, Ranks, Sharded, StateTaken, Wrapped
-from tests.program.programs import events, program
 
 ON_RANK_0 = {
     "get_rank": "if dist.get_rank() == 0:\n    dist.barrier()",

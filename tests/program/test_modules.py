@@ -6,9 +6,9 @@ import itertools
 from pathlib import Path
 
 import pytest
+from programs import class_of, events, program
 
 from fsdplint.trace import Called, OptimizerBuilt, Sharded, Wrapped
-from tests.program.programs import class_of, events, program
 
 SHARD_LOOPS = {
     "attribute": "for layer in model.layers:\n    fully_shard(layer)",
