@@ -9,7 +9,7 @@ import libcst as cst
 from fsdplint.layout import descend
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.rules.migration import device, wrap
-from fsdplint.rules.migration.calls import arguments
+from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.context import Blocked, Migration, nodes
 from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import ancestors
@@ -139,7 +139,9 @@ def _devices(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None
         return
     for source, call in calls:
         named, rest = arguments(call, wrap.PARAMETERS)
-        if "device_id" not in named and not rest:
+        given = named.get("device_id")
+        absent = given is None or is_constant(given.value, "None")
+        if absent and not rest:
             _block(
                 migration,
                 source,

@@ -72,15 +72,29 @@ def type_text(
 def set_device(
     migration: Migration, source: Source, at: cst.CSTNode, node: cst.BaseExpression | None
 ) -> list[str]:
-    """The line that makes the device the current one, if the program never does that itself."""
-    if node is None or kind(migration, source, node) in ("cpu", "either"):
+    """The lines that make the device the current one, if the program never does that itself."""
+    if node is None or (isinstance(node, cst.Name) and node.value == "None"):
         return []
+    found = kind(migration, source, node)
     text = expression(migration, source, node)
-    if re.search(r"current_device", text):
+    if found == "cpu" or re.search(r"current_device", text) or sets_device(migration):
         return []
-    if sets_device(migration):
+    if any(_without_index(value) for value in migration.values(node)):
         return []
-    return [f"{migration.torch(source, at)}.cuda.set_device({text})"]
+    torch = migration.torch(source, at)
+    line = f"{torch}.cuda.set_device({text})"
+    if found == "either":
+        return [f"if {torch}.cuda.is_available():", f"\t{line}"]
+    return [line]
+
+
+def _without_index(value: Value) -> bool:
+    """Whether a value is the device "cuda", which says nothing of a rank's own."""
+    if isinstance(value, Made) and value.name == "torch.device":
+        first = value.get("type", "0", "device")
+        more = value.get("index", "1")
+        return more is None and isinstance(first, Const) and first.value == "cuda"
+    return isinstance(value, Const) and value.value == "cuda"
 
 
 def sets_device(migration: Migration) -> bool:

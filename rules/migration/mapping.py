@@ -10,8 +10,9 @@ from fsdplint.layout import statement_of
 from fsdplint.program.source import Source
 from fsdplint.rules.migration.calls import arguments
 from fsdplint.rules.migration.context import Migration
-from fsdplint.rules.migration.keywords import Keywords, Reader
+from fsdplint.rules.migration.keywords import Keywords
 from fsdplint.rules.migration.precision import Precision
+from fsdplint.rules.migration.reader import Reader
 from fsdplint.rules.migration.scopes import (
     Definition,
     ancestors,

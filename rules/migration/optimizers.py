@@ -12,8 +12,8 @@ from fsdplint.layout import descend
 from fsdplint.program.source import NodeSite
 from fsdplint.program.values import ModuleValue, OptimizerValue
 from fsdplint.rules.migration.context import Migration, expression, is_fsdp1
+from fsdplint.rules.migration.optim_state import States
 from fsdplint.rules.migration.scopes import function_of
-from fsdplint.rules.migration.state import States
 from fsdplint.rules.migration.text import simple
 from fsdplint.trace import Saved, StateLoaded, StateTaken
 

@@ -13,28 +13,27 @@ from fsdplint.layout import descend, statement_of
 from fsdplint.program import Program
 from fsdplint.program.names import canonical
 from fsdplint.program.source import Source
-from fsdplint.program.values import ModuleValue, OptimizerValue
 from fsdplint.rule import Edit, Fix, Import, Safety
 from fsdplint.rules.migration import (
     checks,
     configs,
     dead,
     helpers,
+    kinds,
+    optim_state,
     optimizers,
     precision,
-    state,
     strategy,
     training,
     wrap,
 )
+from fsdplint.rules.migration.components import components
 from fsdplint.rules.migration.context import (
     Blocked,
     Migration,
     Step,
     attributes,
-    is_fsdp1,
     nodes,
-    uses_of_fsdp1,
 )
 from fsdplint.rules.migration.names import FSDP, fsdp1_name
 
@@ -117,79 +116,6 @@ def plan_for(program: Program, source: Source) -> Plan | None:
     return next((plan for plan in plans_of(program) if source in plan.sources), None)
 
 
-# Which files belong together ---------------------------------------------------------------------
-
-
-def components(program: Program) -> list[list[Source]]:
-    """Files that use FSDP1 and are imported, however indirectly, by one and the same file."""
-    relevant = {source for source in program.sources.values() if _relevant(program, source)}
-    reach = {source: _closure(program, source) for source in program.sources.values()}
-    leader = {source: source for source in relevant}
-
-    def find(source: Source) -> Source:
-        while leader[source] is not source:
-            source = leader[source]
-        return source
-
-    for source in program.sources.values():
-        together = [other for other in reach[source] if other in relevant]
-        for other in together[1:]:
-            leader[find(other)] = find(together[0])
-    groups: dict[Source, list[Source]] = {}
-    for source in program.sources.values():
-        if source in relevant:
-            groups.setdefault(find(source), []).append(source)
-    return list(groups.values())
-
-
-def _relevant(program: Program, source: Source) -> bool:
-    if uses_of_fsdp1(source):
-        return True
-    wanted = training.HANDLED | set(training.GONE)
-    return any(
-        node.attr.value in wanted
-        and any(is_fsdp1(value) or _of_fsdp1(value) for value in program.values(node.value))
-        for node in attributes(source)
-    )
-
-
-def _of_fsdp1(value: object) -> bool:
-    return isinstance(value, OptimizerValue) and any(
-        is_fsdp1(m) or _parts_wrapped(m) for m in value.modules
-    )
-
-
-def _parts_wrapped(module: ModuleValue) -> bool:
-    return module.inner is not None and module.inner.wrapper == "fsdp1"
-
-
-def _closure(program: Program, source: Source) -> list[Source]:
-    seen = [source]
-    for current in seen:
-        for other in _imported(program, current):
-            if other not in seen:
-                seen.append(other)
-    return seen
-
-
-def _imported(program: Program, source: Source) -> Iterator[Source]:
-    """The files of the program that a file imports, judged by their paths."""
-    modules: set[str] = set()
-    bindings = bindings_of(source)
-    for scope in bindings.scopes.values():
-        for item in scope.imports:
-            base = item.module.lstrip(".")
-            modules.add(base)
-            if item.name is not None:
-                modules.add(f"{base}.{item.name}".lstrip("."))
-        modules.update(star.lstrip(".") for star in scope.star)
-    wanted = {module.replace(".", "/") for module in modules if module}
-    for other in program.sources.values():
-        stem = other.path.replace("\\", "/").removesuffix(".py").removesuffix("/__init__")
-        if other is not source and any(stem == w or stem.endswith("/" + w) for w in wanted):
-            yield other
-
-
 # Making a plan -------------------------------------------------------------------------------------
 
 
@@ -217,7 +143,7 @@ CARRIED = {
 
 def _carried(name: str) -> bool:
     head, _, member = name.partition(".")
-    own = head == FSDP and member not in ("", *state.LEGACY, "state_dict_type", "set_state_dict_type")
+    own = head == FSDP and member not in ("", *kinds.OPTIMIZER_METHODS, "state_dict_type", "set_state_dict_type")
     return head in CARRIED and not own
 
 
@@ -227,7 +153,7 @@ class Planner:
     def __init__(self, program: Program, sources: list[Source]) -> None:
         self.migration = Migration(program, sources)
         self.precision = precision.Precision()
-        self.states = {source: state.States(self.migration, source) for source in sources}
+        self.states = {source: optim_state.States(self.migration, source) for source in sources}
 
     def run(self) -> None:
         for source in self.migration.sources:
@@ -320,7 +246,7 @@ class Planner:
 
     def _set_types(self) -> None:
         """`FSDP.set_state_dict_type(...)`: what holds for all states that no block is about."""
-        found: list[state.Kind] = []
+        found: list[kinds.Kind] = []
         for source, node, name in list(self._references()):
             call = source.parent(node)
             if name == f"{FSDP}.set_state_dict_type" and isinstance(call, cst.Call):
@@ -328,7 +254,7 @@ class Planner:
         for states in self.states.values():
             states.current = found[0] if found else None
 
-    def _set_type(self, source: Source, call: cst.Call, before: list[state.Kind]) -> state.Kind:
+    def _set_type(self, source: Source, call: cst.Call, before: list[kinds.Kind]) -> kinds.Kind:
         if not isinstance(source.parent(call), cst.Expr):
             raise self.migration.block(source, call, "the result of `set_state_dict_type` is used")
         kind, _ = self.states[source].kind(call)
@@ -353,7 +279,7 @@ class Planner:
     def _plain_states(self, source: Source) -> None:
         """State dicts that are taken or loaded outside of a `state_dict_type` block."""
         states = self.states[source]
-        kind = state.DEFAULT
+        kind = kinds.DEFAULT
         for node in nodes(source):
             if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
                 continue
@@ -361,7 +287,7 @@ class Planner:
                 continue
             name = self.migration.fsdp1(node.func).removeprefix(FSDP + ".")
             attribute = node.func.attr.value
-            if name and name in state.LEGACY and node.func not in self.migration.claimed:
+            if name and name in kinds.OPTIMIZER_METHODS and node.func not in self.migration.claimed:
                 self._try(lambda n=node: states.rewrite(n, kind))  # type: ignore[misc]
             elif attribute in ("state_dict", "load_state_dict") and self._receives(node.func):
                 self._try(lambda n=node: states.plain(n, kind))  # type: ignore[misc]
@@ -397,7 +323,7 @@ class Planner:
                 )
         for source in self.migration.sources:
             for node in nodes(source):
-                if self.migration.symbol(node) == state.OLD_OPTIMIZER_LOAD:
+                if self.migration.symbol(node) == kinds.OLD_OPTIMIZER_LOAD:
                     if node not in self.migration.claimed:
                         self.migration.blockers.append(
                             Blocked(source, node, "this reads a checkpoint as FSDP1 writes it")

@@ -2,71 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import libcst as cst
 
-from fsdplint.layout import descend, statement_of
+from fsdplint.layout import descend
 from fsdplint.program.source import NodeSite, Source
-from fsdplint.program.values import Made, ModuleValue, OptimizerValue
+from fsdplint.program.values import Made, ModuleValue
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.context import Migration, expression
+from fsdplint.rules.migration.kinds import (
+    CONFIG_PARAMETERS,
+    CONFIGS,
+    MODULE,
+    OPTIMIZER_METHODS,
+    TYPE_PARAMETERS,
+    Config,
+    Kind,
+)
 from fsdplint.rules.migration.names import FSDP
-from fsdplint.rules.migration.scopes import definitions, fresh, home_of, reads
-from fsdplint.rules.migration.text import simple
+from fsdplint.rules.migration.scopes import definitions, fresh
 from fsdplint.trace import Saved, StateLoaded, StateTaken
 
-MODULE = "torch.distributed.checkpoint.state_dict"
-TYPE_PARAMETERS = (
-    "module",
-    "state_dict_type",
-    "state_dict_config",
-    "optim_state_dict_config",
-)
-CONFIG_PARAMETERS = ("offload_to_cpu", "rank0_only")
-CONFIGS = {
-    "FULL_STATE_DICT": ("FullStateDictConfig", "FullOptimStateDictConfig"),
-    "SHARDED_STATE_DICT": ("ShardedStateDictConfig", "ShardedOptimStateDictConfig"),
-}
 
-
-@dataclass
-class Config:
-    """What a state dict config says. `variable` is its definition, `name` how it is read."""
-
-    offload: bool = False
-    rank0: bool = False
-    name: str = ""
-    variable: tuple[Source, cst.BaseExpression] | None = None
-    used: bool = False
-
-
-@dataclass
-class Kind:
-    """A type of state dict with its configs, as `state_dict_type` is given them."""
-
-    full: bool
-    model: Config
-    optimizer: Config
-    options: str = ""  # the name of a variable that holds the options
-
-
-    def alike(self, other: Kind) -> bool:
-        """Whether another one says the same."""
-
-        def said(kind: Kind) -> tuple[bool, ...]:
-            configs = (kind.model, kind.optimizer)
-            return (kind.full, *(x for c in configs for x in (c.offload, c.rank0)))
-
-        return said(self) == said(other)
-
-
-OLD_OPTIMIZER_LOAD = "torch.distributed.checkpoint.optimizer.load_sharded_optimizer_state_dict"
-DEFAULT = Kind(True, Config(), Config(offload=True))
-
-
-class States:
-    """Rewrites the state dicts of one file."""
+class ModelStates:
+    """Rewrites the state dicts of the models of one file, and the blocks around them."""
 
     def __init__(self, migration: Migration, source: Source) -> None:
         self.migration = migration
@@ -245,7 +203,7 @@ class States:
     def _is_use(self, node: cst.Call, model: str) -> bool:
         name = self.migration.fsdp1(node.func)
         if name.startswith(FSDP + "."):
-            return name.removeprefix(FSDP + ".") in LEGACY
+            return name.removeprefix(FSDP + ".") in OPTIMIZER_METHODS
         if not isinstance(node.func, cst.Attribute):
             return False
         if node.func.attr.value not in ("state_dict", "load_state_dict"):
@@ -280,7 +238,7 @@ class States:
         self.done.add(node)
         name = self.migration.fsdp1(node.func)
         if name:
-            LEGACY[name.removeprefix(FSDP + ".")](self, node, kind)
+            self.optimizer(name.removeprefix(FSDP + "."), node, kind)
             return
         assert isinstance(node.func, cst.Attribute)
         for value in self.migration.values(node.func.value):
@@ -315,6 +273,10 @@ class States:
         if options:
             given = [*given, f"options={options}"]
         self.migration.put_call(self.source, node, name, given)
+
+    def optimizer(self, name: str, node: cst.Call, kind: Kind) -> None:
+        """Rewrite a call of a method of the FSDP class that is about an optimizer's state."""
+        raise NotImplementedError
 
     def plain(self, node: cst.Call, kind: Kind) -> None:
         """A `state_dict()` or `load_state_dict()` outside of a block: whole in FSDP1."""
@@ -413,228 +375,3 @@ class States:
                     if not event.ranks.partial:
                         return False
         return seen
-
-    # Methods of the FSDP class --------------------------------------------------------------------
-
-    def _optim_state_dict(self, node: cst.Call, kind: Kind) -> None:
-        named, rest = arguments(node, ("model", "optim", "optim_state_dict", "group"))
-        own = named.get("optim_state_dict")
-        if own is not None and "optim" in named:
-            if self.source.code(own.value) == f"{self.source.code(named['optim'].value)}.state_dict()":
-                named.pop("optim_state_dict")
-        if rest or not {"model", "optim"} <= set(named) or len(named) > 2:
-            raise self.migration.block(self.source, node, "`optim_state_dict` with further arguments")
-        self._get_optimizer(node, named, self._get_options(kind, node, optimizer=True))
-
-    def _get_optimizer(self, node: cst.Call, named: dict[str, cst.Arg], options: str) -> None:
-        model = expression(self.migration, self.source, named["model"].value)
-        optimizer = expression(self.migration, self.source, named["optim"].value)
-        self.migration.claim(self.source, node.func)
-        self.put(node, "get_optimizer_state_dict", [model, optimizer], options)
-        self.migration.step(self.source, node, "Take the optimizer's state with get_optimizer_state_dict")
-
-    def _full_optim_state_dict(self, node: cst.Call, kind: Kind) -> None:
-        named, rest = arguments(node, ("model", "optim", "optim_input", "rank0_only", "group"))
-        optim_input = named.pop("optim_input", None)
-        if rest or not {"model", "optim"} <= set(named) or "group" in named:
-            raise self.migration.block(self.source, node, "`full_optim_state_dict` with further arguments")
-        if optim_input is not None and not is_constant(optim_input.value, "None"):
-            raise self.migration.block(self.source, node, "`full_optim_state_dict` with `optim_input`")
-        rank0 = named.get("rank0_only")
-        if rank0 is not None and not is_constant(rank0.value, "True", "False"):
-            raise self.migration.block(self.source, node, "`rank0_only` is only known at run time")
-        parts = ["full_state_dict=True"]
-        if rank0 is None or is_constant(rank0.value, "True") or self._only_one_rank(node):
-            parts.append("cpu_offload=True")
-        self._get_optimizer(node, named, self.make(parts, node))
-
-    def _sharded_optim_state_dict(self, node: cst.Call, kind: Kind) -> None:
-        named, rest = arguments(node, ("model", "optim", "group"))
-        if rest or set(named) != {"model", "optim"}:
-            raise self.migration.block(self.source, node, "`sharded_optim_state_dict` with a group")
-        self._get_optimizer(node, named, "")
-
-    def _to_load(self, node: cst.Call, kind: Kind) -> None:
-        parameters: tuple[str, ...] = ("model", "optim", "optim_state_dict")
-        if self._old_order(node):
-            parameters = ("optim_state_dict", "model", "optim")
-        named, rest = arguments(node, parameters)
-        if rest or set(named) != set(parameters):
-            raise self.migration.block(
-                self.source, node, "`optim_state_dict_to_load` with further arguments"
-            )
-        parts = ["full_state_dict=True"] if kind.full else []
-        if not kind.full:
-            self._read_before(named)
-        state = expression(self.migration, self.source, named["optim_state_dict"].value)
-        if kind.full and kind.optimizer.rank0:
-            parts.append("broadcast_from_rank0=True")
-        options = kind.options if kind.options and len(parts) == 1 else ""
-        if not options and parts:
-            options = self.make(parts, node)
-        self._set_optimizer(node, named, state, options)
-
-    def _read_before(self, named: dict[str, cst.Arg]) -> None:
-        """`x = load_sharded_optimizer_state_dict(...)` reads into a state that there is already."""
-        state = named["optim_state_dict"].value
-        name = state.value if isinstance(state, cst.Subscript) else state
-        found = definitions(self.source, name) if isinstance(name, cst.Name) else None
-        if not found or len(found) != 1 or not isinstance(found[0].value, cst.Call):
-            return
-        call = found[0].value
-        if self.migration.symbol(call.func) != OLD_OPTIMIZER_LOAD:
-            return
-        given, rest = arguments(
-            call, ("model_state_dict", "optimizer_key", "storage_reader", "planner")
-        )
-        if rest or not {"optimizer_key", "storage_reader"} <= set(given) or "planner" in given:
-            raise self.migration.block(self.source, call, "the arguments cannot be read here")
-
-        def text(node: cst.BaseExpression) -> str:
-            return expression(self.migration, self.source, node)
-
-        assert isinstance(name, cst.Name)
-        getter = self.migration.need(self.source, MODULE, "get_optimizer_state_dict", call)
-        load = self.migration.need(self.source, "torch.distributed.checkpoint", "load", call)
-        model, optimizer = text(named["model"].value), text(named["optim"].value)
-        key, reader = text(given["optimizer_key"].value), text(given["storage_reader"].value)
-        self.migration.claimed.add(call.func)
-        self.migration.forget(self.source, call)
-        self.migration.replace_statement(
-            self.source,
-            call,
-            [
-                f"{name.value} = {{{key}: {getter}({model}, {optimizer})}}",
-                f"{load}({name.value}, storage_reader={reader})",
-            ],
-        )
-
-    def _old_order(self, node: cst.Call) -> bool:
-        """Whether the arguments stand as they did before torch 2.1: state, model, optimizer."""
-        positional = [arg.value for arg in node.args if arg.keyword is None and not arg.star]
-        if len(positional) < 2:
-            return False
-        if any(isinstance(v, OptimizerValue) for v in self.migration.values(positional[1])):
-            return False
-        if self.migration.wrapped(positional[0]):
-            return False
-        if self.migration.wrapped(positional[1]):
-            return True
-        if len(positional) == 3:
-            values = self.migration.values(positional[2])
-            if any(isinstance(v, OptimizerValue) for v in values):
-                return True
-        text = self.source.code(positional[0])
-        return "model" not in text or "state" in text
-
-    def _scatter(self, node: cst.Call, kind: Kind) -> None:
-        named, rest = arguments(
-            node, ("full_optim_state_dict", "model", "optim_input", "optim", "group")
-        )
-        optim_input = named.pop("optim_input", None)
-        if optim_input is not None and not is_constant(optim_input.value, "None"):
-            raise self.migration.block(self.source, node, "`scatter_full_optim_state_dict` with `optim_input`")
-        if rest or set(named) != {"full_optim_state_dict", "model", "optim"}:
-            raise self.migration.block(
-                self.source, node, "`scatter_full_optim_state_dict` with further arguments"
-            )
-        state = expression(self.migration, self.source, named["full_optim_state_dict"].value)
-        if not simple(named["full_optim_state_dict"].value):
-            raise self.migration.block(self.source, node, "the state is computed in the call")
-        options = self.make(["full_state_dict=True", "broadcast_from_rank0=True"], node)
-        self._set_optimizer(node, named, f"{state} or {{}}", options)
-
-    def _shard(self, node: cst.Call, kind: Kind) -> None:
-        named, rest = arguments(node, ("full_optim_state_dict", "model", "optim_input", "optim"))
-        if rest or set(named) != {"full_optim_state_dict", "model", "optim"}:
-            raise self.migration.block(
-                self.source, node, "`shard_full_optim_state_dict` with further arguments"
-            )
-        state = expression(self.migration, self.source, named["full_optim_state_dict"].value)
-        self._set_optimizer(node, named, state, self.make(["full_state_dict=True"], node))
-
-    def _flatten(self, node: cst.Call, kind: Kind) -> None:
-        named, rest = arguments(node, ("sharded_optim_state_dict", "model", "optim"))
-        if rest or len(named) != 3:
-            raise self.migration.block(
-                self.source, node, "`flatten_sharded_optim_state_dict` with further arguments"
-            )
-        state = expression(self.migration, self.source, named["sharded_optim_state_dict"].value)
-        self._set_optimizer(node, named, state, "")
-
-    def _set_optimizer(
-        self, node: cst.Call, named: dict[str, cst.Arg], state: str, options: str
-    ) -> None:
-        """Two calls (make the state loadable, load it) become one."""
-        load = self._load_call(node, named["optim"].value)
-        model = expression(self.migration, self.source, named["model"].value)
-        optimizer = expression(self.migration, self.source, named["optim"].value)
-        self.migration.claim(self.source, node.func)
-        self.done.add(load)
-        self.put(load, "set_optimizer_state_dict", [model, optimizer, state], options)
-        if load is not node and not self._within(node, load):
-            block = self._only_statement_of(node)
-            if block is not None:
-                self.emptied.add(block)
-            else:
-                self.migration.delete_statement(self.source, node)
-        self.migration.step(self.source, node, "Load the optimizer's state with set_optimizer_state_dict")
-
-    def _only_statement_of(self, node: cst.CSTNode) -> cst.With | None:
-        """The block that is unwrapped and holds nothing but the statement of a node."""
-        line = self.source.parent(statement_of(self.source, node))
-        body = self.source.parent(line) if line is not None else None
-        block = self.source.parent(body) if isinstance(body, cst.IndentedBlock) else None
-        if isinstance(block, cst.With) and block in self.migration.unwrapped:
-            return block if len(block.body.body) == 1 else None
-        return None
-
-    def _within(self, node: cst.CSTNode, outer: cst.CSTNode) -> bool:
-        start, end = self.source.span(node)
-        left, right = self.source.span(outer)
-        return left <= start and end <= right
-
-    def _load_call(self, node: cst.Call, optimizer: cst.BaseExpression) -> cst.Call:
-        """`optimizer.load_state_dict(...)` of what a call gives, directly or through a variable."""
-        parent = self.source.parent(node)
-        if isinstance(parent, cst.Arg):
-            outer = self.source.parent(parent)
-            if isinstance(outer, cst.Call) and self._loads(outer):
-                return outer
-        statement = statement_of(self.source, node)
-        if isinstance(statement, cst.Assign) and statement.value is node:
-            target = statement.targets[0].target
-            if isinstance(target, cst.Name) and len(statement.targets) == 1:
-                home = home_of(self.source, target)
-                after = self.source.span(node)[1]
-                uses = [
-                    use
-                    for use in reads(self.source, home or self.source.tree, target.value)
-                    if self.source.span(use)[0] > after
-                ]
-                if len(uses) == 1:
-                    arg = self.source.parent(uses[0])
-                    outer = self.source.parent(arg) if isinstance(arg, cst.Arg) else None
-                    if isinstance(outer, cst.Call) and self._loads(outer):
-                        return outer
-        raise self.migration.block(
-            self.source, node, "what becomes of this optimizer state cannot be seen"
-        )
-
-    def _loads(self, node: cst.Call) -> bool:
-        return (
-            isinstance(node.func, cst.Attribute)
-            and node.func.attr.value == "load_state_dict"
-            and len(node.args) == 1
-        )
-
-
-LEGACY = {
-    "optim_state_dict": States._optim_state_dict,
-    "full_optim_state_dict": States._full_optim_state_dict,
-    "sharded_optim_state_dict": States._sharded_optim_state_dict,
-    "optim_state_dict_to_load": States._to_load,
-    "scatter_full_optim_state_dict": States._scatter,
-    "shard_full_optim_state_dict": States._shard,
-    "flatten_sharded_optim_state_dict": States._flatten,
-}

@@ -11,9 +11,10 @@ from fsdplint.program.source import Source
 from fsdplint.program.values import Class
 from fsdplint.rules.migration.calls import arguments
 from fsdplint.rules.migration.context import Migration, expression
-from fsdplint.rules.migration.keywords import Keywords, read_keywords
+from fsdplint.rules.migration.keywords import Keywords
 from fsdplint.rules.migration.policy import Policy
 from fsdplint.rules.migration.precision import Precision
+from fsdplint.rules.migration.reader import read_keywords
 from fsdplint.rules.migration.scopes import ancestors, fresh, function_of, home_of
 from fsdplint.rules.migration.text import call, simple
 

@@ -544,6 +544,32 @@ FORMS = {
 }
 
 
+NO_DEVICE = HEAD.replace("torch.cuda.set_device(local_rank)\n", "")
+
+
+def test_the_device_is_set_where_the_program_does_not(tmp_path: Path) -> None:
+    _, text = plan(tmp_path, "model = FSDP(Net(), device_id=local_rank)\n", NO_DEVICE)
+    assert text.endswith("model = Net()\ntorch.cuda.set_device(local_rank)\nfully_shard(model)\n")
+
+
+def test_the_device_is_set_where_there_is_one(tmp_path: Path) -> None:
+    body = """
+        device = torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
+        model = Net()
+        model = FSDP(model, device_id=device)
+    """
+    _, text = plan(tmp_path, body, NO_DEVICE)
+    assert text.endswith(
+        "model = Net()\nif torch.cuda.is_available():\n    torch.cuda.set_device(device)\n"
+        "fully_shard(model)\n"
+    )
+
+
+def test_no_device_at_all_blocks(tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, "model = FSDP(Net())\n", NO_DEVICE)
+    assert "which device is this rank's" in found.blockers[0].reason
+
+
 @pytest.mark.parametrize(("before", "after"), list(FORMS.values()), ids=list(FORMS))
 def test_a_form_becomes(before: str, after: str, tmp_path: Path) -> None:
     assert migrated(tmp_path, before).strip() == textwrap.dedent(after).strip()

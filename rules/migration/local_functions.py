@@ -1,0 +1,123 @@
+"""Small functions that a migrated file gets: FSDP1's own order and count of submodules."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.program.source import Source
+from fsdplint.rules.migration.context import Migration
+from fsdplint.rules.migration.scopes import top_level
+from fsdplint.rules.rewrites.syntax import library_name
+
+
+def containers(migration: Migration, source: Source, at: cst.CSTNode) -> str:
+    one = library_name(migration.rewrite, source, "torch.nn.ModuleList", at)
+    other = library_name(migration.rewrite, source, "torch.nn.ModuleDict", at)
+    return f"({one}, {other})"
+
+
+def size_helper(
+    migration: Migration, source: Source, at: cst.CSTNode, leaves: str | None, excluded: str | None
+) -> str:
+    """The function that shards by size, with FSDP1's order and count."""
+    name = "shard_large_modules"
+    key = f"size {source.path} {leaves} {excluded}"
+    if key in migration.mapped:
+        return name
+    if any(k.startswith(f"size {source.path}") for k in migration.mapped):
+        raise migration.block(source, at, "two policies by size with different leaf modules")
+    migration.mapped.add(key)
+    top = top_level(source, at)
+    shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
+    if leaves is None:
+        leaves = library_name(migration.rewrite, source, "torch.nn.MultiheadAttention", top)
+    if excluded is None:
+        excluded = containers(migration, source, top)
+    migration.rewrite.insert_before(
+        source,
+        top,
+        [
+            f"def {name}(model, min_num_params, **kwargs):",
+            '\t"""Shard each submodule that holds at least min_num_params parameters which no',
+            "\tsubmodule of its own has taken.",
+            '\t"""',
+            "",
+            "\tdef visit(module):",
+            "\t\tnumel = sum(p.numel() for p in module.parameters())",
+            f"\t\tif numel < min_num_params or isinstance(module, {leaves}):",
+            "\t\t\treturn 0",
+            "\t\ttaken = sum(visit(child) for child in module.children())",
+            f"\t\tif module is model or isinstance(module, {excluded}):",
+            "\t\t\treturn taken",
+            "\t\tif numel - taken < min_num_params:",
+            "\t\t\treturn taken",
+            f"\t\t{shard}(module, **kwargs)",
+            "\t\treturn numel",
+            "",
+            "\tvisit(model)",
+            "",
+            "",
+        ],
+    )
+    return name
+
+
+def policy_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
+    """The function that applies a policy of three parameters the way FSDP1 does."""
+    name = "shard_by_policy"
+    if f"policy {source.path}" in migration.mapped:
+        return name
+    migration.mapped.add(f"policy {source.path}")
+    top = top_level(source, at)
+    shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
+    migration.rewrite.insert_before(
+        source,
+        top,
+        [
+            f"def {name}(model, policy, **kwargs):",
+            '\t"""Shard the submodules that a policy(module, recurse, nonwrapped_numel) picks,',
+            "\tchildren first.",
+            '\t"""',
+            "",
+            "\tdef visit(module):",
+            "\t\tnumel = sum(p.numel() for p in module.parameters())",
+            "\t\tif not policy(module=module, recurse=True, nonwrapped_numel=numel):",
+            "\t\t\treturn 0",
+            "\t\ttaken = sum(visit(child) for child in module.children())",
+            "\t\tif module is model:",
+            "\t\t\treturn taken",
+            "\t\tif not policy(module=module, recurse=False, nonwrapped_numel=numel - taken):",
+            "\t\t\treturn taken",
+            f"\t\t{shard}(module, **kwargs)",
+            "\t\treturn numel",
+            "",
+            "\tvisit(model)",
+            "",
+            "",
+        ],
+    )
+    return name
+
+
+def matching_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
+    """The function that shards the submodules for which a test holds."""
+    name = "shard_matching_modules"
+    if f"matching {source.path}" in migration.mapped:
+        return name
+    migration.mapped.add(f"matching {source.path}")
+    top = top_level(source, at)
+    shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
+    migration.rewrite.insert_before(
+        source,
+        top,
+        [
+            f"def {name}(model, test, **kwargs):",
+            '\t"""Shard the submodules for which test(module) holds, children first."""',
+            "\tfor module in reversed(list(model.modules())[1:]):",
+            "\t\tif test(module):",
+            f"\t\t\t{shard}(module, **kwargs)",
+            "",
+            "",
+        ],
+    )
+    return name

@@ -1,0 +1,421 @@
+"""The arguments of FSDP1's constructor, one by one, as keywords of `fully_shard`."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from fsdplint.layout import descend
+from fsdplint.program.source import NodeSite, Source
+from fsdplint.rules.migration import device, strategy
+from fsdplint.rules.migration.calls import is_constant
+from fsdplint.rules.migration.context import Migration, expression
+from fsdplint.rules.migration.keywords import Keywords
+from fsdplint.rules.migration.policy import Policies
+from fsdplint.rules.migration.precision import Precision
+from fsdplint.rules.migration.scopes import definitions, home_of, reads
+from fsdplint.trace import Wrapped
+
+SILENT = {"limit_all_gathers", "use_orig_params", "device_id"}
+
+
+def read_keywords(
+    migration: Migration,
+    source: Source,
+    node: cst.Call,
+    named: dict[str, cst.Arg],
+    rest: list[cst.Arg],
+    precision: Precision,
+) -> Keywords:
+    """Translate the arguments of a constructor call.
+
+    Raises:
+        Blocked: an argument has no faithful rewrite yet.
+    """
+    keywords = Keywords(migration, source, node)
+    values = {name: arg.value for name, arg in named.items() if name != "module"}
+    if rest:
+        from fsdplint.rules.migration.mapping import read_mapping
+
+        read_mapping(migration, source, node, rest, values, keywords, precision)
+    reader = Reader(migration, source, node, keywords, precision, values)
+    for name, value in values.items():
+        reader.read(name, value)
+    reader.mesh()
+    return keywords
+
+
+def returned(function: cst.FunctionDef) -> list[cst.BaseExpression]:
+    """What a function may return; None is among it where it can end without a return."""
+    found: list[cst.BaseExpression] = []
+    stack: list[cst.CSTNode] = [function.body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, cst.Return):
+            found.append(node.value or cst.Name("None"))
+        elif not isinstance(node, cst.FunctionDef | cst.Lambda | cst.ClassDef):
+            stack.extend(node.children)
+    last = function.body.body[-1]
+    ends = isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Return)
+    if not ends and not (isinstance(last, cst.If) and _both_return(last)):
+        found.append(cst.Name("None"))
+    return found
+
+
+def _both_return(node: cst.If) -> bool:
+    other = node.orelse
+    if isinstance(other, cst.If):
+        return _both_return(other)
+    if other is None:
+        return False
+    lasts = [block.body.body[-1] for block in (node, other)]
+    return all(
+        isinstance(x, cst.SimpleStatementLine) and isinstance(x.body[-1], cst.Return | cst.Raise)
+        for x in lasts
+    )
+
+
+class Reader:
+    """Translates one argument after the other into `keywords`."""
+
+    def __init__(
+        self,
+        migration: Migration,
+        source: Source,
+        at: cst.Call,
+        keywords: Keywords,
+        precision: Precision,
+        values: dict[str, cst.BaseExpression],
+    ) -> None:
+        self.migration = migration
+        self.source = source
+        self.at = at
+        self.keywords = keywords
+        self.precision = precision
+        self.values = values
+
+    def read(self, name: str, value: cst.BaseExpression) -> None:
+        handler = getattr(self, f"_{name}", None)
+        if handler is not None:
+            handler(value)
+        elif name in SILENT:
+            self._drop(value)
+        elif is_constant(value, "None"):
+            return
+        else:
+            raise self.migration.block(
+                self.source, value, f"`{name}` of FSDP(...) is not migrated yet"
+            )
+        if name == "device_id":
+            self.keywords.before += device.set_device(
+                self.migration, self.source, self.at, value
+            )
+
+    def mesh(self) -> None:
+        """FSDP2's own choice of the device is not FSDP1's where the program trains on the CPU."""
+        given = dict(self.keywords.items)
+        node = self.values.get("device_id")
+        if "mesh" in given or self.keywords.spread or node is None:
+            return
+        if device.default_mesh_fits(self.migration, self.source, node):
+            return
+        init = self.migration.need(
+            self.source, "torch.distributed.device_mesh", "init_device_mesh", self.at
+        )
+        world = self.migration.dist(self.source, self.at, "get_world_size") + "()"
+        kind = device.type_text(self.migration, self.source, self.at, node)
+        self.keywords.items.insert(0, ("mesh", f"{init}({kind}, ({world},))"))
+
+    # One argument each --------------------------------------------------------------------------
+
+    def _auto_wrap_policy(self, value: cst.BaseExpression) -> None:
+        reader = Policies(self.migration, self.source, self.at)
+        self.keywords.policy = reader.read(value)
+
+    def _sharding_strategy(self, value: cst.BaseExpression) -> None:
+        if is_constant(value, "None"):
+            return
+        found = self._literal(value)
+        device_type = self._device_text()
+        mesh = "mesh" if "device_mesh" in self.values else ""
+        items, spread = strategy.keywords(
+            self.migration, self.source, self.at, found, device_type, mesh
+        )
+        self.keywords.items.extend(items)
+        self.keywords.spread = spread
+
+    def _literal(self, value: cst.BaseExpression) -> cst.BaseExpression:
+        """The strategy that a variable of this function holds, if it is a literal one."""
+        if isinstance(value, cst.Name):
+            found = definitions(self.source, value)
+            if found and len(found) == 1 and strategy.literal(self.migration, found[0].value):
+                self._drop(value)
+                return found[0].value
+        return value
+
+    def _device_text(self) -> str:
+        node = self.values.get("device_id")
+        return device.type_text(self.migration, self.source, self.at, node)
+
+    def _device_mesh(self, value: cst.BaseExpression) -> None:
+        if not is_constant(value, "None"):
+            self.keywords.items.insert(0, ("mesh", expression(self.migration, self.source, value)))
+
+    def _process_group(self, value: cst.BaseExpression) -> None:
+        if is_constant(value, "None"):
+            return
+        chosen = self.values.get("sharding_strategy")
+        name = strategy.literal(self.migration, self._resolved(chosen)) if chosen else "FULL_SHARD"
+        if isinstance(value, cst.Tuple) or name not in strategy.PLAIN or self._optional(value):
+            raise self.migration.block(
+                self.source, value, "`process_group` of FSDP(...) is not migrated yet"
+            )
+        mesh = self.migration.need(
+            self.source, "torch.distributed.device_mesh", "DeviceMesh", self.at
+        )
+        text = expression(self.migration, self.source, value)
+        device_type = self._device_text()
+        self.keywords.items.insert(0, ("mesh", f"{mesh}.from_group({text}, {device_type})"))
+
+    def _resolved(self, value: cst.BaseExpression) -> cst.BaseExpression:
+        found = definitions(self.source, value) if isinstance(value, cst.Name) else None
+        return found[0].value if found and len(found) == 1 else value
+
+    def _optional(self, value: cst.BaseExpression) -> bool:
+        found = definitions(self.source, value) if isinstance(value, cst.Name) else None
+        if isinstance(value, cst.IfExp):
+            return True
+        return any(is_constant(item.value, "None") for item in found or ())
+
+    def _mixed_precision(self, value: cst.BaseExpression) -> None:
+        if is_constant(value, "None"):
+            return
+        text = self._policy_or_default(value, "MixedPrecision", "MixedPrecisionPolicy")
+        self.keywords.items.append(("mp_policy", text))
+        self._buffer_dtype(value)
+
+    def _policy_or_default(self, value: cst.BaseExpression, old: str, new: str) -> str:
+        """The text of a config object; where it may be None, FSDP2's default is given instead."""
+        migration = self.migration
+
+        def default() -> str:
+            return migration.need(self.source, "torch.distributed.fsdp", new, self.at) + "()"
+
+        if isinstance(value, cst.IfExp):
+            branches = (value.body, value.orelse)
+            others = [branch for branch in branches if not is_constant(branch, "None")]
+            if len(others) == 2 or not any(self._may_be_none(branch) for branch in others):
+                for branch in branches:
+                    if is_constant(branch, "None"):
+                        migration.substitute(self.source, branch, default())
+                text = expression(migration, self.source, value)
+                maybe = len(others) == 2 and any(self._may_be_none(x) for x in others)
+                return f"({text}) or {default()}" if maybe else text
+            return f"({expression(migration, self.source, value)}) or {default()}"
+        text = expression(migration, self.source, value)
+        if migration.called(value) == old:
+            return text
+        if not any(name == old for name in migration.names.values()):
+            raise migration.block(
+                self.source, value, f"where this `{old}` comes from cannot be seen"
+            )
+        if self._may_be_none(value):
+            return f"{text} or {default()}"
+        return text
+
+    def _may_be_none(self, value: cst.BaseExpression, depth: int = 0) -> bool:
+        """Whether a config object may be None, judged by all that the code may do."""
+        if self.migration.called(value):
+            return False
+        if depth > 4:
+            return True
+        if isinstance(value, cst.IfExp):
+            return any(self._may_be_none(x, depth + 1) for x in (value.body, value.orelse))
+        if isinstance(value, cst.Name):
+            found = definitions(self.source, value)
+            return not found or any(self._may_be_none(item.value, depth + 1) for item in found)
+        if isinstance(value, cst.Call) and isinstance(value.func, cst.Name | cst.Attribute):
+            function = self._function(value.func)
+            return function is None or any(
+                self._may_be_none(x, depth + 1) for x in returned(function)
+            )
+        return True
+
+    def _function(self, func: cst.Name | cst.Attribute) -> cst.FunctionDef | None:
+        """The function of these files that a call calls, if its name tells."""
+        name = func.attr.value if isinstance(func, cst.Attribute) else func.value
+        found = [
+            node
+            for source in self.migration.sources
+            for node in descend(source.tree)
+            if isinstance(node, cst.FunctionDef) and node.name.value == name
+        ]
+        return found[0] if len(found) == 1 else None
+
+    def _buffer_dtype(self, value: cst.BaseExpression) -> None:
+        """FSDP1 casts the buffers in its first forward; FSDP2 leaves them as they are."""
+        precision = self.precision
+        if not precision.buffers or not self._has_buffers():
+            return
+        made = self._made_here(value)
+        if made is not None:
+            text = precision.buffers.get(made)
+            if text is not None:
+                self.keywords.buffers = text
+            return
+        nodes = [value.body, value.orelse] if isinstance(value, cst.IfExp) else [value]
+        values = [v for node in nodes for v in self.migration.values(node)]
+        sites = {v.made_at.node for v in values if v.made_at is not None}
+        calls = [call for call in precision.calls if call in sites] or precision.calls
+        self.keywords.buffers_as_parameters = True
+        if not all(precision.same.get(call, False) for call in calls):
+            self.migration.note("buffers get the dtype of the parameters (FSDP1: buffer_dtype)")
+
+    def _made_here(self, value: cst.BaseExpression) -> cst.Call | None:
+        """The one `MixedPrecision(...)` of this function (or the file) that an argument is."""
+        if isinstance(value, cst.Name):
+            found = definitions(self.source, value)
+            if not found or len(found) != 1:
+                return None
+            value = found[0].value
+        if isinstance(value, cst.IfExp):
+            return None
+        return value if isinstance(value, cst.Call) and value in self.precision.calls else None
+
+    def _has_buffers(self) -> bool:
+        """Whether the model may have floating point buffers."""
+        sources = self.migration.program.sources.values()
+        if any(re.search(r"register_buffer|BatchNorm", s.text) for s in sources):
+            return True
+        known = False
+        for trace in self.migration.program.traces:
+            for event in trace.of(Wrapped):
+                if isinstance(event.site, NodeSite) and event.site.node is self.at:
+                    parts = trace.submodules(event.inner)
+                    known = known or bool(parts) and all(
+                        trace.modules[part].children_known
+                        or (trace.modules[part].qualified_class or "").startswith("torch.nn.")
+                        for part in parts
+                    )
+        return not known
+
+    def _cpu_offload(self, value: cst.BaseExpression) -> None:
+        migration = self.migration
+        if is_constant(value, "None") or self._off(value):
+            migration.claim(self.source, value)
+            return
+        if isinstance(value, cst.Name):
+            found = definitions(self.source, value)
+            if found and len(found) == 1 and self._off(found[0].value):
+                self._drop(value)
+                if not all(part in migration.claimed for part in _named(migration, found[0].value)):
+                    raise migration.block(self.source, value, "this `CPUOffload` is used elsewhere too")
+                return
+        text = self._policy_or_default(value, "CPUOffload", "OffloadPolicy")
+        self.keywords.items.append(("offload_policy", text))
+        if any("clip_grad_norm_" in source.text for source in migration.sources):
+            migration.note("clipping the gradients of an offloaded model needs a CPU backend too")
+
+    def _off(self, value: cst.BaseExpression) -> bool:
+        if self.migration.called(value) != "CPUOffload" or not isinstance(value, cst.Call):
+            return False
+        return not value.args or (
+            len(value.args) == 1 and is_constant(value.args[0].value, "False")
+        )
+
+    def _backward_prefetch(self, value: cst.BaseExpression) -> None:
+        if not self.migration.fsdp1(value).endswith("BACKWARD_PRE"):
+            self.migration.note("FSDP2 always prefetches in the backward pass, as BACKWARD_PRE does")
+        self._drop(value)
+
+    def _forward_prefetch(self, value: cst.BaseExpression) -> None:
+        if not is_constant(value, "False"):
+            self.migration.note(
+                "explicit forward prefetching is dropped (set_modules_to_forward_prefetch has it)"
+            )
+        self._drop(value)
+
+    def _sync_module_states(self, value: cst.BaseExpression) -> None:
+        if is_constant(value, "False"):
+            return
+        mesh = self.values.get("device_mesh")
+        group = self.values.get("process_group")
+        if isinstance(mesh, cst.Subscript) or (
+            group is not None and not is_constant(group, "None")
+        ):
+            raise self.migration.block(
+                self.source, value, "`sync_module_states` within a part of the ranks"
+            )
+        self.keywords.sync = expression(self.migration, self.source, value)
+
+    def _param_init_fn(self, value: cst.BaseExpression) -> None:
+        """`lambda m: m.to_empty(...)` on the ranks that wait for rank 0's weights."""
+        if is_constant(value, "None"):
+            return
+        node = self._resolved(value)
+        if node is not value:
+            self._drop(value)
+        if isinstance(node, cst.IfExp):
+            node = node.body if is_constant(node.orelse, "None") else node.orelse
+        found = _to_empty(node)
+        if found is None:
+            raise self.migration.block(
+                self.source, value, "this `param_init_fn` of FSDP(...) is not migrated yet"
+            )
+        self.keywords.materialize = expression(self.migration, self.source, found)
+
+    def _drop(self, value: cst.BaseExpression) -> None:
+        """An argument that has no counterpart and needs none; its variable goes too if it can."""
+        self.migration.claim(self.source, value)
+        if not isinstance(value, cst.Name):
+            return
+        home = home_of(self.source, value)
+        found = definitions(self.source, value)
+        if home is None or not found or len(found) != 1:
+            return
+        if home is self.source.tree and self._known_elsewhere(value.value):
+            return
+        if len(reads(self.source, home, value.value)) == 1 and _pure(self.migration, found[0].value):
+            self.migration.claim(self.source, found[0].value)
+            self.migration.delete_statement(self.source, found[0].statement)
+
+
+    def _known_elsewhere(self, name: str) -> bool:
+        """Whether another file may import a variable of this one."""
+        others = self.migration.program.sources.values()
+        return any(s is not self.source and re.search(rf"\b{name}\b", s.text) for s in others)
+
+
+def _to_empty(node: cst.BaseExpression) -> cst.BaseExpression | None:
+    """The device in `lambda m: m.to_empty(device=...)`."""
+    if not isinstance(node, cst.Lambda) or len(node.params.params) != 1:
+        return None
+    call = node.body
+    if isinstance(call, cst.IfExp):  # the condition is that the rank has no weights of its own
+        call = call.body if is_constant(call.orelse, "None") else call.orelse
+    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
+        return None
+    owner = call.func.value
+    name = node.params.params[0].name.value
+    if call.func.attr.value != "to_empty" or not isinstance(owner, cst.Name) or owner.value != name:
+        return None
+    return next(
+        (a.value for a in call.args if a.keyword is None or a.keyword.value == "device"), None
+    )
+
+
+def _named(migration: Migration, node: cst.CSTNode) -> list[cst.CSTNode]:
+    """The references to FSDP1 within a node."""
+    return [part for part in descend(node) if part in migration.names]
+
+
+def _pure(migration: Migration, node: cst.BaseExpression) -> bool:
+    """Whether an expression may go: a constant, a name of FSDP1, the current device."""
+    if migration.fsdp1(node) or isinstance(node, cst.Name | cst.BaseNumber | cst.SimpleString):
+        return True
+    if migration.called(node) == "CPUOffload" or isinstance(node, cst.Lambda):
+        return True
+    if isinstance(node, cst.IfExp):
+        return _pure(migration, node.body) and _pure(migration, node.orelse)
+    return isinstance(node, cst.Call) and migration.symbol(node.func) in device.CURRENT
