@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,7 +26,7 @@ def _parts(proof: Proof) -> Iterator[str]:
         yield "Found and not fixed:"
         for finding in proof.remaining:
             at = finding.site.location()
-            yield f"  {at.path}:{at.line}: {finding.rule.code} {finding.message}"
+            yield f"  {shown(at.path)}:{at.line}: {finding.rule.code} {finding.message}"
             if finding.blocker:
                 yield f"    not migrated: {finding.blocker}"
     checks = all_checks(proof)
@@ -47,8 +48,15 @@ def _parts(proof: Proof) -> Iterator[str]:
     yield _summary(proof)
 
 
+def shown(path: str) -> str:
+    """A path as a person wants it: relative where it lies under the current folder."""
+    here = os.getcwd() + os.sep
+    return path.removeprefix(here)
+
+
 def _judged(judged: Judged) -> Iterator[str]:
-    where = f"{judged.at.path}:{judged.at.line}: {judged.code} " if judged.at is not None else ""
+    at = judged.at
+    where = f"{shown(at.path)}:{at.line}: {judged.code} " if at is not None else ""
     yield f"{judged.verdict.value.upper():<15}{where}{judged.title}"
     for reason in judged.reasons:
         yield f"{'':<15}{reason}"
