@@ -41,10 +41,12 @@ class Keywords:
     buffers: str = ""
     buffers_as_parameters: bool = False  # whether buffers are cast as the parameters are
     materialize: str = ""
+    in_group: bool = False  # whether the weights come from the first rank of a group
     state: str = ""
     mapped_policy: bool = False  # whether the mapping has a policy of mixed precision
     spread_definition: bool = False
     _policy: str = ""  # the variable that holds the policy of mixed precision
+    _mesh: str = ""
     _inner: list[str] | None = None
     _common: str = ""
 
@@ -57,6 +59,10 @@ class Keywords:
         may use the policy of the root.
         """
         items = dict(self.items)
+        if self.in_group and not is_simple(items["mesh"]):
+            items["mesh"] = self._variable("mesh", items["mesh"])
+            self.items = list(items.items())
+        self._mesh = items.get("mesh", "")
         if self.buffers_as_parameters and self.mapping:
             self._policy = f"{self.mapping}[{quoted(self.source, 'mp_policy')}]"
         elif self.buffers_as_parameters and "mp_policy" in items:
@@ -144,6 +150,9 @@ class Keywords:
     def before_sharding(self, model: str) -> list[str]:
         if not self.sync:
             return []
+        if self.in_group:
+            self.state = fresh(self.source, self.at, "full_parameters", "whole_parameters")
+            return [f"{self.state} = dict({model}.named_parameters())"]
         self.state = fresh(self.source, self.at, "full_state", "rank0_state")
         return [f"{self.state} = {model}.state_dict()"]
 
@@ -163,7 +172,8 @@ class Keywords:
                 f"\t\t\tbuffer.data = buffer.data.to({self._policy}.param_dtype)",
             ]
         if self.sync:
-            lines = [*self._broadcast(model), *lines]
+            first = self._broadcast_in_group(model) if self.in_group else self._broadcast(model)
+            lines = [*first, *lines]
         if self.materialize:
             lines = [
                 f"if any(p.is_meta for p in {model}.parameters()):",
@@ -171,6 +181,26 @@ class Keywords:
                 *lines,
             ]
         return lines
+
+    def _broadcast_in_group(self, model: str) -> list[str]:
+        """Every group of ranks starts from the weights of its first rank."""
+        need = self.migration.need
+        distribute = need(self.source, "torch.distributed.tensor", "distribute_tensor", self.at)
+        no_grad = self.migration.torch(self.source, self.at) + ".no_grad()"
+        broadcast = self.migration.dist(self.source, self.at, "broadcast")
+        state, mesh = self.state or "full_parameters", self._mesh
+        lines = [
+            f"with {no_grad}:",
+            f"\tfor name, parameter in {model}.named_parameters():",
+            f"\t\tfull = {state}[name].to({mesh}.device_type)",
+            f"\t\tparameter.copy_({distribute}(full, {mesh}, parameter.placements))",
+            f"for buffer in {model}.buffers():",
+            f"\t{broadcast}(buffer, group={mesh}.get_group(), group_src=0)",
+        ]
+        if self.sync != "True":
+            lines = [f"if {self.sync}:", *("\t" + line for line in lines)]
+        comment = "# All ranks of a group start from its first rank's weights and buffers."
+        return [comment, *lines, f"del {state}"]
 
     def _broadcast(self, model: str) -> list[str]:
         need = self.migration.need

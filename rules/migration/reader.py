@@ -166,8 +166,11 @@ class Reader:
         if is_constant(value, "None"):
             return
         chosen = self.values.get("sharding_strategy")
-        name = strategy.literal(self.migration, self._resolved(chosen)) if chosen else "FULL_SHARD"
-        if isinstance(value, cst.Tuple) or name not in strategy.PLAIN or self._optional(value):
+        choices = {"FULL_SHARD"}
+        if chosen is not None:
+            choices = strategy.choices(self.migration, self._resolved(chosen))
+        plain = choices <= set(strategy.PLAIN)
+        if isinstance(value, cst.Tuple) or not plain or self._optional(value):
             raise self.migration.block(
                 self.source, value, "`process_group` of FSDP(...) is not migrated yet"
             )
@@ -341,9 +344,10 @@ class Reader:
             return
         mesh = self.values.get("device_mesh")
         group = self.values.get("process_group")
-        if isinstance(mesh, cst.Subscript) or (
-            group is not None and not is_constant(group, "None")
-        ):
+        self.keywords.in_group = group is not None and not is_constant(group, "None")
+        starts = self.values.get("param_init_fn")
+        meta = starts is not None and not is_constant(starts, "None")
+        if isinstance(mesh, cst.Subscript) or (self.keywords.in_group and meta):
             raise self.migration.block(
                 self.source, value, "`sync_module_states` within a part of the ranks"
             )

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.layout import descend
 from fsdplint.program.source import Source
 from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.names import STRATEGIES
 from fsdplint.rules.migration.scopes import top_level
-from fsdplint.rules.migration.text import atom, call, quote_of, quoted
+from fsdplint.rules.migration.text import atom, call, flat, quote_of, quoted
+from fsdplint.rules.rewrites.syntax import substituted
 
 ENUM = "ShardingStrategy"
 PLAIN = ("FULL_SHARD", "SHARD_GRAD_OP")
@@ -70,6 +72,20 @@ def possible(migration: Migration) -> set[str]:
     return found
 
 
+def choices(migration: Migration, node: cst.BaseExpression) -> set[str]:
+    """The strategies that an expression can give: those named in it, else those of the files."""
+    found = set()
+    for part in descend(node):
+        head, _, member = migration.fsdp1(part).partition(".")
+        if head == ENUM:
+            if member not in STRATEGIES:
+                return possible(migration)
+            found.add(member)
+    if found and not isinstance(node, cst.Subscript | cst.IfExp | cst.Attribute):
+        return possible(migration)
+    return found or possible(migration)
+
+
 def literal(migration: Migration, node: cst.CSTNode) -> str | None:
     """The strategy that a node names outright."""
     name = migration.fsdp1(node)
@@ -93,22 +109,38 @@ def keywords(
     if name is not None:
         migration.claim(source, value)
         return _literal(migration, source, at, name, device, mesh), ""
-    choices = possible(migration)
+    found = choices(migration, value)
     text = expression(migration, source, value)
-    if choices <= set(PLAIN) or mesh:
-        if "NO_SHARD" in choices:
+    if found <= set(PLAIN) or mesh:
+        if "NO_SHARD" in found:
             raise migration.block(source, value, "NO_SHARD together with a `device_mesh`")
-        if not choices - {"FULL_SHARD", "HYBRID_SHARD"}:
+        if not found - {"FULL_SHARD", "HYBRID_SHARD"}:
             return [], ""
+        table = _table(migration, source, value)
+        if table:
+            return [("reshard_after_forward", table)], ""
         quick = quoted(source, "SHARD_GRAD_OP")
-        if "_HYBRID_SHARD_ZERO2" in choices:
+        if "_HYBRID_SHARD_ZERO2" in found:
             other = quoted(source, "_HYBRID_SHARD_ZERO2")
             test = f"{text} in ({quick}, {other})"
         else:
             test = f"{atom(text)} == {quick}"
         return [("reshard_after_forward", f"False if {test} else None")], ""
-    helper = _helper(migration, source, at, device, choices)
+    helper = _helper(migration, source, at, device, possible(migration))
     return [], f"{helper}({text})"
+
+
+def _table(migration: Migration, source: Source, node: cst.BaseExpression) -> str:
+    """`{"a": strategy, ...}[key]` with what `reshard_after_forward` is for each of them, or ""."""
+    if not isinstance(node, cst.Subscript) or not isinstance(node.value, cst.Dict):
+        return ""
+    texts: dict[cst.CSTNode, str] = {}
+    for element in node.value.elements:
+        name = literal(migration, element.value)
+        if name is None:
+            return ""
+        texts[element.value] = "False" if name in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2") else "None"
+    return flat(substituted(source, node, texts))
 
 
 def _literal(

@@ -209,6 +209,35 @@ FORMS = {
         "model = FSDP(Net(), process_group=dist.new_group([0, 1]))",
         'model = fully_shard(Net(), mesh=DeviceMesh.from_group(dist.new_group([0, 1]), "cuda"))',
     ),
+    "a process group, and a strategy from a dict": (
+        """
+        model = FSDP(
+            Net(),
+            process_group=dist.new_group([0, 1]),
+            sharding_strategy={
+                "fsdp": ShardingStrategy.FULL_SHARD,
+                "sdp": ShardingStrategy.SHARD_GRAD_OP,
+            }[os.environ["MODE"]],
+            sync_module_states=True,
+        )
+        """,
+        """
+        model = Net()
+        full_parameters = dict(model.named_parameters())
+        mesh = DeviceMesh.from_group(dist.new_group([0, 1]), "cuda")
+        fully_shard(
+            model, mesh=mesh, reshard_after_forward={"fsdp": None, "sdp": False}[os.environ["MODE"]]
+        )
+        # All ranks of a group start from its first rank's weights and buffers.
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                full = full_parameters[name].to(mesh.device_type)
+                parameter.copy_(distribute_tensor(full, mesh, parameter.placements))
+        for buffer in model.buffers():
+            dist.broadcast(buffer, group=mesh.get_group(), group_src=0)
+        del full_parameters
+        """,
+    ),
     "the method forward": (
         """
         model = FSDP(Net())
@@ -588,10 +617,6 @@ BLOCKED = {
     "ignored modules": (
         "net = Net()\nmodel = FSDP(net, ignored_modules=[net.blocks[0]])",
         "ignored_modules",
-    ),
-    "weights of the first rank of a group": (
-        "model = FSDP(Net(), process_group=dist.new_group([0, 1]), sync_module_states=True)",
-        "part of the ranks",
     ),
     "arguments out of sight": (
         "def build(**kwargs):\n    return FSDP(Net(), **kwargs)\n\n\nmodel = build()",
