@@ -355,7 +355,13 @@ def make_plan(program: Program, sources: list[Source]) -> Plan:
         plan.blockers = migration.blockers
         return plan
     migration.finish()
-    fix = migration.rewrite.fix("Migrate to FSDP2", Safety.SAFE)
+    try:
+        fix = migration.rewrite.fix("Migrate to FSDP2", Safety.SAFE)
+    except ValueError:
+        step = migration.steps[0]
+        reason = "two of the rewrites here get into each other's way"
+        plan.blockers = [Blocked(step.source, step.node, reason)]
+        return plan
     plan.steps = migration.steps
     plan.edits, plan.imports, plan.unused = fix.edits, fix.imports, fix.unused
     plan.notes = tuple(migration.notes)
