@@ -1,1 +1,17 @@
-"""The FSDP1 to FSDP2 planner that the FSDP2xx rules share."""
+"""The planner of the FSDP1 to FSDP2 migration, which the rules FSDP2xx share.
+
+A plan covers the files of a program that belong together (`components`), and rewrites every use of
+FSDP1 in them or none. `plan` goes through them in this order, because the text of a statement is put
+together from the new texts of its parts (`context`):
+
+    configs, strategy, precision    enums and config objects, wherever they stand
+    training                        clipping, no_sync, isinstance, .module, the gradient scaler
+    state, optim_state, optimizers  state dicts; `kinds` has their types, `helpers` returned contexts
+    wrap                            the constructor: `reader` and `mapping` read its arguments,
+                                    `policy` the wrapping policy, `keywords` writes fully_shard's,
+                                    `device` finds the device
+    dead, checks                    what nothing uses; what would break all the same
+
+Whatever has no faithful rewrite raises `Blocked` with its reason; every reference to FSDP1 that nothing
+has accounted for in the end is a blocker too.
+"""

@@ -163,10 +163,8 @@ def _gradients(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> No
             }
             if "grad" in names and names & {"norm", "all_reduce", "vector_norm"}:
                 if not names & {"clip_grad_norm_"} or "all_reduce" in names:
-                    at = source if source in migration.sources else calls[0][0]
-                    where = node.name if source in migration.sources else calls[0][1]
                     reason = f"`{node.name.value}` computes with each rank's part of the gradients"
-                    _block(migration, at, where, reason)
+                    _block(migration, source, node.name, reason)
 
 
 def _batch_norm(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:

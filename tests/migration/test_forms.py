@@ -655,6 +655,28 @@ BLOCKED = {
         "model = FSDP(net, use_orig_params=True)",
         "built before the model is wrapped",
     ),
+    "a norm of each rank's part": (
+        "def norm(model):\n"
+        "    total = sum(p.grad.norm() ** 2 for p in model.parameters())\n"
+        "    dist.all_reduce(total)\n    return total\n\n\n"
+        "model = FSDP(Net())\nprint(norm(model))",
+        "part of the gradients",
+    ),
+    "a copy": (
+        "import copy\nmodel = FSDP(Net())\nema = copy.deepcopy(model)",
+        "copied",
+    ),
+    "a part called by a method": (
+        "class Outer(Net):\n    def encode(self, x):\n        return self.blocks(x)\n\n\n"
+        "model = FSDP(Outer())\nmodel.encode(torch.ones(2, 8))",
+        "outside of its forward",
+    ),
+    "DDP in other configurations": (
+        "net = Net()\nif os.environ.get('FSDP'):\n    model = FSDP(net)\nelse:\n"
+        "    model = nn.parallel.DistributedDataParallel(net)\n"
+        "with model.no_sync():\n    model(torch.ones(2, 8)).sum().backward()",
+        "DDP's in other",
+    ),
     "another method": (
         "model = FSDP(Net())\nmodel.generate(torch.ones(2, 8))",
         "generate",
