@@ -13,6 +13,7 @@ from fsdplint.rules.migration.context import Migration
 from fsdplint.rules.migration.policy import Policy
 from fsdplint.rules.migration.scopes import fresh
 from fsdplint.rules.migration.text import call, dict_display, quoted
+from fsdplint.rules.rewrites.syntax import library_name
 
 
 @dataclass
@@ -99,7 +100,7 @@ class Keywords:
         policy = items.pop("mp_policy")
         if not is_simple(policy):
             policy = self._variable("mp_policy", policy)
-        replace = self.migration.need(self.source, "dataclasses", "replace", self.at)
+        replace = library_name(self.migration.rewrite, self.source, "dataclasses.replace", self.at)
         inner = fresh(self.source, self.at, "inner_policy", "inner_mp_policy")
         rest = list(items.items())
         if self.spread or len(rest) >= 2:
@@ -118,7 +119,7 @@ class Keywords:
         self._inner = [*base, f"mp_policy={inner}"]
 
     def _separate_mapped_policy(self) -> None:
-        replace = self.migration.need(self.source, "dataclasses", "replace", self.at)
+        replace = library_name(self.migration.rewrite, self.source, "dataclasses.replace", self.at)
         key = quoted(self.source, "mp_policy")
         name = fresh(self.source, self.at, f"inner_{self.mapping}", "inner_kwargs")
         policy = f"{replace}({self.mapping}[{key}], cast_forward_inputs=False)"

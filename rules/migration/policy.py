@@ -30,8 +30,10 @@ from fsdplint.rules.migration.scopes import (
     function_of,
     home_of,
     reads,
+    returned,
 )
 from fsdplint.rules.migration.text import simple, width
+from fsdplint.rules.rewrites.syntax import library_name
 
 SIZE = ("min_num_params", "force_leaf_modules", "exclude_wrap_modules")
 
@@ -372,9 +374,48 @@ class Policies:
                 if not is_constant(item.value, "None"):
                     sites[item.value] = NodeSite(self.source, item.value)
             unknown = found is None
+        for site in self._returned(self.source, node):
+            sites.setdefault(site.node, site)
         if unknown or any(self.source_of(site) is None for site in sites.values()):
             return []
         return list(sites.values())
+
+    def _returned(self, source: Source, node: cst.BaseExpression, depth: int = 0) -> list[NodeSite]:
+        """The policies that a called function of these files may return, also where the traces
+        do not come by.
+        """
+        if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Name) or depth > 3:
+            return []
+        found = [
+            (other, part)
+            for other in self.migration.sources
+            for part in other.tree.body
+            if isinstance(part, cst.FunctionDef) and part.name.value == node.func.value
+        ]
+        if len(found) != 1:
+            return []
+        other, function = found[0]
+        sites = []
+        for value in returned(function):
+            values = [value]
+            if isinstance(value, cst.Name) and other.parent(value) is not None:
+                values = [item.value for item in definitions(other, value) or ()]
+            for item in values:
+                if self._is_written_policy(item):
+                    sites.append(NodeSite(other, item))
+                else:
+                    sites += self._returned(other, item, depth + 1)
+        return sites
+
+    def _is_written_policy(self, node: cst.BaseExpression) -> bool:
+        if self.migration.called(node) == "ModuleWrapPolicy":
+            return True
+        return (
+            isinstance(node, cst.Call)
+            and self.migration.symbol(node.func) == "functools.partial"
+            and bool(node.args)
+            and self.migration.fsdp1(node.args[0].value).endswith("_policy")
+        )
 
     def source_of(self, site: NodeSite) -> Source | None:
         return site.source if site.source in self.migration.sources else None
@@ -402,7 +443,7 @@ def convert(
     if sharder and reader._size(node):
         head = policy.helper.removesuffix(")")
         name, _, number = head.partition("({model}, ")
-        partial = migration.need(source, "functools", "partial", node)
+        partial = library_name(migration.rewrite, source, "functools.partial", node)
         migration.substitute(source, node, f"{partial}({name}, min_num_params={number})")
         return policy
     test = reader._test(node, "module")
@@ -417,7 +458,7 @@ def convert(
         lines = "".join(f"\n\t{'or ' if number else ''}{part}" for number, part in enumerate(parts))
         text = migration.placed(source, node, f"lambda module: ({lines}\n)")
     if sharder:
-        partial = migration.need(source, "functools", "partial", node)
+        partial = library_name(migration.rewrite, source, "functools.partial", node)
         helper = matching_helper(migration, source, node)
         text = f"{partial}({helper}, test={text})"
     migration.substitute(source, node, text)

@@ -14,7 +14,7 @@ from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.keywords import Keywords
 from fsdplint.rules.migration.policy import Policies
 from fsdplint.rules.migration.precision import Precision
-from fsdplint.rules.migration.scopes import definitions, home_of, reads
+from fsdplint.rules.migration.scopes import definitions, home_of, reads, returned
 from fsdplint.trace import Wrapped
 
 SILENT = {"limit_all_gathers", "use_orig_params", "device_id"}
@@ -44,36 +44,6 @@ def read_keywords(
         reader.read(name, value)
     reader.mesh()
     return keywords
-
-
-def returned(function: cst.FunctionDef) -> list[cst.BaseExpression]:
-    """What a function may return; None is among it where it can end without a return."""
-    found: list[cst.BaseExpression] = []
-    stack: list[cst.CSTNode] = [function.body]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, cst.Return):
-            found.append(node.value or cst.Name("None"))
-        elif not isinstance(node, cst.FunctionDef | cst.Lambda | cst.ClassDef):
-            stack.extend(node.children)
-    last = function.body.body[-1]
-    ends = isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Return)
-    if not ends and not (isinstance(last, cst.If) and _both_return(last)):
-        found.append(cst.Name("None"))
-    return found
-
-
-def _both_return(node: cst.If) -> bool:
-    other = node.orelse
-    if isinstance(other, cst.If):
-        return _both_return(other)
-    if other is None:
-        return False
-    lasts = [block.body.body[-1] for block in (node, other)]
-    return all(
-        isinstance(x, cst.SimpleStatementLine) and isinstance(x.body[-1], cst.Return | cst.Raise)
-        for x in lasts
-    )
 
 
 class Reader:

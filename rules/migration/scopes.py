@@ -121,3 +121,33 @@ def fresh(source: Source, node: cst.CSTNode, *wanted: str) -> str:
     while f"{wanted[-1]}_{number}" in taken:
         number += 1
     return f"{wanted[-1]}_{number}"
+
+
+def returned(function: cst.FunctionDef) -> list[cst.BaseExpression]:
+    """What a function may return; None is among it where it can end without a return."""
+    found: list[cst.BaseExpression] = []
+    stack: list[cst.CSTNode] = [function.body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, cst.Return):
+            found.append(node.value or cst.Name("None"))
+        elif not isinstance(node, cst.FunctionDef | cst.Lambda | cst.ClassDef):
+            stack.extend(node.children)
+    last = function.body.body[-1]
+    ends = isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Return)
+    if not ends and not (isinstance(last, cst.If) and _both_return(last)):
+        found.append(cst.Name("None"))
+    return found
+
+
+def _both_return(node: cst.If) -> bool:
+    other = node.orelse
+    if isinstance(other, cst.If):
+        return _both_return(other)
+    if other is None:
+        return False
+    lasts = [block.body.body[-1] for block in (node, other)]
+    return all(
+        isinstance(x, cst.SimpleStatementLine) and isinstance(x.body[-1], cst.Return | cst.Raise)
+        for x in lasts
+    )

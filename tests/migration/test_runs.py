@@ -1,0 +1,93 @@
+"""Programs with policies that become small local functions, run before and after on two ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fsdplint.engine import fix
+from fsdplint.rule import all_rules
+from two_ranks import TwoRanks
+
+PROGRAM = """\
+import functools
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy, transformer_auto_wrap_policy
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+
+    def forward(self, x):
+        return self.linear(x) + self.attention(x, x, x)[0]
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(), Block()])
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def function_policy(module, recurse, nonwrapped_numel):
+    if recurse:
+        return not isinstance(module, nn.MultiheadAttention)
+    return nonwrapped_numel >= 200
+
+
+def choose(kind):
+    if kind == "function":
+        return function_policy
+    if kind == "size":
+        return functools.partial(size_based_auto_wrap_policy, min_num_params=100)
+    return functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = FSDP(
+    Net(), auto_wrap_policy=choose(KIND), device_id=torch.device("cpu"), use_orig_params=True
+)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+generator = torch.Generator().manual_seed(dist.get_rank())
+for _ in range(3):
+    loss = model(torch.randn(2, 3, 16, generator=generator)).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print(f"loss {loss.item():.7f}")
+print(sum(isinstance(module, FSDP) for module in model.modules()), "units")
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("kind", ["size", "class", "function"])
+def test_a_policy_shards_the_same_modules(kind: str, tmp_path: Path, two_ranks: TwoRanks) -> None:
+    if kind == "function":
+        code = PROGRAM.replace("choose(KIND)", "function_policy")
+        start, end = code.index("def choose"), code.index('dist.init_process_group')
+        code = code[:start] + code[end:]
+    else:
+        start, end = PROGRAM.index('    if kind == "function"'), PROGRAM.index('    if kind == "size"')
+        code = (PROGRAM[:start] + PROGRAM[end:]).replace("KIND", repr(kind))
+    path = tmp_path / "train.py"
+    path.write_text(code, encoding="utf-8")
+    result = fix([path], [rule() for rule in all_rules()])
+    assert "FullyShardedDataParallel" not in result.texts[path]
+    before, after = two_ranks.run(code), two_ranks.run(result.texts[path])
+    assert before.status == "ok", str(before)
+    assert after.status == "ok", str(after)
+    assert "units" in before.stdout
+    assert after.stdout == before.stdout
