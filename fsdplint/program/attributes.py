@@ -157,6 +157,8 @@ class Attributes:
             return StateValue(value.id, value.layout, value.of, value.api, value.on_one_rank, True)
         if isinstance(value, TensorValue):
             return value
+        if isinstance(value, Symbol) and value.name.rpartition(".")[2] == "argv":
+            return Unknown(origin=self.text(node))
         if isinstance(value, Class | Symbol):
             return value  # Generic[T], tuple[int, ...]
         if isinstance(value, Unknown):

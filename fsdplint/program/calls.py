@@ -143,8 +143,22 @@ class Calls:
 
     # The project's functions -------------------------------------------------------------------
 
-    def make_function(self: Interpreter, node: cst.FunctionDef) -> Value:
-        """The value of a `def`, decorators included."""
+    def decorated(self: Interpreter, function: Function, node: cst.FunctionDef) -> Value:
+        """What a function is after the decorators that the project itself defines."""
+        value: Value = function
+        if function.name == "forward":
+            return function  # it is called as such, whatever is around it
+        for decorator in reversed(node.decorators):
+            wrapper = self.settle(self.evaluations.get(decorator.decorator, Unknown()))
+            if isinstance(wrapper, Function):
+                result = self.call_function(wrapper, None, [value], {}, decorator.decorator)
+                if isinstance(result, Function):
+                    result.owner = function.owner
+                    value = result
+        return value
+
+    def make_function(self: Interpreter, node: cst.FunctionDef) -> Function:
+        """The value of a `def`, before its decorators."""
         names = []
         for decorator in node.decorators:
             self.eval(decorator.decorator)
@@ -181,7 +195,10 @@ class Calls:
         if active >= MAX_RECURSION or len(self.frames) > MAX_DEPTH:
             return Unknown()
         scope = Scope(function.site.source, function.scope, "function", function.scope.module_name)
-        frame = Frame(function, scope, receiver, function.owner, on_yield=on_yield)
+        self_argument = receiver
+        if receiver is None and function.owner is not None and args:
+            self_argument = args[0]  # called through a decorator
+        frame = Frame(function, scope, self_argument, function.owner, on_yield=on_yield)
         self._bind_parameters(function, scope, receiver, args, kwargs, open_call)
         outer_source, outer_guards = self.source, list(self.guards)
         self.stack.append(self.site(node))

@@ -145,6 +145,7 @@ def truth_of(run: Interpreter, value: Value, node: cst.BaseExpression, prefer: b
             return TRUE if value.items else FALSE
         return decide(run, condition(run, value, node), node, prefer)
     if isinstance(value, Unknown):
+        name_origin(run, value)
         if value.promoted is not None:
             return TRUE
         if value.varying or (not value.origin and run.loop_depth):
@@ -193,7 +194,7 @@ def compare(run: Interpreter, node: cst.Comparison) -> Value:
         left, right = right, left
         op = _mirrored(op)
     if isinstance(left, RankValue):
-        return _compare_rank(left, op, right)
+        return compare_rank(left, op, right)
     if any(isinstance(v, Unknown) and v.by_rank for v in (left, right)):
         return RankTest(Ranks.SOME, Ranks.SOME)  # of something made from the rank
     if isinstance(op, cst.Is | cst.IsNot | cst.Equal | cst.NotEqual):
@@ -212,9 +213,19 @@ def compare(run: Interpreter, node: cst.Comparison) -> Value:
     return _condition(run, node, left, op, right)
 
 
+def name_origin(run: Interpreter, value: Value) -> None:
+    """Give an unknown value that comes from a call a stable name, so that what is decided about it
+    once holds for it everywhere."""
+    if isinstance(value, Unknown) and not (value.origin or value.varying or run.loop_depth):
+        made_at = value.made_at
+        if made_at is not None and value.within is None:
+            value.origin = run.text(made_at.node)
+
+
 def _condition(
     run: Interpreter, node: cst.Comparison, left: Value, op: cst.BaseCompOp, right: Value
 ) -> Value:
+    name_origin(run, left)
     varying = any(isinstance(v, Unknown) and v.varying for v in (left, right))
     text = run.text(node)
     if varying:
@@ -228,9 +239,28 @@ def _condition(
         if isinstance(op, cst.Equal | cst.NotEqual):
             key = f"{left.origin} == {right.value!r}"
             return Condition(key, positive, negated, left.origin, "==", right.value)
+        if type(right.value) is int:
+            return _bound(run, node, left.origin, op, right.value)
     if isinstance(left, Unknown) and run.loop_depth and not left.origin:
         return Unknown(varying=True)
     return Condition(positive, positive, negated)
+
+
+def _bound(
+    run: Interpreter, node: cst.Comparison, origin: str, op: cst.BaseCompOp, number: int
+) -> Value:
+    """A comparison with a whole number, as "is greater than", so that all of them agree."""
+    name = run.text(node.left)
+    if isinstance(op, cst.GreaterThan):
+        return Condition(f"{origin} > {number}", run.text(node), False, origin, ">", number)
+    if isinstance(op, cst.GreaterThanEqual):
+        return Condition(f"{origin} > {number - 1}", run.text(node), False, origin, ">", number - 1)
+    if isinstance(op, cst.LessThanEqual):
+        return Condition(f"{origin} > {number}", f"{name} > {number}", True, origin, ">", number)
+    if isinstance(op, cst.LessThan):
+        text = f"{name} >= {number}"
+        return Condition(f"{origin} > {number - 1}", text, True, origin, ">", number - 1)
+    return Condition(run.text(node), run.text(node))
 
 
 def _positive_text(run: Interpreter, node: cst.Comparison) -> str:
@@ -296,7 +326,7 @@ def _mirrored(op: cst.BaseCompOp) -> cst.BaseCompOp:
     return kind() if kind is not None else op
 
 
-def _compare_rank(rank: RankValue, op: cst.BaseCompOp, right: Value) -> Value:
+def compare_rank(rank: RankValue, op: cst.BaseCompOp, right: Value) -> Value:
     zero = _rank_sets(rank.scope)
     number = right.value if isinstance(right, Const) else None
     if isinstance(right, Const) and number is None:

@@ -41,6 +41,8 @@ class Decisions:
     urgent: set[str] = field(default_factory=set)
     _equal: dict[str, object] = field(default_factory=dict)
     _none: dict[str, bool] = field(default_factory=dict)
+    _above: dict[str, int] = field(default_factory=dict)  # it is greater than this
+    _at_most: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for condition, value in self.forced:
@@ -66,6 +68,10 @@ class Decisions:
         self.conditions[condition.key] = condition
         if condition.relation == "==" and value:
             self._equal[condition.subject] = condition.operand
+        if condition.relation == ">":
+            bounds, choose = (self._above, max) if value else (self._at_most, min)
+            known = bounds.get(condition.subject, condition.operand)
+            bounds[condition.subject] = choose(known, condition.operand)
         if condition.relation == "is None":
             self._none[condition.subject] = value
         if condition.relation == "truth" and value:
@@ -84,6 +90,16 @@ class Decisions:
                 return condition.operand is None
             if truth is not None and truth != bool(condition.operand):
                 return False
+            if not self._within_bounds(subject, condition.operand):
+                return False
+        if condition.relation == ">":
+            equal = self._equal.get(subject)
+            if isinstance(equal, int):
+                return equal > condition.operand
+            if self._above.get(subject, condition.operand - 1) >= condition.operand:
+                return True
+            if self._at_most.get(subject, condition.operand + 1) <= condition.operand:
+                return False
         if condition.relation == "truth":
             if self._none.get(subject):
                 return False
@@ -95,6 +111,11 @@ class Decisions:
             if truth:
                 return False
         return None
+
+    def _within_bounds(self, subject: str, number: object) -> bool:
+        if not isinstance(number, int):
+            return True
+        return self._above.get(subject, number - 1) < number <= self._at_most.get(subject, number)
 
 
 @dataclass

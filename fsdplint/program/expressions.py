@@ -32,6 +32,7 @@ from fsdplint.program.values import (
     Unknown,
     Value,
 )
+from fsdplint.trace import Layout
 
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
@@ -298,8 +299,7 @@ class Expressions:
                 two = self.eval(node.orelse)
             value = self.join(test, one, two)
         else:
-            one, two = self.eval(node.body), self.eval(node.orelse)
-            value = one if self.matters(one) else two
+            value = either(self.eval(node.body), self.eval(node.orelse), self)
         if verdict.guards and self.decisive(value):
             with self.guarded(verdict.guards):
                 self.mark_relevant()
@@ -388,6 +388,14 @@ class Expressions:
             | Context
             | Made,
         )
+
+
+def either(one: Value, two: Value, run: Interpreter) -> Value:
+    """One value for what is `one` at times and `two` at others: where both are states, the one
+    that nothing is wrong with."""
+    if isinstance(one, StateValue) and isinstance(two, StateValue):
+        return two if two.layout is Layout.FULL else one
+    return one if run.matters(one) else two
 
 
 def _is_dtype(name: str) -> bool:

@@ -137,7 +137,7 @@ class _Loader:
         scope = run.module_scope(source.path, source)
         if owner is None:
             value: Value | None = scope.names.get(function.name.value)
-            if isinstance(value, Function) and value.node is function:
+            if isinstance(value, Function):
                 run.run_function(value)
             return
         klass = scope.names.get(owner.name.value)

@@ -165,7 +165,11 @@ class Modules:
             return value
         if not isinstance(value, Unknown):
             return None
-        name = value.origin.rpartition(".")[2].partition("(")[0] or "module"
+        name = value.label
+        if value.within is not None:
+            name = value.origin.rpartition(".")[2].partition("(")[0]
+        if not name.isidentifier():
+            name = "model"
         named_class = value.parts.get("__class__")
         if isinstance(named_class, Class):
             name = named_class.name

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from fsdplint.program.conditions import Outcome, Verdict, decide, rank_guard, truth, varying_guard
+from fsdplint.program.conditions import (
+    Outcome,
+    Verdict,
+    compare_rank,
+    decide,
+    rank_guard,
+    truth,
+    varying_guard,
+)
 from fsdplint.program.frames import Frame
 from fsdplint.program.scopes import Scope
 from fsdplint.program.values import (
@@ -26,6 +34,7 @@ from fsdplint.program.values import (
     OptimizerValue,
     ParametersOf,
     RankTest,
+    RankValue,
     StateValue,
     Symbol,
     Unknown,
@@ -33,12 +42,13 @@ from fsdplint.program.values import (
     constant,
 )
 from fsdplint.program.values import Sequence as SequenceValue
-from fsdplint.trace import Layout
+from fsdplint.trace import Fsdp1Used, Layout
 
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
 
 _EXECUTORS: dict[type, str] = {}
+FSDP1 = "torch.distributed.fsdp.FullyShardedDataParallel"
 MAX_ITEMS = 64  # elements of a known sequence that a loop visits
 
 
@@ -192,10 +202,13 @@ class Statements:
     # Definitions -------------------------------------------------------------------------------
 
     def execute_FunctionDef(self: Interpreter, node: cst.FunctionDef) -> None:
-        self.scope.assign(node.name.value, self.make_function(node))
+        self.scope.assign(node.name.value, self.decorated(self.make_function(node), node))
 
     def execute_ClassDef(self: Interpreter, node: cst.ClassDef) -> None:
         bases = [self.eval(arg.value) for arg in node.bases if not arg.star]
+        for arg, base in zip(node.bases, bases, strict=False):
+            if isinstance(base, Symbol) and base.name == FSDP1:
+                self.emit(Fsdp1Used, arg.value, api="subclass")
         klass = Class(node.name.value, node, self.scope, self.site(node), bases)
         klass.dataclass = any(
             "dataclass" in self.text(decorator.decorator) for decorator in node.decorators
@@ -270,7 +283,8 @@ class Statements:
         )
         with self.guarded(verdict.guards):
             signal = taken()
-        if signal is None and skipped_ends is not None and verdict.guards:
+        leaves = skipped_ends in {"return", "break", "continue"}  # a failing check is no way to run
+        if signal is None and leaves and skipped_ends is not None and verdict.guards:
             self.leave_guards(verdict.guards, _until(skipped_ends))
         return signal
 
@@ -327,6 +341,8 @@ class Statements:
                 if subject.value == pattern.value:
                     return self.execute_suite(case.body)
                 continue
+            if isinstance(subject, RankValue) and isinstance(pattern, Const):
+                return self._match_rank(node, subject, number)
             origin = subject.origin if isinstance(subject, Unknown) else text
             operand = pattern.value if isinstance(pattern, Const) else number
             key = f"{origin or text} == {operand!r}"
@@ -336,6 +352,24 @@ class Statements:
                 with self.guarded(verdict.guards):
                     return self.execute_suite(case.body)
         return None
+
+    def _match_rank(
+        self: Interpreter, node: cst.Match, rank: RankValue, number: int
+    ) -> Signal | None:
+        """The cases of `match rank` from one with a number on."""
+        if number == len(node.cases):
+            return None
+        case = node.cases[number]
+        pattern = self._pattern(case.pattern)
+        test = compare_rank(rank, cst.Equal(), pattern) if isinstance(pattern, Const) else None
+        if not isinstance(test, RankTest):
+            return self.execute_suite(case.body)
+        return self.branch(
+            node.subject,
+            Verdict(Outcome.RANK, [], test),
+            lambda: self.execute_suite(case.body),
+            lambda: self._match_rank(node, rank, number + 1),
+        )
 
     def _pattern(self: Interpreter, pattern: cst.MatchPattern) -> Value:
         if isinstance(pattern, cst.MatchValue):
@@ -358,8 +392,12 @@ class Statements:
         return signal
 
     def execute_While(self: Interpreter, node: cst.While) -> Signal | None:
-        self.eval(node.test)
-        return self._loop(node.body, True, [lambda: None, lambda: None])
+        test = self.eval(node.test)
+        turns: list[Callable[[], None]] = [lambda: None, lambda: None]
+        if isinstance(test, RankTest):
+            with self.guarded([(rank_guard(self, node.test, test, True), "")]):
+                return self._loop(node.body, True, turns)
+        return self._loop(node.body, True, turns)
 
     def _loop(
         self: Interpreter,
@@ -521,6 +559,8 @@ class Statements:
         if self.decisive(value):
             self.mark_relevant()
         if isinstance(target, cst.Name):
+            if isinstance(value, Unknown) and not value.label:
+                value.label = target.value
             self.scope.assign(target.value, value)
             self.evaluations[target] = value
         elif isinstance(target, cst.Attribute):
@@ -569,7 +609,8 @@ class Statements:
                 container.items.append(value)
         elif isinstance(container, StateValue):
             # Tensors put into a state dict may be of another layout: it is another one now.
-            if not isinstance(value, Const | StateValue):
+            same = isinstance(value, StateValue) and value.id == container.id
+            if not same and not isinstance(value, Const):
                 container.id, container.layout = self.new_id("state"), Layout.UNKNOWN
         elif isinstance(container, Unknown):
             module = self.as_module(container) if isinstance(value, ModuleValue) else None

@@ -37,6 +37,7 @@ class Unknown(Value):
     default: a value that it has unless the user sets it otherwise (a dataclass field's default).
     within: it was read off this module, whose children are not all known.
     owner: the unknown value that it was read off.
+    label: the first name that the program gave it.
     promoted: what it turned out to be, once it was used as a module.
     parts: what was read off it (attributes; "[]" for its elements), so that reading the same thing
         twice gives the same value.
@@ -48,6 +49,7 @@ class Unknown(Value):
     default: Value | None = None
     within: ModuleValue | None = None
     owner: Unknown | None = field(default=None, repr=False)
+    label: str = ""
     promoted: ModuleValue | None = None
     parts: dict[str, Value] = field(default_factory=dict, repr=False)
 
@@ -284,7 +286,7 @@ class Condition(Value):
 
     negated: it is true where the key is decided false.
     subject, relation, operand: what it says ("args.strategy", "==", "fsdp"), so that decisions
-        about one subject agree with each other; relation is "truth", "==", "is None" or "".
+        about one subject agree with each other; relation is "truth", "==", ">", "is None" or "".
     """
 
     key: str

@@ -43,6 +43,14 @@ ON_RANK_0 = {
     "exit": "import sys\nif dist.get_rank() != 0:\n    sys.exit(0)\ndist.barrier()",
     "global": "RANK = None\ndef setup():\n    global RANK\n    RANK = dist.get_rank()\nsetup()\nif RANK == 0:\n    dist.barrier()",
     "nested": "def save(main):\n    if main:\n        dist.barrier()\nsave(main=dist.get_rank() == 0)",
+    "decorator": "import functools\ndef main_only(f):\n    @functools.wraps(f)\n    def inner(*args, **kwargs):\n"
+    "        if dist.get_rank() == 0:\n            return f(*args, **kwargs)\n    return inner\n"
+    "@main_only\ndef save(model):\n    dist.barrier()\nsave(model)",
+    "decorated method": "def main_only(f):\n    def inner(self, *args):\n        if self.rank == 0:\n"
+    "            return f(self, *args)\n    return inner\nclass T:\n    def __init__(self):\n"
+    "        self.rank = dist.get_rank()\n    @main_only\n    def save(self):\n        dist.barrier()\nT().save()",
+    "match": "match dist.get_rank():\n    case 0:\n        dist.barrier()\n    case _:\n        pass",
+    "while": "rank = dist.get_rank()\nwhile rank == 0:\n    dist.barrier()\n    break",
     "short circuit": "dist.get_rank() == 0 and dist.barrier()",
 }
 
@@ -336,3 +344,48 @@ def test_branches_that_speak_of_fsdp_are_looked_at_first(tmp_path: Path) -> None
         + "\nif args.z1:\n    pass\nelif args.z2:\n    model = FSDP(model)\n",
     )
     assert list(events(found, Wrapped))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("world > 1", "world <= 1"),
+        ("world > 1", "world == 1"),
+        ("world >= 2", "world < 2"),
+        ("world == 4", "world < 3"),
+        ("world != 1", "world == 1"),
+        ("world", "world == 0"),
+    ],
+)
+def test_comparisons_with_numbers_agree_with_each_other(
+    tmp_path: Path, one: str, other: str
+) -> None:
+    found = program(
+        tmp_path,
+        f"""
+        import sys
+        world = int(sys.argv[1])
+        model = Net()
+        if {one}:
+            fully_shard(model)
+        if {other}:
+            state = model.state_dict()
+        """,
+    )
+    for trace in found.traces:
+        assert not (list(trace.of(Sharded)) and list(trace.of(StateTaken)))
+    assert list(events(found, Sharded)) and list(events(found, StateTaken))
+
+
+def test_a_failing_check_is_no_configuration(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        """
+        import sys
+        if sys.argv[1] == "bad":
+            raise ValueError("bad")
+        model = Net()
+        fully_shard(model)
+        """,
+    )
+    assert {e.guards for e in events(found, Sharded)} == {()}

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 from programs import class_of, events, program
 
-from fsdplint.trace import Called, OptimizerBuilt, Sharded, Wrapped
+from fsdplint.trace import (
+    Called,
+    Fsdp1Used,
+    Layout,
+    OptimizerBuilt,
+    Saved,
+    Sharded,
+    Wrapped,
+)
 
 SHARD_LOOPS = {
     "attribute": "for layer in model.layers:\n    fully_shard(layer)",
@@ -330,3 +338,41 @@ def test_what_stands_for_the_parts_of_an_unknown_model_has_no_parts_itself(tmp_p
     sharded = [e.module for e in trace.of(Sharded)]
     for earlier, later in itertools.pairwise(sharded):
         assert later == earlier or not trace.contains(earlier, later)
+
+
+WHOLE_STATES = {
+    "comprehension": "sd = {k: v.full_tensor() for k, v in model.state_dict().items()}",
+    "conditional": "sd = {k: v.full_tensor() if isinstance(v, DTensor) else v\n"
+    "      for k, v in model.state_dict().items()}",
+    "the other way round": "sd = {k: v if not isinstance(v, DTensor) else v.full_tensor()\n"
+    "      for k, v in model.state_dict().items()}",
+    "loop": "sd = {}\nfor k, v in model.state_dict().items():\n    sd[k] = v.full_tensor()",
+    "in place": "sd = model.state_dict()\nfor k in list(sd):\n    sd[k] = sd[k].full_tensor()",
+    "helper": "def gather(state):\n    return {k: v.full_tensor().cpu() for k, v in state.items()}\n"
+    "sd = gather(model.state_dict())",
+    "tested in a loop": "sd = {}\nfor k, v in model.state_dict().items():\n"
+    "    if isinstance(v, DTensor):\n        v = v.full_tensor()\n    sd[k] = v",
+}
+
+
+@pytest.mark.parametrize("code", WHOLE_STATES.values(), ids=WHOLE_STATES)
+def test_a_state_that_is_gathered_by_hand_is_whole(tmp_path: Path, code: str) -> None:
+    body = (
+        "from torch.distributed.tensor import DTensor\nmodel = Net()\nfully_shard(model)\n"
+        f"{code}\ntorch.save(sd, 'model.pt')\n"
+    )
+    for saved in events(program(tmp_path, body), Saved):
+        assert Layout.SHARDED not in saved.layouts
+
+
+def test_a_model_of_unknown_class_is_called_by_its_variable(tmp_path: Path) -> None:
+    found = program(
+        tmp_path,
+        "import zoo\nstudent = zoo.Model.from_pretrained('x').to('cuda')\nfully_shard(student)\n",
+    )
+    assert [class_of(found, e.module) for e in found.traces[0].of(Sharded)] == ["student"]
+
+
+def test_a_subclass_of_fsdp1_is_a_use_of_it(tmp_path: Path) -> None:
+    found = program(tmp_path, "class Mine(FSDP):\n    pass\nmodel = Mine(Net())\n")
+    assert [e.api for e in events(found, Fsdp1Used)] == ["subclass"]

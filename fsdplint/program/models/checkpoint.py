@@ -362,4 +362,6 @@ def part_of_state(run: Interpreter, receiver: StateValue, name: str, call: Call)
 def full_tensor(run: Interpreter, receiver: StateValue, name: str, call: Call) -> Value:
     if receiver.layout is Layout.SHARDED:
         run.emit(Collective, call.node, api="full_tensor", collective=True)
-    return StateValue(receiver.id, Layout.FULL, receiver.of, receiver.api, tensor=True)
+    # What is gathered tensor by tensor is another state than the one that it was taken from.
+    whole = f"{receiver.id}:whole"
+    return StateValue(whole, Layout.FULL, receiver.of, receiver.api, tensor=True)

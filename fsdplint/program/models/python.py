@@ -17,6 +17,7 @@ from fsdplint.program.values import (
     Context,
     Dict,
     Instance,
+    Made,
     ModulesOf,
     ModuleValue,
     ParametersOf,
@@ -189,6 +190,10 @@ def is_instance(run: Interpreter, name: str, call: Call) -> Value:
             return Const(True)
         if all(isinstance(kind, Class) for kind in wanted) and not value.cls.has_unknown_base():
             return Const(False)
+    if isinstance(value, StateValue | TensorValue) or (
+        isinstance(value, ParametersOf) and value.element
+    ):
+        return Unknown(varying=True)  # differs from tensor to tensor
     if isinstance(value, Unknown) and value.within is not None:
         if wanted and "__class__" not in value.parts:
             value.parts["__class__"] = wanted[0]
@@ -354,7 +359,12 @@ def partial(run: Interpreter, name: str, call: Call) -> Value:
     return Partial(call.args[0], call.args[1:], dict(call.kwargs), call.open)
 
 
-@function("functools.wraps", "functools.lru_cache", "functools.cache")
+@function("functools.wraps", "functools.update_wrapper")
+def wraps(run: Interpreter, name: str, call: Call) -> Value:
+    return Made(name)
+
+
+@function("functools.lru_cache", "functools.cache")
 def decorator(run: Interpreter, name: str, call: Call) -> Value:
     return call.args[0] if call.args else Unknown()
 
