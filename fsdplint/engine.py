@@ -27,7 +27,8 @@ class FixResult:
         texts: the new text of every file that changes. Nothing is written.
         applied: the findings whose fixes are in these texts, with locations in the original files
             where the fix was found in the first round.
-        remaining: what is found in the new texts.
+        remaining: what is found in the new texts and counts.
+        found: all that is found there.
         problems: files that could not be read.
         sources: the files as they are in the new texts.
         originals: every file that changes, as it was read.
@@ -36,6 +37,7 @@ class FixResult:
     texts: dict[Path, str] = field(default_factory=dict)
     applied: list[Finding] = field(default_factory=list)
     remaining: list[Finding] = field(default_factory=list)
+    found: list[Finding] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     sources: dict[str, Source] = field(default_factory=dict)
     originals: dict[Path, Source] = field(default_factory=dict)
@@ -174,6 +176,7 @@ def fix(
         if texts in seen_texts:  # two fixes undo each other: stop rather than go round
             break
         seen_texts.append(dict(texts))
+    result.found = found
     result.remaining = [f for f in found if keep is None or keep(f, program.sources)]
     result.problems = program.problems
     result.sources = program.sources

@@ -202,6 +202,7 @@ class Rule(ABC):
     name: ClassVar[str]  # kebab-case, e.g. "optimizer-before-shard"
     severity: ClassVar[Severity]
     fixable: ClassVar[Safety | None] = None  # the safety that its fixes usually have
+    grouped: ClassVar[bool] = False  # its fixes belong to a group with those of other such rules
     fix_since: ClassVar[str] = "2.4"  # the oldest torch that has what its fixes use
     # Whether a finding counts only if every configuration that comes to its place shows it: for
     # what costs and is no mistake where a program has it as one of its choices.

@@ -154,7 +154,7 @@ class Run:
                 changes.contents[path] = (self._bytes(source, before), self._bytes(source, after))
         changes.result.fixed = len(fixed.applied)
         changes.applied = list(fixed.applied)
-        self._set_findings(changes.result, fixed.remaining, fixed.sources)
+        self._set_findings(changes.result, fixed.found, fixed.sources)
         self._add_problems(fixed.problems)
 
     def _bytes(self, source: Source, text: str) -> bytes:
@@ -196,15 +196,18 @@ class Run:
         return all(settings.unsafe_fixes for settings in folders)
 
     def _rules(self) -> list[Rule]:
-        """The rules that are on in some file."""
+        """The rules that are on in some file, and those whose fixes go together with theirs: what
+        such a rule finds is not shown where it is off, but then its group is not fixed either."""
         from fsdplint.rule import all_rules
 
         selections = {id(s): s.selection for s in (self._finder.of(path) for path in self.paths)}
-        return [
-            rule()
+        on = [
+            rule
             for rule in all_rules()
             if any(selection.has(rule.code) for selection in selections.values())
         ]
+        grouped = any(rule.grouped for rule in on)
+        return [rule() for rule in all_rules() if rule in on or (grouped and rule.grouped)]
 
     def _counts(self, finding: Finding, sources: Mapping[str, Source]) -> bool:
         """Whether neither the settings nor a comment turn the finding off."""

@@ -524,3 +524,14 @@ def test_a_folder_that_is_named_is_searched_though_it_is_ignored(folder: Path) -
     (folder / "build_area" / "train.py").write_text(BAD)
     assert run(".").exit_code == 0
     assert run("build_area").exit_code == 1
+
+
+@pytest.mark.parametrize("option", [("--select", "FSDP204"), ("--ignore", "FSDP201")])
+def test_a_migration_needs_all_of_its_rules(folder: Path, option: tuple[str, str]) -> None:
+    program = (FIXTURES / "flat_script.py").read_text()
+    (folder / "train.py").write_text(program)
+    result = run(*option, "--output-format", "concise", "--fix", "train.py")
+    assert (folder / "train.py").read_text() == program
+    assert result.exit_code == 1
+    assert "FSDP204" in result.output and "FSDP201" not in result.output
+    assert "fixable" not in result.output

@@ -22,6 +22,7 @@ class MigrationRule(Rule):
 
     fix_since = "2.8"  # reshard_after_forward=None
 
+    grouped = True
     fix_since = "2.6"  # where fully_shard became public
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
