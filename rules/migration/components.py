@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from fsdplint.bindings import bindings_of
 from fsdplint.program import Program
 from fsdplint.program.source import Source
@@ -15,7 +13,7 @@ from fsdplint.rules.migration.context import attributes, is_fsdp1, uses_of_fsdp1
 def components(program: Program) -> list[list[Source]]:
     """Files that use FSDP1 and are imported, however indirectly, by one and the same file."""
     relevant = {source for source in program.sources.values() if _relevant(program, source)}
-    reach = {source: _closure(program, source) for source in program.sources.values()}
+    imports = _imports(program)
     leader = {source: source for source in relevant}
 
     def find(source: Source) -> Source:
@@ -24,7 +22,7 @@ def components(program: Program) -> list[list[Source]]:
         return source
 
     for source in program.sources.values():
-        together = [other for other in reach[source] if other in relevant]
+        together = [other for other in _closure(imports, source) if other in relevant]
         for other in together[1:]:
             leader[find(other)] = find(together[0])
     groups: dict[Source, list[Source]] = {}
@@ -55,28 +53,44 @@ def _parts_wrapped(module: ModuleValue) -> bool:
     return module.inner is not None and module.inner.wrapper == "fsdp1"
 
 
-def _closure(program: Program, source: Source) -> list[Source]:
-    seen = [source]
-    for current in seen:
-        for other in _imported(program, current):
+def _closure(imports: dict[Source, list[Source]], source: Source) -> list[Source]:
+    """A file and all that it imports, however indirectly."""
+    seen = {source: None}
+    todo = [source]
+    while todo:
+        for other in imports[todo.pop()]:
             if other not in seen:
-                seen.append(other)
-    return seen
+                seen[other] = None
+                todo.append(other)
+    return list(seen)
 
 
-def _imported(program: Program, source: Source) -> Iterator[Source]:
-    """The files of the program that a file imports, judged by their paths."""
+def _imports(program: Program) -> dict[Source, list[Source]]:
+    """The files of the program that each file imports, judged by their paths."""
+    by_name: dict[str, list[tuple[str, Source]]] = {}
+    for source in program.sources.values():
+        stem = source.path.replace("\\", "/").removesuffix(".py").removesuffix("/__init__")
+        by_name.setdefault(stem.rpartition("/")[2], []).append((stem, source))
+    result: dict[Source, list[Source]] = {}
+    for source in program.sources.values():
+        found: dict[Source, None] = {}
+        for module in _modules(source):
+            wanted = module.replace(".", "/")
+            for stem, other in by_name.get(wanted.rpartition("/")[2], ()):
+                if other is not source and (stem == wanted or stem.endswith("/" + wanted)):
+                    found[other] = None
+        result[source] = list(found)
+    return result
+
+
+def _modules(source: Source) -> set[str]:
+    """The dotted names that a file imports, without the dots of relative imports."""
     modules: set[str] = set()
-    bindings = bindings_of(source)
-    for scope in bindings.scopes.values():
+    for scope in bindings_of(source).scopes.values():
         for item in scope.imports:
             base = item.module.lstrip(".")
             modules.add(base)
             if item.name is not None:
                 modules.add(f"{base}.{item.name}".lstrip("."))
         modules.update(star.lstrip(".") for star in scope.star)
-    wanted = {module.replace(".", "/") for module in modules if module}
-    for other in program.sources.values():
-        stem = other.path.replace("\\", "/").removesuffix(".py").removesuffix("/__init__")
-        if other is not source and any(stem == w or stem.endswith("/" + w) for w in wanted):
-            yield other
+    return modules - {""}

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from fsdplint.layout import line_indent
+from fsdplint.layout import line_indent, statement_of
 from fsdplint.program.source import Source
 from fsdplint.rules.migration.context import Migration
 from fsdplint.rules.migration.policy import Policy
 from fsdplint.rules.migration.scopes import fresh
-from fsdplint.rules.migration.text import call, dict_display, quoted
+from fsdplint.rules.migration.strategy import KEY, conditional
+from fsdplint.rules.migration.text import WIDTH, call, dict_display, quoted, spread
 from fsdplint.rules.rewrites.syntax import library_name
 
 
@@ -35,6 +36,8 @@ class Keywords:
     at: cst.Call
     items: list[tuple[str, str]] = field(default_factory=list)
     spread: str = ""
+    spreads_mesh: bool = False  # whether that gives a mesh
+    kept: str = ""  # the condition under which parameters stay whole after the forward
     mapping: str = ""
     before: list[str] = field(default_factory=list)
     policy: Policy | None = None
@@ -74,6 +77,7 @@ class Keywords:
                 self.items = list(items.items())
             self._policy = policy
         if not loop:
+            self._single()
             return
         if self.mapping:
             if not inner_casts and self.mapped_policy:
@@ -82,17 +86,40 @@ class Keywords:
         if not inner_casts and "mp_policy" in dict(self.items):
             self._separate_policy()
             return
-        if self.spread and not self.items:
-            self._common = self._variable("fsdp_kwargs", self.spread)
-            self.items, self.spread = [], ""
-        elif self.spread or len(self.items) >= 2:
-            name = fresh(self.source, self.at, "fsdp_kwargs", "shard_kwargs")
-            self.before += dict_display(self.source, f"{name} = ", self.items, self.spread)
-            self._common, self.items, self.spread = name, [], ""
+        if self.spread or self.kept or len(self.items) >= 2:
+            self._collect(self.items)
+            self.items = []
         elif self.items:
             key, value = self.items[0]
             if not is_simple(value):
                 self.items = [(key, self._variable(key, value))]
+
+    def _single(self) -> None:
+        """What is chosen at run time, for a call that shards nothing but the root."""
+        if not self.kept:
+            return
+        statement = statement_of(self.source, self.at)
+        if getattr(statement, "value", None) is self.at:
+            self._collect([])
+        else:
+            self.spread, self.kept = conditional(self.source, self.kept), ""
+
+    def _collect(self, items: list[tuple[str, str]]) -> None:
+        """A variable for keywords that are used more than once, or chosen at run time."""
+        name = fresh(self.source, self.at, "fsdp_kwargs", "shard_kwargs")
+        short = f"{name} = {conditional(self.source, self.kept)}"
+        room = WIDTH - len(line_indent(self.source, self.source.span(self.at)[0]).expandtabs(4))
+        if self.kept and not items and not self.spread and len(short) <= room:
+            self.before.append(short)
+        else:
+            if items or not self.spread:
+                self.before += dict_display(self.source, f"{name} = ", items, self.spread)
+            else:
+                self.before.append(f"{name} = {self.spread}")
+            if self.kept:
+                self.before.append(f"if {self.kept}:")
+                self.before.append(f"\t{name}[{quoted(self.source, KEY)}] = False")
+        self._common, self.spread, self.kept = name, "", ""
 
     def _separate_policy(self) -> None:
         """The inner modules get the policy without the casts of their inputs."""
@@ -103,13 +130,9 @@ class Keywords:
         replace = library_name(self.migration.rewrite, self.source, "dataclasses.replace", self.at)
         inner = fresh(self.source, self.at, "inner_policy", "inner_mp_policy")
         rest = list(items.items())
-        if self.spread or len(rest) >= 2:
-            name = fresh(self.source, self.at, "fsdp_kwargs", "shard_kwargs")
-            if rest:
-                self.before += dict_display(self.source, f"{name} = ", rest, self.spread)
-            else:
-                self.before.append(f"{name} = {self.spread}")
-            self._common, rest, self.spread = name, [], ""
+        if self.spread or self.kept or len(rest) >= 2:
+            self._collect(rest)
+            rest = []
         elif rest and not is_simple(rest[0][1]):
             rest = [(rest[0][0], self._variable(*rest[0]))]
         self.before.append("# Only the root casts its inputs.")
@@ -140,7 +163,7 @@ class Keywords:
         found = [x for x in (self.mapping, self._common) if x]
         if self.spread:
             found.append(self.spread)
-        return [f"**{text}" for text in found]
+        return [spread(text) for text in found]
 
     def arguments(self, inner: bool) -> list[str]:
         """The arguments behind the module; `inner` for a submodule."""

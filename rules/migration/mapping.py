@@ -21,6 +21,7 @@ from fsdplint.rules.migration.scopes import (
     home_of,
     reads,
 )
+from fsdplint.rules.migration.strategy import conditional
 from fsdplint.rules.migration.text import dict_display, quoted
 
 
@@ -211,7 +212,11 @@ class _Items:
             if self._conditional(item):
                 self._guard(item)
         self.migration.claim(self.source, item.value)
-        return scratch.items, scratch.spread
+        self.keywords.spreads_mesh |= scratch.spreads_mesh
+        spread = scratch.spread
+        if scratch.kept:
+            spread = conditional(self.source, scratch.kept)
+        return scratch.items, spread
 
     def _conditional(self, item: Item) -> bool:
         return self._condition(item) is not None

@@ -86,7 +86,7 @@ class Reader:
         """FSDP2's own choice of the device is not FSDP1's where the program trains on the CPU."""
         given = dict(self.keywords.items)
         node = self.values.get("device_id")
-        if "mesh" in given or self.keywords.spread or node is None:
+        if "mesh" in given or self.keywords.spreads_mesh or node is None:
             return
         if device.default_mesh_fits(self.migration, self.source, node):
             return
@@ -109,11 +109,13 @@ class Reader:
         found = self._literal(value)
         device_type = self._device_text()
         mesh = "mesh" if "device_mesh" in self.values else ""
-        items, spread = strategy.keywords(
+        chosen = strategy.keywords(
             self.migration, self.source, self.at, found, device_type, mesh
         )
-        self.keywords.items.extend(items)
-        self.keywords.spread = spread
+        self.keywords.items.extend(chosen.items)
+        self.keywords.spread = chosen.spread
+        self.keywords.spreads_mesh = chosen.mesh
+        self.keywords.kept = chosen.kept
 
     def _literal(self, value: cst.BaseExpression) -> cst.BaseExpression:
         """The strategy that a variable of this function holds, if it is a literal one."""

@@ -20,8 +20,6 @@ NAMED = 3  # blockers named in a help text
 class MigrationRule(Rule):
     """A use of FSDP1. Its fix rewrites all uses of FSDP1 that belong together, or none."""
 
-    fix_since = "2.8"  # reshard_after_forward=None
-
     grouped = True
     fix_since = "2.6"  # where fully_shard became public
 

@@ -6,6 +6,8 @@ A strategy that is chosen at run time becomes its name: `ShardingStrategy.FULL_S
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import libcst as cst
 
 from fsdplint.layout import descend
@@ -18,7 +20,28 @@ from fsdplint.rules.rewrites.syntax import substituted
 
 ENUM = "ShardingStrategy"
 PLAIN = ("FULL_SHARD", "SHARD_GRAD_OP")
+KEY = "reshard_after_forward"
 Keywords = list[tuple[str, str]]
+
+
+@dataclass
+class Chosen:
+    """What `fully_shard` gets for a strategy.
+
+    FULL_SHARD is written by leaving `reshard_after_forward` out: True makes the root gather once more
+    from torch 2.8 on, and None is not allowed before.
+
+    Attributes:
+        items: keyword and text.
+        spread: an expression that gives more of them (`**text`), or "".
+        mesh: whether the expression gives a mesh.
+        kept: the condition under which parameters stay whole after the forward, or "".
+    """
+
+    items: Keywords = field(default_factory=list)
+    spread: str = ""
+    mesh: bool = False
+    kept: str = ""
 
 
 def to_string(migration: Migration, source: Source, node: cst.CSTNode, name: str) -> None:
@@ -100,38 +123,41 @@ def keywords(
     value: cst.BaseExpression,
     device: str,
     mesh: str,
-) -> tuple[Keywords, str]:
-    """The keywords of `fully_shard` for a strategy, and a mapping to spread (`**text`) if one is needed.
+) -> Chosen:
+    """The keywords of `fully_shard` for a strategy.
 
     device: the text of the device's type. mesh: the text of a `device_mesh` that was given, or "".
     """
     name = literal(migration, value)
     if name is not None:
         migration.claim(source, value)
-        return _literal(migration, source, at, name, device, mesh), ""
+        return Chosen(_literal(migration, source, at, name, device, mesh))
     found = choices(migration, value)
     text = expression(migration, source, value)
     if found <= set(PLAIN) or mesh:
         if "NO_SHARD" in found:
             raise migration.block(source, value, "NO_SHARD together with a `device_mesh`")
         if not found - {"FULL_SHARD", "HYBRID_SHARD"}:
-            return [], ""
+            return Chosen()
         table = _table(migration, source, value)
         if table:
-            return [("reshard_after_forward", table)], ""
+            return Chosen(spread=table)
         quick = quoted(source, "SHARD_GRAD_OP")
         if "_HYBRID_SHARD_ZERO2" in found:
             other = quoted(source, "_HYBRID_SHARD_ZERO2")
-            test = f"{text} in ({quick}, {other})"
-        else:
-            test = f"{atom(text)} == {quick}"
-        return [("reshard_after_forward", f"False if {test} else None")], ""
+            return Chosen(kept=f"{atom(text)} in ({quick}, {other})")
+        return Chosen(kept=f"{atom(text)} == {quick}")
     helper = _helper(migration, source, at, device, possible(migration))
-    return [], f"{helper}({text})"
+    return Chosen(spread=f"{helper}({text})", mesh=True)
+
+
+def conditional(source: Source, test: str) -> str:
+    """The dict of keywords where parameters stay whole under a condition."""
+    return f"{{{quoted(source, KEY)}: False}} if {test} else {{}}"
 
 
 def _table(migration: Migration, source: Source, node: cst.BaseExpression) -> str:
-    """`{"a": strategy, ...}[key]` with what `reshard_after_forward` is for each of them, or ""."""
+    """`{"a": strategy, ...}[key]` with the keywords for each of them, or ""."""
     if not isinstance(node, cst.Subscript) or not isinstance(node.value, cst.Dict):
         return ""
     texts: dict[cst.CSTNode, str] = {}
@@ -139,7 +165,8 @@ def _table(migration: Migration, source: Source, node: cst.BaseExpression) -> st
         name = literal(migration, element.value)
         if name is None:
             return ""
-        texts[element.value] = "False" if name in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2") else "None"
+        whole = name in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2")
+        texts[element.value] = f"{{{quoted(source, KEY)}: False}}" if whole else "{}"
     return flat(substituted(source, node, texts))
 
 
@@ -199,8 +226,7 @@ def _helper(
         test = f"strategy == {q(hybrid[0])}" if len(hybrid) == 1 else several
         per_node = f"per_node = {migration.torch(source, top)}.cuda.device_count()"
         special.append((test, [per_node, f"shape = ({world} // per_node, per_node)"]))
-    rest = "False if strategy == " + q("SHARD_GRAD_OP") + " else None"
-    plain = f"return {{{q('reshard_after_forward')}: {rest}}}"
+    plain = "return " + conditional(source, f"strategy == {q('SHARD_GRAD_OP')}")
     if len(special) == 1:
         test, body = special[0]
         opposite = test.replace(" == ", " != ").replace(" in ", " not in ")
@@ -214,11 +240,12 @@ def _helper(
         device = "device_type"
     dims = f"mesh_dim_names=({q('replicate')}, {q('shard')})"
     lines.append("\t" + call(source, "", f"mesh = {init}", [device, "shape", dims], depth=1))
+    given = f"{{{q('mesh')}: mesh}}"
     if "_HYBRID_SHARD_ZERO2" in hybrid:
-        zero2 = f"False if strategy == {q('_HYBRID_SHARD_ZERO2')} else None"
-        lines += [f"\treshard = {zero2}"]
-        lines += [f"\treturn {{{q('mesh')}: mesh, {q('reshard_after_forward')}: reshard}}"]
-    else:
-        lines.append(f"\treturn {{{q('mesh')}: mesh}}")
+        lines.append(f"\targuments = {given}")
+        lines.append(f"\tif strategy == {q('_HYBRID_SHARD_ZERO2')}:")
+        lines.append(f"\t\targuments[{q(KEY)}] = False")
+        given = "arguments"
+    lines.append(f"\treturn {given}")
     migration.rewrite.insert_before(source, top, [*lines, "", ""])
     return name

@@ -60,12 +60,19 @@ def call(
     return f"{head}(\n{body}{tabs}){tail}"
 
 
+def spread(text: str) -> str:
+    """`**text`, with the parentheses that a conditional expression needs."""
+    return f"**({text})" if " if " in text else f"**{text}"
+
+
 def dict_display(source: Source, head: str, items: Sequence[tuple[str, str]], star: str = "") -> list[str]:
     """Lines of `head{"name": value, ...}`, one item a line; `star` is spread first."""
+    if not items and not star:
+        return [f"{head}{{}}"]
     quote = quote_of(source)
     lines = [f"{head}{{"]
     if star:
-        lines.append(f"\t**{star},")
+        lines.append(f"\t{spread(star)},")
     lines.extend(f"\t{quote}{name}{quote}: {value}," for name, value in items)
     lines.append("}")
     return lines

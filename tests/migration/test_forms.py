@@ -226,7 +226,9 @@ FORMS = {
         full_parameters = dict(model.named_parameters())
         mesh = DeviceMesh.from_group(dist.new_group([0, 1]), "cuda")
         fully_shard(
-            model, mesh=mesh, reshard_after_forward={"fsdp": None, "sdp": False}[os.environ["MODE"]]
+            model,
+            **{"fsdp": {}, "sdp": {"reshard_after_forward": False}}[os.environ["MODE"]],
+            mesh=mesh,
         )
         # All ranks of a group start from its first rank's weights and buffers.
         with torch.no_grad():
@@ -236,6 +238,54 @@ FORMS = {
         for buffer in model.buffers():
             dist.broadcast(buffer, group=mesh.get_group(), group_src=0)
         del full_parameters
+        """,
+    ),
+    "a strategy that is chosen": (
+        """
+        strategy = ShardingStrategy.SHARD_GRAD_OP if os.environ.get("FAST") else ShardingStrategy.FULL_SHARD
+        model = FSDP(Net(), sharding_strategy=strategy)
+        """,
+        """
+        strategy = "SHARD_GRAD_OP" if os.environ.get("FAST") else "FULL_SHARD"
+        model = Net()
+        fsdp_kwargs = {"reshard_after_forward": False} if strategy == "SHARD_GRAD_OP" else {}
+        fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
+    "a strategy that is chosen, and more": (
+        """
+        strategy = ShardingStrategy.SHARD_GRAD_OP if os.environ.get("FAST") else ShardingStrategy.FULL_SHARD
+        model = FSDP(
+            Net(),
+            sharding_strategy=strategy,
+            auto_wrap_policy=ModuleWrapPolicy({Block}),
+            cpu_offload=CPUOffload(offload_params=True),
+        )
+        """,
+        """
+        strategy = "SHARD_GRAD_OP" if os.environ.get("FAST") else "FULL_SHARD"
+        model = Net()
+        fsdp_kwargs = {
+            "offload_policy": CPUOffloadPolicy(),
+        }
+        if strategy == "SHARD_GRAD_OP":
+            fsdp_kwargs["reshard_after_forward"] = False
+        for module in reversed(list(model.modules())):
+            if isinstance(module, Block):
+                fully_shard(module, **fsdp_kwargs)
+        fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
+    "a strategy that is chosen, in an expression": (
+        """
+        strategy = ShardingStrategy.SHARD_GRAD_OP if os.environ.get("FAST") else ShardingStrategy.FULL_SHARD
+        models = [FSDP(net, sharding_strategy=strategy) for net in (Net(), Net())]
+        """,
+        """
+        strategy = "SHARD_GRAD_OP" if os.environ.get("FAST") else "FULL_SHARD"
+        models = [fully_shard(
+            net, **({"reshard_after_forward": False} if strategy == "SHARD_GRAD_OP" else {})
+        ) for net in (Net(), Net())]
         """,
     ),
     "the method forward": (

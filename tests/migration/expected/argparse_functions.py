@@ -93,9 +93,7 @@ def make_loader(n_samples, seed, batch_size, shuffle):
 def build_model(args, device):
     torch.manual_seed(args.seed)  # all ranks create the same weights
     model = Regressor(8, args.width, args.depth)
-    fsdp_kwargs = {
-        'reshard_after_forward': False if STRATEGIES[args.strategy] == 'SHARD_GRAD_OP' else None,
-    }
+    fsdp_kwargs = {'reshard_after_forward': False} if STRATEGIES[args.strategy] == 'SHARD_GRAD_OP' else {}
     for module in reversed(list(model.modules())):
         if isinstance(module, ResidualBlock):
             fully_shard(module, **fsdp_kwargs)

@@ -65,7 +65,7 @@ def precision_policy(name: str):
 def sharding_arguments(strategy):
     """The arguments of fully_shard for the name of one of FSDP1's sharding strategies."""
     if strategy != 'NO_SHARD':
-        return {'reshard_after_forward': False if strategy == 'SHARD_GRAD_OP' else None}
+        return {'reshard_after_forward': False} if strategy == 'SHARD_GRAD_OP' else {}
     shape = (dist.get_world_size(), 1)
     device_type = 'cuda' if torch.cuda.is_available() else 'cpu'
     mesh = init_device_mesh(device_type, shape, mesh_dim_names=('replicate', 'shard'))

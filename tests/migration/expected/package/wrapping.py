@@ -27,11 +27,13 @@ def sharding_arguments(strategy):
         per_node = torch.cuda.device_count()
         shape = (torch.distributed.get_world_size() // per_node, per_node)
     else:
-        return {"reshard_after_forward": False if strategy == "SHARD_GRAD_OP" else None}
+        return {"reshard_after_forward": False} if strategy == "SHARD_GRAD_OP" else {}
     device_type = "cuda" if torch.cuda.is_available() else "cpu"
     mesh = init_device_mesh(device_type, shape, mesh_dim_names=("replicate", "shard"))
-    reshard = False if strategy == "_HYBRID_SHARD_ZERO2" else None
-    return {"mesh": mesh, "reshard_after_forward": reshard}
+    arguments = {"mesh": mesh}
+    if strategy == "_HYBRID_SHARD_ZERO2":
+        arguments["reshard_after_forward"] = False
+    return arguments
 
 
 def wrap_model(model, cfg, device):
