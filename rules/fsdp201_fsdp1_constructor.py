@@ -84,7 +84,7 @@ class Fsdp1Constructor(MigrationRule):
     becomes the current device.
 
     ## Since
-    torch 2.6, where `fully_shard` became public; the program that comes out runs on torch 2.8 and later.
+    torch 2.6, where `fully_shard` became public: the program that comes out needs it.
 
     ## References
     - https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html (migration guide)
