@@ -43,7 +43,8 @@ class Keywords:
     policy: Policy | None = None
     sync: str = ""
     buffers: str = ""
-    buffers_as_parameters: bool = False  # whether buffers are cast as the parameters are
+    buffers_as_parameters: bool = False  # whether buffers are cast where the parameters are
+    buffers_to: str = ""  # to which dtype then, "" for that of the parameters
     materialize: str = ""
     in_group: bool = False  # whether the weights come from the first rank of a group
     state: str = ""
@@ -189,11 +190,12 @@ class Keywords:
                 f"\t\tbuffer.data = buffer.data.to({self.buffers})",
             ]
         if self.buffers_as_parameters and self._policy:
+            dtype = self.buffers_to or f"{self._policy}.param_dtype"
             lines += [
                 f"if {self._policy}.param_dtype is not None:",
                 f"\tfor buffer in {model}.buffers():",
                 "\t\tif buffer.is_floating_point():",
-                f"\t\t\tbuffer.data = buffer.data.to({self._policy}.param_dtype)",
+                f"\t\t\tbuffer.data = buffer.data.to({dtype})",
             ]
         if self.sync:
             first = self._broadcast_in_group(model) if self.in_group else self._broadcast(model)

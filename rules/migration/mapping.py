@@ -192,6 +192,7 @@ class _Items:
         )
         reader.read(item.key, item.value)
         self.keywords.buffers_as_parameters |= scratch.buffers_as_parameters
+        self.keywords.buffers_to = self.keywords.buffers_to or scratch.buffers_to
         if scratch.sync or scratch.buffers or scratch.materialize:
             if self._conditional(item):
                 raise self.migration.block(

@@ -30,13 +30,15 @@ class Precision:
     """What is known of the mixed precision of a migration's models.
 
     Attributes:
-        buffers: the texts of the `buffer_dtype` arguments that are not None, by call.
+        buffers: the `buffer_dtype` arguments that are not None, by call.
+        lowering: the calls whose `param_dtype` is a dtype outright.
         same: whether this is written like the `param_dtype` beside it (or neither is given), by call.
         casts_inner: whether inner modules cast their inputs too, as FSDP2 does.
         lowers: whether some policy has a `param_dtype`.
     """
 
-    buffers: dict[cst.Call, str] = field(default_factory=dict)
+    buffers: dict[cst.Call, cst.BaseExpression] = field(default_factory=dict)
+    lowering: set[cst.Call] = field(default_factory=set)
     same: dict[cst.Call, bool] = field(default_factory=dict)
     casts_inner: bool = True
     lowers: bool = False
@@ -130,4 +132,6 @@ def _dtypes(
     known.lowers = known.lowers or bool(text("param_dtype"))
     known.same[call] = text("buffer_dtype") == text("param_dtype")
     if text("buffer_dtype"):
-        known.buffers[call] = text("buffer_dtype")
+        known.buffers[call] = named["buffer_dtype"].value
+    if migration.symbol(named["param_dtype"].value if "param_dtype" in named else None):
+        known.lowering.add(call)

@@ -9,6 +9,7 @@ import libcst as cst
 from fsdplint.layout import descend
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.rules.migration import device, strategy
+from fsdplint.rules.migration.buffers import Buffers
 from fsdplint.rules.migration.calls import is_constant
 from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.keywords import Keywords
@@ -168,7 +169,10 @@ class Reader:
             return
         text = self._policy_or_default(value, "MixedPrecision", "MixedPrecisionPolicy")
         self.keywords.items.append(("mp_policy", text))
-        self._buffer_dtype(value)
+        buffers = Buffers(
+            self.migration, self.source, self.at, self.precision, self._may_be_none
+        )
+        buffers.read(value, self.keywords)
 
     def _policy_or_default(self, value: cst.BaseExpression, old: str, new: str) -> str:
         """The text of a config object; where it may be None, FSDP2's default is given instead."""
@@ -227,53 +231,6 @@ class Reader:
             if isinstance(node, cst.FunctionDef) and node.name.value == name
         ]
         return found[0] if len(found) == 1 else None
-
-    def _buffer_dtype(self, value: cst.BaseExpression) -> None:
-        """FSDP1 casts the buffers in its first forward; FSDP2 leaves them as they are."""
-        precision = self.precision
-        if not precision.buffers or not self._has_buffers():
-            return
-        made = self._made_here(value)
-        if made is not None:
-            text = precision.buffers.get(made)
-            if text is not None:
-                self.keywords.buffers = text
-            return
-        nodes = [value.body, value.orelse] if isinstance(value, cst.IfExp) else [value]
-        values = [v for node in nodes for v in self.migration.values(node)]
-        sites = {v.made_at.node for v in values if v.made_at is not None}
-        calls = [call for call in precision.calls if call in sites] or precision.calls
-        self.keywords.buffers_as_parameters = True
-        if not all(precision.same.get(call, False) for call in calls):
-            self.migration.note("buffers get the dtype of the parameters (FSDP1: buffer_dtype)")
-
-    def _made_here(self, value: cst.BaseExpression) -> cst.Call | None:
-        """The one `MixedPrecision(...)` of this function (or the file) that an argument is."""
-        if isinstance(value, cst.Name):
-            found = definitions(self.source, value)
-            if not found or len(found) != 1:
-                return None
-            value = found[0].value
-        if isinstance(value, cst.IfExp):
-            return None
-        return value if isinstance(value, cst.Call) and value in self.precision.calls else None
-
-    def _has_buffers(self) -> bool:
-        """Whether the model may have floating point buffers."""
-        sources = self.migration.program.sources.values()
-        if any(re.search(r"register_buffer|BatchNorm", s.text) for s in sources):
-            return True
-        known = False
-        for trace in self.migration.program.traces:
-            for event in trace.of(Wrapped):
-                if isinstance(event.site, NodeSite) and event.site.node is self.at:
-                    parts = trace.submodules(event.inner)
-                    known = known or bool(parts) and all(
-                        trace.modules[part].children_known
-                        or (trace.modules[part].qualified_class or "").startswith("torch.nn.")
-                        for part in parts
-                    )
-        return not known
 
     def _cpu_offload(self, value: cst.BaseExpression) -> None:
         migration = self.migration

@@ -419,6 +419,80 @@ FORMS = {
                 buffer.data = buffer.data.to(torch.float16)
         """,
     ),
+    "buffers under mixed precision that may be None": (
+        """
+        class Table(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("table", torch.ones(3))
+
+            def forward(self, x):
+                return x * self.table.sum()
+
+
+        precision = MixedPrecision(torch.bfloat16, torch.float32, torch.float32) if os.environ.get("HALF") else None
+        model = Table()
+        model = FSDP(model, mixed_precision=precision)
+        """,
+        """
+        class Table(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("table", torch.ones(3))
+
+            def forward(self, x):
+                return x * self.table.sum()
+
+
+        precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32) if os.environ.get("HALF") else None
+        model = Table()
+        mp_policy = precision or MixedPrecisionPolicy()
+        fully_shard(model, mp_policy=mp_policy)
+        if mp_policy.param_dtype is not None:
+            for buffer in model.buffers():
+                if buffer.is_floating_point():
+                    buffer.data = buffer.data.to(torch.float32)
+        """,
+    ),
+    "buffers of a model that is held by another": (
+        """
+        from transformers import AutoModel
+
+
+        class Held(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.base = AutoModel.from_pretrained("x")
+
+            def forward(self, x):
+                return self.base(x)
+
+
+        precision = MixedPrecision(torch.bfloat16, torch.float32, torch.float32)
+        model = Held()
+        model = FSDP(model, mixed_precision=precision)
+        """,
+        """
+        from transformers import AutoModel
+
+
+        class Held(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.base = AutoModel.from_pretrained("x")
+
+            def forward(self, x):
+                return self.base(x)
+
+
+        precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        model = Held()
+        fully_shard(model, mp_policy=precision)
+        for buffer in model.buffers():
+            if buffer.is_floating_point():
+                buffer.data = buffer.data.to(torch.float32)
+        """,
+    ),
     "rank 0's weights for all": (
         "model = FSDP(Net(), sync_module_states=True, device_id=torch.cuda.current_device())",
         """
@@ -682,6 +756,14 @@ BLOCKED = {
         "model = FSDP(Net())\nwith FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
         "    save(model)",
         "code that this block calls",
+    ),
+    "buffers of one dtype or another": (
+        "class Table(Net):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.register_buffer('table', torch.ones(3))\n\n\n"
+        "if os.environ.get('FAST'):\n    precision = MixedPrecision(torch.bfloat16, buffer_dtype=torch.float32)\n"
+        "else:\n    precision = MixedPrecision(torch.bfloat16, buffer_dtype=torch.bfloat16)\n"
+        "model = FSDP(Table(), mixed_precision=precision)",
+        "which `buffer_dtype`",
     ),
     "low precision gradients": (
         "model = FSDP(Net(), mixed_precision=MixedPrecision(torch.bfloat16, keep_low_precision_grads=True))",
