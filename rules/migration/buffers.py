@@ -10,6 +10,7 @@ import libcst as cst
 
 from fsdplint.bindings import bindings_of
 from fsdplint.program.source import NodeSite, Source
+from fsdplint.program.values import ModuleValue, Unknown, Value
 from fsdplint.rules.migration.calls import is_constant
 from fsdplint.rules.migration.context import Migration
 from fsdplint.rules.migration.keywords import Keywords
@@ -107,6 +108,9 @@ def has_buffers(migration: Migration, at: cst.Call) -> bool:
     sources = migration.program.sources.values()
     if any(re.search(r"register_buffer|BatchNorm", source.text) for source in sources):
         return True
+    module = next((a.value for a in at.args if a.keyword is None or _word(a) == "module"), None)
+    if module is not None and any(_holds_unknown(v) for v in migration.values(module)):
+        return True
     seen = False
     for trace in migration.program.traces:
         for event in trace.of(Wrapped):
@@ -120,3 +124,19 @@ def has_buffers(migration: Migration, at: cst.Call) -> bool:
                 ):
                     return True
     return not seen
+
+
+def _word(arg: cst.Arg) -> str:
+    return arg.keyword.value if arg.keyword is not None else ""
+
+
+def _holds_unknown(value: Value, depth: int = 0) -> bool:
+    """Whether a module holds something that a call out of sight made, which may be a module."""
+    if not isinstance(value, ModuleValue) or depth > DEPTH:
+        return False
+    for held in value.attributes.values():
+        if isinstance(held, Unknown) and (held.origin.endswith("()") or held.promoted is not None):
+            return True
+        if _holds_unknown(held, depth + 1):
+            return True
+    return False
