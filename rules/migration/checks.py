@@ -30,6 +30,7 @@ def run(migration: Migration) -> None:
         _devices,
         _gradients,
         _batch_norm,
+        _group_states,
     ):
         check(migration, calls)
     _notes(migration, calls)
@@ -165,6 +166,17 @@ def _gradients(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> No
                 if not names & {"clip_grad_norm_"} or "all_reduce" in names:
                     reason = f"`{node.name.value}` computes with each rank's part of the gradients"
                     _block(migration, source, node.name, reason)
+
+
+def _group_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """FSDP1 gathers a state on the first rank of its group, torch's getter on rank 0 of all."""
+    if not migration.on_rank0:
+        return
+    for source, call in calls:
+        group = arguments(call, wrap.PARAMETERS)[0].get("process_group")
+        if group is not None and not is_constant(group.value, "None"):
+            reason = "the whole state of a model in a process group is taken on its first rank"
+            _block(migration, source, group, reason)
 
 
 def _batch_norm(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:

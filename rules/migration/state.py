@@ -329,6 +329,7 @@ class ModelStates:
         if config.rank0 or (config.offload and self._only_one_rank(node)):
             if not config.offload:
                 self.migration.note("the gathered state is on the CPU (FSDP1: on rank 0's GPU)")
+            self.migration.on_rank0 = True
             return [*parts, "cpu_offload=True"]
         if config.offload:
             self.migration.note("the gathered state is on the device on every rank (FSDP1: CPU)")

@@ -794,6 +794,13 @@ BLOCKED = {
         "model = FSDP(Net())\nprint(norm(model))",
         "part of the gradients",
     ),
+    "a state on the first rank of a group": (
+        "model = FSDP(Net(), process_group=dist.new_group([0, 1]))\n"
+        "config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)\n"
+        "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):\n"
+        "    state = model.state_dict()",
+        "on its first rank",
+    ),
     "a copy": (
         "import copy\nmodel = FSDP(Net())\nema = copy.deepcopy(model)",
         "copied",
