@@ -7,7 +7,7 @@ import re
 import libcst as cst
 
 from fsdplint.layout import descend
-from fsdplint.program.source import NodeSite, Source
+from fsdplint.program.source import Source
 from fsdplint.rules.migration import device, strategy
 from fsdplint.rules.migration.buffers import Buffers
 from fsdplint.rules.migration.calls import is_constant
@@ -16,7 +16,6 @@ from fsdplint.rules.migration.keywords import Keywords
 from fsdplint.rules.migration.policy import Policies
 from fsdplint.rules.migration.precision import Precision
 from fsdplint.rules.migration.scopes import definitions, home_of, reads, returned
-from fsdplint.trace import Wrapped
 
 SILENT = {"limit_all_gathers", "use_orig_params", "device_id"}
 
