@@ -42,6 +42,11 @@ def parameters(
                     f"{_plain(name)}: shape {tuple(a.shape)} before, {tuple(b.shape)} after",
                 )
             ]
+        if a.dtype != b.dtype:
+            # A tolerance for computing in bf16 must not hide that a buffer became bf16 itself.
+            return [
+                Check("parameters", False, f"{_plain(name)}: {a.dtype} before, {b.dtype} after")
+            ]
         difference, bad = _difference(a, b, tolerance, noise.get(name))
         if bad:
             return [Check("parameters", False, f"{_plain(name)}: {bad}", str(tolerance))]
@@ -52,7 +57,7 @@ def parameters(
         Check(
             "parameters",
             True,
-            f"{len(ours)} tensors agree in name, shape and value, worst difference {worst:.3g}{at}",
+            f"{len(ours)} tensors agree in name, shape, dtype and value, worst difference {worst:.3g}{at}",
             str(tolerance),
         )
     ]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
+import torch
 from comparing import check, compared, side
 from migrations import SABOTAGED, flat_after, flat_before, replaced
 from two_ranks import Outcome, TwoRanks
 
-from fsdplint.shim.checks import BFLOAT16, FLOAT32, Tolerance
+from fsdplint.shim.checks import BFLOAT16, FLOAT32, Side, Tolerance
 from fsdplint.shim.compare import norm, plain_names, tolerance_of, units
-from fsdplint.shim.compare_tensors import Noise, _difference
+from fsdplint.shim.compare_tensors import Noise, _difference, parameters
+from fsdplint.trace import Trace
 
 # Clips in every step, so that a lost clipping shows.
 STRICT = (("MAX_NORM = 1.0", "MAX_NORM = 0.3"), ("STEPS = 8", "STEPS = 4"))
@@ -119,3 +122,15 @@ def test_rounding_may_move_few_values_and_not_far() -> None:
     other[1:] = 0.0
     other[0] = 0.2  # further than any gradient could have moved it
     assert _difference(one, other, BFLOAT16, noise)[1].startswith("1 of 100 values differ")
+
+
+def test_a_buffer_of_another_type_differs_within_any_tolerance(tmp_path: Path) -> None:
+    sides = []
+    for name, dtype in (("before", torch.float32), ("after", torch.bfloat16)):
+        (tmp_path / name).mkdir()
+        file = tmp_path / name / "parameters.pt"
+        torch.save({"scale": torch.ones(4, dtype=dtype)}, file)
+        sides.append(Side([], Trace(producer="runtime"), file))
+    (found,) = parameters(*sides, BFLOAT16, {})
+    assert found.holds is False
+    assert "torch.float32 before, torch.bfloat16 after" in found.detail
