@@ -8,8 +8,6 @@ from collections.abc import Sequence
 import libcst as cst
 
 from fsdplint import layout
-from fsdplint.bindings import Bindings, bindings_of
-from fsdplint.imports import ancestors, function_of
 from fsdplint.program.names import dotted
 from fsdplint.program.source import Source
 
@@ -19,21 +17,6 @@ Block = cst.Module | cst.IndentedBlock
 def before(source: Source, statement: cst.CSTNode, at: cst.CSTNode | None) -> bool:
     """Whether a statement has run before the code at a node, if both run in the same body."""
     return at is None or source.span(statement)[1] <= source.span(at)[0]
-
-
-def same_body(bindings: Bindings, block: Block, at: cst.CSTNode | None) -> cst.CSTNode | None:
-    """The node, if it runs in the very function or module that the block belongs to."""
-    if at is None:
-        return None
-    holder = next(
-        (
-            x
-            for x in [block, *ancestors(bindings.source, block)]
-            if isinstance(x, cst.FunctionDef | cst.Module)
-        ),
-        None,
-    )
-    return at if function_of(bindings, at) is holder else None
 
 
 def from_module(statement: cst.ImportFrom) -> str:
@@ -48,10 +31,12 @@ def is_import(statement: cst.CSTNode) -> bool:
 
 
 def place(
-    source: Source, block: Block, module: str, is_from: bool, at: cst.CSTNode | None
+    source: Source, block: Block, module: str, is_from: bool, limit: cst.CSTNode | None
 ) -> tuple[cst.CSTNode, bool, int]:
-    """Next to which statement an import goes, whether before it, and with how many blank lines."""
-    limit = same_body(bindings_of(source), block, at)
+    """Next to which statement an import goes, whether before it, and with how many blank lines.
+
+    limit: code of the same body that the import has to stand before.
+    """
     lines = _import_lines(source, block, limit)
     top = module.partition(".")[0]
     package = [x for x in lines if _top(x) == top]

@@ -9,14 +9,11 @@ import libcst as cst
 from fsdplint import layout
 from fsdplint.bindings import Bindings, Imported, bindings_of
 from fsdplint.importnames import by_kind, edit_names, line_limit
-from fsdplint.importplace import Block, before, from_module, is_import, place, same_body
-from fsdplint.imports import ancestors, function_of, imported_only, settled
-from fsdplint.program.names import dotted
-from fsdplint.program.source import Source, children
+from fsdplint.importplace import Block, before, from_module, is_import, place
+from fsdplint.importspot import Spot, Statement, choose, type_checking
+from fsdplint.program.source import Source
 from fsdplint.rule import Edit, Import
 from fsdplint.statements import Statements
-
-Statement = cst.Import | cst.ImportFrom
 
 
 def plan(source: Source, wanted: Iterable[Import], removed: Sequence[Imported]) -> list[Edit]:
@@ -28,31 +25,35 @@ def plan(source: Source, wanted: Iterable[Import], removed: Sequence[Imported]) 
     bindings = bindings_of(source)
     statements = Statements(source)
     extended: dict[Statement, list[tuple[str, str]]] = {}
-    fresh: dict[tuple[Block, str], list[Import]] = {}
-    nodes: dict[tuple[Block, str], cst.CSTNode | None] = {}
-    for item in dict.fromkeys(wanted):
-        at = _node_at(source, item.at)
-        anchor = _anchor(source, at)
-        if anchor is not None:
-            _beside(source, statements, extended, anchor, item)
+    fresh: dict[tuple[Block, str], list[Spot]] = {}
+    beside: dict[tuple[Statement, str], list[Spot]] = {}
+    for spot in choose(source, wanted):
+        item, block = spot.item, spot.body
+        if spot.anchor is not None:
+            joined = _joined(source, spot)
+        elif isinstance(block, cst.SimpleStatementLine | cst.SimpleStatementSuite):
+            continue  # only beside an anchor
+        elif _present(bindings, block, item, spot.limit):
             continue
-        block = _block_for(bindings, item, at)
-        if _present(bindings, block, item, at):
-            continue
-        joined = _extendable(bindings, block, item, at)
+        else:
+            joined = _extendable(bindings, block, item, spot.limit)
         if joined is not None:
             names = extended.setdefault(joined, [])
             if _pair(item) not in names:
                 names.append(_pair(item))
+        elif spot.anchor is not None:
+            beside.setdefault((spot.anchor, item.module if item.name else ""), []).append(spot)
         else:
+            assert isinstance(block, cst.Module | cst.IndentedBlock)
             key = (block, item.module if item.name is not None else "")
-            if item.name is not None and _one_each(_here(bindings, block, item.module, at)):
+            if item.name is not None and _one_each(_here(bindings, block, item.module, spot.limit)):
                 key = (block, f"{item.module}.{item.name}")
-            nodes.setdefault(key, at)
-            fresh.setdefault(key, []).append(item)
+            fresh.setdefault(key, []).append(spot)
 
-    for (block, _), items in sorted(fresh.items(), key=_order):
-        _add(source, statements, block, items, nodes[block, _])
+    for (anchor, _), spots in sorted(beside.items(), key=_order):
+        _add_beside(source, statements, anchor, spots)
+    for (block, _), spots in sorted(fresh.items(), key=_order):
+        _add(source, statements, block, spots)
 
     edits: list[Edit] = []
     losses: dict[Statement, list[cst.ImportAlias]] = {}
@@ -94,49 +95,60 @@ def _removable(source: Source, whole: Sequence[Statement]) -> list[cst.CSTNode]:
             if any(is_import(x) for x in others):
                 result[statement] = None
         elif isinstance(holder, cst.If) and not others and holder.orelse is None:
-            result[holder if _type_checking(source, statement) else statement] = None
+            result[holder if type_checking(source, statement) else statement] = None
         else:
             result[statement] = None
     return list(result)
 
 
-def _anchor(source: Source, at: cst.CSTNode | None) -> Statement | None:
-    """The import statement that a node stands in: the import is to be made beside it."""
-    while at is not None and not isinstance(at, cst.Import | cst.ImportFrom):
-        at = source.parent(at)
-    return at
+def _joined(source: Source, spot: Spot) -> cst.ImportFrom | None:
+    """The `from M import ...` near the spot's anchor that the name can join."""
+    assert spot.anchor is not None
+    if spot.item.name is None:
+        return None
+    line = layout.line_of(source, spot.anchor)
+    inside = spot.body.body if isinstance(spot.body, cst.Module | cst.IndentedBlock) else [line]
+    smalls: list[cst.CSTNode] = []
+    for statement in inside:
+        if isinstance(statement, cst.SimpleStatementLine | cst.SimpleStatementSuite):
+            smalls.extend(statement.body)
+        else:
+            smalls.append(statement)
+    number = smalls.index(spot.anchor)
+    # Below the anchor, only what follows it without other code between.
+    end = next((x for x in range(number, len(smalls)) if not _imports(smalls[x])), len(smalls))
+    for other in [spot.anchor, *smalls[:number], *smalls[number:end]]:
+        if (
+            isinstance(other, cst.ImportFrom)
+            and not isinstance(other.names, cst.ImportStar)
+            and from_module(other) == spot.item.module
+            and before(source, other, spot.limit)
+        ):
+            return other
+    return None
 
 
-def _beside(
-    source: Source,
-    statements: Statements,
-    extended: dict[Statement, list[tuple[str, str]]],
-    anchor: Statement,
-    item: Import,
+def _imports(statement: cst.CSTNode) -> bool:
+    return isinstance(statement, cst.Import | cst.ImportFrom)
+
+
+def _add_beside(
+    source: Source, statements: Statements, anchor: Statement, spots: Sequence[Spot]
 ) -> None:
-    """Import a name where another import statement does: in it, in one of its block, or below."""
+    """Put new imports of one module below an import statement, or above a line of other code."""
     line = layout.line_of(source, anchor)
-    block = source.parent(line)
-    inside = block.body if isinstance(block, cst.Module | cst.IndentedBlock) else [line]
-    lines = [x for x in inside if isinstance(x, layout.Line)]
-    every = [x for other in lines for x in other.body]
-    for other in [anchor, *every]:
-        if isinstance(other, cst.ImportFrom) and not isinstance(other.names, cst.ImportStar):
-            if item.name is not None and from_module(other) == item.module:
-                names = extended.setdefault(other, [])
-                if _pair(item) not in names:
-                    names.append(_pair(item))
-                return
-    (text,) = _text(source, [item], layout.inner_indent(source, line))
-    after = statements.change(line.body[-1]).after
-    for physical in layout.physical_lines(source, text):
-        if physical not in after:
-            after.append(physical)
+    items = [spot.item for spot in spots]
+    change = statements.change(line.body[-1])
+    lines = change.after
+    if not all(_imports(x) for x in line.body):
+        lines = statements.change(line.body[0]).before
+    for text in _text(source, items, layout.inner_indent(source, line)):
+        lines.extend(layout.physical_lines(source, text))
 
 
-def _order(entry: tuple[tuple[Block, str], list[Import]]) -> tuple[object, ...]:
+def _order(entry: tuple[tuple[cst.CSTNode, str], list[Spot]]) -> tuple[object, ...]:
     """What new statements are sorted by: the module, then the name."""
-    item = entry[1][0]
+    item = entry[1][0].item
     return item.module, by_kind(item.name or "")
 
 
@@ -146,79 +158,8 @@ def _pair(item: Import) -> tuple[str, str]:
     return name, name if item.alias is None else f"{name} as {item.alias}"
 
 
-def _node_at(source: Source, offset: int | None) -> cst.CSTNode | None:
-    """The smallest expression or statement that holds an offset."""
-    if offset is None:
-        return None
-    node: cst.CSTNode = source.tree
-    while True:
-        inside = [
-            child
-            for child in children(node)
-            if isinstance(child, cst.CSTNode) and _holds(source, child, offset)
-        ]
-        if not inside:
-            return None if node is source.tree else node
-        node = inside[-1]
-
-
-def _holds(source: Source, node: cst.CSTNode, offset: int) -> bool:
-    try:
-        start, end = source.span(node)
-    except KeyError:
-        return False
-    return start <= offset < end
-
-
-def _block_for(bindings: Bindings, wanted: Import, at: cst.CSTNode | None) -> Block:
-    """The block that an import of a module belongs in.
-
-    That of the file's other imports of the same package: the module's, one inside a `try`, or, in a
-    file that imports the package lazily, the function's own.
-    """
+def _present(bindings: Bindings, block: Block, item: Import, limit: cst.CSTNode | None) -> bool:
     source = bindings.source
-    top = wanted.module.partition(".")[0]
-    if at is not None and wanted.name is not None and wanted.alias is None:
-        owner = bindings.owner(bindings.scope_at(at), wanted.name)
-        full = f"{wanted.module}.{wanted.name}"
-        if owner is not None and imported_only(owner, wanted.name, full):
-            # The name is the function's own, because another branch of it imports it.
-            for parent in ancestors(source, at):
-                if isinstance(parent, cst.IndentedBlock):
-                    return parent
-    same = [x for x in bindings.imports() if x.module.partition(".")[0] == top]
-    same = [x for x in same if not _type_checking(source, x.statement)]
-    tree = source.tree
-
-    def block(item: Imported) -> Block | None:
-        outer = source.parent(layout.line_of(source, item.statement))
-        return outer if isinstance(outer, cst.Module | cst.IndentedBlock) else None
-
-    certain = [x for x in same if settled(bindings, x.statement, x.scope, at)]
-    seen = list(bindings.scope_at(at).chain()) if at is not None else [bindings.module]
-    if any(block(x) is tree for x in certain):
-        return tree
-    for item in reversed(certain):
-        if item.scope in seen and (found := block(item)) is not None:
-            return found
-    if at is not None and any(x.scope is not bindings.module or block(x) is not tree for x in same):
-        function = function_of(bindings, at)
-        body = getattr(function, "body", None)
-        if isinstance(function, cst.FunctionDef) and isinstance(body, cst.IndentedBlock):
-            return body
-    return tree
-
-
-def _type_checking(source: Source, statement: cst.CSTNode) -> bool:
-    for parent in ancestors(source, statement):
-        if isinstance(parent, cst.If) and (dotted(parent.test) or "").endswith("TYPE_CHECKING"):
-            return True
-    return False
-
-
-def _present(bindings: Bindings, block: Block, item: Import, at: cst.CSTNode | None) -> bool:
-    source = bindings.source
-    limit = same_body(bindings, block, at)
     return any(
         (x.module, x.name) == (item.module, item.name)
         and (x.local == item.alias if x.renamed else item.alias is None)
@@ -229,7 +170,7 @@ def _present(bindings: Bindings, block: Block, item: Import, at: cst.CSTNode | N
 
 
 def _extendable(
-    bindings: Bindings, block: Block, item: Import, at: cst.CSTNode | None
+    bindings: Bindings, block: Block, item: Import, limit: cst.CSTNode | None
 ) -> cst.ImportFrom | None:
     """The last `from M import ...` that the name can join.
 
@@ -238,7 +179,7 @@ def _extendable(
     """
     if item.name is None:
         return None
-    here = _here(bindings, block, item.module, at)
+    here = _here(bindings, block, item.module, limit)
     if _one_each(here):
         return None
     return next((x for x in reversed(here) if _plain(x)), here[-1] if here else None)
@@ -260,11 +201,10 @@ def _one_each(statements: Sequence[cst.ImportFrom]) -> bool:
 
 
 def _here(
-    bindings: Bindings, block: Block, module: str, at: cst.CSTNode | None
+    bindings: Bindings, block: Block, module: str, limit: cst.CSTNode | None
 ) -> list[cst.ImportFrom]:
     """The `from M import ...` of a block; if it is the module's and has none, those it tries."""
     source = bindings.source
-    limit = same_body(bindings, block, at)
     here: dict[cst.ImportFrom, None] = {}
     tried: dict[cst.ImportFrom, None] = {}
     for other in bindings.imports():
@@ -299,22 +239,19 @@ def _text(source: Source, items: Sequence[Import], indent: str) -> list[list[str
     return [[f"from {items[0].module} import (", *(f"\t{text}," for _, text in names), ")"]]
 
 
-def _add(
-    source: Source,
-    statements: Statements,
-    block: Block,
-    items: Sequence[Import],
-    at: cst.CSTNode | None,
-) -> None:
+def _add(source: Source, statements: Statements, block: Block, spots: Sequence[Spot]) -> None:
     """Put new import statements into a block."""
     if not block.body:
         return
+    items = [spot.item for spot in spots]
+    limits = [spot.limit for spot in spots if spot.limit is not None]
+    limit = min(limits, key=lambda node: source.span(node)[0], default=None)
     first = block.body[0]
     indent = layout.line_indent(source, layout.start_of(source, first))
     for lines in _text(source, items, indent):
         text = layout.physical_lines(source, lines)
         module = items[0].module if items[0].name is not None else lines[0].split()[1]
-        spot, above, gap = place(source, block, module, lines[0].startswith("from"), at)
+        spot, above, gap = place(source, block, module, lines[0].startswith("from"), limit)
         change = statements.change(spot)
         if above:
             # Several imports that come to the same place share its blank line.

@@ -9,6 +9,7 @@ import libcst as cst
 
 from fsdplint import layout
 from fsdplint.bindings import Bindings, Imported, Scope, bindings_of
+from fsdplint.importorder import ancestors, settled
 from fsdplint.program.names import canonical, dotted
 from fsdplint.program.source import Source
 from fsdplint.rule import Import
@@ -29,8 +30,8 @@ def name_for(
     existing = _existing(bindings, module, name, at)
     if existing is not None:
         return existing, None
-    offset = _place(bindings, module, at) if at is not None else None
     plain = name or module.partition(".")[0]
+    offset = _place(bindings, module, plain, at) if at is not None else None
     if _free(bindings, module, name, at) and not any(
         local_name(other) == plain and (other.module, other.name) != (module, name)
         for other in planned
@@ -74,7 +75,7 @@ def imported_only(scope: Scope, local: str, full: str) -> bool:
     )
 
 
-def _place(bindings: Bindings, module: str, at: cst.CSTNode) -> int:
+def _place(bindings: Bindings, module: str, plain: str, at: cst.CSTNode) -> int:
     """The offset that stands for a node in `Import.at`: its own.
 
     But where its statement uses a name of the same package that is imported on a condition or
@@ -84,16 +85,44 @@ def _place(bindings: Bindings, module: str, at: cst.CSTNode) -> int:
     package = module.partition(".")[0]
     scope = bindings.scope_at(at)
     statement = layout.statement_of(source, at)
+    own = bindings.owner(scope, plain)  # a function that imports the name has it as its own
     best: tuple[bool, int] | None = None
     inside = layout.descend(statement if isinstance(statement, cst.BaseSmallStatement) else at)
     for name in (part.value for part in inside if isinstance(part, cst.Name)):
         owner = bindings.owner(scope, name)
-        for item in owner.imports if owner is not None else ():
-            if item.local == name and item.module.partition(".")[0] == package:
+        if own is not None and own.kind == "function" and owner is not own:
+            continue
+        for item in _sole(bindings, owner, name, at) if owner is not None else ():
+            if item.module.partition(".")[0] == package:
                 found = (item.module == module, source.span(item.statement)[0])
-                if conditional(source, item.statement):
+                if not (_lazy(bindings, item) and _at_top(bindings, package)):
                     best = max(best, found) if best is not None else found
     return best[1] if best is not None else source.span(at)[0]
+
+
+def _sole(bindings: Bindings, scope: Scope, local: str, at: cst.CSTNode) -> list[Imported]:
+    """The import on a condition by which a scope has a name at a node, if it is but one."""
+    every = [x for x in scope.imports if x.local == local]
+    ran = [x for x in every if settled(bindings, x.statement, scope, at)]
+    maybe = [x for x in every if conditional(bindings.source, x.statement)]
+    if ran:
+        return ran[-1:] if all(x in maybe for x in ran) else []
+    return maybe if len(maybe) == 1 else []
+
+
+def _lazy(bindings: Bindings, item: Imported) -> bool:
+    """Whether an import stands in a function, and there on no condition."""
+    around = ancestors(bindings.source, item.statement)
+    return item.scope.kind == "function" and around.index(item.scope.node) == 2
+
+
+def _at_top(bindings: Bindings, package: str) -> bool:
+    """Whether the file imports something of a package on no condition."""
+    return any(
+        item.module.partition(".")[0] == package
+        and isinstance(ancestors(bindings.source, item.statement)[1], cst.Module)
+        for item in bindings.module.imports
+    )
 
 
 def in_block(source: Source, at: cst.CSTNode | None) -> bool:
@@ -144,45 +173,6 @@ def certain(bindings: Bindings, item: Imported, at: cst.CSTNode | None) -> bool:
     return settled(bindings, item.statement, item.scope, at, item.local) and _only_meaning(
         bindings, item
     )
-
-
-def settled(
-    bindings: Bindings,
-    statement: cst.CSTNode,
-    scope: Scope,
-    at: cst.CSTNode | None,
-    local: str = "",
-) -> bool:
-    """Whether an import statement of a scope is sure to have run before the code at a node.
-
-    The body of a `try` counts as run: the author's code relies on it in the same way.
-    """
-    source = bindings.source
-    here = at is not None and function_of(bindings, at) is scope.node
-    if at is not None and here and source.span(statement)[1] > source.span(at)[0]:
-        return False
-    around = set(ancestors(source, at)) if at is not None else set()
-    child: cst.CSTNode = statement
-    for parent in ancestors(source, statement):
-        if parent is scope.node:
-            return True
-        if isinstance(parent, cst.FunctionDef | cst.Lambda):
-            return False  # `global x` in a function
-        branch = isinstance(parent, cst.If | cst.Else | cst.For | cst.While | cst.ExceptHandler)
-        branch = branch or isinstance(parent, cst.ExceptStarHandler | cst.MatchCase)
-        if branch and child not in around and not _both_branches(bindings, parent, scope, local):
-            return False
-        child = parent
-    return False
-
-
-def _both_branches(bindings: Bindings, parent: cst.CSTNode, scope: Scope, local: str) -> bool:
-    """Whether the `if` and the `else` both import the name."""
-    test = bindings.source.parent(parent) if isinstance(parent, cst.Else) else parent
-    if not isinstance(test, cst.If) or not isinstance(test.orelse, cst.Else):
-        return False
-    found = [set(ancestors(bindings.source, x.alias)) for x in scope.imports if x.local == local]
-    return any(test.body in x for x in found) and any(test.orelse in x for x in found)
 
 
 def _only_meaning(bindings: Bindings, item: Imported) -> bool:
@@ -237,21 +227,3 @@ def _free(bindings: Bindings, module: str, name: str | None, at: cst.CSTNode | N
         if not same and owner.star and ("", plain) in bindings.uses():
             return all(star == module for star in owner.star)
     return True
-
-
-def ancestors(source: Source, node: cst.CSTNode) -> list[cst.CSTNode]:
-    """The nodes around a node, innermost first."""
-    result = []
-    parent = source.parent(node)
-    while parent is not None:
-        result.append(parent)
-        parent = source.parent(parent)
-    return result
-
-
-def function_of(bindings: Bindings, node: cst.CSTNode) -> cst.CSTNode:
-    """The function (or lambda) whose body holds a node, else the module."""
-    scope: Scope | None = bindings.scope_at(node)
-    while scope is not None and scope.kind in ("class", "comprehension"):
-        scope = scope.parent
-    return scope.node if scope is not None else bindings.module.node

@@ -417,6 +417,35 @@ def test_an_import_has_the_conditions_of_the_name_it_stands_for() -> None:
     assert planned(text, STATE, without="FSDP") == without
 
 
+def test_an_import_comes_before_a_use_on_the_line_of_another_import() -> None:
+    text = "def f():\n    x = 1\n    import torch; torch.save(HERE)\n"
+    line = f"    from {STATE[0]} import {STATE[1]}\n"
+    assert planned(text, STATE) == text.replace("    import", line + "    import")
+
+
+def test_an_import_comes_before_the_call_of_the_function_with_its_use() -> None:
+    text = f"import os\ndef f():\n    HERE\ndef g(): f()\ng()\nfrom {FSDP} import A\n"
+    line = f"\nfrom {FSDP} import fully_shard\n\n"
+    assert planned(text, SHARD) == text.replace("import os\n", "import os\n" + line)
+    text = text.replace("\ng()", "")
+    assert planned(text, SHARD) == text.replace("import A", "import A, fully_shard")
+
+
+def test_no_branch_of_two_gets_an_import_that_both_need() -> None:
+    text = (
+        "def f(c):\n    if c:\n        import torch\n    else:\n        import torch\n"
+        "    torch.save(HERE)\n"
+    )
+    line = f"from {FSDP} import fully_shard\n"
+    assert planned(text, SHARD) == text.replace("    if c", f"    {line}    if c")
+
+
+def test_a_lazy_import_of_what_the_file_imports_anyway_is_no_reason_for_another() -> None:
+    text = f"import torch\ndef f():\n    from {FSDP} import FSDP\n    FSDP(HERE)\n"
+    line = f"from {STATE[0]} import {STATE[1]}\n"
+    assert planned(text, STATE) == text.replace("import torch\n", "import torch\n" + line)
+
+
 def test_branches_import_for_themselves() -> None:
     text = (
         "import torch\n\ndef f(a):\n    if a:\n        HERE\n    else:\n"
