@@ -63,6 +63,11 @@ def main() -> None:
 @click.option("--ignore", multiple=True, metavar="RULES", help="Rules that are off.")
 @click.option("--extend-select", multiple=True, metavar="RULES", help="Further rules.")
 @click.option(
+    "--force-exclude/--no-force-exclude",
+    default=None,
+    help="Let `exclude` hold for the paths given, too.",
+)
+@click.option(
     "--output-format", type=click.Choice(FORMATS), help="How findings are shown.  [default: full]"
 )
 @click.option("-e", "--exit-zero", is_flag=True, help="Exit with 0 also where there are findings.")
@@ -79,6 +84,7 @@ def check(
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     extend_select: tuple[str, ...],
+    force_exclude: bool | None,
     output_format: str | None,
     exit_zero: bool,
     stdin_filename: Path | None,
@@ -92,7 +98,12 @@ def check(
     from fsdplint.settings import CommandLine, SettingsError
 
     command_line = CommandLine(
-        split(select), split(ignore), split(extend_select), output_format, unsafe_fixes
+        split(select),
+        split(ignore),
+        split(extend_select),
+        output_format,
+        unsafe_fixes,
+        force_exclude,
     )
     stdin = None
     if Path("-") in paths:
@@ -130,6 +141,7 @@ def _diff(run: Any) -> int:
         for piece in unified(str(path), old, new):
             click.echo(piece, nl=False)
     result = changes.result
+    _warn(result)
     for problem in result.problems:
         click.echo(problem_line(problem), err=True)
     words = [f"would fix {plural(result.fixed, 'finding')}"] if result.fixed else []
@@ -162,9 +174,15 @@ def _report(result: Any, output_format: str, *, err: bool = False) -> None:
     from fsdplint.nesting import deep_stack
     from fsdplint.report import write
 
+    _warn(result)
     result.colour = (sys.stderr if err else sys.stdout).isatty()
     for line in deep_stack(lambda: list(write(result, output_format))):
         click.echo(line, err=err)
+
+
+def _warn(result: Any) -> None:
+    for line in result.warnings:
+        click.echo(line, err=True)
 
 
 def _exit_code(found: Iterable[object], problems: Iterable[object]) -> int:

@@ -22,6 +22,7 @@ from fsdplint.files import (
 )
 from fsdplint.nesting import deep_stack
 from fsdplint.report.result import Result
+from fsdplint.selection import UnknownRuleError, resolve
 from fsdplint.settings import CommandLine, Settings, SettingsFinder
 from fsdplint.suppressions import Suppressions, read_suppressions
 
@@ -84,7 +85,8 @@ class Run:
         self.overrides: dict[Path, str] = {}
         folders = [path for path in arguments if path.is_dir()]
         if stdin is None:
-            files, self.problems = discover(arguments, self._excluded)
+            wanted = [path for path in arguments if not self._left_out(path)]
+            files, self.problems = discover(wanted, self._excluded)
         else:
             files = self._from_stdin(arguments[0], stdin)
         selected, problems = prefilter.select(files, searched=folders, overrides=self.overrides)
@@ -96,6 +98,8 @@ class Run:
             self._finder.of(path)  # a mistake in any of the settings ends the run before it begins
 
     def _from_stdin(self, path: Path, data: bytes) -> list[File]:
+        if self._left_out(path):
+            return []
         try:
             text, _, _ = decode_or_refuse(str(path), data)
         except Unreadable as error:
@@ -106,6 +110,11 @@ class Run:
 
     def _excluded(self, path: Path, is_folder: bool) -> bool:
         return self._finder.of_folder(path.absolute().parent).excludes(path, is_folder)
+
+    def _left_out(self, path: Path) -> bool:
+        """Whether the settings leave out even what the user names, and this."""
+        settings = self._finder.of_folder(path.absolute().parent)
+        return settings.force_exclude and settings.excludes(path, path.is_dir())
 
     # Checking -------------------------------------------------------------------------------
 
@@ -170,6 +179,7 @@ class Run:
         from fsdplint.engine import applicable, changed_files, group_of
 
         counted = [one for one in found if self._counts(one, sources)]
+        result.warnings = self._warnings(sources)
         result.findings = counted
         result.sources = sources
         result.fixable = {
@@ -221,14 +231,30 @@ class Run:
         source = sources.get(finding.site.path)
         if source is None:
             return True
-        key = (source.path, hash(source.text))
-        if key not in self._suppressions:
-            self._suppressions[key] = read_suppressions(source.text)
-        comments = self._suppressions[key]
+        comments = self._comments(source)
         if not comments.lines and not comments.whole_file:
             return True
         at = finding.site.location()
         return not comments.covers(rule.code, rule.name, at.line, at.end_line)
+
+    def _comments(self, source: Source) -> Suppressions:
+        key = (source.path, hash(source.text))
+        if key not in self._suppressions:
+            self._suppressions[key] = read_suppressions(source.text)
+        return self._suppressions[key]
+
+    def _warnings(self, sources: Mapping[str, Source]) -> list[str]:
+        """Comments in the files given that name a rule which there is not."""
+        result = []
+        for path in sorted(sources):
+            if os.path.realpath(path) not in self._given:
+                continue
+            for line, selector in self._comments(sources[path]).selectors:
+                try:
+                    resolve(selector)
+                except UnknownRuleError as error:
+                    result.append(f"{path}:{line}: warning: {error}")
+        return result
 
     # Trouble --------------------------------------------------------------------------------
 

@@ -55,6 +55,9 @@ def resolve(selector: str) -> str:
         return code
     choices = [*known_rules(), *known_rules().values()]
     close = difflib.get_close_matches(wanted, choices, n=1, cutoff=0.7)
+    beginning = re.fullmatch(r"(FSDP\d+)[X*]+", code)  # FSDP2xx: meant as a pattern
+    if beginning and any(known.startswith(beginning.group(1)) for known in known_rules()):
+        close = [beginning.group(1)]
     hint = f"did you mean {close[0]}?" if close else "`fsdplint rule --all` lists the rules"
     raise UnknownRuleError(f"unknown rule {selector!r}; {hint}")
 

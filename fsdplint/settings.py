@@ -33,6 +33,7 @@ class Settings:
         root: the folder of the settings file; patterns are relative to it.
         selection: the rules that are on.
         exclude: patterns (as in .gitignore) of what a search leaves out.
+        force_exclude: whether what the user names is left out too if `exclude` fits it.
         per_file_ignores: patterns with the selectors of rules that are off in fitting files.
         target_torch: the oldest torch that the program has to run on, such as "2.6"; fixes that
             need a newer one are left out.
@@ -43,6 +44,7 @@ class Settings:
     root: Path = Path()
     selection: Selection = field(default_factory=Selection)
     exclude: tuple[str, ...] = ()
+    force_exclude: bool = False
     per_file_ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     target_torch: str | None = None
     output_format: str = "full"
@@ -88,6 +90,7 @@ class CommandLine:
     extend_select: tuple[str, ...] = ()
     output_format: str | None = None
     unsafe_fixes: bool | None = None
+    force_exclude: bool | None = None
 
     def over(self, settings: Settings) -> Settings:
         """The settings with the command line's word above them.
@@ -109,6 +112,9 @@ class CommandLine:
             selection=selection,
             output_format=self.output_format or settings.output_format,
             unsafe_fixes=settings.unsafe_fixes if self.unsafe_fixes is None else self.unsafe_fixes,
+            force_exclude=(
+                settings.force_exclude if self.force_exclude is None else self.force_exclude
+            ),
         )
 
 
@@ -186,6 +192,7 @@ def read_settings(file: Path) -> Settings | None:
             values.get("ignore", ()),
         ),
         exclude=values.get("exclude", ()),
+        force_exclude=values.get("force-exclude", False),
         per_file_ignores=values.get("per-file-ignores", {}),
         target_torch=values.get("target-torch"),
         output_format=values.get("output-format", "full"),
@@ -259,6 +266,7 @@ _KEYS: dict[str, Callable[[object], Any]] = {
     "ignore": _selectors,
     "extend-select": _selectors,
     "exclude": _strings,
+    "force-exclude": _boolean,
     "per-file-ignores": _per_file,
     "target-torch": _version,
     "output-format": _one_of(FORMATS),

@@ -34,12 +34,14 @@ class Suppressions:
     Attributes:
         whole_file: codes, beginnings of codes or names that are off everywhere; "" is all.
         lines: the same for single lines.
+        selectors: every code or name for this tool as written, with the line of its comment.
         last_line: the last line of the statement that each line of a longer one belongs to.
     """
 
     whole_file: set[str] = field(default_factory=set)
     lines: dict[int, set[str]] = field(default_factory=dict)
     last_line: dict[int, int] = field(default_factory=dict)
+    selectors: list[tuple[int, str]] = field(default_factory=list)
 
     def covers(self, code: str, name: str, line: int, end_line: int = 0) -> bool:
         """Whether a finding of the rule that spans these lines is off."""
@@ -80,7 +82,10 @@ _BLANK = {tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, toke
 def _read_comment(result: Suppressions, comment: str, line: int) -> None:
     for match in _OWN.finditer(comment):
         codes = match.group("codes")
-        selectors = {""} if codes is None else {part for part in re.split(r"[,\s]+", codes) if part}
+        written = [part for part in re.split(r"[,\s]+", codes or "") if part]
+        result.selectors.extend((line, part) for part in written)
+        every = codes is None or "ALL" in (part.upper() for part in written)
+        selectors = {""} if every else set(written)
         if match.group("kind") == "file-ignore":
             result.whole_file |= selectors
         else:
@@ -88,6 +93,9 @@ def _read_comment(result: Suppressions, comment: str, line: int) -> None:
     for match in _NOQA.finditer(comment):
         codes = match.group("codes")
         if codes:
-            result.lines.setdefault(line, set()).update(re.split(r"[,\s]+", codes))
+            written = re.split(r"[,\s]+", codes)
+            result.lines.setdefault(line, set()).update(written)
+            own = (part for part in written if part.upper().startswith("FSDP"))
+            result.selectors.extend((line, part) for part in own)
         elif not match.group("colon"):
             result.lines.setdefault(line, set()).add("")

@@ -218,6 +218,52 @@ def test_exclude_holds_for_a_search_and_not_for_a_named_file(folder: Path) -> No
     assert run("vendor/train.py").exit_code == 1
 
 
+def test_forced_excludes_hold_for_named_files_too(folder: Path) -> None:
+    (folder / "vendor").mkdir()
+    (folder / "vendor" / "x.py").write_text(BAD)
+    (folder / "train.py").write_text(BAD)
+    (folder / "pyproject.toml").write_text('[tool.fsdplint]\nexclude = ["vendor"]\n')
+    assert run("vendor/x.py").exit_code == 1
+    for path in ("vendor/x.py", "vendor"):
+        assert run("--force-exclude", path).exit_code == 0
+    both = run("--force-exclude", "--output-format", "concise", "vendor/x.py", "train.py")
+    assert both.exit_code == 1
+    assert "train.py:10" in both.output
+    assert "vendor" not in both.output
+    fix = run("--force-exclude", "--fix", "-", "--stdin-filename", "vendor/x.py", input=BAD)
+    assert (fix.exit_code, fix.stdout) == (0, BAD)
+    text = '[tool.fsdplint]\nexclude = ["vendor"]\nforce-exclude = true\n'
+    (folder / "pyproject.toml").write_text(text)
+    assert run("--fix", "vendor/x.py").exit_code == 0
+    assert (folder / "vendor" / "x.py").read_text() == BAD
+    assert run("--no-force-exclude", "vendor/x.py").exit_code == 1
+
+
+def test_hooks_force_the_excludes() -> None:
+    hooks = Path(__file__).parent.parent / ".pre-commit-hooks.yaml"
+    entries = [x for x in hooks.read_text().splitlines() if x.strip().startswith("entry:")]
+    assert entries
+    assert all("--force-exclude" in entry for entry in entries)
+
+
+def test_unknown_rules_in_comments_are_named(folder: Path) -> None:
+    wrong = BAD.replace("# keep this comment", "# fsdplint: ignore[nonsense]")
+    (folder / "train.py").write_text(wrong)
+    result = run("--output-format", "json", "train.py")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)
+    assert result.stderr.startswith("train.py:10: warning: unknown rule 'nonsense'")
+    assert result.stderr.count("\n") == 1
+    (folder / "train.py").write_text("# fsdplint: file-ignore[FSDP1x, FSDP101]\n" + BAD)
+    for options in ((), ("--fix",), ("--diff",)):
+        result = run(*options, "train.py")
+        assert result.exit_code == 0
+        line = "train.py:1: warning: unknown rule 'FSDP1x'; did you mean FSDP1?"
+        assert [x for x in result.stderr.splitlines() if "warning" in x] == [line]
+    (folder / "train.py").write_text(BAD.replace("# keep", "# noqa: E501, FSDP101 # keep"))
+    assert run("train.py").stderr == ""
+
+
 def test_comments(folder: Path) -> None:
     file = folder / "train.py"
     for comment in ("# noqa: FSDP101", "# fsdplint: ignore[direct-forward-call]"):

@@ -84,6 +84,7 @@ def test_without_settings_everything_is_on(tmp_path: Path) -> None:
         ('per-file-ignores = {"a" = ["X"]}', "per-file-ignores: unknown rule 'X'"),
         ("target-torch = 2.6", 'target-torch: must be a version such as "2.6", is 2.6'),
         ('output-format = "xml"', "output-format: must be one of full, concise, json, is 'xml'"),
+        ("force-exclude = 1", "force-exclude: must be true or false, is 1"),
         ('unsafe-fixes = "yes"', "unsafe-fixes: must be true or false, is 'yes'"),
         ("select = [", "not a valid TOML file"),
     ],
@@ -134,6 +135,12 @@ def test_selectors() -> None:
     for wrong in ("", "E501", "FSDP1030", "optimizer"):
         with pytest.raises(UnknownRuleError):
             resolve(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["FSDP2x", "fsdp2XX", "FSDP2*", "FSDP2xx"])
+def test_a_pattern_of_codes_is_their_beginning(wrong: str) -> None:
+    with pytest.raises(UnknownRuleError, match=r"did you mean FSDP2\?"):
+        resolve(wrong)
 
 
 def test_the_longer_selector_decides() -> None:

@@ -54,6 +54,15 @@ def test_does_not_turn_off(comment: str) -> None:
     assert not off(f"model.forward(x)  {comment}\n")
 
 
+def test_all_by_its_name() -> None:
+    assert off("model.forward(x)  # fsdplint: ignore[all]\n")
+
+
+def test_the_selectors_and_their_lines() -> None:
+    text = "x  # fsdplint: ignore[a, FSDP1]\n# fsdplint: file-ignore[b]\ny  # noqa: E501, FSDP9\n"
+    assert read_suppressions(text).selectors == [(1, "a"), (1, "FSDP1"), (2, "b"), (3, "FSDP9")]
+
+
 def test_only_its_own_line() -> None:
     assert not off("# noqa\nmodel.forward(x)\n", line=2)
     assert not off("model.forward(x)\ny = 1  # noqa\n")

@@ -27,6 +27,7 @@ class Result:
         fixable: ids of the findings that `--fix` with the same options would fix.
         fixable_unsafe: ids of those that it would fix with `--unsafe-fixes`.
         outside: by the id of a finding, the files that its group changes and that were not given.
+        warnings: lines about comments that turn nothing off; they are no findings.
         files: how many files were looked at, where that is known.
         colour: whether a terminal will show it.
     """
@@ -38,6 +39,7 @@ class Result:
     fixable: Set[int] = frozenset()
     fixable_unsafe: Set[int] = frozenset()
     outside: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
     files: int | None = None
     colour: bool = False
 
