@@ -8,7 +8,7 @@ import libcst as cst
 
 from fsdplint.layout import descend
 from fsdplint.program.source import NodeSite, Source
-from fsdplint.rules.migration import device, wrap
+from fsdplint.rules.migration import device, outside, parameters, wrap
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.context import Blocked, Migration, nodes
 from fsdplint.rules.migration.names import FSDP
@@ -29,6 +29,9 @@ def run(migration: Migration) -> None:
         _copied,
         _devices,
         _gradients,
+        parameters.check,
+        outside.handed_out,
+        outside.branches,
         _batch_norm,
         _group_states,
     ):

@@ -288,6 +288,20 @@ FORMS = {
         ) for net in (Net(), Net())]
         """,
     ),
+    "elementwise work on gradients, and a count": (
+        """
+        model = FSDP(Net())
+        for p in model.parameters():
+            p.grad.mul_(0.5)
+        print(sum(p.numel() for p in model.parameters()))
+        """,
+        """
+        model = fully_shard(Net())
+        for p in model.parameters():
+            p.grad.mul_(0.5)
+        print(sum(p.numel() for p in model.parameters()))
+        """,
+    ),
     "the method forward": (
         """
         model = FSDP(Net())
@@ -800,6 +814,28 @@ BLOCKED = {
         "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):\n"
         "    state = model.state_dict()",
         "on its first rank",
+    ),
+    "a norm in a loop of the file": (
+        "model = FSDP(Net())\ntotal = torch.zeros(1)\n"
+        "for p in model.parameters():\n    total += p.grad.norm() ** 2\ndist.all_reduce(total)",
+        r"`p.grad.norm\(\)` is about one rank's part",
+    ),
+    "gradients that are summed by hand": (
+        "model = FSDP(Net())\nfor name, p in model.named_parameters():\n    dist.all_reduce(p.grad)",
+        r"`dist.all_reduce\(p.grad\)` is about one rank's part",
+    ),
+    "a parameter as an array": (
+        "model = FSDP(nn.Linear(8, 8))\nprint(model.bias.detach().cpu().numpy())",
+        "numpy",
+    ),
+    "a library's function for FSDP": (
+        "from library.parallel import prepare_for_fsdp\nmodel = FSDP(Net())\nprepare_for_fsdp(model)",
+        "`prepare_for_fsdp` gets the wrapped model",
+    ),
+    "a branch that is not taken": (
+        "def main(clip=False):\n    model = FSDP(Net())\n    if clip:\n"
+        "        model.clip_grad_norm_(1.0)\n\n\nmain()",
+        "does not reach",
     ),
     "a copy": (
         "import copy\nmodel = FSDP(Net())\nema = copy.deepcopy(model)",

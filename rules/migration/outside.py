@@ -1,0 +1,99 @@
+"""Code that is not followed: functions out of sight that get the wrapped model, branches never taken."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.layout import descend
+from fsdplint.program.names import references
+from fsdplint.program.source import Source
+from fsdplint.program.values import Bound, Class, Function, Method, Partial
+from fsdplint.rules.migration.context import Blocked, Migration, attributes, nodes
+from fsdplint.rules.migration.scopes import function_of
+from fsdplint.rules.migration.training import GONE, HANDLED
+
+FOLLOWED = (Function, Class, Bound, Partial, Method)
+CHANGED = HANDLED | set(GONE)
+Known = set[tuple[cst.CSTNode, str]]
+
+
+def handed_out(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """Block where code out of sight that speaks of FSDP gets a model that FSDP1 wraps."""
+    for source in migration.program.sources.values():
+        symbols = {node: full for _, node, full in references(source, "")}
+        wrapped = _wrapped_names(migration, source)
+        for node in nodes(source):
+            if isinstance(node, cst.Call) and _speaks_of_fsdp(source, node, symbols):
+                if any(isinstance(value, FOLLOWED) for value in migration.values(node.func)):
+                    continue
+                if any(
+                    migration.wrapped(arg.value) or _unreached(migration, source, arg.value, wrapped)
+                    for arg in node.args
+                ):
+                    name = source.code(node.func)
+                    reason = f"`{name}` gets the wrapped model, and its code cannot be seen"
+                    migration.blockers.append(Blocked(source, node, reason))
+
+
+def _speaks_of_fsdp(source: Source, node: cst.Call, symbols: dict[cst.CSTNode, str]) -> bool:
+    name = symbols.get(node.func, "")
+    if name.startswith("torch."):
+        return False
+    words = [name or source.code(node.func)]
+    words += [arg.keyword.value for arg in node.args if arg.keyword is not None]
+    return any("fsdp" in word.lower() for word in words)
+
+
+def branches(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """Block where a branch that the program as given never takes does something with the model.
+
+    `if save:` in a function whose `save` is False unless the command line says otherwise.
+    """
+    for source in migration.sources:
+        wrapped = _wrapped_names(migration, source)
+        if not wrapped:
+            continue
+        for node in attributes(source):
+            if node.attr.value in CHANGED and _unreached(migration, source, node.value, wrapped):
+                text = source.code(node)
+                reason = f"`{text}` stands in code that the program as given does not reach"
+                migration.blockers.append(Blocked(source, node, reason))
+        for call in nodes(source):
+            if isinstance(call, cst.Call) and isinstance(call.func, cst.Name):
+                given = any(_unreached(migration, source, a.value, wrapped) for a in call.args)
+                if given and _changes(migration, call.func.value):
+                    reason = (
+                        f"the call of `{call.func.value}` stands in code that the program as given "
+                        "does not reach"
+                    )
+                    migration.blockers.append(Blocked(source, call, reason))
+
+
+def _wrapped_names(migration: Migration, source: Source) -> Known:
+    """The names by which each function knows a wrapped model."""
+    return {
+        (function_of(source, node), source.code(node))
+        for node in [*attributes(source), *nodes(source)]
+        if isinstance(node, cst.Name | cst.Attribute) and migration.wrapped(node)
+    }
+
+
+def _unreached(
+    migration: Migration, source: Source, node: cst.BaseExpression, wrapped: Known
+) -> bool:
+    return (
+        isinstance(node, cst.Name | cst.Attribute)
+        and (function_of(source, node), source.code(node)) in wrapped
+        and not migration.values(node)
+    )
+
+
+def _changes(migration: Migration, name: str) -> bool:
+    """Whether a function of these files does something that FSDP2 does in another way."""
+    return any(
+        isinstance(node, cst.FunctionDef)
+        and node.name.value == name
+        and any(isinstance(x, cst.Attribute) and x.attr.value in CHANGED for x in descend(node))
+        for source in migration.sources
+        for node in nodes(source)
+    )
