@@ -13,7 +13,16 @@ from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.context import Blocked, Migration, nodes
 from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import ancestors
-from fsdplint.trace import Clipped, Compiled, ModuleCopied, OptimizerBuilt, Sharding, Wrapped
+from fsdplint.trace import (
+    Clipped,
+    Compiled,
+    ModuleCopied,
+    OptimizerBuilt,
+    Sharding,
+    StateLoaded,
+    StateTaken,
+    Wrapped,
+)
 
 
 def run(migration: Migration) -> None:
@@ -27,6 +36,7 @@ def run(migration: Migration) -> None:
         _optimizers,
         _compiled,
         _copied,
+        _inner_states,
         _devices,
         _gradients,
         parameters.check,
@@ -135,6 +145,18 @@ def _copied(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
                 if isinstance(site, NodeSite) and not _known(migration, site.node):
                     reason = "a wrapped model is copied, which FSDP2 does not allow"
                     _block(migration, site.source, site.node, reason)
+
+
+def _inner_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """FSDP1's inner module gives flat parts of what the root holds, without a prefix or a shape."""
+    for trace in migration.program.traces:
+        for event in (*trace.of(StateTaken), *trace.of(StateLoaded)):
+            module = event.of if isinstance(event, StateTaken) else event.into
+            inner = any(other.inner == module for other in trace.before(event, Wrapped))
+            site = event.site
+            if inner and isinstance(site, NodeSite) and not _known(migration, site.node):
+                reason = "the state of the module inside of FSDP1's, which is this rank's flat part"
+                _block(migration, site.source, site.node, reason)
 
 
 def _devices(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:

@@ -15,7 +15,7 @@ from fsdplint.rules.migration.context import Migration, expression, is_fsdp1
 from fsdplint.rules.migration.optim_state import States
 from fsdplint.rules.migration.scopes import function_of
 from fsdplint.rules.migration.text import simple
-from fsdplint.trace import Saved, StateLoaded, StateTaken
+from fsdplint.trace import Saved, StateLoaded, StateTaken, Wrapped
 
 NOTE = (
     "the optimizer's state is saved whole (FSDP1: one rank's part of it, which cannot be loaded "
@@ -67,14 +67,20 @@ def rewrite_load(migration: Migration, states: States, node: cst.Call) -> None:
     _put(migration, states, node, modules, "set_optimizer_state_dict", [state])
 
 
-def _modules(migration: Migration, node: cst.Call) -> list[ModuleValue]:
-    """The FSDP1 modules whose optimizer the receiver of a call is."""
+def _modules(migration: Migration, node: cst.Call) -> set[str]:
+    """The FSDP1 modules whose parameters, or parts' parameters, the optimizer of a call updates."""
     assert isinstance(node.func, cst.Attribute)
-    found: dict[int, ModuleValue] = {}
+    found: set[str] = set()
+    updated: set[str] = set()
     for value in migration.values(node.func.value):
         if isinstance(value, OptimizerValue):
-            found.update({id(m): m for m in value.modules if is_fsdp1(m)})
-    return list(found.values())
+            found.update(m.id for m in value.modules if is_fsdp1(m))
+            updated.update(m.id for m in value.modules)
+    for trace in migration.program.traces:
+        for event in trace.of(Wrapped):
+            if updated & set(trace.submodules(event.inner)):
+                found.add(event.module)
+    return found
 
 
 def _fate(migration: Migration, node: cst.Call) -> tuple[bool, bool]:
@@ -96,7 +102,7 @@ def _put(
     migration: Migration,
     states: States,
     node: cst.Call,
-    modules: list[ModuleValue],
+    modules: set[str],
     function: str,
     more: list[str],
 ) -> None:
@@ -114,15 +120,14 @@ def _put(
 
 
 def _in_sight(
-    migration: Migration, states: States, node: cst.CSTNode, modules: list[ModuleValue]
+    migration: Migration, states: States, node: cst.CSTNode, modules: set[str]
 ) -> str | None:
     """The text by which a function knows one of the modules."""
     source = states.source
-    wanted = {module.id for module in modules}
     found = []
     for part in descend(function_of(source, node)):
         if isinstance(part, cst.Name | cst.Attribute) and simple(part):
             values = migration.values(part)
-            if values and all(isinstance(v, ModuleValue) and v.id in wanted for v in values):
+            if values and all(isinstance(v, ModuleValue) and v.id in modules for v in values):
                 found.append(source.code(part))
     return min(found, key=lambda text: (len(text), text)) if found else None

@@ -337,6 +337,24 @@ FORMS = {
         )
         """,
     ),
+    "the state of an optimizer of some parts": (
+        """
+        model = FSDP(Net())
+        optimizer = torch.optim.AdamW([{"params": model.blocks.parameters(), "lr": 0.1}])
+        state = optimizer.state_dict()
+        if dist.get_rank() == 0:
+            torch.save(state, "last.pt")
+        """,
+        """
+        model = fully_shard(Net())
+        optimizer = torch.optim.AdamW([{"params": model.blocks.parameters(), "lr": 0.1}])
+        state = get_optimizer_state_dict(
+            model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+        )
+        if dist.get_rank() == 0:
+            torch.save(state, "last.pt")
+        """,
+    ),
     "each rank's part of the optimizer's state": (
         """
         model = FSDP(Net())
@@ -836,6 +854,10 @@ BLOCKED = {
         "def main(clip=False):\n    model = FSDP(Net())\n    if clip:\n"
         "        model.clip_grad_norm_(1.0)\n\n\nmain()",
         "does not reach",
+    ),
+    "the state of the inner module": (
+        'model = FSDP(Net())\ntorch.save(model.module.state_dict(), "x.pt")',
+        "rank's flat part",
     ),
     "a copy": (
         "import copy\nmodel = FSDP(Net())\nema = copy.deepcopy(model)",
