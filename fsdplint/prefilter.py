@@ -226,3 +226,34 @@ class _Scan:
             found.update(dict.fromkeys([root, os.path.join(root, "src")]))
             self._roots[folder] = tuple(found)
         return self._roots[folder]
+
+
+def importing(
+    files: Iterable[Path], targets: Iterable[Path]
+) -> Iterator[tuple[Path, Path, tuple[str, ...], bytes]]:
+    """Which of these files import one of the targets, and which of its names.
+
+    Yields the importing file, the target, the names imported from it (none where the module itself
+    is imported, or all of it) and the importing file's content. Unreadable files are left out.
+    """
+    scan = _Scan({})
+    wanted = {scan.key(target): target for target in targets}
+    stems = {os.path.basename(key).removesuffix(".py") for key in wanted}
+    stems |= {os.path.basename(os.path.dirname(key)) for key in wanted if "__init__" in key}
+    for path in files:
+        try:
+            data = scan.read(path)
+        except Unreadable:
+            continue
+        if not any(stem.encode() in data for stem in stems):
+            continue
+        folder = os.path.dirname(scan.key(path))
+        for level, parts, names in imports(data):
+            for file in scan._resolve(folder, level, parts, names):
+                if file not in wanted:
+                    continue
+                stem = Path(file).stem
+                if stem == "__init__":
+                    stem = Path(file).parent.name
+                whole = stem in names or "*" in names
+                yield path, wanted[file], () if whole else names, data

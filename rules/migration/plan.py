@@ -19,6 +19,7 @@ from fsdplint.rules.migration import (
     configs,
     dead,
     helpers,
+    importers,
     kinds,
     optim_state,
     optimizers,
@@ -361,6 +362,9 @@ def make_plan(program: Program, sources: list[Source]) -> Plan:
         step = migration.steps[0]
         reason = "two of the rewrites here get into each other's way"
         plan.blockers = [Blocked(step.source, step.node, reason)]
+        return plan
+    plan.blockers = importers.check(migration, fix.edits)
+    if plan.blockers:
         return plan
     plan.steps = migration.steps
     plan.edits, plan.imports, plan.unused = fix.edits, fix.imports, fix.unused

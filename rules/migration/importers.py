@@ -1,0 +1,114 @@
+"""Files of the project that are not given and import what the migration changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import libcst as cst
+
+from fsdplint.files import PROJECT_MARKERS, discover, project_root
+from fsdplint.layout import descend
+from fsdplint.prefilter import importing
+from fsdplint.program.source import Source
+from fsdplint.rule import Edit
+from fsdplint.rules.migration.context import Blocked, Migration
+
+
+def check(migration: Migration, edits: Iterable[Edit]) -> list[Blocked]:
+    """The blockers: a file that is not given would have to change with what it imports."""
+    changed: dict[str, list[Edit]] = {}
+    for edit in edits:
+        changed.setdefault(edit.path, []).append(edit)
+    exposed: dict[Path, tuple[Source, dict[str, cst.CSTNode]]] = {}
+    for source in migration.sources:
+        found = _exposed(migration, source, changed.get(source.path, []))
+        if found:
+            exposed[Path(source.path)] = source, found
+    if not exposed:
+        return []
+    given = {Path(source.path).resolve() for source in migration.program.sources.values()}
+    blockers: dict[tuple[Path, Path], Blocked] = {}
+    others = (path for path in _project(exposed) if path.resolve() not in given)
+    for importer, target, names, data in importing(others, exposed):
+        source, found = exposed[target]
+        for name, node in found.items():
+            mentioned = name in names if names else re.search(rb"\b%s\b" % name.encode(), data)
+            if mentioned:
+                reason = (
+                    f"`{name}` is also imported by {_shown(importer, target)}: name that file as well"
+                )
+                blockers.setdefault((importer, target), Blocked(source, node, reason))
+    return list(blockers.values())
+
+
+def _project(exposed: Iterable[Path]) -> Iterator[Path]:
+    """The Python files of the projects that these files belong to."""
+    for root in {project_root(path) for path in exposed}:
+        if any((root / marker).exists() for marker in PROJECT_MARKERS):
+            for file in discover([root])[0]:
+                yield file.path
+        else:
+            yield from sorted(root.glob("*.py"))
+
+
+def _shown(importer: Path, target: Path) -> str:
+    """A file's path as seen from the folder of another, where it lies below that."""
+    try:
+        return str(importer.absolute().relative_to(target.absolute().parent))
+    except ValueError:
+        return str(importer)
+
+
+def _exposed(migration: Migration, source: Source, edits: list[Edit]) -> dict[str, cst.CSTNode]:
+    """The names of a file's top level that mean something else after the migration.
+
+    A function counts if it returns something or gets a model that FSDP1 wraps.
+    """
+    spans = [(edit.start, edit.end) for edit in edits]
+    touched: dict[str, cst.CSTNode] = {}
+    definitions = list(_definitions(source.tree))
+    for name, node in definitions:
+        start, end = source.span(node)
+        if any(start <= left and right <= end for left, right in spans):
+            touched[name] = node
+    while True:
+        more = [
+            (name, node)
+            for name, node in definitions
+            if name not in touched
+            and any(isinstance(x, cst.Name) and x.value in touched for x in descend(node))
+        ]
+        if not more:
+            break
+        touched.update(more)
+    return {name: node for name, node in touched.items() if _matters(migration, node)}
+
+
+def _definitions(tree: cst.Module) -> Iterator[tuple[str, cst.CSTNode]]:
+    """Functions, classes and variables of the top level, in `if` and `try` too."""
+    stack: list[cst.CSTNode] = list(tree.body)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, cst.FunctionDef | cst.ClassDef):
+            yield node.name.value, node
+        elif isinstance(node, cst.Assign):
+            for target in node.targets:
+                if isinstance(target.target, cst.Name):
+                    yield target.target.value, node
+        elif not isinstance(node, cst.BaseExpression):
+            stack.extend(node.children)
+
+
+def _matters(migration: Migration, node: cst.CSTNode) -> bool:
+    if not isinstance(node, cst.FunctionDef):
+        return True
+    parameters = {part.name.value for part in descend(node.params) if isinstance(part, cst.Param)}
+    for part in descend(node.body):
+        if isinstance(part, cst.Return) and part.value is not None:
+            if not (isinstance(part.value, cst.Name) and part.value.value == "None"):
+                return True
+        if isinstance(part, cst.Name) and part.value in parameters and migration.wrapped(part):
+            return True
+    return False

@@ -1,0 +1,88 @@
+"""Files of the project that are not given and import what a migration changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsdplint.program import load
+from fsdplint.rules.migration.plan import plans_of
+
+WRAP = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def shard(model):
+    return FSDP(model)
+
+
+def count(model):
+    return sum(p.numel() for p in model.parameters())
+"""
+TRAIN = """\
+import torch
+import torch.nn as nn
+from wrap import shard
+
+
+def main():
+    torch.cuda.set_device(0)
+    torch.distributed.init_process_group("nccl")
+    model = shard(nn.Linear(4, 4))
+    model.clip_grad_norm_(1.0)
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def reasons(folder: Path, other: str, *given: str) -> list[str]:
+    (folder / "wrap.py").write_text(WRAP)
+    (folder / "train.py").write_text(TRAIN)
+    (folder / "other.py").write_text(other)
+    program = load([folder / name for name in ("train.py", "wrap.py", *given)])
+    (plan,) = plans_of(program)
+    return [blocker.reason for blocker in plan.blockers]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "from wrap import shard\nmodel = shard(object())\nmodel.clip_grad_norm_(1.0)\n",
+        "import wrap\n\nmodel = wrap.shard(object())\n",
+        "from wrap import *\n\nmodel = shard(object())\n",
+        "def late():\n    from wrap import (count,  # both\n        shard)\n",
+    ],
+)
+def test_an_importer_that_is_not_given_blocks(other: str, tmp_path: Path) -> None:
+    assert reasons(tmp_path, other) == [
+        "`shard` is also imported by other.py: name that file as well"
+    ]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "from wrap import count\n",
+        "from train import main\n\nmain()\n",
+        "# from wrap import shard\n",
+        "import wrapping\n",
+    ],
+)
+def test_an_importer_of_something_else_does_not(other: str, tmp_path: Path) -> None:
+    assert reasons(tmp_path, other) == []
+
+
+def test_an_importer_that_is_given_does_not(tmp_path: Path) -> None:
+    other = "import torch.nn as nn\nfrom wrap import shard\n\nmodel = shard(nn.Linear(4, 4))\n"
+    assert reasons(tmp_path, other, "other.py") == []
+
+
+def test_an_importer_in_another_folder_of_the_project_blocks(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "export.py").write_text("from wrap import shard\n")
+    (reason,) = reasons(tmp_path, "")
+    assert "tools/export.py" in reason
