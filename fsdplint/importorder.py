@@ -10,6 +10,11 @@ import libcst as cst
 from fsdplint.bindings import Bindings, Scope
 from fsdplint.program.source import Source, children
 
+_BRANCH = (
+    *(cst.If, cst.Else, cst.For, cst.While, cst.MatchCase),
+    *(cst.ExceptHandler, cst.ExceptStarHandler),
+)
+
 
 def first_run(
     bindings: Bindings, holder: cst.CSTNode, at: cst.CSTNode | None
@@ -142,24 +147,30 @@ def reached(
             return True
         if isinstance(parent, cst.FunctionDef | cst.Lambda):
             return False  # `global x` in a function
-        branch = isinstance(parent, cst.If | cst.Else | cst.For | cst.While | cst.ExceptHandler)
-        branch = branch or isinstance(parent, cst.ExceptStarHandler | cst.MatchCase)
+        branch = isinstance(parent, _BRANCH)
         if isinstance(parent, cst.Try | cst.TryStar) and child is parent.body:
             # It may have failed before.
             branch = any(x in around for x in (*parent.handlers, parent.finalbody) if x is not None)
-        if branch and child not in around and not _both_branches(bindings, parent, scope, local):
-            return False
+        if branch and child not in around:
+            test = bindings.source.parent(parent) if isinstance(parent, cst.Else) else parent
+            if test in around or not _both_branches(bindings, parent, scope, local):
+                return False
         child = parent
     return False
 
 
 def _both_branches(bindings: Bindings, parent: cst.CSTNode, scope: Scope, local: str) -> bool:
     """Whether the `if` and the `else` both import the name."""
-    test = bindings.source.parent(parent) if isinstance(parent, cst.Else) else parent
+    source = bindings.source
+    test = source.parent(parent) if isinstance(parent, cst.Else) else parent
     if not isinstance(test, cst.If) or not isinstance(test.orelse, cst.Else):
         return False
-    found = [set(ancestors(bindings.source, x.alias)) for x in scope.imports if x.local == local]
-    return any(test.body in x for x in found) and any(test.orelse in x for x in found)
+    branches = set()
+    for item in scope.imports:
+        if item.local == local:
+            around = ancestors(source, item.statement)
+            branches.add(next((x for x in around if isinstance(x, _BRANCH)), None))
+    return {test, test.orelse} <= branches
 
 
 def ancestors(source: Source, node: cst.CSTNode) -> list[cst.CSTNode]:

@@ -87,8 +87,10 @@ def _place(bindings: Bindings, module: str, plain: str, at: cst.CSTNode) -> int:
     statement = layout.statement_of(source, at)
     own = bindings.owner(scope, plain)  # a function that imports the name has it as its own
     best: tuple[bool, int] | None = None
+    around = {at, *ancestors(source, at)}
     inside = layout.descend(statement if isinstance(statement, cst.BaseSmallStatement) else at)
-    for name in (part.value for part in inside if isinstance(part, cst.Name)):
+    names = [x for x in inside if isinstance(x, cst.Name) and not _maybe_skipped(source, x, around)]
+    for name in dict.fromkeys(x.value for x in names):
         owner = bindings.owner(scope, name)
         if own is not None and own.kind == "function" and owner is not own:
             continue
@@ -98,6 +100,25 @@ def _place(bindings: Bindings, module: str, plain: str, at: cst.CSTNode) -> int:
                 if not (_lazy(bindings, item) and _at_top(bindings, package)):
                     best = max(best, found) if best is not None else found
     return best[1] if best is not None else source.span(at)[0]
+
+
+def _maybe_skipped(source: Source, name: cst.Name, around: set[cst.CSTNode]) -> bool:
+    """Whether a part of an expression that does not hold `at` may be left out with the name."""
+    child: cst.CSTNode = name
+    for parent in ancestors(source, name):
+        if isinstance(parent, cst.BaseStatement | cst.BaseSmallStatement):
+            break
+        match parent:
+            case cst.BooleanOperation():
+                skipped = child is parent.right
+            case cst.IfExp():
+                skipped = child is not parent.test
+            case _:
+                skipped = isinstance(parent, cst.Lambda | cst.BaseComp)
+        if skipped and child not in around:
+            return True
+        child = parent
+    return False
 
 
 def _sole(bindings: Bindings, scope: Scope, local: str, at: cst.CSTNode) -> list[Imported]:

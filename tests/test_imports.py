@@ -60,6 +60,13 @@ NAMES = {
         "fully_shard",
         False,
     ),
+    "on both branches, later on the one of the use": (
+        f"if new:\n    from {FSDP} import fully_shard\nelse:\n    HERE\n"
+        f"    from {FSDP} import fully_shard\n",
+        SHARD,
+        "fully_shard",
+        True,
+    ),
     "on one branch": (
         f"if new:\n    from {FSDP} import fully_shard\nHERE\n",
         SHARD,
