@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 
@@ -101,3 +102,14 @@ def atom(text: str) -> str:
     if re.fullmatch(r"[\w.]+(\([^()]*\)|\[[^\[\]]*\])*", text):
         return text
     return f"({text})"
+
+
+def bare(text: str) -> str:
+    """An expression's text without parentheses around all of it."""
+    if not (text.startswith("(") and text.endswith(")")) or "\n" in text:
+        return text
+    try:
+        inner = ast.parse(text[1:-1], mode="eval")
+    except SyntaxError:
+        return text
+    return text[1:-1] if ast.dump(inner) == ast.dump(ast.parse(text, mode="eval")) else text

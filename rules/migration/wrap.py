@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -16,7 +17,7 @@ from fsdplint.rules.migration.policy import Policy
 from fsdplint.rules.migration.precision import Precision
 from fsdplint.rules.migration.reader import read_keywords
 from fsdplint.rules.migration.scopes import ancestors, fresh, function_of, home_of
-from fsdplint.rules.migration.text import call, simple
+from fsdplint.rules.migration.text import bare, call, simple
 
 PARAMETERS = (
     "module",
@@ -36,7 +37,7 @@ PARAMETERS = (
     "ignored_states",
     "device_mesh",
 )
-
+ARGUMENT = re.compile(rf"#+\s*({'|'.join(PARAMETERS)})\s*=[^=]")  # an argument commented out
 
 TITLE = "Shard the model with fully_shard"
 DROPPED = {
@@ -216,7 +217,19 @@ class Wrap:
         return [
             text
             for offset, text in comments_at(self.source, statement)
-            if offset < end and self.source.position(offset)[0] not in dropped
+            if offset < end
+            and self.source.position(offset)[0] not in dropped
+            and not ARGUMENT.match(text)
+        ]
+
+    def _comments_of_policy(self) -> list[str]:
+        """The comments in the policy's own statements, which go."""
+        assert self.policy is not None
+        return [
+            text
+            for source, found in self.policy.variables
+            if source is self.source
+            for _, text in comments_at(source, found.statement)
         ]
 
     # The lines ------------------------------------------------------------------------------------
@@ -233,7 +246,7 @@ class Wrap:
         policy = self.policy
         assert policy is not None
         arguments = self.keywords.arguments(inner=True)
-        lines = list(policy.before)
+        lines = [*self._comments_of_policy(), *policy.before]
         if policy.helper:
             first, _, rest = policy.helper.partition("({model}")
             given = [model, *([rest.removeprefix(", ")] if rest else []), *arguments]
@@ -247,7 +260,7 @@ class Wrap:
             )
             loop = [
                 f"for {policy.variable} in reversed({modules}):",
-                f"\tif {policy.test}:",
+                f"\tif {bare(policy.test)}:",
                 f"\t\t{shard}",
             ]
         if policy.guard:

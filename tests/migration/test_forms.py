@@ -598,13 +598,21 @@ FORMS = {
     ),
     "a policy with a lambda": (
         """
-        policy = functools.partial(lambda_auto_wrap_policy, lambda_fn=lambda m: isinstance(m, Block) and m.training)
-        model = FSDP(Net(), auto_wrap_policy=policy)
+        policy = functools.partial(
+            lambda_auto_wrap_policy,
+            lambda_fn=lambda m: isinstance(m, Block) and m.training,  # no frozen ones
+        )
+        model = FSDP(
+            Net(),
+            auto_wrap_policy=policy,
+            #sync_module_states=True,
+        )
         """,
         """
         model = Net()
+        # no frozen ones
         for module in reversed(list(model.modules())[1:]):
-            if (isinstance(module, Block) and module.training):
+            if isinstance(module, Block) and module.training:
                 fully_shard(module)
         fully_shard(model)
         """,
