@@ -184,9 +184,7 @@ def _gradients(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> No
         for node in nodes(source):
             if not isinstance(node, cst.FunctionDef):
                 continue
-            names = {
-                part.attr.value for part in descend(node) if isinstance(part, cst.Attribute)
-            }
+            names = {part.attr.value for part in descend(node) if isinstance(part, cst.Attribute)}
             if "grad" in names and names & {"norm", "all_reduce", "vector_norm"}:
                 if not names & {"clip_grad_norm_"} or "all_reduce" in names:
                     reason = f"`{node.name.value}` computes with each rank's part of the gradients"

@@ -20,10 +20,14 @@ def rewrite_helper(
     """
     function = function_of(source, call)
     if not isinstance(function, cst.FunctionDef) or not _only_returns(function, call):
-        raise migration.block(source, call, "`state_dict_type` is returned by a function that does more")
+        raise migration.block(
+            source, call, "`state_dict_type` is returned by a function that does more"
+        )
     kind, model = states[source].kind(call)
     parameters = [p.name.value for p in function.params.params]
-    if source.parent(source.parent(function) or function) is not None and _is_method(source, function):
+    if source.parent(source.parent(function) or function) is not None and _is_method(
+        source, function
+    ):
         raise migration.block(source, call, "`state_dict_type` is returned by a method")
     name = function.name.value
     blocks: list[tuple[Source, cst.Call, cst.With, str]] = []

@@ -52,7 +52,6 @@ class Kind:
     optimizer: Config
     options: str = ""  # the name of a variable that holds the options
 
-
     def alike(self, other: Kind) -> bool:
         """Whether another one says the same."""
 

@@ -66,9 +66,7 @@ def read_mapping(
     values.pop("device_id", None) if "device_id" in later else None
 
 
-def _definition(
-    migration: Migration, source: Source, at: cst.Call, name: cst.Name
-) -> Definition:
+def _definition(migration: Migration, source: Source, at: cst.Call, name: cst.Name) -> Definition:
     found = definitions(source, name)
     if home_of(source, name) is not function_of(source, at) or not found or len(found) != 1:
         raise migration.block(
@@ -77,9 +75,7 @@ def _definition(
     return found[0]
 
 
-def _display_items(
-    migration: Migration, source: Source, display: cst.BaseExpression
-) -> list[Item]:
+def _display_items(migration: Migration, source: Source, display: cst.BaseExpression) -> list[Item]:
     items: list[Item] = []
     if isinstance(display, cst.Dict):
         for element in display.elements:
@@ -105,9 +101,7 @@ def _word(element: cst.BaseDictElement) -> object:
     return None
 
 
-def _later_items(
-    migration: Migration, source: Source, at: cst.Call, name: cst.Name
-) -> list[Item]:
+def _later_items(migration: Migration, source: Source, at: cst.Call, name: cst.Name) -> list[Item]:
     """`kwargs["key"] = value` statements; any other use of the dict blocks."""
     items = []
     for use in reads(source, function_of(source, at), name.value):
@@ -187,9 +181,7 @@ class _Items:
     def _translate(self, item: Item) -> tuple[list[tuple[str, str]], str]:
         """What an item becomes; policy, device and the like go straight to the call's keywords."""
         scratch = Keywords(self.migration, self.source, self.at)
-        reader = Reader(
-            self.migration, self.source, self.at, scratch, self.precision, self.values
-        )
+        reader = Reader(self.migration, self.source, self.at, scratch, self.precision, self.values)
         reader.read(item.key, item.value)
         self.keywords.buffers_as_parameters |= scratch.buffers_as_parameters
         self.keywords.buffers_to = self.keywords.buffers_to or scratch.buffers_to

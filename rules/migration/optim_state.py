@@ -25,10 +25,15 @@ class States(ModelStates):
         named, rest = arguments(node, ("model", "optim", "optim_state_dict", "group"))
         own = named.get("optim_state_dict")
         if own is not None and "optim" in named:
-            if self.source.code(own.value) == f"{self.source.code(named['optim'].value)}.state_dict()":
+            if (
+                self.source.code(own.value)
+                == f"{self.source.code(named['optim'].value)}.state_dict()"
+            ):
                 named.pop("optim_state_dict")
         if rest or not {"model", "optim"} <= set(named) or len(named) > 2:
-            raise self.migration.block(self.source, node, "`optim_state_dict` with further arguments")
+            raise self.migration.block(
+                self.source, node, "`optim_state_dict` with further arguments"
+            )
         self._get_optimizer(node, named, self._get_options(kind, node, optimizer=True))
 
     def _get_optimizer(self, node: cst.Call, named: dict[str, cst.Arg], options: str) -> None:
@@ -36,15 +41,21 @@ class States(ModelStates):
         optimizer = expression(self.migration, self.source, named["optim"].value)
         self.migration.claim(self.source, node.func)
         self.put(node, "get_optimizer_state_dict", [model, optimizer], options)
-        self.migration.step(self.source, node, "Take the optimizer's state with get_optimizer_state_dict")
+        self.migration.step(
+            self.source, node, "Take the optimizer's state with get_optimizer_state_dict"
+        )
 
     def _full_optim_state_dict(self, node: cst.Call, kind: Kind) -> None:
         named, rest = arguments(node, ("model", "optim", "optim_input", "rank0_only", "group"))
         optim_input = named.pop("optim_input", None)
         if rest or not {"model", "optim"} <= set(named) or "group" in named:
-            raise self.migration.block(self.source, node, "`full_optim_state_dict` with further arguments")
+            raise self.migration.block(
+                self.source, node, "`full_optim_state_dict` with further arguments"
+            )
         if optim_input is not None and not is_constant(optim_input.value, "None"):
-            raise self.migration.block(self.source, node, "`full_optim_state_dict` with `optim_input`")
+            raise self.migration.block(
+                self.source, node, "`full_optim_state_dict` with `optim_input`"
+            )
         rank0 = named.get("rank0_only")
         if rank0 is not None and not is_constant(rank0.value, "True", "False"):
             raise self.migration.block(self.source, node, "`rank0_only` is only known at run time")
@@ -138,7 +149,9 @@ class States(ModelStates):
         )
         optim_input = named.pop("optim_input", None)
         if optim_input is not None and not is_constant(optim_input.value, "None"):
-            raise self.migration.block(self.source, node, "`scatter_full_optim_state_dict` with `optim_input`")
+            raise self.migration.block(
+                self.source, node, "`scatter_full_optim_state_dict` with `optim_input`"
+            )
         if rest or set(named) != {"full_optim_state_dict", "model", "optim"}:
             raise self.migration.block(
                 self.source, node, "`scatter_full_optim_state_dict` with further arguments"
@@ -183,7 +196,9 @@ class States(ModelStates):
                 self.emptied.add(block)
             else:
                 self.migration.delete_statement(self.source, node)
-        self.migration.step(self.source, node, "Load the optimizer's state with set_optimizer_state_dict")
+        self.migration.step(
+            self.source, node, "Load the optimizer's state with set_optimizer_state_dict"
+        )
 
     def _only_statement_of(self, node: cst.CSTNode) -> cst.With | None:
         """The block that is unwrapped and holds nothing but the statement of a node."""

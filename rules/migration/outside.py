@@ -27,7 +27,8 @@ def handed_out(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> No
                 if any(isinstance(value, FOLLOWED) for value in migration.values(node.func)):
                     continue
                 if any(
-                    migration.wrapped(arg.value) or _unreached(migration, source, arg.value, wrapped)
+                    migration.wrapped(arg.value)
+                    or _unreached(migration, source, arg.value, wrapped)
                     for arg in node.args
                 ):
                     name = source.code(node.func)

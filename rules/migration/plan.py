@@ -144,7 +144,12 @@ CARRIED = {
 
 def _carried(name: str) -> bool:
     head, _, member = name.partition(".")
-    own = head == FSDP and member not in ("", *kinds.OPTIMIZER_METHODS, "state_dict_type", "set_state_dict_type")
+    own = head == FSDP and member not in (
+        "",
+        *kinds.OPTIMIZER_METHODS,
+        "state_dict_type",
+        "set_state_dict_type",
+    )
     return head in CARRIED and not own
 
 
@@ -265,13 +270,17 @@ class Planner:
             )
         self.migration.claim(source, call)
         self.migration.delete_statement(source, call)
-        self.migration.step(source, call, "Take and load the state with torch.distributed.checkpoint")
+        self.migration.step(
+            source, call, "Take and load the state with torch.distributed.checkpoint"
+        )
         return kind
 
     def _block(self, source: Source, node: cst.CSTNode) -> None:
         call = source.parent(node)
         if not isinstance(call, cst.Call) or call.func is not node:
-            raise self.migration.block(source, node, "this use of `state_dict_type` is not migrated yet")
+            raise self.migration.block(
+                source, node, "this use of `state_dict_type` is not migrated yet"
+            )
         if isinstance(source.parent(call), cst.Return):
             helpers.rewrite_helper(self.migration, self.states, source, call)
             return

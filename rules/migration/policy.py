@@ -285,7 +285,9 @@ class Policies:
         if self.migration.fsdp1(arg.value) or any(
             part in self.migration.names for part in descend(arg.value)
         ):
-            raise self.migration.block(self.source, arg, "this argument of the policy is not migrated yet")
+            raise self.migration.block(
+                self.source, arg, "this argument of the policy is not migrated yet"
+            )
         parts = elements(arg.value)
         if parts is None:
             return f"tuple({expression(self.migration, self.source, arg.value)})"
@@ -342,7 +344,9 @@ class Policies:
         if isinstance(node, cst.FunctionDef | cst.Lambda):
             if len(node.params.params) >= 3 or isinstance(node.params.star_arg, cst.Param):
                 return "function"
-            raise self.migration.block(site.source, node, "this wrapping policy is not migrated yet")
+            raise self.migration.block(
+                site.source, node, "this wrapping policy is not migrated yet"
+            )
         if isinstance(node, cst.Call) and node.args:
             first = node.args[0].value
             if self.migration.fsdp1(first) == "size_based_auto_wrap_policy":

@@ -111,9 +111,7 @@ def _inputs(
     if inner is None or is_constant(inner.value, "False"):
         known.casts_inner = False
     elif not is_constant(inner.value, "True"):
-        raise migration.block(
-            source, inner, "`cast_forward_inputs` is only known at run time"
-        )
+        raise migration.block(source, inner, "`cast_forward_inputs` is only known at run time")
 
 
 def _dtypes(

@@ -78,9 +78,7 @@ class Reader:
                 self.source, value, f"`{name}` of FSDP(...) is not migrated yet"
             )
         if name == "device_id":
-            self.keywords.before += device.set_device(
-                self.migration, self.source, self.at, value
-            )
+            self.keywords.before += device.set_device(self.migration, self.source, self.at, value)
 
     def mesh(self) -> None:
         """FSDP2's own choice of the device is not FSDP1's where the program trains on the CPU."""
@@ -109,9 +107,7 @@ class Reader:
         found = self._literal(value)
         device_type = self._device_text()
         mesh = "mesh" if "device_mesh" in self.values else ""
-        chosen = strategy.keywords(
-            self.migration, self.source, self.at, found, device_type, mesh
-        )
+        chosen = strategy.keywords(self.migration, self.source, self.at, found, device_type, mesh)
         self.keywords.items.extend(chosen.items)
         self.keywords.spread = chosen.spread
         self.keywords.spreads_mesh = chosen.mesh
@@ -168,9 +164,7 @@ class Reader:
             return
         text = self._policy_or_default(value, "MixedPrecision", "MixedPrecisionPolicy")
         self.keywords.items.append(("mp_policy", text))
-        buffers = Buffers(
-            self.migration, self.source, self.at, self.precision, self._may_be_none
-        )
+        buffers = Buffers(self.migration, self.source, self.at, self.precision, self._may_be_none)
         buffers.read(value, self.keywords)
 
     def _policy_or_default(self, value: cst.BaseExpression, old: str, new: str) -> str:
@@ -241,7 +235,9 @@ class Reader:
             if found and len(found) == 1 and self._off(found[0].value):
                 self._drop(value)
                 if not all(part in migration.claimed for part in _named(migration, found[0].value)):
-                    raise migration.block(self.source, value, "this `CPUOffload` is used elsewhere too")
+                    raise migration.block(
+                        self.source, value, "this `CPUOffload` is used elsewhere too"
+                    )
                 return
         text = self._policy_or_default(value, "CPUOffload", "OffloadPolicy")
         self.keywords.items.append(("offload_policy", text))
@@ -257,7 +253,9 @@ class Reader:
 
     def _backward_prefetch(self, value: cst.BaseExpression) -> None:
         if not self.migration.fsdp1(value).endswith("BACKWARD_PRE"):
-            self.migration.note("FSDP2 always prefetches in the backward pass, as BACKWARD_PRE does")
+            self.migration.note(
+                "FSDP2 always prefetches in the backward pass, as BACKWARD_PRE does"
+            )
         self._drop(value)
 
     def _forward_prefetch(self, value: cst.BaseExpression) -> None:
@@ -308,10 +306,11 @@ class Reader:
             return
         if home is self.source.tree and self._known_elsewhere(value.value):
             return
-        if len(reads(self.source, home, value.value)) == 1 and _pure(self.migration, found[0].value):
+        if len(reads(self.source, home, value.value)) == 1 and _pure(
+            self.migration, found[0].value
+        ):
             self.migration.claim(self.source, found[0].value)
             self.migration.delete_statement(self.source, found[0].statement)
-
 
     def _known_elsewhere(self, name: str) -> bool:
         """Whether another file may import a variable of this one."""

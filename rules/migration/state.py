@@ -72,7 +72,9 @@ class ModelStates:
             self.migration.delete_statement(self.source, block)
         else:
             self.migration.unwrap(self.source, block, lines)
-        self.migration.step(self.source, node, "Take and load the state with torch.distributed.checkpoint")
+        self.migration.step(
+            self.source, node, "Take and load the state with torch.distributed.checkpoint"
+        )
 
     def _takes_no_state(self, node: cst.Call, block: cst.With) -> bool:
         """Whether nothing in a block has to do with the model's state."""
@@ -111,9 +113,7 @@ class ModelStates:
         full = name == "FULL_STATE_DICT"
         one, other = CONFIGS[name]
         model = self._config(named.get("state_dict_config"), one, Config())
-        optimizer = self._config(
-            named.get("optim_state_dict_config"), other, Config(offload=True)
-        )
+        optimizer = self._config(named.get("optim_state_dict_config"), other, Config(offload=True))
         return Kind(full, model, optimizer), self.source.code(named["module"].value)
 
     def _type(self, node: cst.BaseExpression) -> str:
@@ -226,7 +226,11 @@ class ModelStates:
 
     def _is_fsdp(self, node: cst.Call) -> bool:
         name = self.migration.fsdp1(node.func)
-        builtin = isinstance(node.func, cst.Name) and node.func.value in ("isinstance", "print", "type")
+        builtin = isinstance(node.func, cst.Name) and node.func.value in (
+            "isinstance",
+            "print",
+            "type",
+        )
         return bool(name) or builtin
 
     # One use --------------------------------------------------------------------------------------
@@ -353,7 +357,9 @@ class ModelStates:
         config.used = True
         if node in self.migration.kept:
             if self.migration.kept[node] != parts:
-                raise self.migration.block(source, node, "this config is used for two kinds of state")
+                raise self.migration.block(
+                    source, node, "this config is used for two kinds of state"
+                )
             return
         self.migration.kept[node] = parts
         options = self.migration.need(source, MODULE, "StateDictOptions", node)

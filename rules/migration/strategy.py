@@ -61,7 +61,9 @@ def to_string(migration: Migration, source: Source, node: cst.CSTNode, name: str
     elif not member and isinstance(parent, cst.Subscript) and parent.value is node:
         index = parent.slice[0].slice
         if not isinstance(index, cst.Index):
-            raise migration.block(source, parent, "this use of `ShardingStrategy` is not migrated yet")
+            raise migration.block(
+                source, parent, "this use of `ShardingStrategy` is not migrated yet"
+            )
         migration.substitute(source, parent, migration.text(source, index.value))
     elif not member and (got := _getattr(source, node)) is not None:
         migration.substitute(source, got, migration.text(source, got.args[1].value))
@@ -181,9 +183,7 @@ def _literal(
     return found
 
 
-def _mesh(
-    migration: Migration, source: Source, at: cst.CSTNode, name: str, device: str
-) -> str:
+def _mesh(migration: Migration, source: Source, at: cst.CSTNode, name: str, device: str) -> str:
     """The two-dimensional mesh that FSDP1 would have built (NO_SHARD: shards of one rank)."""
     quote = quote_of(source)
     world = migration.dist(source, at, "get_world_size") + "()"

@@ -66,7 +66,9 @@ def spread(text: str) -> str:
     return f"**({text})" if " if " in text else f"**{text}"
 
 
-def dict_display(source: Source, head: str, items: Sequence[tuple[str, str]], star: str = "") -> list[str]:
+def dict_display(
+    source: Source, head: str, items: Sequence[tuple[str, str]], star: str = ""
+) -> list[str]:
     """Lines of `head{"name": value, ...}`, one item a line; `star` is spread first."""
     if not items and not star:
         return [f"{head}{{}}"]

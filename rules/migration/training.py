@@ -86,7 +86,9 @@ def rewrite_no_sync(migration: Migration, source: Source, node: cst.Call) -> Non
     assert isinstance(node.func, cst.Attribute)
     values = migration.values(node.func.value)
     if any(isinstance(value, ModuleValue) and value.wrapper == "ddp" for value in values):
-        raise migration.block(source, node, "`no_sync` of a model that is DDP's in other configurations")
+        raise migration.block(
+            source, node, "`no_sync` of a model that is DDP's in other configurations"
+        )
     if re.search(r"hasattr\([^)]*no_sync", source.text):
         raise migration.block(source, node, "`no_sync` is looked for with hasattr")
     if not _switched_each_time(migration, source, node):
@@ -138,9 +140,7 @@ def _has_every_backward(migration: Migration, block: cst.With) -> bool:
                 and node not in inside
             ):
                 return False
-    return any(
-        isinstance(node, cst.Attribute) and node.attr.value == "backward" for node in inside
-    )
+    return any(isinstance(node, cst.Attribute) and node.attr.value == "backward" for node in inside)
 
 
 # References to the class -----------------------------------------------------------------------

@@ -178,9 +178,7 @@ class Wrap:
             )
         return "nested"
 
-    def _assign(
-        self, statement: cst.Assign | cst.AnnAssign, target: str, inner: str
-    ) -> None:
+    def _assign(self, statement: cst.Assign | cst.AnnAssign, target: str, inner: str) -> None:
         if target == inner:
             self._replace(statement, [*self._lines(inner), *self._last(inner, "", statement)])
             return
