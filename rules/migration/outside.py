@@ -14,7 +14,7 @@ from fsdplint.rules.migration.training import GONE, HANDLED
 
 FOLLOWED = (Function, Class, Bound, Partial, Method)
 CHANGED = HANDLED | set(GONE)
-Known = set[tuple[cst.CSTNode, str]]
+Known = dict[tuple[cst.CSTNode, str], int]
 
 
 def handed_out(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
@@ -71,22 +71,24 @@ def branches(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None
 
 
 def _wrapped_names(migration: Migration, source: Source) -> Known:
-    """The names by which each function knows a wrapped model."""
-    return {
-        (function_of(source, node), source.code(node))
-        for node in [*attributes(source), *nodes(source)]
-        if isinstance(node, cst.Name | cst.Attribute) and migration.wrapped(node)
-    }
+    """The names by which each function knows a wrapped model, and from which offset on."""
+    known: Known = {}
+    for node in [*attributes(source), *nodes(source)]:
+        if isinstance(node, cst.Name | cst.Attribute) and migration.wrapped(node):
+            key = function_of(source, node), source.code(node)
+            start = source.span(node)[0]
+            known[key] = min(start, known.get(key, start))
+    return known
 
 
 def _unreached(
     migration: Migration, source: Source, node: cst.BaseExpression, wrapped: Known
 ) -> bool:
-    return (
-        isinstance(node, cst.Name | cst.Attribute)
-        and (function_of(source, node), source.code(node)) in wrapped
-        and not migration.values(node)
-    )
+    """Whether a name of a wrapped model has no value here, since nothing leads here."""
+    if not isinstance(node, cst.Name | cst.Attribute) or migration.values(node):
+        return False
+    first = wrapped.get((function_of(source, node), source.code(node)))
+    return first is not None and first < source.span(node)[0]
 
 
 def _changes(migration: Migration, name: str) -> bool:

@@ -302,6 +302,30 @@ FORMS = {
         print(sum(p.numel() for p in model.parameters()))
         """,
     ),
+    "a branch that is not taken, before the model is wrapped": (
+        """
+        def main(start=None):
+            model = Net()
+            if start:
+                model.load_state_dict(torch.load(start))
+            model = FSDP(model)
+            return model
+
+
+        main()
+        """,
+        """
+        def main(start=None):
+            model = Net()
+            if start:
+                model.load_state_dict(torch.load(start))
+            fully_shard(model)
+            return model
+
+
+        main()
+        """,
+    ),
     "the method forward": (
         """
         model = FSDP(Net())
