@@ -93,6 +93,4 @@ def _may_be(module: str, path: str) -> bool:
     """
     parts = module.lstrip(".").split(".")
     known = PurePath(path).with_suffix("").parts
-    return all(
-        one == other for one, other in zip(reversed(parts), reversed(known), strict=False)
-    )
+    return all(one == other for one, other in zip(reversed(parts), reversed(known), strict=False))

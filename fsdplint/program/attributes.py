@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from fsdplint.program.names import canonical
-from fsdplint.program.ranks import MAIN_NAMES, RANK_NAMES, environment, named
+from fsdplint.program.ranks import environment, named, telling
 from fsdplint.program.values import (
     Bound,
     Class,
@@ -107,7 +107,7 @@ class Attributes:
     def _unknown_attribute(self: Interpreter, value: Unknown, name: str) -> Value:
         if name not in value.parts:
             origin = f"{value.origin}.{name}" if value.origin else ""
-            if value.within is None and (name in RANK_NAMES or name in MAIN_NAMES):
+            if value.within is None and telling(name):
                 value.parts[name] = named(name, origin)
             else:
                 value.parts[name] = Unknown(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
+from fsdplint.program.ranks import LAUNCHED, WORLD_SIZE
 from fsdplint.program.values import (
     Class,
     Condition,
@@ -226,6 +227,9 @@ def _condition(
     run: Interpreter, node: cst.Comparison, left: Value, op: cst.BaseCompOp, right: Value
 ) -> Value:
     name_origin(run, left)
+    several = _several_ranks(left, op, right)
+    if several is not None:
+        return Const(several)
     varying = any(isinstance(v, Unknown) and v.varying for v in (left, right))
     text = run.text(node)
     if varying:
@@ -244,6 +248,26 @@ def _condition(
     if isinstance(left, Unknown) and run.loop_depth and not left.origin:
         return Unknown(varying=True)
     return Condition(positive, positive, negated)
+
+
+def _several_ranks(left: Value, op: cst.BaseCompOp, right: Value) -> bool | None:
+    """What a test of how many ranks there are comes to: a program is looked at as it runs under a
+    launcher, on more than one. None for any other test."""
+    if isinstance(op, cst.In | cst.NotIn):
+        launched = isinstance(left, Const) and left.value in LAUNCHED
+        if launched and isinstance(right, Symbol) and right.name == "os.environ":
+            return isinstance(op, cst.In)
+        return None
+    if not isinstance(left, Unknown) or left.origin != WORLD_SIZE or not isinstance(right, Const):
+        return None
+    number = right.value
+    if number is None:
+        return isinstance(op, NEGATED)
+    if number == 2 and isinstance(op, cst.GreaterThanEqual):
+        return True
+    if not isinstance(number, int) or number > 1:
+        return None
+    return isinstance(op, cst.GreaterThan | cst.GreaterThanEqual | cst.NotEqual)
 
 
 def _bound(

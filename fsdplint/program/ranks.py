@@ -33,14 +33,22 @@ MAIN_NAMES = {
     "main_process",
     "master_process",
 }
-
-
 # A "rank" next to one of these is that of a matrix.
 OTHER_RANKS = re.compile(r"lora|adapter|peft|svd|low_?rank|tucker", re.IGNORECASE)
+WORLD_SIZE_NAMES = {"world_size", "WORLD_SIZE"}
+WORLD_SIZE = "world size"  # the origin of the number of ranks, which is greater than one
+LAUNCHED = {"RANK", "LOCAL_RANK", "WORLD_SIZE"}  # what the launcher puts into the environment
+
+
+def telling(name: str) -> bool:
+    """Whether a name says what is behind it, wherever it comes from."""
+    return name in RANK_NAMES or name in MAIN_NAMES or name in WORLD_SIZE_NAMES
 
 
 def named(name: str, origin: str) -> Value:
     """An unknown value that its name says something about: the rank, or a test of it."""
+    if name in WORLD_SIZE_NAMES:
+        return Unknown(origin=WORLD_SIZE)
     if name == "rank" and OTHER_RANKS.search(origin):
         return Unknown(origin=origin)
     if name in RANK_NAMES:
@@ -58,6 +66,8 @@ def environment(key: Value) -> Value:
     if name in {"RANK", "LOCAL_RANK", "SLURM_PROCID", "SLURM_LOCALID", "OMPI_COMM_WORLD_RANK"}:
         local = name in {"LOCAL_RANK", "SLURM_LOCALID"}
         return RankValue("local" if local else "global")
+    if name == "WORLD_SIZE":
+        return Unknown(origin=WORLD_SIZE)
     return Unknown(origin=f"os.environ[{name!r}]")
 
 

@@ -389,3 +389,36 @@ def test_a_failing_check_is_no_configuration(tmp_path: Path) -> None:
         """,
     )
     assert {e.guards for e in events(found, Sharded)} == {()}
+
+
+SEVERAL_RANKS = [
+    "dist.get_world_size() > 1",
+    "int(os.environ['WORLD_SIZE']) > 1",
+    "int(os.environ.get('WORLD_SIZE', 1)) != 1",
+    "'RANK' in os.environ",
+    "not ('RANK' not in os.environ)",
+    "os.environ.get('LOCAL_RANK') is not None",
+    "int(os.environ.get('WORLD_SIZE', '1')) >= 2",
+    "args.world_size > 1",
+]
+
+
+@pytest.mark.parametrize("test", SEVERAL_RANKS)
+def test_a_program_runs_on_several_ranks(tmp_path: Path, test: str) -> None:
+    found = program(
+        tmp_path,
+        f"""
+        import argparse, os
+        args = argparse.ArgumentParser().parse_args()
+        model = Net()
+        if {test}:
+            fully_shard(model)
+            rank = dist.get_rank()
+        else:
+            rank = 0
+        if rank == 0:
+            dist.barrier()
+        """,
+    )
+    assert {e.guards for e in events(found, Sharded)} == {()}
+    assert {e.ranks for e in events(found, Collective)} == {Ranks.ONE}

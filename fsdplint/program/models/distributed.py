@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.program.frames import Call
 from fsdplint.program.models import function
+from fsdplint.program.ranks import WORLD_SIZE
 from fsdplint.program.values import (
     Bound,
     Const,
@@ -73,7 +74,7 @@ def get_local_rank(run: Interpreter, name: str, call: Call) -> Value:
 
 @function(f"{DIST}.get_world_size")
 def world_size(run: Interpreter, name: str, call: Call) -> Value:
-    return Unknown(origin="world size")
+    return Unknown(origin=WORLD_SIZE)
 
 
 @function(f"{DIST}.is_available")
