@@ -199,7 +199,9 @@ def test_inserted_lines_are_all_that_changes(label: str, text: str) -> None:
     result = edited(text, rewrite.fix("test", Safety.SAFE).edits)
     assert result.count("inserted()") == 2 * min(len(alone), 40)
     # A last line without its newline gets the new line, and gives the file's end to it.
-    without = re.sub(r"[ \t]*inserted\(\)(\r\n|\r|\n)|((\r\n|\r|\n)[ \t]*inserted\(\))+\Z", "", result)
+    without = re.sub(
+        r"[ \t]*inserted\(\)(\r\n|\r|\n)|((\r\n|\r|\n)[ \t]*inserted\(\))+\Z", "", result
+    )
     assert without == text
 
 

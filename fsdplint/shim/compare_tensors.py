@@ -57,7 +57,8 @@ def parameters(
         Check(
             "parameters",
             True,
-            f"{len(ours)} tensors agree in name, shape, dtype and value, worst difference {worst:.3g}{at}",
+            f"{len(ours)} tensors agree in name, shape, dtype and value, "
+            f"worst difference {worst:.3g}{at}",
             str(tolerance),
         )
     ]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from two_ranks import TwoRanks
+
 from fsdplint.engine import fix
 from fsdplint.rule import all_rules
-from two_ranks import TwoRanks
 
 PROGRAM = """\
 import functools
@@ -77,10 +78,13 @@ dist.destroy_process_group()
 def test_a_policy_shards_the_same_modules(kind: str, tmp_path: Path, two_ranks: TwoRanks) -> None:
     if kind == "function":
         code = PROGRAM.replace("choose(KIND)", "function_policy")
-        start, end = code.index("def choose"), code.index('dist.init_process_group')
+        start, end = code.index("def choose"), code.index("dist.init_process_group")
         code = code[:start] + code[end:]
     else:
-        start, end = PROGRAM.index('    if kind == "function"'), PROGRAM.index('    if kind == "size"')
+        start, end = (
+            PROGRAM.index('    if kind == "function"'),
+            PROGRAM.index('    if kind == "size"'),
+        )
         code = (PROGRAM[:start] + PROGRAM[end:]).replace("KIND", repr(kind))
     path = tmp_path / "train.py"
     path.write_text(code, encoding="utf-8")
