@@ -43,6 +43,8 @@ class Project:
         self._worth: dict[cst.CSTNode, bool] = {}
         self._fsdp: dict[cst.CSTNode, bool] = {}
         self._found: dict[tuple[str, str], tuple[str, str] | None] = {}
+        self._relative: dict[tuple[int, str, str], str | None] = {}
+        self._real: dict[str, str] = {}
         self._by_file: dict[str, Source | None] = {}
         self._roots: dict[str, list[str]] = {}
 
@@ -51,7 +53,7 @@ class Project:
 
         A file that only an import asks for is no problem of the user's when it can't be read.
         """
-        key = os.path.realpath(path)
+        key = self._realpath(str(path))
         if key in self._by_file:
             return self._by_file[key]
         if imported and len(self._by_file) >= MAX_FILES:
@@ -66,6 +68,11 @@ class Project:
         self._by_file[key] = source
         self.sources[source.path] = source
         return source
+
+    def _realpath(self, path: str) -> str:
+        if path not in self._real:
+            self._real[path] = os.path.realpath(path)
+        return self._real[path]
 
     def worth_exploring(self, node: cst.CSTNode, source: Source) -> bool:
         """Whether a branch or function holds code that the contract may care about, judged by its
@@ -123,18 +130,23 @@ class Project:
         return None
 
     def find_relative(self, level: int, name: str, importer: str) -> tuple[str, str] | None:
+        key = (level, name, os.path.dirname(importer))
+        if key not in self._relative:
+            self._relative[key] = self._find_relative(level, name, importer)
+        file = self._relative[key]
+        return None if file is None else (file, self.shown(file, importer))
+
+    def _find_relative(self, level: int, name: str, importer: str) -> str | None:
         folder = os.path.dirname(os.path.abspath(importer))
         for _ in range(level - 1):
             folder = os.path.dirname(folder)
         parts = [part for part in name.split(".") if part]
         file = self.module_file(folder, parts) if parts else os.path.join(folder, "__init__.py")
-        if file is None or not os.path.isfile(file):
-            return None
-        return file, self.shown(file, importer)
+        return file if file is not None and os.path.isfile(file) else None
 
     def shown(self, file: str, importer: str) -> str:
         """A path in the style of the file that led to it: relative where that is relative."""
-        known = self._by_file.get(os.path.realpath(file))
+        known = self._by_file.get(self._realpath(file))
         if known is not None:
             return known.path
         if os.path.isabs(importer):
