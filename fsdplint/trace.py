@@ -10,7 +10,7 @@ Nothing here imports torch or libcst.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar, Protocol, TypeVar
@@ -89,6 +89,14 @@ class Sharding(Enum):
 
     FSDP1 = "fsdp1"
     FSDP2 = "fsdp2"
+
+
+class GradMode(Enum):
+    """What autograd records of a call."""
+
+    ON = "grad"
+    OFF = "no_grad"
+    INFERENCE = "inference_mode"
 
 
 class Layout(Enum):
@@ -294,12 +302,14 @@ class Called(Event):
 
     via: "call" for `module(x)`, "forward" for `module.forward(x)`, else the method's name.
     inside: index of the innermost `Called` event of a module that this one runs within, or None.
+    grad: autograd's mode, None where it is not known.
     """
 
     kind: ClassVar[str] = "module-called"
     module: str
     via: str = "call"
     inside: int | None = None
+    grad: GradMode | None = None
 
 
 @dataclass(kw_only=True)
@@ -495,6 +505,18 @@ class Trace:
                 return module
             module = inner
         return module
+
+    def unwrapped_to(self, module: str, wanted: Container[str]) -> str | None:
+        """The module or the first inside its wrappers that is among `wanted`, or None."""
+        current: str | None = module
+        seen: set[str] = set()
+        while current is not None and current not in seen:
+            if current in wanted:
+                return current
+            seen.add(current)
+            info = self.modules.get(current)
+            current = info.inner if info is not None else None
+        return None
 
     def family_escaped(self, module: str) -> bool:
         """Whether the module, or one that it is part of or consists of, went out of sight."""

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import re
 
-from fsdplint.trace import Event, GuardKind, OptimizerBuilt, Sharded, Sharding, Trace, Wrapped
+from fsdplint.trace import (
+    Escaped,
+    Event,
+    GuardKind,
+    OptimizerBuilt,
+    Sharded,
+    Sharding,
+    Trace,
+    Wrapped,
+)
 
 
 def only_fsdp2(trace: Trace, module: str, before: Event) -> bool:
@@ -76,3 +85,15 @@ def perhaps_one_rank(event: Event) -> bool:
 
 
 _RANK_WORDS = re.compile(r"rank|main_?proc|is_?main|master|primary|leader|chief|is_zero", re.I)
+
+
+def varying(event: Event) -> bool:
+    """Whether the event may not happen each time that its place is passed, or later than it seems."""
+    return any(guard.kind is GuardKind.VARYING for guard in event.guards)
+
+
+def unseen_before(trace: Trace, module: str, event: Event) -> bool:
+    """Whether code out of sight had the module, a part or a parent of it, before an event."""
+    return not trace.complete or any(
+        trace.related(module, escaped.module) for escaped in trace.before(event, Escaped)
+    )

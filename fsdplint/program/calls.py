@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
+from fsdplint.program import gradmode
 from fsdplint.program.frames import MAX_DEPTH, MAX_RECURSION, Call, Frame
 from fsdplint.program.models import METHODS, find_function, find_method
 from fsdplint.program.names import dotted
@@ -160,15 +161,26 @@ class Calls:
     def make_function(self: Interpreter, node: cst.FunctionDef) -> Function:
         """The value of a `def`, before its decorators."""
         names = []
+        contexts = []
         for decorator in node.decorators:
-            self.eval(decorator.decorator)
+            value = self.eval(decorator.decorator)
+            context = gradmode.of_decorator(value)
+            if context is not None or isinstance(value, Unknown):
+                contexts.append(context or value)
             target = decorator.decorator
             if isinstance(target, cst.Call):
                 target = target.func
             names.append((dotted(target) or "").rpartition(".")[2])
         frame = self.frames[-1]
         owner = frame.owner if frame.scope.kind == "class" else None
-        function = Function(node, self.scope, self.site(node), owner=owner, decorators=tuple(names))
+        function = Function(
+            node,
+            self.scope,
+            self.site(node),
+            owner=owner,
+            decorators=tuple(names),
+            contexts=tuple(contexts),
+        )
         function.made_at = function.site
         for param in self._parameters(node.params):
             if param.default is not None:
@@ -204,11 +216,13 @@ class Calls:
         self.stack.append(self.site(node))
         self.frames.append(frame)
         self.source = function.site.source
+        self.contexts.extend(function.contexts)
         try:
             if isinstance(function.node, cst.Lambda):
                 return self.eval(function.node.body)
             signal = self.execute_suite(function.node.body)
         finally:
+            del self.contexts[len(self.contexts) - len(function.contexts) :]
             self.frames.pop()
             self.stack.pop()
             self.source = outer_source

@@ -38,6 +38,7 @@ from fsdplint.trace import (
     Clipped,
     Event,
     Gathered,
+    GradMode,
     Guard,
     GuardKind,
     MethodRegistered,
@@ -83,6 +84,7 @@ class Interpreter(Statements, Expressions, Attributes, Iteration, Calls, Modules
         self.counters: dict[str, int] = {}
         self.source: Source = Source("", "")
         self.contexts: list[Any] = []  # the Contexts that are open, outermost first
+        self.grad_default: GradMode | None = GradMode.ON
         self.calling: list[int] = []  # indices of the Called events that are being executed
         self.objects: dict[str, Value] = {}  # modules, optimizers, states by their ids
 

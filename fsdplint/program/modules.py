@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from fsdplint.program import gradmode
 from fsdplint.program.frames import Call
 from fsdplint.program.models import find_method
 from fsdplint.program.values import (
@@ -421,6 +422,7 @@ class Modules:
             module=module.id,
             via=via,
             inside=self.calling[-1] if self.calling else None,
+            grad=gradmode.current(self.contexts, self.grad_default),
             collective=via in {"call", "forward"} and self.sharding_inside(module) is not None,
         )
         self.calling.append(event.index)

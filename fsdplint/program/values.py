@@ -104,6 +104,7 @@ class Function(Value):
     defaults: dict[str, Value] = field(default_factory=dict)
     owner: Class | None = None  # the class in whose body it was defined
     decorators: tuple[str, ...] = ()  # "property", "staticmethod", "classmethod", or dotted names
+    contexts: tuple[Value, ...] = ()  # what decorators run it in: @torch.no_grad(), or unknown
 
     @property
     def name(self) -> str:

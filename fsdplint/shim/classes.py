@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from fsdplint.shim import values
 from fsdplint.shim.objects import OBJECTS, original_class
 from fsdplint.shim.recorder import RECORDER
 from fsdplint.shim.sites import is_direct
@@ -132,6 +133,7 @@ def _enter_forward(module: Any, name: str, frame: Any) -> tuple[int, Any] | None
         module=OBJECTS.module(_known_as(module)),
         via="forward",
         inside=ACTIVITY.inside(),
+        grad=values.grad_mode(),
         collective=OBJECTS.sharded.get(_known_as(module)) is not None,
     )
     return number, None
@@ -148,7 +150,12 @@ def _enter_method(module: Any, name: str, frame: Any) -> tuple[int, Any] | None:
         number,
         "module-called",
         frame,
-        {"module": OBJECTS.module(known), "via": name, "inside": ACTIVITY.inside()},
+        {
+            "module": OBJECTS.module(known),
+            "via": name,
+            "inside": ACTIVITY.inside(),
+            "grad": values.grad_mode(),
+        },
     )
     waiting = _Waiting(line)
     ACTIVITY.waiting.append(waiting)

@@ -16,7 +16,7 @@ from typing import Any
 from fsdplint import trace as vocabulary
 from fsdplint.shim.covering import covering
 from fsdplint.shim.records import Line, RankRecord
-from fsdplint.trace import Event, FixedSite, Layout, Location, Module, Ranks, Trace
+from fsdplint.trace import Event, FixedSite, GradMode, Layout, Location, Module, Ranks, Trace
 
 # Fields that name an object in the event that makes it; the name is only good on its rank.
 _DEFINED = {
@@ -304,6 +304,7 @@ class _Places:
 
 _KINDS = _kinds()
 _CONVERT: dict[str, Callable[[Any], Any]] = {
+    "grad": GradMode,
     "layout": Layout,
     "layouts": lambda values: tuple(Layout(value) for value in values),
 }

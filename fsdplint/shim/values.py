@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 FULL, SHARDED, LOCAL, PLAIN, UNKNOWN = "full", "sharded", "local", "plain", "unknown"
+GRAD, NO_GRAD, INFERENCE = "grad", "no_grad", "inference_mode"
 
 
 def describe(value: Any) -> Any:
@@ -114,3 +115,12 @@ def layout_of(value: Any) -> str | None:
         if tensor.dim() > 0:  # an optimizer's step counter is never sharded
             found = FULL
     return found
+
+
+def grad_mode() -> str:
+    """What autograd records now."""
+    import torch
+
+    if torch.is_inference_mode_enabled():
+        return INFERENCE
+    return GRAD if torch.is_grad_enabled() else NO_GRAD

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import libcst as cst
+
+from fsdplint.program import gradmode
 from fsdplint.program.frames import Call
 from fsdplint.program.models import function, method
 from fsdplint.program.models.python import derived, duplicate_module
@@ -109,7 +112,16 @@ def empty_weights(run: Interpreter, name: str, call: Call) -> Value:
 
 @function("torch.no_grad", "torch.inference_mode", "torch.enable_grad", "torch.set_grad_enabled")
 def grad_mode(run: Interpreter, name: str, call: Call) -> Value:
-    return Context(name.rpartition(".")[2])
+    """Within `with` or as a decorator it holds for a block; else from here on."""
+    kind = name.rpartition(".")[2]
+    mode = call.arg(0, "mode")
+    if mode is None and not call.open and kind == "inference_mode":
+        mode = Const(True)
+    context = Context(kind, details={"mode": mode} if mode is not None else {})
+    parent = run.source.parent(call.node)
+    if kind == "set_grad_enabled" and isinstance(parent, cst.Expr):
+        run.grad_default = gradmode.current([context], run.grad_default)
+    return context
 
 
 @function("torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast",

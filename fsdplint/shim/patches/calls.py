@@ -6,7 +6,7 @@ import functools
 import sys
 from typing import Any
 
-from fsdplint.shim import patching
+from fsdplint.shim import patching, values
 from fsdplint.shim.classes import ACTIVITY
 from fsdplint.shim.measures import MEASURES
 from fsdplint.shim.objects import OBJECTS
@@ -62,6 +62,7 @@ def _enter(module: Any, frame: Any) -> int | None:
         module=name,
         via="call",
         inside=ACTIVITY.inside(),
+        grad=values.grad_mode(),
         collective=sharded is not None or _sharded_within(module),
     )
 
@@ -86,5 +87,6 @@ def _fsdp1_forward(frame: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
             module=OBJECTS.module(args[0]),
             via="forward",
             inside=ACTIVITY.inside(),
+            grad=values.grad_mode(),
             collective=True,
         )

@@ -1,0 +1,388 @@
+"""FSDP118: see the class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fsdplint.groups import Groups, sharded_by
+from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
+from fsdplint.rules.common import unseen_before, varying
+from fsdplint.trace import (
+    BackwardRun,
+    Called,
+    Gathered,
+    GradMode,
+    Sharded,
+    Sharding,
+    Site,
+    Trace,
+    Wrapped,
+)
+
+if TYPE_CHECKING:
+    import libcst as cst
+
+    from fsdplint.program import Program
+    from fsdplint.program.source import Source
+
+
+class InferenceModeForward(Rule):
+    """The first forward of a sharded model runs under `torch.inference_mode()`.
+
+    ## What it does
+    Finds programs whose first call of a sharded module is made under `torch.inference_mode()` (as a
+    context or as a decorator) and which call it outside of inference mode afterwards, to train it.
+
+    Later calls under inference mode are fine, and so is a program that never leaves it.
+
+    ## Why is this bad?
+    The first forward makes the buffers into which parameters are gathered. Made under inference mode
+    they are inference tensors, and the first training step ends with `RuntimeError: Inplace update to
+    inference tensor outside InferenceMode is not allowed`, or with `Inference tensors cannot be saved
+    for backward` where the parameters stayed gathered. FSDP1 ends with `AssertionError: The grad_fn is
+    needed to access the AccumulateGrad`.
+
+    ## Fix safety
+    Safe: `torch.inference_mode()` becomes `torch.no_grad()`, which records no gradients either.
+
+    ## Since
+    torch 2.4 for `fully_shard`, always for FSDP1.
+
+    ## References
+    - pytorch/pytorch#113203, #95957 and #126032.
+    """
+
+    code = "FSDP118"
+    name = "inference-mode-forward"
+    severity = Severity.ERROR
+    fixable = Safety.SAFE
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        groups = Groups(trace)
+        last = _last_backward(trace)
+        sharded: dict[str, Sharding] = {}
+        begun: dict[str, Called | None] = {}
+        seen: set[Site] = set()
+        for event in trace:
+            if isinstance(event, Sharded | Wrapped):
+                kind = Sharding.FSDP2 if isinstance(event, Sharded) else Sharding.FSDP1
+                sharded.update(dict.fromkeys(sharded_by(event), kind))
+            elif isinstance(event, Gathered) and event.gathered:
+                begun.setdefault(event.module, None)
+            elif isinstance(event, Called) and groups.gathers(event):
+                module = trace.unwrapped_to(event.module, sharded)
+                if module is None:
+                    continue
+                start = begun.setdefault(module, event)
+                if start is None or not _breaks(event, last, sharded[module]):
+                    continue
+                begun[module] = None
+                if _made_in_inference_mode(groups, start, module):
+                    outer = [start, *groups.around(start)][-1]
+                    if outer.site not in seen:
+                        seen.add(outer.site)
+                        yield self._finding(groups, outer, event)
+
+    def _finding(self, groups: Groups, first: Called, later: Called) -> Finding:
+        outer = [later, *groups.around(later)][-1]
+        name = groups.name(groups.trace.unwrapped(first.module))
+        return self.finding(
+            first,
+            f"the first forward of {name} runs under `torch.inference_mode()`, so that it can't be "
+            f"trained afterwards",
+            help="Use `torch.no_grad()` for forwards of a sharded model.",
+            because=[(outer, "called outside of inference mode here")],
+        )
+
+    def fix(self, finding: Finding, program: Program) -> Fix | None:
+        from fsdplint.rewrite import Rewrite
+
+        first = finding.events[0]
+        rewrite = Rewrite()
+        found = [place for site in (*first.stack, first.site) for place in _contexts(program, site)]
+        if not found or not all(_replace(rewrite, *place) for place in found):
+            return None
+        return rewrite.fix("Use no_grad instead of inference_mode", Safety.SAFE)
+
+    bad = (
+        Bad(
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+for layer in (model[0], model[2]):
+    fully_shard(layer)
+fully_shard(model)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+inputs, targets = torch.randn(16, 4), torch.randn(16, 1)
+
+# how good is the model before any training?
+with torch.inference_mode():
+    print("before", nn.functional.mse_loss(model(inputs), targets).item())  # <- FSDP118
+
+for step in range(3):
+    loss = nn.functional.mse_loss(model(inputs), targets)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print("after", loss.item())
+dist.destroy_process_group()
+""",
+            symptom=Symptom(raises="Inplace update to inference tensor outside InferenceMode"),
+            changes=(("with torch.inference_mode():", "with torch.no_grad():"),),
+            healthy=r"after \d",
+        ),
+        Bad(
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch import inference_mode
+from torch.distributed.fsdp import fully_shard
+
+
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+        fully_shard(self.model)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    @inference_mode()
+    def evaluate(self, inputs, targets):
+        self.model.eval()
+        loss = nn.functional.mse_loss(self.model(inputs), targets)  # <- FSDP118
+        self.model.train()
+        return loss.item()
+
+    def fit(self, inputs, targets, epochs=3):
+        print("sanity check", self.evaluate(inputs, targets))
+        for _ in range(epochs):
+            nn.functional.mse_loss(self.model(inputs), targets).backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            print("validation", self.evaluate(inputs, targets))
+
+
+def main():
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    trainer = Trainer(nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)))
+    trainer.fit(torch.randn(16, 4), torch.randn(16, 1))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
+""",
+            symptom=Symptom(raises="Inference tensors cannot be saved for backward"),
+            changes=(
+                ("from torch import inference_mode\n", "from torch import no_grad\n"),
+                ("    @inference_mode()\n", "    @no_grad()\n"),
+            ),
+            healthy=r"validation \d",
+        ),
+        Bad(
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+@torch.inference_mode()
+def accuracy(model, inputs, labels):
+    return (model(inputs).argmax(dim=-1) == labels).float().mean().item()  # <- FSDP118
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = FSDP(nn.Linear(4, 2), device_id=torch.device("cpu"))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+inputs, labels = torch.randn(16, 4), torch.randint(0, 2, (16,))
+print("accuracy before training", accuracy(model, inputs, labels))
+nn.functional.cross_entropy(model(inputs), labels).backward()
+optimizer.step()
+print("trained")
+dist.destroy_process_group()
+""",
+            symptom=Symptom(raises="The `grad_fn` is needed to access the `AccumulateGrad`"),
+            changes=(("@torch.inference_mode()", "@torch.no_grad()"),),
+            healthy="trained",
+        ),
+    )
+
+    good = (
+        Good(
+            why="evaluated under inference mode, but only after a training step",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+@torch.inference_mode()
+def evaluate(model, inputs, targets):
+    return nn.functional.mse_loss(model(inputs), targets).item()
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+fully_shard(model[0])
+fully_shard(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+inputs, targets = torch.randn(16, 4), torch.randn(16, 1)
+losses = []
+for epoch in range(2):
+    nn.functional.mse_loss(model(inputs), targets).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    losses.append(evaluate(model, inputs, targets))
+assert losses[1] < losses[0]
+dist.destroy_process_group()
+""",
+        ),
+        Good(
+            why="the program only runs the model, it never trains it",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+@torch.inference_mode()
+def main():
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    fully_shard(model[0])
+    fully_shard(model)
+    for _ in range(2):
+        print("mean", model(torch.randn(16, 4)).mean().item())
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+main()
+dist.destroy_process_group()
+""",
+        ),
+        Good(
+            why="called under inference mode before it was sharded, or with the mode switched off",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+inputs = torch.randn(16, 4)
+model = nn.Linear(4, 1)
+with torch.inference_mode():
+    print("shape", model(inputs).shape)
+fully_shard(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with torch.inference_mode(mode=False):
+    print("first", model(inputs).mean().item())
+model(inputs).pow(2).mean().backward()
+optimizer.step()
+dist.destroy_process_group()
+""",
+        ),
+        Good(
+            why="a frozen teacher stays in inference mode; the student is trained",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+teacher, student = nn.Linear(4, 1), nn.Linear(4, 1)
+for model in (teacher, student):
+    fully_shard(model)
+optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+for _ in range(2):
+    inputs = torch.randn(16, 4)
+    with torch.inference_mode():
+        targets = teacher(inputs)
+    nn.functional.mse_loss(student(inputs), targets.clone()).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+dist.destroy_process_group()
+""",
+        ),
+    )
+
+
+def _last_backward(trace: Trace) -> int:
+    return max((event.index for event in trace.of(BackwardRun)), default=-1)
+
+
+def _breaks(event: Called, last_backward: int, sharding: Sharding) -> bool:
+    """Whether the call fails on parameters that were first gathered under inference mode."""
+    if event.grad is None:
+        return event.index < last_backward
+    return event.grad is GradMode.ON or event.grad is GradMode.OFF and sharding is Sharding.FSDP2
+
+
+def _made_in_inference_mode(groups: Groups, first: Called, module: str) -> bool:
+    """Whether the first call of a module certainly is one under inference mode."""
+    return (
+        first.grad is GradMode.INFERENCE
+        and not varying(first)
+        and not first.ranks.partial
+        and not groups.without_parameters(module, first)
+        and not unseen_before(groups.trace, module, first)
+    )
+
+
+def _contexts(program: Program, site: Site) -> Iterator[tuple[Source, cst.BaseExpression]]:
+    """The uses of inference mode around a place, in its function: `with` items and decorators."""
+    import libcst as cst
+
+    from fsdplint.program import gradmode
+    from fsdplint.program.source import NodeSite
+
+    node: cst.CSTNode | None = site.node if isinstance(site, NodeSite) else None
+    while isinstance(site, NodeSite) and node is not None:
+        node = site.source.parent(node)
+        uses: list[cst.BaseExpression] = []
+        if isinstance(node, cst.With):
+            uses = [item.item for item in node.items]
+        elif isinstance(node, cst.FunctionDef):
+            uses = [decorator.decorator for decorator in node.decorators]
+        for use in uses:
+            kinds = [gradmode.of_decorator(value) for value in program.values(use)]
+            if any(kind is not None and kind.kind == "inference_mode" for kind in kinds):
+                yield site.source, use
+        if isinstance(node, cst.FunctionDef):
+            return
+
+
+def _replace(rewrite: object, source: Source, use: cst.BaseExpression) -> bool:
+    """`torch.inference_mode()` becomes `torch.no_grad()`; False where it is written otherwise."""
+    import libcst as cst
+
+    from fsdplint.rewrite import Rewrite
+
+    assert isinstance(rewrite, Rewrite)
+    name = use.func if isinstance(use, cst.Call) else use
+    if isinstance(use, cst.Call) and use.args:
+        return False
+    if isinstance(name, cst.Attribute) and name.attr.value == "inference_mode":
+        rewrite.replace(source, name.attr, "no_grad")
+        return True
+    if isinstance(name, cst.Name) and name.value == "inference_mode":
+        rewrite.replace(source, name, rewrite.need_import(source, "torch", "no_grad", at=use))
+        rewrite.unused(source, name.value)
+        return True
+    return False
