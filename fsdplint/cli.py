@@ -31,10 +31,12 @@ class DefaultCheck(click.Group):
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*super().list_commands(ctx), "prove"]
+        return [*super().list_commands(ctx), "prove", "run"]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        return _prove_command() if name == "prove" else super().get_command(ctx, name)
+        if name in ("prove", "run"):
+            return _running_command(name)
+        return super().get_command(ctx, name)
 
 
 @click.group(
@@ -240,8 +242,8 @@ def rule(rule: str | None, every: bool, output_format: str) -> None:
             click.echo(line)
 
 
-def _prove_command() -> click.Command:
-    """The command that runs programs; it says itself if torch is missing."""
-    from fsdplint.shim.command import prove_command
+def _running_command(name: str) -> click.Command:
+    """A command that runs programs; it says itself if torch is missing."""
+    from fsdplint.shim.command import prove_command, run_command
 
-    return prove_command
+    return prove_command if name == "prove" else run_command

@@ -107,9 +107,22 @@ def _shown(trace: Trace, finding: Finding, rule: Rule) -> bool:
     return any(other.site == finding.site for other in rule.check(trace))
 
 
+def check_recorded(trace: Trace, rules: Sequence[Rule]) -> list[Finding]:
+    """The findings in a recorded trace: sorted, each once, without fixes."""
+    chosen: dict[tuple[str, object], Finding] = {}
+    for rule, finding in findings(trace, rules):
+        chosen.setdefault((rule.code, finding.site.location()), finding)
+    return sorted(chosen.values(), key=_order)
+
+
 def findings(trace: Trace, rules: Sequence[Rule]) -> Iterable[tuple[Rule, Finding]]:
-    """What the rules find in one trace, static or recorded."""
+    """What the rules find in one trace, static or recorded.
+
+    Rules about what only a real run can show are not asked about the interpreter's traces.
+    """
     for rule in rules:
+        if rule.runtime_only and trace.producer != "runtime":
+            continue
         for finding in rule.check(trace):
             yield rule, finding
 

@@ -207,6 +207,9 @@ class Rule(ABC):
     # Whether a finding counts only if every configuration that comes to its place shows it: for
     # what costs and is no mistake where a program has it as one of its choices.
     unanimous: ClassVar[bool] = False
+    # Whether only a real run can show it (`fsdplint run`): the interpreter's traces are not given
+    # to the rule.
+    runtime_only: ClassVar[bool] = False
     bad: ClassVar[tuple[Bad, ...]] = ()
     good: ClassVar[tuple[Good, ...]] = ()
 

@@ -5,9 +5,10 @@ libcst, the rules and the engine are imported only when some file can matter.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,10 +26,12 @@ from fsdplint.report.result import Result
 from fsdplint.selection import UnknownRuleError, resolve
 from fsdplint.settings import CommandLine, Settings, SettingsFinder
 from fsdplint.suppressions import Suppressions, read_suppressions
+from fsdplint.trace import FixedSite, Site
 
 if TYPE_CHECKING:
     from fsdplint.program.source import Source
     from fsdplint.rule import Finding, Rule
+    from fsdplint.trace import Trace
 
 DEBUG = "FSDPLINT_DEBUG"  # set in the environment: a defect shows its traceback and ends the run
 STDIN = Path("<stdin>")
@@ -134,6 +137,20 @@ class Run:
         found = engine.check(program, self._rules(), self.settings.target_torch)
         self._set_findings(result, found, program.sources)
         self._add_problems(program.problems)
+
+    def check_recorded(self, trace: Trace, contents: Mapping[str, bytes] | None = None) -> Result:
+        """The findings in a recorded run of the program that was given.
+
+        contents: the files as they were run, where that is not what is on disk.
+        """
+        from fsdplint import engine
+        from fsdplint.rule import all_rules
+
+        found = engine.check_recorded(trace, [rule() for rule in all_rules()])
+        found = [_shown(finding) for finding in found]
+        result = Result(files=len(self.files))
+        self._set_findings(result, found, _sources(found, contents or {}))
+        return result
 
     def fix(self) -> Changes:
         """What fixing changes; nothing is written."""
@@ -293,3 +310,32 @@ class Run:
 
     def _sorted_problems(self) -> list[Problem]:
         return sorted(self.problems, key=lambda one: (one.path, one.line or 0, one.message))
+
+
+# Findings of a real run ---------------------------------------------------------------------------
+
+
+def _shown(finding: Finding) -> Finding:
+    """The finding with its files named from the current folder, as those of a check are."""
+    related = tuple((_near(site), word) for site, word in finding.related)
+    return replace(finding, site=_near(finding.site), related=related)
+
+
+def _near(site: Site) -> FixedSite:
+    at = site.location()
+    here = os.getcwd() + os.sep
+    return FixedSite(replace(at, path=at.path.removeprefix(here)))
+
+
+def _sources(found: Sequence[Finding], contents: Mapping[str, bytes]) -> dict[str, Source]:
+    """The files that the findings are in, as far as they can be read."""
+    from fsdplint.program.source import Source
+
+    sources: dict[str, Source] = {}
+    for path in {finding.site.path for finding in found}:
+        with contextlib.suppress(OSError, SyntaxError, UnicodeDecodeError):
+            data = contents.get(os.path.realpath(path))
+            sources[path] = Source.from_bytes(
+                path, Path(path).read_bytes() if data is None else data
+            )
+    return sources

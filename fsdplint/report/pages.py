@@ -40,12 +40,16 @@ def fix_availability(rule: type[Rule]) -> str:
     return "Fixed by `--fix --unsafe-fixes` where a faithful rewrite exists."
 
 
+RUNTIME_ONLY = "Only a real run shows it: `fsdplint run`."
+
+
 def text(rule: type[Rule]) -> Iterator[str]:
     """The lines of a rule's page, its examples included."""
     title = f"{rule.name} ({rule.code})"
     yield f"# {title}"
     yield ""
-    yield f"Severity: {rule.severity.value}. {fix_availability(rule)}"
+    seen = f" {RUNTIME_ONLY}" if rule.runtime_only else ""
+    yield f"Severity: {rule.severity.value}. {fix_availability(rule)}{seen}"
     yield ""
     yield from _page(rule).splitlines()
     for bad in rule.bad[:1]:
@@ -76,6 +80,7 @@ def as_data(rule: type[Rule]) -> dict[str, Any]:
         "severity": rule.severity.value,
         "fix": rule.fixable.value if rule.fixable else None,
         "fix_availability": fix_availability(rule),
+        "runtime_only": rule.runtime_only,
         "summary": summary(rule),
         "explanation": _page(rule),
         "bad": [
@@ -89,9 +94,15 @@ def as_data(rule: type[Rule]) -> dict[str, Any]:
 
 def rule_table(rules: Iterable[type[Rule]]) -> str:
     """The rules as a Markdown table."""
-    lines = ["| Code | Name | Severity | Fix | Finds |", "| --- | --- | --- | --- | --- |"]
+    lines = [
+        "| Code | Name | Severity | By | Fix | Finds |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
     for rule in rules:
         fix = rule.fixable.value if rule.fixable else ""
         what = summary(rule).replace("|", "\\|")
-        lines.append(f"| {rule.code} | `{rule.name}` | {rule.severity.value} | {fix} | {what} |")
+        seen = "run" if rule.runtime_only else "check"
+        lines.append(
+            f"| {rule.code} | `{rule.name}` | {rule.severity.value} | {seen} | {fix} | {what} |"
+        )
     return "\n".join(lines)

@@ -30,6 +30,7 @@ class Result:
         warnings: lines about comments that turn nothing off; they are no findings.
         files: how many files were looked at, where that is known.
         colour: whether a terminal will show it.
+        unfinished: whether the run of the program that was looked at did not come to its end.
     """
 
     findings: Sequence[Finding] = ()
@@ -42,6 +43,7 @@ class Result:
     warnings: Sequence[str] = ()
     files: int | None = None
     colour: bool = False
+    unfinished: bool = False
 
     def applicable(self, finding: Finding) -> bool:
         """Whether `--fix` with the same options would fix the finding."""
@@ -88,6 +90,8 @@ def summary(result: Result) -> list[str]:
         lines.append(f"Found {found}{fixed}.")
     elif result.fixed:
         lines.append(f"Fixed {plural(result.fixed, 'finding')}; none remains.")
+    elif result.unfinished:
+        lines.append("Nothing was found in what ran of the program.")
     elif not result.problems:
         none = "No Python files were found; nothing was checked."
         lines.append(none if result.files == 0 else "All checks passed.")

@@ -1,21 +1,81 @@
-"""The command `fsdplint prove`."""
+"""The commands that run programs: `fsdplint prove` and `fsdplint run`."""
 
 from __future__ import annotations
 
 import json
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
+from fsdplint.settings import FORMATS
 
-@click.command(
-    "prove",
-    context_settings={"ignore_unknown_options": False},
-    short_help="Run a program before and after its fixes, and compare.",
-)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _launching(seed: int | None) -> Callable[[F], F]:
+    """The options of both commands: how the program is run."""
+    options = [
+        click.option(
+            "--nproc-per-node",
+            "ranks",
+            type=click.IntRange(min=1),
+            default=2,
+            show_default=True,
+            help="Ranks on this machine.",
+        ),
+        click.option(
+            "--steps",
+            type=click.IntRange(min=1),
+            help="End each run after this many optimizer steps.",
+        ),
+        click.option(
+            "--seed",
+            type=int,
+            default=seed,
+            show_default=seed is not None,
+            help="Seed of torch, random and numpy.",
+        ),
+        click.option(
+            "--timeout",
+            type=click.FloatRange(min=1),
+            default=600.0,
+            show_default=True,
+            help="Seconds for each run.",
+        ),
+        click.option(
+            "--device",
+            type=click.Choice(["auto", "cpu", "cuda"]),
+            default="auto",
+            show_default=True,
+            help="cpu: a program written for CUDA runs on the CPU.",
+        ),
+        click.option(
+            "--keep",
+            type=click.Path(path_type=Path, file_okay=False),
+            help="Keep what is recorded (and copied) in this new folder.",
+        ),
+        click.option(
+            "--torchrun",
+            "torchrun",
+            multiple=True,
+            metavar="OPTION",
+            help="An option for torchrun itself, e.g. --torchrun=--nnodes=2.",
+        ),
+    ]
+
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+@click.command("prove", short_help="Run a program before and after its fixes, and compare.")
 @click.argument("script", type=click.Path(path_type=Path))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @click.option(
@@ -23,34 +83,7 @@ import click
     type=click.Path(path_type=Path),
     help="Compare with this program instead of fixing.",
 )
-@click.option(
-    "--nproc-per-node",
-    "ranks",
-    type=click.IntRange(min=1),
-    default=2,
-    show_default=True,
-    help="Ranks on this machine.",
-)
-@click.option(
-    "--steps", type=click.IntRange(min=1), help="End each run after this many optimizer steps."
-)
-@click.option(
-    "--seed", type=int, default=0, show_default=True, help="Seed of torch, random and numpy."
-)
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=1),
-    default=600.0,
-    show_default=True,
-    help="Seconds for each run.",
-)
-@click.option(
-    "--device",
-    type=click.Choice(["auto", "cpu", "cuda"]),
-    default="auto",
-    show_default=True,
-    help="cpu: a program written for CUDA runs on the CPU.",
-)
+@_launching(seed=0)
 @click.option(
     "--unsafe-fixes", "unsafe", is_flag=True, help="Also apply fixes that may change meaning."
 )
@@ -60,39 +93,22 @@ import click
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write everything to this file.",
 )
-@click.option(
-    "--keep",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Keep copies and records in this new folder.",
-)
-@click.option(
-    "--torchrun",
-    "torchrun",
-    multiple=True,
-    metavar="OPTION",
-    help="An option for torchrun itself, e.g. --torchrun=--nnodes=2.",
-)
 def prove_command(json_path: Path | None, torchrun: tuple[str, ...], **values: Any) -> None:
     """Run SCRIPT before and after its fixes on several ranks and give a verdict for every fix.
 
     What follows `--` goes to the script. Exit code 0: all is proven; 1: something is not; 2: the
     job could not be done.
     """
-    import importlib.util
-
-    if importlib.util.find_spec("torch") is None:
-        click.echo("fsdplint prove needs torch: pip install 'fsdplint[prove]'", err=True)
-        sys.exit(2)
+    _prepare("prove")
     from fsdplint.shim.prove import Options, ProveError, prove
     from fsdplint.shim.prove_report import as_json, as_text
+    from fsdplint.shim.workplace import WorkplaceError
 
-    # So that a terminated proof ends its ranks and removes its folder, as an interrupted one does.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
     try:
         proof = prove(
             Options(torchrun=torchrun, **values), say=lambda text: click.echo(text, err=True)
         )
-    except ProveError as error:
+    except (ProveError, WorkplaceError) as error:
         click.echo(f"fsdplint prove: {error}", err=True)
         sys.exit(2)
     click.echo(as_text(proof), nl=False)
@@ -103,3 +119,70 @@ def prove_command(json_path: Path | None, torchrun: tuple[str, ...], **values: A
             click.echo(f"fsdplint prove: cannot write {json_path}: {error}", err=True)
             sys.exit(2)
     sys.exit(0 if proof.holds else 1)
+
+
+def _prepare(command: str) -> None:
+    import importlib.util
+
+    if importlib.util.find_spec("torch") is None:
+        click.echo(f"fsdplint {command} needs torch: pip install 'fsdplint[prove]'", err=True)
+        sys.exit(2)
+    # So that a terminated command ends its ranks and removes its folder as an interrupted one does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
+
+
+@click.command("run", short_help="Run a program once, and check what really happened.")
+@click.argument("script", type=click.Path(path_type=Path))
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@_launching(seed=None)
+@click.option("--select", multiple=True, metavar="RULES", help="The rules that are on.")
+@click.option("--ignore", multiple=True, metavar="RULES", help="Rules that are off.")
+@click.option("--extend-select", multiple=True, metavar="RULES", help="Further rules.")
+@click.option(
+    "--output-format", type=click.Choice(FORMATS), help="How findings are shown.  [default: full]"
+)
+@click.option("-e", "--exit-zero", is_flag=True, help="Exit with 0 also where there are findings.")
+def run_command(
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    extend_select: tuple[str, ...],
+    output_format: str | None,
+    exit_zero: bool,
+    **values: Any,
+) -> None:
+    """Run SCRIPT once on several ranks, where it is, and check what really happened.
+
+    All rules read the record, also those that only a real run can show. What follows `--` goes to
+    the script; what it prints is not shown. Exit code 0: nothing was found; 1: there are findings;
+    2: the program could not be run, or did not come to its end and nothing was found.
+    """
+    _prepare("run")
+    from fsdplint.report import write
+    from fsdplint.selection import split
+    from fsdplint.settings import CommandLine, SettingsError
+    from fsdplint.shim.failures import failed
+    from fsdplint.shim.launcher import LaunchError
+    from fsdplint.shim.once import Options, watch
+    from fsdplint.shim.workplace import WorkplaceError
+
+    command_line = CommandLine(split(select), split(ignore), split(extend_select), output_format)
+    try:
+        watched = watch(
+            Options(command_line=command_line, **values),
+            say=lambda text: click.echo(text, err=True),
+        )
+    except (LaunchError, SettingsError, WorkplaceError) as error:
+        click.echo(f"fsdplint run: {error}", err=True)
+        sys.exit(2)
+    result = watched.result
+    for line in result.warnings:
+        click.echo(line, err=True)
+    result.colour = sys.stdout.isatty()
+    for line in write(result, watched.output_format):
+        click.echo(line)
+    if not watched.run.ok:
+        for line in failed("The program", watched.run):
+            click.echo(line, err=True)
+    if result.findings:
+        sys.exit(0 if exit_zero else 1)
+    sys.exit(0 if watched.run.ok else 2)

@@ -31,6 +31,7 @@ class Launch:
         record: where records and output go.
         torchrun: options for torchrun itself (--nnodes, --rdzv-endpoint, ...); without any it runs
             stand-alone on a free port.
+        parameters: gather the full parameters at the end.
     """
 
     target: str
@@ -45,6 +46,7 @@ class Launch:
     steps: int | None = None
     seed: int | None = None
     torchrun: tuple[str, ...] = ()
+    parameters: bool = True
 
 
 @dataclass
@@ -148,6 +150,8 @@ def _command(what: Launch) -> list[str]:
         command += ["--steps", str(what.steps)]
     if what.seed is not None:
         command += ["--seed", str(what.seed)]
+    if not what.parameters:
+        command.append("--no-parameters")
     if what.module:
         command.append("-m")
     return [*command, what.target, *what.args]

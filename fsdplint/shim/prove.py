@@ -5,15 +5,13 @@ from __future__ import annotations
 import difflib
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdplint.shim import processes, reached
+from fsdplint.shim import reached
 from fsdplint.shim.checkpoints import written
 from fsdplint.shim.checks import Check, Comparison, Side
 from fsdplint.shim.compare import compare
@@ -21,6 +19,7 @@ from fsdplint.shim.copies import LIMIT, CopyError, copy_project, project_root
 from fsdplint.shim.launcher import Launch, LaunchError, Run, launch
 from fsdplint.shim.merge import merge
 from fsdplint.shim.verdicts import Evidence, Judged, Verdict, place_of
+from fsdplint.shim.workplace import workplace
 from fsdplint.trace import Trace
 
 if TYPE_CHECKING:
@@ -48,7 +47,12 @@ class Options:
 
 @dataclass
 class Proof:
-    """Everything that was found out."""
+    """Everything that was found out.
+
+    Attributes:
+        remaining: what a check of the fixed program finds.
+        found: what else the rules find in the run of the fixed program.
+    """
 
     script: Path
     judged: list[Judged]
@@ -58,6 +62,7 @@ class Proof:
     remaining: list[Finding] = field(default_factory=list)
     deterministic: bool | None = None
     diff: str = ""
+    found: list[Finding] = field(default_factory=list)
 
     @property
     def holds(self) -> bool:
@@ -79,6 +84,7 @@ def prove(options: Options, say: Progress = lambda text: None) -> Proof:
 
     Raises:
         ProveError: the program cannot be read, copied, fixed or started.
+        WorkplaceError: there is no folder for the copies.
     """
     script = _script(options.script)
     if options.against is not None:
@@ -87,7 +93,7 @@ def prove(options: Options, say: Progress = lambda text: None) -> Proof:
     remaining = list(fixes.result.findings)
     if not fixes.applied:
         return Proof(script, [], remaining=remaining)
-    with _workplace(options) as work:
+    with workplace("prove", options.keep) as work:
         root = project_root(script)
         texts = {Path(os.path.realpath(path)): both for path, both in fixes.texts.items()}
         contents = {Path(os.path.realpath(path)): new for path, (_, new) in fixes.contents.items()}
@@ -128,37 +134,6 @@ def _fixes(script: Path, unsafe: bool) -> Changes:
 
 
 # Running ------------------------------------------------------------------------------------------
-
-
-_PREFIX = "fsdplint-prove-"
-
-
-def _sweep() -> None:
-    """Remove the folders of proofs that were killed and could not do it themselves."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
-        pid = folder.name[len(_PREFIX) :].partition("-")[0]
-        if pid.isdigit() and not processes.alive(int(pid)):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _workplace(options: Options) -> Iterator[Path]:
-    """A folder for copies and records that is gone afterwards, unless it is to be kept."""
-    if options.keep is not None:
-        try:
-            options.keep.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ProveError(f"cannot make {options.keep}: {error}") from error
-        if any(options.keep.iterdir()):
-            raise ProveError(f"{options.keep} is not empty; give --keep a new folder")
-        yield options.keep.resolve()
-        return
-    _sweep()
-    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")).resolve()
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass
@@ -307,17 +282,18 @@ def _compared(
 
 
 def _prove_pair(options: Options, script: Path, other: Path, say: Progress) -> Proof:
-    with _workplace(options) as work:
+    with workplace("prove", options.keep) as work:
         root, other_root = _common_root(script, other)
         pair = _Pair(options, work, root, script, other_root, other)
         say(f"running {script.name} on {options.ranks} ranks")
         before = pair.run("before")
         say(f"running {other.name} on {options.ranks} ranks")
         after = pair.run("after")
-        _, _, comparison, deterministic = _compared(pair, before, after, True, say)
+        _, trace, comparison, deterministic = _compared(pair, before, after, True, say)
+        found = _found(other, trace, {}, [])
     verdict, reasons = _overall(before, after, comparison, deterministic)
     judged = Judged(f"{script.name} against {other.name}", verdict, reasons)
-    return Proof(script, [judged], before, after, comparison, [], deterministic)
+    return Proof(script, [judged], before, after, comparison, [], deterministic, found=found)
 
 
 def _common_root(script: Path, other: Path) -> tuple[Path, Path]:
@@ -370,11 +346,28 @@ def _judge_fixes(
     seen = _reached(before, pair.root, pair.work / "before" / "project")
     proof = Proof(pair.script, [], before, after, comparison, remaining, deterministic)
     proof.diff = _diff(pair)
+    proof.found = _found(pair.script, after_trace, pair.contents, remaining)
     evidence = Evidence.of(
         applied, (verdict, reasons), seen, (before_trace, after_trace), pair.texts
     )
     proof.judged = [evidence.judge(finding) for finding in applied]
     return proof
+
+
+def _found(
+    script: Path, trace: Trace, contents: Mapping[Path, bytes], known: Sequence[Finding]
+) -> list[Finding]:
+    """What the rules find in the run of the program after, beyond what a check of it finds."""
+    from fsdplint.run import Run as Checked
+    from fsdplint.settings import SettingsError
+
+    try:
+        checked = Checked([script])
+    except SettingsError as error:
+        raise ProveError(str(error)) from error
+    result = checked.check_recorded(trace, {str(path): data for path, data in contents.items()})
+    seen = {(finding.rule, place_of(finding)) for finding in known}
+    return [one for one in result.findings if (one.rule, place_of(one)) not in seen]
 
 
 def _diff(pair: _Pair) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Iterator
 from typing import Any
 
+from fsdplint.rule import Finding
+from fsdplint.shim.failures import failed, shown
 from fsdplint.shim.launcher import Run
 from fsdplint.shim.prove import Proof, all_checks
 from fsdplint.shim.verdicts import Judged, Verdict
@@ -29,6 +30,11 @@ def _parts(proof: Proof) -> Iterator[str]:
             yield f"  {shown(at.path)}:{at.line}: {finding.rule.code} {finding.message}"
             if finding.blocker:
                 yield f"    not migrated: {finding.blocker}"
+    if proof.found:
+        yield "Found in the run of the program after:"
+        for finding in proof.found:
+            at = finding.site.location()
+            yield f"  {shown(at.path)}:{at.line}: {finding.rule.code} {finding.message}"
     checks = all_checks(proof)
     if checks:
         yield ""
@@ -43,15 +49,9 @@ def _parts(proof: Proof) -> Iterator[str]:
     for name, run in (("before", proof.before), ("after", proof.after)):
         if run is not None and not run.ok:
             yield ""
-            yield from _failed(name, run)
+            yield from failed(f"The program {name}", run)
     yield ""
     yield _summary(proof)
-
-
-def shown(path: str) -> str:
-    """A path as a person wants it: relative where it lies under the current folder."""
-    here = os.getcwd() + os.sep
-    return path.removeprefix(here)
 
 
 def _judged(judged: Judged) -> Iterator[str]:
@@ -60,16 +60,6 @@ def _judged(judged: Judged) -> Iterator[str]:
     yield f"{judged.verdict.value.upper():<15}{where}{judged.title}"
     for reason in judged.reasons:
         yield f"{'':<15}{reason}"
-
-
-def _failed(name: str, run: Run) -> Iterator[str]:
-    yield f"The program {name} did not end well" + (f": {run.problem}" if run.problem else "")
-    for end in run.ends:
-        yield f"  rank {end.rank}: {end.status}" + (f" at {end.where}" if end.where else "")
-        yield f"    last event: {end.last}"
-    errors = {end.error for end in run.ends if end.error}
-    for error in sorted(errors)[:2]:
-        yield from (f"    {line}" for line in error.strip().splitlines()[-12:])
 
 
 def _summary(proof: Proof) -> str:
@@ -105,20 +95,23 @@ def as_json(proof: Proof) -> dict[str, Any]:
             }
             for judged in proof.judged
         ],
-        "remaining": [
-            {
-                "code": finding.rule.code,
-                "message": finding.message,
-                "blocker": finding.blocker,
-                "filename": finding.site.location().path,
-                "line": finding.site.location().line,
-            }
-            for finding in proof.remaining
-        ],
+        "remaining": [_finding(finding) for finding in proof.remaining],
+        "found_after": [_finding(finding) for finding in proof.found],
         "checks": [dataclasses.asdict(check) for check in all_checks(proof)],
         "diff": proof.diff,
         "before": _run(proof.before),
         "after": _run(proof.after),
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    at = finding.site.location()
+    return {
+        "code": finding.rule.code,
+        "message": finding.message,
+        "blocker": finding.blocker,
+        "filename": at.path,
+        "line": at.line,
     }
 
 

@@ -17,7 +17,7 @@ from migrations import SABOTAGED, flat_after, flat_before, replaced
 
 from fsdplint.shim.command import prove_command
 from fsdplint.shim.copies import CopyError, copy_project, project_root
-from fsdplint.shim.prove import Options, _workplace
+from fsdplint.shim.workplace import workplace
 
 SHORT = (("STEPS = 8", "STEPS = 3"), ("MAX_NORM = 1.0", "MAX_NORM = 0.3"))
 
@@ -129,7 +129,7 @@ def test_the_folder_of_a_killed_proof_is_removed_by_the_next(project: Path) -> N
     try:
         for folder in (stale, own):
             folder.mkdir()
-        with _workplace(Options(script=project / "before.py")) as work:
+        with workplace("prove", None) as work:
             assert work.is_dir() and not stale.exists() and own.exists()
         assert not work.exists()
     finally:

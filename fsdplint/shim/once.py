@@ -1,0 +1,75 @@
+"""`fsdplint run`: a program is run once under the recorder, and all rules read what happened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fsdplint.report.result import Result
+from fsdplint.run import Run as Checked
+from fsdplint.settings import CommandLine
+from fsdplint.shim.launcher import Launch, LaunchError, Run, launch
+from fsdplint.shim.merge import merge
+from fsdplint.shim.workplace import workplace
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run; see `fsdplint run --help`."""
+
+    script: Path
+    args: tuple[str, ...] = ()
+    ranks: int = 2
+    steps: int | None = None
+    seed: int | None = None
+    timeout: float = 600.0
+    device: str = "auto"
+    keep: Path | None = None
+    torchrun: tuple[str, ...] = ()
+    command_line: CommandLine = field(default_factory=CommandLine)
+
+
+@dataclass
+class Watched:
+    """One run, and what was found in it."""
+
+    run: Run
+    result: Result
+    output_format: str
+
+
+def watch(options: Options, say: Callable[[str], None] = lambda text: None) -> Watched:
+    """Run the program where it is and check the record.
+
+    Raises:
+        LaunchError: the program cannot be started.
+        SettingsError: the settings are wrong.
+        WorkplaceError: there is no folder for the records.
+    """
+    if not options.script.is_file():
+        raise LaunchError(f"{options.script}: there is no such file")
+    checked = Checked([options.script], options.command_line)
+    with workplace("run", options.keep) as work:
+        say(f"running {options.script} on {options.ranks} ranks")
+        run = launch(
+            Launch(
+                target=os.path.abspath(options.script),
+                folder=Path.cwd(),
+                record=work,
+                args=options.args,
+                ranks=options.ranks,
+                timeout=options.timeout,
+                device=options.device,
+                steps=options.steps,
+                seed=options.seed,
+                torchrun=options.torchrun,
+                parameters=False,
+            )
+        )
+    if not run.records:
+        raise LaunchError(run.problem or "no rank was started")
+    result = checked.check_recorded(merge(run.records))
+    result.unfinished = not run.ok
+    return Watched(run, result, checked.settings.output_format)
