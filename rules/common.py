@@ -32,6 +32,15 @@ def only_fsdp2(trace: Trace, module: str, before: Event) -> bool:
     return trace.sharded_within(module, before) is Sharding.FSDP2
 
 
+def certain(trace: Trace, event: Event) -> bool:
+    """Whether the event happens to the very module that it names: see `fsdplint.visits`."""
+    if trace.producer != "static":
+        return True
+    from fsdplint.visits import certain as of_static
+
+    return of_static(event)
+
+
 def sharded_here(trace: Trace, module: str, before: Event) -> list[tuple[Event, str]]:
     """The event that sharded the module (else a part of it), as `because` of a finding."""
     parts = set(trace.submodules(module))

@@ -60,7 +60,7 @@ class RootOnlySharding(Rule):
             module = event.module
             if event.site in seen or len(sharded_by(event)) > 1 or _has_policy(event):
                 continue
-            if any(m in sharded for m in groups.above(module)):
+            if trace.module(module).container or any(m in sharded for m in groups.above(module)):
                 continue
             if any(part in sharded for part in trace.submodules(module) if part != module):
                 continue

@@ -301,6 +301,9 @@ def _identity(left: Value, right: Value) -> bool | None:
         if isinstance(one, Const) and one.value is None and isinstance(other, NEVER_NONE):
             return False
     if isinstance(left, Symbol) and isinstance(right, Symbol):
+        mine, theirs = left.name.split("."), right.name.split(".")
+        if mine != theirs and mine[-1] == theirs[-1] and mine[:-1] and mine[-2][:1].isupper():
+            return None  # attributes of two classes: one may inherit it from the other
         return left.name == right.name
     objects = Class | Symbol | ModuleValue | Instance | OptimizerValue
     if isinstance(left, objects) and isinstance(right, objects):
