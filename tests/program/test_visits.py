@@ -51,7 +51,7 @@ def shard(module):
 )
 def test_certain(code: str, expected: bool, tmp_path: Path) -> None:
     path = tmp_path / "program.py"
-    path.write_text(PROGRAM + code + "\n", encoding="utf-8")
+    path.write_text(PROGRAM + code + "\nprint(model)\n", encoding="utf-8")
     traces = [trace for trace in load([path]).traces if trace.complete]
     events = [event for trace in traces for event in trace.of(Sharded)]
     assert events
