@@ -126,6 +126,8 @@ def _clash(unit: Sequence[Fix], other: Sequence[Fix]) -> bool:
     mine, theirs = _edits(unit), _edits(other)
     if set(mine) != set(theirs) and any(_overlap(a, b) for a in mine for b in theirs):
         return True
+    if _disturbs(unit, other) or _disturbs(other, unit):
+        return True
     locals_: dict[tuple[str, str], set[tuple[str, str | None]]] = {}
     for fix in (*unit, *other):
         for path, wanted in fix.imports:
@@ -133,6 +135,16 @@ def _clash(unit: Sequence[Fix], other: Sequence[Fix]) -> bool:
             meaning = (local_name(wanted) if package else wanted.module, wanted.name)
             locals_.setdefault((path, local_name(wanted)), set()).add(meaning)
     return any(len(meanings) > 1 for meanings in locals_.values())
+
+
+def _disturbs(unit: Sequence[Fix], other: Sequence[Fix]) -> bool:
+    """Whether a unit changes code that the other relies on."""
+    relied = [span for fix in other for span in fix.relies_on]
+    return any(
+        edit.path == path and edit.start < end and start < max(edit.end, edit.start + 1)
+        for path, start, end in relied
+        for edit in _edits(unit)
+    )
 
 
 def _overlap(one: Edit, two: Edit) -> bool:

@@ -33,6 +33,7 @@ class Rewrite:
         self._statements: dict[int, Statements] = {}
         self._imports: dict[tuple[str, Import], None] = {}
         self._unused: dict[tuple[str, str], None] = {}
+        self._relied: dict[tuple[str, int, int], None] = {}
 
     def replace(self, source: Source, node: cst.CSTNode, text: str) -> None:
         """Put a text in place of a node's characters (parentheses around it stay)."""
@@ -149,6 +150,11 @@ class Rewrite:
         """
         self._unused[source.path, name + "!" if anyway else name] = None
 
+    def relies_on(self, source: Source, node: cst.CSTNode) -> None:
+        """Say that the fix is right only as long as a node stays as it is."""
+        start, end = source.span(node)
+        self._relied[source.path, start, end] = None
+
     def fix(self, title: str, safety: Safety, group: str | None = None) -> Fix:
         """The fix made of all changes so far.
 
@@ -177,6 +183,7 @@ class Rewrite:
             imports=tuple(self._imports),
             group=group,
             unused=tuple(self._unused),
+            relies_on=tuple(self._relied),
         )
 
     def _of(self, source: Source) -> Statements:

@@ -74,6 +74,8 @@ class Fix:
         imports: (path, import) pairs that the edited files need.
         group: fixes with the same group are applied together or not at all (a migration).
         unused: (path, local name) pairs of imports that the edits may have left without a use.
+        relies_on: (path, start, end) spans of code that has to stay as it is for this fix to be
+            right: what is done to it by another fix comes in another round.
     """
 
     title: str
@@ -82,6 +84,7 @@ class Fix:
     imports: tuple[tuple[str, Import], ...] = ()
     group: str | None = None
     unused: tuple[tuple[str, str], ...] = ()
+    relies_on: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass

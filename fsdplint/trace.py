@@ -333,11 +333,17 @@ class SyncSwitched(Event):
 
 @dataclass(kw_only=True)
 class Clipped(Event):
-    """Gradients clipped. api: "method" (`module.clip_grad_norm_`) or "utils" (torch.nn.utils)."""
+    """Gradients clipped. api: "method" (`module.clip_grad_norm_`) or "utils" (torch.nn.utils).
+
+    by_norm: False for `clip_grad_value_`, which looks at each element by itself.
+    max_norm: the bound as far as it is a constant, the dotted name of one, or "?".
+    """
 
     kind: ClassVar[str] = "gradients-clipped"
     api: str
     modules: tuple[str, ...] = ()
+    by_norm: bool = True
+    max_norm: object = "?"
 
 
 @dataclass(kw_only=True)

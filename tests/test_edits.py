@@ -43,6 +43,15 @@ def test_the_earlier_fix_wins() -> None:
     assert (result.applied, result.deferred) == ([one, three], [two])
 
 
+def test_a_fix_waits_for_one_that_it_relies_on() -> None:
+    leaning = fix(edit(6, 7, "g"), relies_on=(("train.py", 0, 5),))
+    inside, outside = fix(edit(4, 5, "2")), fix(edit(8, 9, "h"))
+    result = applied("x = 1\ny\nz\n", inside, outside, leaning)
+    assert (result.applied, result.deferred) == ([inside, outside], [leaning])
+    result = applied("x = 1\ny\nz\n", leaning, inside)
+    assert (result.applied, result.deferred) == ([leaning], [inside])
+
+
 def test_the_same_change_is_made_once() -> None:
     line = edit(0, 0, "import a\n")
     one, two = fix(line, edit(0, 1, "y")), fix(line, edit(4, 5, "2"))

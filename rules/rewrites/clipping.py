@@ -1,12 +1,18 @@
-"""`model.clip_grad_norm_(...)` to `torch.nn.utils.clip_grad_norm_(model.parameters(), ...)`."""
+"""`model.clip_grad_norm_(...)` to `torch.nn.utils.clip_grad_norm_(model.parameters(), ...)`, and back."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from fsdplint.program.source import Source
 from fsdplint.rewrite import Rewrite
 from fsdplint.rules.rewrites.syntax import function_around, library_name, receiver, uses
+from fsdplint.rules.wrapping import forget_name
+
+if TYPE_CHECKING:
+    from fsdplint.program import Program
 
 CLIP = "torch.nn.utils.clip_grad_norm_"
 TAKES_DTENSOR = {"item", "full_tensor", "to_local"}
@@ -25,6 +31,34 @@ def clip_with_utils(rewrite: Rewrite, source: Source, call: cst.Call) -> bool:
     rewrite.insert(source, source.span(call.args[0])[0], f"{model}.parameters(), ")
     if plain_result_wanted(source, call):
         rewrite.insert(source, source.span(call)[1], ".full_tensor()")
+    return True
+
+
+def clip_with_method(rewrite: Rewrite, program: Program, source: Source, call: cst.Call) -> bool:
+    """Rewrite the function's call over `model.parameters()` to one of FSDP1's method.
+
+    Returns whether it could be done.
+    """
+    from fsdplint.program.values import ModuleValue
+
+    if len(call.args) < 2 or any(arg.star for arg in call.args):
+        return False
+    first, *others = call.args
+    named = [arg.keyword.value for arg in others if arg.keyword is not None]
+    if len(others) > 2 or set(named) - {"max_norm", "norm_type"}:
+        return False
+    parameters = first.value
+    if first.keyword is not None or not isinstance(parameters, cst.Call) or parameters.args:
+        return False
+    method = parameters.func
+    if not isinstance(method, cst.Attribute) or method.attr.value != "parameters":
+        return False
+    values = program.values(method.value)
+    if not values or not all(isinstance(v, ModuleValue) and v.wrapper == "fsdp1" for v in values):
+        return False
+    rewrite.replace(source, call.func, f"{source.code(method.value)}.clip_grad_norm_")
+    rewrite.delete(source, source.span(first)[0], source.span(others[0])[0])
+    forget_name(rewrite, source, call.func)
     return True
 
 

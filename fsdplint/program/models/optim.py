@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.program.frames import Call
 from fsdplint.program.models import function, method
+from fsdplint.program.models.fsdp1 import option
 from fsdplint.program.values import (
     Const,
     Made,
@@ -99,6 +100,8 @@ def clip(run: Interpreter, name: str, call: Call) -> Value:
         call.node,
         api="utils",
         modules=tuple(m.id for m in modules),
+        by_norm=by_norm,
+        max_norm=option(call.arg(1, "max_norm") or Unknown()),
         collective=sharded and by_norm,
     )
     return TensorValue("norm", tuple(modules)) if by_norm else Const(None)

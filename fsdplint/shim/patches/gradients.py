@@ -32,7 +32,7 @@ def install() -> None:
         patching.watch_method(FSDPModule, name, functools.partial(_switched, name))
     patching.watch_method(FullyShardedDataParallel, "clip_grad_norm_", _clipped_by_method)
     for name in ("clip_grad_norm_", "clip_grad_value_"):
-        patching.watch_function(clip_grad, name, _clipped_by_function)
+        patching.watch_function(clip_grad, name, functools.partial(_clipped_by_function, name))
 
 
 def _watch_backward(torch: Any) -> None:
@@ -105,7 +105,9 @@ def _clipped_by_method(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str
     MEASURES.gradients(list(module.parameters()))
 
 
-def _clipped_by_function(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _clipped_by_function(
+    name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     import torch
 
     value = args[0] if args else kwargs.get("parameters")
@@ -117,7 +119,16 @@ def _clipped_by_function(frame: FrameType, args: tuple[Any, ...], kwargs: dict[s
         parameters = _peek(frame, value)
     owners, _ = OBJECTS.owner_names(parameters)
     sharded = any(hasattr(p, "placements") for p in parameters)
-    RECORDER.event("gradients-clipped", frame, api="utils", owners=owners, collective=sharded)
+    bound = args[1] if len(args) > 1 else kwargs.get("max_norm")
+    RECORDER.event(
+        "gradients-clipped",
+        frame,
+        api="utils",
+        owners=owners,
+        by_norm="norm" in name,
+        max_norm=bound if isinstance(bound, (int, float)) else "?",
+        collective=sharded,
+    )
     if parameters:
         MEASURES.gradients(parameters)
 
