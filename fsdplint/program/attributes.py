@@ -15,6 +15,7 @@ from fsdplint.program.values import (
     Dict,
     Function,
     Instance,
+    LoaderValue,
     Made,
     Method,
     ModuleValue,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 # Attributes of a tensor, or of a model's output, that are tensors of the same origin.
 TENSOR_PARTS = {"loss", "logits", "data", "grad"}
+LOADER_PARTS = {"sampler", "batch_sampler", "dataset"}
 
 
 class Attributes:
@@ -62,6 +64,8 @@ class Attributes:
             return Sequence([group], open=True)
         if isinstance(value, Made) and name in value.args:
             return value.args[name]
+        if isinstance(value, LoaderValue) and name in LOADER_PARTS:
+            return loader_part(value, name)
         if isinstance(value, TensorValue | StateValue) and name in TENSOR_PARTS:
             return value
         return Method(value, name)
@@ -178,3 +182,14 @@ class Attributes:
                 return found
             return value.parts[key]
         return Unknown()
+
+
+def loader_part(loader: LoaderValue, name: str) -> Value:
+    """The dataset or sampler of a DataLoader."""
+    if name == "dataset":
+        return loader.dataset or Unknown()
+    if loader.sampler is None:
+        return Unknown()
+    if name == "batch_sampler":
+        return Made("torch.utils.data.BatchSampler", {"sampler": loader.sampler})
+    return loader.sampler

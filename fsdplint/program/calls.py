@@ -15,6 +15,7 @@ from fsdplint.program.names import dotted
 from fsdplint.program.ranks import named
 from fsdplint.program.scopes import Scope
 from fsdplint.program.values import (
+    Batches,
     Bound,
     Class,
     Const,
@@ -22,11 +23,14 @@ from fsdplint.program.values import (
     Function,
     GeneratorContext,
     Instance,
+    LoaderValue,
+    Made,
     Method,
     ModuleValue,
     OptimizerValue,
     ParametersOf,
     Partial,
+    SamplerValue,
     Sequence,
     StateValue,
     Super,
@@ -35,7 +39,7 @@ from fsdplint.program.values import (
     Unknown,
     Value,
 )
-from fsdplint.trace import Escaped
+from fsdplint.trace import DataEscaped, EpochSet, Escaped
 
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
@@ -400,6 +404,8 @@ class Calls:
         optimizer = self.optimizer_by_parameters(name, call)
         if optimizer is not None:
             return optimizer
+        if name == "set_epoch":
+            self.emit(EpochSet, call.node)
         self.escape(call)
         if not _LEAVES_OPTIMIZERS.search(name):
             for value in call.values:
@@ -440,24 +446,40 @@ class Calls:
                 if info is not None and not info.escaped:
                     info.escaped = True
                     self.emit(Escaped, call.node, module=module.id)
+            for data in self.data_in(value):
+                self.emit(DataEscaped, call.node, data=data)
 
     def modules_in(self: Interpreter, value: Value, depth: int = 0) -> list[ModuleValue]:
         """The modules that a value is or holds."""
         value = self.settle(value)
         if isinstance(value, ModuleValue):
             return [value]
-        if depth > 2:
-            return []
-        if isinstance(value, Sequence):
-            parts = value.items
-        elif isinstance(value, Dict):
-            parts = list(value.items.values())
-        elif isinstance(value, Instance):
-            parts = list(value.attributes.values())
-        elif isinstance(value, Bound):
-            parts = [value.receiver]
-        elif isinstance(value, Method):
-            parts = [value.receiver]
-        else:
-            return []
+        parts = _parts_of(value) if depth <= 2 else []
         return [m for part in parts for m in self.modules_in(part, depth + 1)]
+
+    def data_in(self: Interpreter, value: Value, depth: int = 0) -> list[str]:
+        """The ids of the samplers and loaders that a value is or holds."""
+        value = self.settle(value)
+        if isinstance(value, Batches):
+            value = value.loader
+        if isinstance(value, SamplerValue):
+            return [value.id]
+        if isinstance(value, LoaderValue):
+            return [value.id, *([value.sampler.id] if value.sampler is not None else [])]
+        parts = _parts_of(value) if depth <= 2 else []
+        return [data for part in parts for data in self.data_in(part, depth + 1)]
+
+
+def _parts_of(value: Value) -> list[Value]:
+    """What a value holds that somebody who gets it can get at."""
+    if isinstance(value, Sequence):
+        return value.items
+    if isinstance(value, Dict):
+        return list(value.items.values())
+    if isinstance(value, Instance):
+        return list(value.attributes.values())
+    if isinstance(value, Made) and value.name == "torch.utils.data.BatchSampler":
+        return list(value.args.values())
+    if isinstance(value, Bound | Method):
+        return [value.receiver]
+    return []

@@ -18,12 +18,14 @@ from fsdplint.program.values import (
     Dict,
     Function,
     Instance,
+    LoaderValue,
     Made,
     ModuleValue,
     OptimizerValue,
     Partial,
     RankTest,
     RankValue,
+    SamplerValue,
     Sequence,
     StateValue,
     Symbol,
@@ -89,6 +91,8 @@ NEVER_NONE = (
     Sequence,
     Dict,
     RankValue,
+    LoaderValue,
+    SamplerValue,
 )
 
 

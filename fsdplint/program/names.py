@@ -44,6 +44,10 @@ PREFIXES = {
     "torch.autograd.grad_mode": "torch",
     "torch.cuda.amp.grad_scaler": "torch.cuda.amp",
     "torch.nn.utils.clip_grad": "torch.nn.utils",
+    "torch.utils.data.dataloader": "torch.utils.data",
+    "torch.utils.data.dataset": "torch.utils.data",
+    "torch.utils.data.distributed": "torch.utils.data",
+    "torch.utils.data.sampler": "torch.utils.data",
 }
 
 

@@ -19,6 +19,7 @@ from fsdplint.program.conditions import (
     varying_guard,
 )
 from fsdplint.program.frames import Frame
+from fsdplint.program.models.data import loader_in
 from fsdplint.program.scopes import Scope
 from fsdplint.program.values import (
     Class,
@@ -35,6 +36,7 @@ from fsdplint.program.values import (
     ParametersOf,
     RankTest,
     RankValue,
+    SamplerValue,
     StateValue,
     Symbol,
     Unknown,
@@ -42,7 +44,7 @@ from fsdplint.program.values import (
     constant,
 )
 from fsdplint.program.values import Sequence as SequenceValue
-from fsdplint.trace import Fsdp1Used, Layout
+from fsdplint.trace import EpochSet, Fsdp1Used, Layout, LoaderIterated, LoaderLeft
 
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
@@ -384,9 +386,20 @@ class Statements:
         if not exact:
             elements = elements * 2 if len(elements) == 1 else elements
         counted = not exact
+        loader = loader_in(iterable)
+        if loader is not None:
+            self.emit(
+                LoaderIterated,
+                node.iter,
+                loader=loader.id,
+                sampler=loader.sampler.id if loader.sampler is not None else None,
+                alike=loader.alike,
+            )
         signal = self._loop(
             node.body, counted, [lambda e=e: self.assign(node.target, e) for e in elements]
         )
+        if loader is not None:
+            self.emit(LoaderLeft, node.iter, loader=loader.id)
         if node.orelse is not None and signal is None:
             signal = self.execute_suite(node.orelse.body)
         return signal
@@ -564,7 +577,10 @@ class Statements:
             self.scope.assign(target.value, value)
             self.evaluations[target] = value
         elif isinstance(target, cst.Attribute):
-            self.set_attribute(self.eval(target.value), target.attr.value, value)
+            owner = self.eval(target.value)
+            if isinstance(owner, SamplerValue):
+                self.emit(EpochSet, target, sampler=owner.id)  # `sampler.epoch = epoch`, `.seed`
+            self.set_attribute(owner, target.attr.value, value)
             self.evaluations[target] = value
         elif isinstance(target, cst.Subscript):
             self._assign_subscript(target, value)

@@ -259,6 +259,35 @@ class StateValue(Value):
 
 
 @dataclass(eq=False)
+class SamplerValue(Value):
+    """A torch DistributedSampler."""
+
+    id: str
+
+
+@dataclass(eq=False)
+class LoaderValue(Value):
+    """A torch DataLoader.
+
+    sampler: the DistributedSampler behind it; None where there is none or it is not known.
+    dataset: what it loads from.
+    alike: whether every rank gets the same batches of it; None where that is not known.
+    """
+
+    id: str
+    sampler: SamplerValue | None = None
+    dataset: Value | None = None
+    alike: bool | None = None
+
+
+@dataclass(eq=False)
+class Batches(Value):
+    """What a loop over a DataLoader runs over: `enumerate(loader)` and the like."""
+
+    loader: LoaderValue
+
+
+@dataclass(eq=False)
 class TensorValue(Value):
     """A tensor that a model made: an output, a loss, a gradient norm."""
 

@@ -326,6 +326,8 @@ def _event(item: _Merged, ranks: Ranks, tree: dict[str, Line], place: _Places) -
         values["modules"] = tuple(covering(tree, line["owners"], _wrapped_later(tree, line)))
     if "path" in line:
         values["per_rank"] = len({other["path"] for other in item.lines.values()}) > 1
+    if "inputs" in line:
+        values["alike"] = _alike([other.get("inputs", []) for other in item.lines.values()])
     return cls(
         site=place.site(line["at"]),
         ranks=ranks,
@@ -333,6 +335,15 @@ def _event(item: _Merged, ranks: Ranks, tree: dict[str, Line], place: _Places) -
         stack=tuple(place.site(span) for span in line.get("stack", ())),
         **values,
     )
+
+
+def _alike(inputs: Sequence[Sequence[str]]) -> bool | None:
+    """Whether all ranks' models got the same; None where it is the same in every call, or where
+    there is only one call: then it says nothing of where the data came from."""
+    first = inputs[0]
+    if len(inputs) < 2 or len(set(first)) < 2:
+        return None
+    return all(other == first for other in inputs)
 
 
 def _modules(records: Iterable[RankRecord], names: dict[int, dict[str, str]]) -> dict[str, Line]:

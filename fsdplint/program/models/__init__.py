@@ -69,6 +69,7 @@ def find_method(receiver: Value, name: str) -> MethodModel | None:
 
 from fsdplint.program.models import (  # noqa: E402  (they register themselves)
     checkpoint,
+    data,
     distributed,
     fsdp1,
     fsdp2,
@@ -81,6 +82,7 @@ __all__ = [
     "FUNCTIONS",
     "METHODS",
     "checkpoint",
+    "data",
     "distributed",
     "find_function",
     "find_method",

@@ -8,21 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
+from fsdplint.program.attributes import LOADER_PARTS
 from fsdplint.program.frames import Call
 from fsdplint.program.models import function, method
+from fsdplint.program.models.data import loader_in
 from fsdplint.program.ranks import depends_on_rank, environment
 from fsdplint.program.values import (
+    Batches,
     Class,
     Const,
     Context,
     Dict,
     Instance,
+    LoaderValue,
     Made,
     ModulesOf,
     ModuleValue,
     ParametersOf,
     Partial,
     RankValue,
+    SamplerValue,
     Sequence,
     StateValue,
     Super,
@@ -150,6 +155,9 @@ def length(run: Interpreter, name: str, call: Call) -> Value:
 def pass_through(run: Interpreter, name: str, call: Call) -> Value:
     value = call.arg(0, "iterable") or Unknown()
     last = name.rpartition(".")[2]
+    loader = next((found for v in call.args if (found := loader_in(run.settle(v)))), None)
+    if loader is not None:
+        return Unknown(varying=True) if last == "next" else Batches(loader)
     if last == "enumerate":
         items, exact = run.iterate(value)
         pairs: list[Value] = [Sequence([Unknown(varying=True), item], "tuple") for item in items]
@@ -190,6 +198,9 @@ def is_instance(run: Interpreter, name: str, call: Call) -> Value:
             return Const(True)
         if all(isinstance(kind, Class) for kind in wanted) and not value.cls.has_unknown_base():
             return Const(False)
+    if isinstance(value, SamplerValue | LoaderValue):
+        name = "DistributedSampler" if isinstance(value, SamplerValue) else "DataLoader"
+        return Const(any(isinstance(k, Symbol) and k.name.endswith(name) for k in wanted))
     if isinstance(value, StateValue | TensorValue) or (
         isinstance(value, ParametersOf) and value.element
     ):
@@ -295,6 +306,10 @@ def has_attribute(run: Interpreter, name: str, call: Call) -> Value:
         return Unknown(origin=run.text(call.node), varying=derived(call).varying)
     if len(call.args) == 2 and isinstance(call.args[1], Const):
         value, attribute = run.settle(call.args[0]), str(call.args[1].value)
+        if isinstance(value, SamplerValue) and attribute == "set_epoch":
+            return Const(True)
+        if isinstance(value, LoaderValue) and attribute in LOADER_PARTS:
+            return Const(True)
         if isinstance(value, ModuleValue) and value.wrapper and attribute == "module":
             return Const(value.wrapper in {"fsdp1", "ddp"})
         if isinstance(value, ModuleValue) and attribute in ONLY_WRAPPERS_HAVE:

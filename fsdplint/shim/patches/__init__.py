@@ -15,6 +15,7 @@ _AREAS = (
     "states",
     "files",
     "collectives",
+    "data",
 )
 _done = False
 

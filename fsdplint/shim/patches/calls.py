@@ -10,6 +10,7 @@ from fsdplint.shim import patching, values
 from fsdplint.shim.classes import ACTIVITY
 from fsdplint.shim.measures import MEASURES
 from fsdplint.shim.objects import OBJECTS
+from fsdplint.shim.patches.data import PASS
 from fsdplint.shim.recorder import RECORDER
 from fsdplint.shim.sites import is_direct
 
@@ -33,6 +34,8 @@ def install() -> None:
             return original(self, *args, **kwargs)
         try:
             number = _enter(self, sys._getframe(1))
+            if number is not None and not ACTIVITY.running and _sharded_within(self):
+                PASS.note_inputs(args, kwargs)
         except Exception:
             RECORDER.trouble()
             number = None

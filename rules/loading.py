@@ -1,0 +1,23 @@
+"""Questions about passes over data loaders that several rules ask of a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.trace import BackwardRun, DataEscaped, LoaderIterated, LoaderLeft, Trace
+
+
+def training_passes(trace: Trace) -> Iterator[LoaderIterated]:
+    """The passes over loaders in which the program runs backward, in order."""
+    for begun in trace.of(LoaderIterated):
+        for event in trace.events[begun.index + 1 :]:
+            if isinstance(event, LoaderLeft) and event.loader == begun.loader:
+                break
+            if isinstance(event, BackwardRun):
+                yield begun
+                break
+
+
+def out_of_sight(trace: Trace, data: str | None) -> bool:
+    """Whether code that can't be followed got the sampler or loader, and may do anything to it."""
+    return any(event.data == data for event in trace.of(DataEscaped))
