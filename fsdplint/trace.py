@@ -319,7 +319,7 @@ class BackwardRun(Event):
 
 @dataclass(kw_only=True)
 class SyncSwitched(Event):
-    """Gradient synchronisation switched.
+    """Gradient synchronisation, or when parameters are sharded again, switched.
 
     api: "no_sync" (the context manager) or "set_requires_gradient_sync", ...
     enabled: None where the value is not known.

@@ -106,3 +106,8 @@ def unseen_before(trace: Trace, module: str, event: Event) -> bool:
     return not trace.complete or any(
         trace.related(module, escaped.module) for escaped in trace.before(event, Escaped)
     )
+
+
+def optimizer_named(built: OptimizerBuilt) -> str:
+    """The optimizer for messages, by its class."""
+    return f"`{built.class_name}`" if built.class_name else "the optimizer"

@@ -201,6 +201,13 @@ class Objects:
                 names[name] = None
         return list(names), unknown
 
+    def notice_parameters(self) -> None:
+        """Take note of the parameters that the known modules have now: gathered ones, say."""
+        for module, _ in self.names.items():
+            for parameter in getattr(module, "_parameters", {}).values():
+                if parameter is not None:
+                    self.owners.register(parameter, module)
+
     def optimizer(self, optimizer: Any) -> str:
         name = self.names.get(optimizer)
         if name is None:

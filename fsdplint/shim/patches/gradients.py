@@ -16,6 +16,7 @@ _SWITCHES = (
     "set_requires_all_reduce",
     "set_is_last_backward",
     "set_reshard_after_backward",
+    "set_reshard_after_forward",
 )
 
 

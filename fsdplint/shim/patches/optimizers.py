@@ -71,6 +71,9 @@ def _built(optimizer: Any, params: Any, frame: FrameType | None) -> None:
         frame = frame.f_back
     parameters = parameters_of(params)
     owners, unknown = OBJECTS.owner_names(parameters)
+    if unknown:
+        OBJECTS.notice_parameters()
+        owners, unknown = OBJECTS.owner_names(parameters)
     RECORDER.event(
         "optimizer-built",
         frame,

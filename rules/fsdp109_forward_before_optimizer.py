@@ -1,0 +1,457 @@
+"""FSDP109: see the class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fsdplint.groups import Groups, sharded_by
+from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
+from fsdplint.rules.common import optimizer_named, varying
+from fsdplint.trace import (
+    BackwardRun,
+    Called,
+    Escaped,
+    Event,
+    Gathered,
+    GradMode,
+    ModuleMoved,
+    OptimizerBuilt,
+    OptimizerStepped,
+    Sharded,
+    Site,
+    StateLoaded,
+    StateTaken,
+    SyncSwitched,
+    Trace,
+    first,
+)
+
+if TYPE_CHECKING:
+    from fsdplint.program import Program
+
+
+class ForwardBeforeOptimizer(Rule):
+    """An optimizer is built after a forward has left the sharded parameters gathered.
+
+    ## What it does
+    Finds optimizers that are built over a model that `fully_shard` shards, after a forward without a
+    backward pass: a dry run, a sanity check of the validation, a look at the first loss.
+
+    It says nothing where the parameters are sharded again in between: by a backward pass, `reshard()`,
+    `state_dict()` or `to()`, or because of `reshard_after_forward=True`. By default that holds for
+    every module but the root.
+
+    ## Why is this bad?
+    A forward leaves the root's parameters gathered until the backward pass. `model.parameters()` then
+    gives the gathered tensors, which never get a gradient: without an error, the optimizer updates
+    only the modules below the root. With one `fully_shard(model)` for everything the loss of a fixed
+    batch stayed at 0.22589 to the last digit.
+
+    ## Fix safety
+    Safe: `model.reshard()` goes before the optimizer. Where the code can, it had better build the
+    optimizer right after the sharding.
+
+    ## Since
+    torch 2.4, the first with FSDP2. Until 2.7 the root stayed gathered with
+    `reshard_after_forward=True` as well.
+
+    ## References
+    - pytorch/pytorch#149205 and #131965.
+    - torch docs, `torch.distributed.fsdp.fully_shard`: after the forward the registered parameters
+      depend on `reshard_after_forward`.
+    """
+
+    code = "FSDP109"
+    name = "forward-before-optimizer"
+    severity = Severity.ERROR
+    fixable = Safety.SAFE
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        groups = Groups(trace)
+        seen: set[Site] = set()
+        for built, whole in _built_over_gathered(groups):
+            if built.site in seen or not built.complete:
+                continue
+            calls = [call for module, call in whole.items() if _holds(groups, built, module, call)]
+            stepped = first(
+                event
+                for event in trace.after(built, OptimizerStepped)
+                if event.optimizer == built.optimizer
+            )
+            if calls and stepped is not None:
+                seen.add(built.site)
+                yield self._finding(groups, built, calls, stepped)
+
+    def _finding(
+        self, groups: Groups, built: OptimizerBuilt, calls: list[Called], stepped: Event
+    ) -> Finding:
+        name = groups.name(groups.trace.unwrapped(calls[0].module))
+        outer = [calls[0], *groups.around(calls[0])][-1]
+        return self.finding(
+            built,
+            f"{optimizer_named(built)} is built while a forward has left parameters of {name} "
+            f"gathered, so that it never updates them",
+            help="Build the optimizer right after sharding, or call `reshard()` on the model first.",
+            because=[(outer, "gathered here"), (stepped, "stepped here")],
+        )
+
+    def fix(self, finding: Finding, program: Program) -> Fix | None:
+        import libcst as cst
+
+        from fsdplint.places import AfterShards, blocks_around, expression_of
+        from fsdplint.program.source import NodeSite
+        from fsdplint.rewrite import Rewrite
+
+        site = finding.site
+        if not isinstance(site, NodeSite) or not isinstance(site.node, cst.Call):
+            return None
+        roots = _roots(program, site)
+        place = next((statement for _, statement in blocks_around(site)), None)
+        if roots is None or not isinstance(place, cst.SimpleStatementLine):
+            return None
+        model = expression_of(program, AfterShards(site.source, place, site.node, ()), roots)
+        if model is None:
+            return None
+        rewrite = Rewrite()
+        rewrite.insert_before(site.source, place, [f"{model}.reshard()"])
+        return rewrite.fix("Reshard the model before building the optimizer", Safety.SAFE)
+
+    bad = (
+        Bad(
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+fully_shard(model)
+inputs, targets = torch.randn(16, 4), torch.randn(16, 1)
+with torch.no_grad():
+    print("loss before training", nn.functional.mse_loss(model(inputs), targets).item())
+
+# one learning rate for all
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)  # <- FSDP109
+losses = []
+for step in range(4):
+    loss = nn.functional.mse_loss(model(inputs), targets)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    losses.append(loss.item())
+print(f"loss {losses[0]:.6f} -> {losses[-1]:.6f}")
+dist.destroy_process_group()
+""",
+            symptom=Symptom(prints=r"loss (\d\.\d+) -> \1\b"),
+            changes=(
+                (
+                    "# one learning rate for all\noptimizer =",
+                    "# one learning rate for all\nmodel.reshard()\noptimizer =",
+                ),
+            ),
+            healthy=r"loss (\d\.\d+) -> (?!\1)\d",
+        ),
+        Bad(
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(4, 8)
+        self.head = nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.body(x)))
+
+
+class Trainer:
+    def __init__(self, model, inputs):
+        self.model = model
+        fully_shard(self.model.body)
+        fully_shard(self.model)
+        self.dry_run(inputs)
+        self.configure()
+
+    def dry_run(self, inputs):
+        print("output", tuple(self.model(inputs).shape))
+
+    def configure(self):
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)  # <- FSDP109
+
+    def train(self, inputs, steps=3):
+        for _ in range(steps):
+            self.model(inputs).pow(2).mean().backward()
+            self.optimizer.step()
+            self.model.zero_grad()
+
+
+def main():
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    inputs = torch.randn(16, 4)
+    trainer = Trainer(Net(), inputs)
+    trainer.model.reshard()
+    before = trainer.model.head.weight.full_tensor()
+    trainer.train(inputs)
+    after = trainer.model.head.weight.full_tensor()
+    print("head moved:", not torch.equal(before, after))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
+""",
+            symptom=Symptom(prints="head moved: False"),
+            changes=(
+                (
+                    "        self.optimizer =",
+                    "        self.model.reshard()\n        self.optimizer =",
+                ),
+            ),
+            healthy="head moved: True",
+        ),
+        Bad(
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+for layer in (model[0], model[2]):
+    fully_shard(layer, reshard_after_forward=False)
+fully_shard(model)
+inputs = torch.randn(16, 4)
+with torch.no_grad():
+    first = model(inputs).pow(2).mean().item()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)  # <- FSDP109
+for _ in range(3):
+    model(inputs).pow(2).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+with torch.no_grad():
+    last = model(inputs).pow(2).mean().item()
+print(f"loss {first:.6f} -> {last:.6f}")
+dist.destroy_process_group()
+""",
+            symptom=Symptom(prints=r"loss (\d\.\d+) -> \1\b"),
+        ),
+    )
+
+    good = (
+        Good(
+            why="every parameter is in a module below the root, which reshards after its forward",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+fully_shard(model[0])
+fully_shard(model[2])
+fully_shard(model)
+inputs = torch.randn(16, 4)
+with torch.no_grad():
+    first = model(inputs).pow(2).mean().item()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    model(inputs).pow(2).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+assert model(inputs).pow(2).mean().item() < first
+dist.destroy_process_group()
+""",
+        ),
+        Good(
+            why="sharded again before the optimizer: by reshard(), by an option, by a backward pass",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+def train(model, inputs):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        loss = model(inputs).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return loss.item()
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+inputs = torch.randn(16, 4)
+
+one = nn.Linear(4, 1)
+fully_shard(one)
+with torch.no_grad():
+    first = one(inputs).pow(2).mean().item()
+one.reshard()
+assert train(one, inputs) < first
+
+two = nn.Linear(4, 1)
+fully_shard(two, reshard_after_forward=True)
+with torch.no_grad():
+    first = two(inputs).pow(2).mean().item()
+assert train(two, inputs) < first
+
+three = nn.Linear(4, 1)
+fully_shard(three)
+first = three(inputs).pow(2).mean()
+first.backward()
+three.zero_grad()
+assert train(three, inputs) < first.item()
+
+four = nn.Linear(4, 1)
+fully_shard(four)
+four.set_reshard_after_forward(True)
+with torch.no_grad():
+    first = four(inputs).pow(2).mean().item()
+assert train(four, inputs) < first
+dist.destroy_process_group()
+""",
+        ),
+        Good(
+            why="the optimizer was there before the forward; the model was not sharded yet",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+inputs = torch.randn(16, 4)
+model = nn.Linear(4, 1)
+with torch.no_grad():
+    first = model(inputs).pow(2).mean().item()
+fully_shard(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with torch.no_grad():
+    model(inputs)
+for _ in range(3):
+    model(inputs).pow(2).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+assert model(inputs).pow(2).mean().item() < first
+dist.destroy_process_group()
+""",
+        ),
+        Good(
+            why="FSDP1's parameters stay what they are",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+inputs = torch.randn(16, 4)
+model = FSDP(nn.Linear(4, 1), device_id=torch.device("cpu"), use_orig_params=True)
+with torch.no_grad():
+    first = model(inputs).pow(2).mean().item()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    model(inputs).pow(2).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+assert model(inputs).pow(2).mean().item() < first
+dist.destroy_process_group()
+""",
+        ),
+    )
+
+
+def _built_over_gathered(groups: Groups) -> Iterator[tuple[OptimizerBuilt, dict[str, Called]]]:
+    """Every optimizer, with the FSDP2 modules that are gathered when it is built and the calls that
+    left them so."""
+    trace = groups.trace
+    keeps: dict[str, bool | None] = {}  # None: what it was given for "not for the root"
+    sharded: set[str] = set()
+    whole: dict[str, Called] = {}
+    for event in trace:
+        if isinstance(event, Sharded):
+            sharded.update(sharded_by(event))
+            keeps.update(_keeping(event))
+        elif isinstance(event, Called):
+            module = trace.unwrapped_to(event.module, keeps)
+            if module is not None and groups.gathers(event):
+                below = any(above in sharded for above in groups.above(module))
+                if keeps[module] or keeps[module] is None and not below:
+                    whole[module] = event
+        elif isinstance(event, BackwardRun):
+            without = (GradMode.OFF, GradMode.INFERENCE)
+            whole = {m: call for m, call in whole.items() if call.grad in without}
+        elif isinstance(event, OptimizerBuilt):
+            yield event, dict(whole)
+        elif isinstance(event, SyncSwitched):
+            if event.api == "set_reshard_after_forward":
+                _forget(trace, keeps, event.module)
+        else:
+            _forget(trace, whole, _resharded(event))
+
+
+def _keeping(event: Sharded) -> dict[str, bool | None]:
+    """Whether the modules stay gathered after a forward; not those of which that is not known."""
+    keep = event.options.get("reshard_after_forward", "?" if "**" in event.options else None)
+    if event.group or not (keep is None or keep is False):
+        return {}
+    return {module: keep is False or None for module in sharded_by(event)}
+
+
+def _resharded(event: Event) -> str:
+    """The module that is sharded again by an event, or may be: itself and all in it."""
+    if isinstance(event, Gathered | ModuleMoved | Escaped):
+        return event.module
+    if isinstance(event, StateTaken):
+        return event.of
+    return event.into if isinstance(event, StateLoaded) else ""
+
+
+def _forget(trace: Trace, known: dict[str, bool | None] | dict[str, Called], module: str) -> None:
+    if module in trace.modules:
+        for name in [name for name in known if trace.related(module, name)]:
+            del known[name]
+
+
+def _holds(groups: Groups, built: OptimizerBuilt, module: str, call: Called) -> bool:
+    """Whether the optimizer holds trained parameters of the group that a call certainly left whole."""
+    if varying(call) or call.ranks.partial:
+        return False
+    modules = groups.trace.modules
+    held = {part for name in built.modules for part in groups.trace.submodules(name)}
+    return any(
+        member in held and modules[member].own_parameters and not modules[member].frozen
+        for member in groups.members(module, before=built)
+    )
+
+
+def _roots(program: Program, site: Site) -> set[str] | None:
+    """The modules to reshard before an optimizer; None where several are, or none in some trace."""
+    found: set[str] = set()
+    for trace in program.traces:
+        groups = Groups(trace)
+        for built, whole in _built_over_gathered(groups):
+            if built.site == site:
+                held = [m for m, call in whole.items() if _holds(groups, built, m, call)]
+                if len(held) != 1:
+                    return None
+                found.update(held)
+    return found
