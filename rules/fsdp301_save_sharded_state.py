@@ -150,7 +150,59 @@ dist.barrier()
 dist.destroy_process_group()
 """
 
-WHOLE_MODULE = """\
+BY_NAME = """\
+import os
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(8, 32)
+        self.down = nn.Linear(32, 8)
+
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(x)))
+
+
+def export(model, path):
+    # Names without the prefix of torch.compile, on the CPU.
+    weights = {
+        name.replace("_orig_mod.", ""): value.detach().cpu().contiguous()
+        for name, value in model.state_dict().items()
+    }
+    if dist.get_rank() == 0:
+        torch.save(weights, path)  # <- FSDP301
+
+
+def main():
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    model = nn.Sequential(Block(), Block())
+    for block in model:
+        fully_shard(block)
+    fully_shard(model)
+    model(torch.randn(4, 8)).pow(2).mean().backward()
+    folder = tempfile.mkdtemp()
+    export(model, os.path.join(folder, "weights.pt"))
+    if dist.get_rank() == 0:
+        value = torch.load(os.path.join(folder, "weights.pt"))["0.up.weight"]
+        values = getattr(value, "to_local", lambda: value)()
+        print(f"{values.numel()} of 256 values")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+TRAINABLE = """\
 import os
 import tempfile
 
@@ -162,13 +214,22 @@ from torch.distributed.fsdp import fully_shard
 dist.init_process_group("gloo")
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8))
+model[0].requires_grad_(False)
 for layer in (model[0], model[2]):
     fully_shard(layer)
 fully_shard(model)
-model(torch.randn(4, 8)).sum().backward()
+model(torch.randn(4, 8)).pow(2).mean().backward()
+path = os.path.join(tempfile.gettempdir(), f"head-{os.environ['MASTER_PORT']}.pt")
 if dist.get_rank() == 0:
-    torch.save(model, os.path.join(tempfile.mkdtemp(), "net.pt"))  # <- FSDP301
+    trainable = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            trainable[name] = parameter.detach().clone()
+    torch.save(trainable, path)  # <- FSDP301
 dist.barrier()
+head = nn.Linear(32, 8)
+with torch.no_grad():
+    head.weight.copy_(torch.load(path)["2.weight"])
 dist.destroy_process_group()
 """
 
@@ -241,6 +302,7 @@ import torch.distributed as dist
 import torch.nn as nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate
 
 dist.init_process_group("gloo")
 torch.manual_seed(0)
@@ -256,10 +318,22 @@ state = get_model_state_dict(model, options=options)
 by_hand = {}
 for name, value in model.state_dict().items():
     by_hand[name] = value.full_tensor().cpu()
+whole = {
+    name: value.full_tensor() if hasattr(value, "full_tensor") else value
+    for name, value in model.state_dict().items()
+}
+replicated = {
+    name: value.redistribute(placements=[Replicate()]).to_local()
+    for name, value in model.state_dict().items()
+}
 if dist.get_rank() == 0:
     torch.save(state, os.path.join(folder, "a.pt"))
     torch.save(by_hand, os.path.join(folder, "b.pt"))
     torch.save({k: v + 0 for k, v in by_hand.items()}, os.path.join(folder, "c.pt"))
+    torch.save(whole, os.path.join(folder, "d.pt"))
+    torch.save(replicated, os.path.join(folder, "e.pt"))
+    shapes = {k: (tuple(v.shape), v.dtype, v.numel()) for k, v in model.state_dict().items()}
+    torch.save(shapes, os.path.join(folder, "shapes.pt"))
 dist.barrier()
 dist.destroy_process_group()
 """
@@ -330,10 +404,12 @@ class SaveShardedState(Rule):
     ## What it does
     Finds `torch.save` and safetensors' `save_file` of `model.state_dict()` where `fully_shard` shards
     the model, of `optimizer.state_dict()` where the optimizer's parameters are sharded (by FSDP1 too),
-    and of a sharded model itself.
+    and of dicts made of the sharded parameters. Tensors that went through `cpu()`, `clone()`, `to()` and
+    the like, under other names or only some of them, are as sharded as before.
 
     A file per rank (the path depends on the rank) holds all parts and is fine, and so are
-    `torch.distributed.checkpoint.save` and tensors made whole by `full_tensor()`.
+    `torch.distributed.checkpoint.save` and tensors made whole by `full_tensor()`. A sharded model that is
+    itself pickled is FSDP304.
 
     ## Why is this bad?
     FSDP1's `state_dict()` is whole by default. FSDP2's holds DTensors, and an optimizer's state dict
@@ -344,16 +420,15 @@ class SaveShardedState(Rule):
         WeightsUnpickler error: ... `torch.distributed.tensor` must be imported to load DTensors
 
     or, in a process that has imported it, with `aten.copy_.default got mixed torch.Tensor and DTensor`.
-    safetensors ends with "Attempted to access the data pointer on an invalid python storage", and
-    `torch.save(model)` with "Can't pickle <class '...FSDPNet'>". An FSDP1 optimizer gives no error at
-    all: every rank resumes with the moments of the rank that wrote the file.
+    safetensors ends with "Attempted to access the data pointer on an invalid python storage". An FSDP1
+    optimizer gives no error at all: every rank resumes with the moments of the rank that wrote the file.
 
     ## Fix safety
     Unsafe: all ranks gather the state with `get_model_state_dict` and `get_optimizer_state_dict`
     (`full_state_dict=True, cpu_offload=True`) and rank 0 writes it. That is what the file was meant to
     hold, but it is another content than before: rank 0 needs the memory of the whole model, and the
     optimizer's state is keyed by parameter names, to be read back with `set_optimizer_state_dict`.
-    There is no fix for an optimizer under FSDP1 (migrate the model) or for a pickled model.
+    There is no fix for an optimizer under FSDP1 (migrate the model) or for a dict of parameters.
 
     ## Since
     torch 2.4, where `fully_shard` came.
@@ -469,7 +544,34 @@ from torch.distributed.checkpoint.state_dict import (
             ),
             healthy=r"Tensor with 256 of 256 values",
         ),
-        Bad(WHOLE_MODULE, symptom=Symptom(raises=r"PicklingError: Can't pickle .*FSDPSequential")),
+        Bad(
+            BY_NAME,
+            symptom=Symptom(prints=r"128 of 256 values"),
+            changes=(
+                (
+                    "import torch.nn as nn\n",
+                    """\
+import torch.nn as nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+)
+""",
+                ),
+                (
+                    "    weights = {\n",
+                    """\
+    model_state = get_model_state_dict(
+        model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+    )
+    weights = {
+""",
+                ),
+                ("model.state_dict().items()", "model_state.items()"),
+            ),
+            healthy=r"256 of 256 values",
+        ),
+        Bad(TRAINABLE, symptom=Symptom(raises=r"got mixed torch\.Tensor and DTensor")),
         Bad(
             FSDP1_OPTIMIZER,
             symptom=Symptom(prints=r"rank 1: the file holds this rank's moments: False"),
@@ -486,21 +588,12 @@ from torch.distributed.checkpoint.state_dict import (
         for event in trace.of(Saved):
             if not whole_file(event.api) or event.per_rank:
                 continue
-            module = next((m for m in event.modules if only_fsdp2(trace, m, event)), None)
-            if module is not None:
-                yield self._pickled(trace, event, module)
-            elif parts := list(_sharded_parts(trace, event)):
+            if any(only_fsdp2(trace, m, event) for m in event.modules):
+                continue  # nothing is written: FSDP304
+            if parts := list(_sharded_parts(trace, event)):
                 yield self._partial(trace, event, parts)
-
-    def _pickled(self, trace: Trace, event: Saved, module: str) -> Finding:
-        name = class_name(trace, module)
-        return self.finding(
-            event,
-            f"`{name}` itself is saved: a module that `fully_shard` shards cannot be pickled",
-            help="Save `get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, "
-            "cpu_offload=True))`, taken on all ranks and written by rank 0.",
-            because=sharded_here(trace, module, event),
-        )
+            elif Layout.SHARDED in event.layouts[len(event.states) :]:
+                yield self._tensors(event)
 
     def _partial(self, trace: Trace, event: Saved, parts: list[tuple[StateTaken, str]]) -> Finding:
         names = " and ".join(dict.fromkeys(name for _, name in parts))
@@ -519,6 +612,15 @@ from torch.distributed.checkpoint.state_dict import (
                 *((part, "taken here") for part in taken),
                 *(sharded_here(trace, of, event) if of else []),
             ],
+        )
+
+    def _tensors(self, event: Saved) -> Finding:
+        return self.finding(
+            event,
+            "sharded tensors are saved as if whole: the file holds one rank's part of each",
+            help="Call `full_tensor()` on each of them, on all ranks, and write the file on rank 0; or "
+            "take `get_model_state_dict` with `StateDictOptions(full_state_dict=True, "
+            "cpu_offload=True)`.",
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:

@@ -147,6 +147,8 @@ class Attributes:
                 return value.items[index.value]
             if isinstance(index, Symbol) and index.name in value.items:
                 return value.items[index.name]
+            if len(value.tensors) == 1 and not isinstance(index, Const):
+                return next(iter(value.tensors.values()))
             return Unknown(origin=self.text(node))
         if isinstance(value, Sequence):
             if isinstance(index, Const) and isinstance(index.value, int):
@@ -158,7 +160,7 @@ class Attributes:
         if isinstance(value, StateValue):
             if isinstance(index, Const) and index.value == "param_groups":
                 return Unknown()  # an optimizer's settings, no tensors
-            return StateValue(value.id, value.layout, value.of, value.api, value.on_one_rank, True)
+            return value.element()
         if isinstance(value, TensorValue):
             return value
         if isinstance(value, Symbol) and value.name.rpartition(".")[2] == "argv":

@@ -56,6 +56,10 @@ MODULE_BASES = {
 }
 OPTIMIZER_BASES = {"torch.optim.Optimizer"}
 
+# Methods that tell something of a tensor.
+_MEASURES = {"numel", "dim", "ndimension", "size", "nelement", "element_size", "item", "get_device",
+             "is_floating_point", "is_contiguous", "stride", "nbytes"}  # fmt: skip
+
 # Unknown callees that get an optimizer and certainly leave its parameters as they are.
 _LEAVES_OPTIMIZERS = re.compile(r"sched|warmup|^(unscale_|step|update|info|debug|print)$", re.I)
 
@@ -357,10 +361,12 @@ class Calls:
             return self._call_super(receiver, method.name, call)
         if isinstance(receiver, ModuleValue):
             return self.call_library_method(receiver, method.name, call)
-        if isinstance(receiver, TensorValue | StateValue):
+        measured = method.name in _MEASURES
+        if isinstance(receiver, StateValue):
+            return Unknown(varying=True) if measured else receiver
+        if isinstance(receiver, TensorValue):
             return receiver
         if isinstance(receiver, ParametersOf):
-            measured = method.name in {"numel", "dim", "size", "nelement", "element_size", "item"}
             if receiver.element and not measured:
                 return receiver
             return Unknown(varying=True)  # differs between parameters and modules

@@ -151,9 +151,12 @@ class Expressions:
                 value = self.eval(element.value)
                 if isinstance(value, Dict):
                     result.items.update(value.items)
+                    result.tensors.update(value.tensors)
                     result.open = result.open or value.open
                 else:
                     result.open = True
+                    if isinstance(value, StateValue):
+                        result.tensors[f"**{value.id}"] = value
         return result
 
     # Names, attributes, subscripts -------------------------------------------------------------
@@ -392,10 +395,19 @@ class Expressions:
 
 def either(one: Value, two: Value, run: Interpreter) -> Value:
     """One value for what is `one` at times and `two` at others: where both are states, the one
-    that nothing is wrong with."""
+    that nothing is wrong with; what some tensors go through may change the others alike."""
     if isinstance(one, StateValue) and isinstance(two, StateValue):
-        return two if two.layout is Layout.FULL else one
+        return two if two.layout in (Layout.FULL, Layout.UNKNOWN) else one
+    for value, other in ((one, two), (two, one)):
+        if _one_tensor(value) and isinstance(other, Unknown) and other.promoted is None:
+            return other
     return one if run.matters(one) else two
+
+
+def _one_tensor(value: Value) -> bool:
+    if isinstance(value, ParametersOf):
+        return value.element
+    return isinstance(value, StateValue) and value.tensor
 
 
 def _is_dtype(name: str) -> bool:

@@ -43,6 +43,8 @@ class Iteration:
         states = [v for v in result.items if isinstance(v, StateValue)]
         if states:
             return states[0]
+        if result.items and all(_of_parameters(item) for item in result.items):
+            return Dict(open=True, tensors={"*": result.items[0]})
         return Dict({f"*{n}": item for n, item in enumerate(result.items)}, open=True)
 
     def _comprehension(
@@ -88,6 +90,8 @@ class Iteration:
             ), not value.items and not value.open
         if isinstance(value, Dict):
             keys: list[Value] = [Const(key) for key in value.items]
+            if value.tensors:
+                return [*keys, Unknown(varying=True)], True
             return keys, not value.open
         if isinstance(value, ModulesOf | ModuleValue):
             return self.submodule_values(value), True
@@ -95,7 +99,10 @@ class Iteration:
             one = ParametersOf(value.modules, value.complete, element=True)
             return [Sequence([Unknown(varying=True), one], "tuple") if value.named else one], True
         if isinstance(value, StateValue):
-            return [StateValue(value.id, value.layout, value.of, value.api, tensor=True)], True
+            name = Unknown(varying=True)
+            if value.view == "items":
+                return [Sequence([name, value.element()], "tuple")], True
+            return [value.element() if value.view == "values" else name], True
         if isinstance(value, Const) and isinstance(value.value, str | tuple):
             characters: list[Value] = [Const(item) for item in value.value[:64]]
             return characters, True
@@ -133,3 +140,7 @@ class Iteration:
                 origin=origin, varying=value.varying, by_rank=value.by_rank, within=value.within
             )
         return self.settle(value.parts[key])
+
+
+def _of_parameters(value: Value) -> bool:
+    return isinstance(value, ParametersOf) and value.element

@@ -18,6 +18,7 @@ from fsdplint.program.conditions import (
     truth,
     varying_guard,
 )
+from fsdplint.program.expressions import either
 from fsdplint.program.frames import Frame
 from fsdplint.program.models.data import loader_in
 from fsdplint.program.scopes import Scope
@@ -617,6 +618,10 @@ class Statements:
                 container.items[key.value] = value
             else:
                 container.open = True
+                if isinstance(value, StateValue | ParametersOf | Unknown):
+                    text = self.text(target.slice[0])
+                    known = container.tensors.get(text, value)
+                    container.tensors[text] = either(known, value, self)
         elif isinstance(container, SequenceValue):
             index = key.value if isinstance(key, Const) else None
             if isinstance(index, int) and -len(container.items) <= index < len(container.items):

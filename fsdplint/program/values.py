@@ -72,10 +72,15 @@ class Sequence(Value):
 
 @dataclass(eq=False)
 class Dict(Value):
-    """A dict with constant keys; `open` where it may hold more."""
+    """A dict with constant keys; `open` where it may hold more.
+
+    tensors: what was put in under keys that are not known (the names of a state dict): one value by
+        the text of the key.
+    """
 
     items: dict[Any, Value] = field(default_factory=dict)
     open: bool = False
+    tensors: dict[str, Value] = field(default_factory=dict)
     optimizer: OptimizerValue | None = None  # whose param_groups this is one of
 
 
@@ -256,6 +261,15 @@ class StateValue(Value):
     api: str = "state_dict"
     on_one_rank: bool = False  # its content is there on rank 0 only
     tensor: bool = False  # one tensor of it, not the dict
+    view: str = ""  # "items", "values" or "keys" of it
+
+    def element(self) -> StateValue:
+        """One tensor of it."""
+        return StateValue(self.id, self.layout, self.of, self.api, self.on_one_rank, True)
+
+    def as_layout(self, layout: Layout, suffix: str) -> StateValue:
+        """One tensor of the state that was made of it and has another layout."""
+        return StateValue(f"{self.id}:{suffix}", layout, self.of, self.api, tensor=True)
 
 
 @dataclass(eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fsdplint.program.frames import Call
@@ -15,6 +16,7 @@ from fsdplint.program.values import (
     Made,
     ModuleValue,
     OptimizerValue,
+    ParametersOf,
     Sequence,
     StateValue,
     Symbol,
@@ -23,11 +25,15 @@ from fsdplint.program.values import (
     constant,
 )
 from fsdplint.trace import (
+    BackwardRun,
+    Called,
     Collective,
     Fsdp1Used,
+    Gathered,
     Layout,
     Loaded,
     Saved,
+    Sharded,
     Sharding,
     StateLoaded,
     StateTaken,
@@ -276,9 +282,11 @@ def set_state(run: Interpreter, name: str, call: Call) -> Value:
 
 
 def contents(run: Interpreter, value: Value, depth: int = 0) -> list[Value]:
-    """The state dicts and modules that a value is or holds."""
+    """The state dicts, modules and parameters that a value is or holds."""
     value = run.settle(value)
-    if isinstance(value, StateValue | ModuleValue | OptimizerValue):
+    if isinstance(value, StateValue):
+        return [value] if value.view != "keys" else []
+    if isinstance(value, ModuleValue | OptimizerValue | ParametersOf):
         return [value]
     if depth > 3:
         return []
@@ -286,7 +294,7 @@ def contents(run: Interpreter, value: Value, depth: int = 0) -> list[Value]:
     if isinstance(value, Sequence):
         parts = value.items
     elif isinstance(value, Dict):
-        parts = list(value.items.values())
+        parts = [*value.items.values(), *value.tensors.values()]
     elif isinstance(value, Unknown):
         parts = list(value.parts.values())
     return [found for part in parts for found in contents(run, part, depth + 1)]
@@ -298,16 +306,37 @@ def saved(
     found = contents(run, value)
     states = [f for f in found if isinstance(f, StateValue)]
     modules = [f for f in found if isinstance(f, ModuleValue)]
+    parameters = [f for f in found if isinstance(f, ParametersOf)]
+    layouts = [s.layout for s in states] + [parameter_layout(run, p) for p in parameters]
     run.emit(
         Saved,
         call.node,
         api=api,
         states=tuple(s.id for s in states),
         modules=tuple(m.id for m in modules),
-        layouts=tuple(s.layout for s in states),
+        layouts=tuple(layouts),
         per_rank=path is None or may_depend_on_rank(run.settle(path)),
         collective=collective,
     )
+
+
+def parameter_layout(run: Interpreter, parameters: ParametersOf) -> Layout:
+    """The layout of parameters at this moment; UNKNOWN where they may be gathered."""
+    kinds = {run.sharding_inside(module) for module in parameters.modules}
+    if kinds != {Sharding.FSDP2} or not parameters.complete:
+        return Layout.UNKNOWN if kinds - {None} else Layout.PLAIN
+    whole: set[str] = set()  # modules all of whose parameters are sharded
+    gathered = False
+    for event in run.trace:
+        if isinstance(event, Sharded):
+            ignored = {"ignored_params", "**"} & event.options.keys()
+            whole.update(() if ignored else event.group or (event.module,))
+        elif isinstance(event, Called | BackwardRun):
+            gathered = isinstance(event, Called)
+        elif isinstance(event, Gathered):
+            gathered = event.gathered
+    known = not gathered and all(module.id in whole for module in parameters.modules)
+    return Layout.SHARDED if known else Layout.UNKNOWN
 
 
 def may_depend_on_rank(path: Value) -> bool:
@@ -352,10 +381,27 @@ def load(run: Interpreter, name: str, call: Call) -> Value:
     return state
 
 
-@method("StateValue", "items", "values", "keys", "copy", "get", "pop", "to", "cpu", "clone",
-        "detach", "cuda")  # fmt: skip
-def part_of_state(run: Interpreter, receiver: StateValue, name: str, call: Call) -> Value:
-    return receiver
+@method("StateValue", "items", "values", "keys")
+def view_of_state(run: Interpreter, receiver: StateValue, name: str, call: Call) -> Value:
+    return replace(receiver, view=name)
+
+
+@method("StateValue", "get", "pop")
+def tensor_of_state(run: Interpreter, receiver: StateValue, name: str, call: Call) -> Value:
+    return receiver.element()
+
+
+@method("StateValue", "to_local", "redistribute")
+def local_tensor(run: Interpreter, receiver: StateValue, name: str, call: Call) -> Value:
+    """A DTensor's part, or the same with other placements: replicated, it is whole."""
+    if receiver.layout is Layout.SHARDED and name == "to_local":
+        return receiver.as_layout(Layout.LOCAL, "local")
+    return receiver.as_layout(Layout.UNKNOWN, "other")
+
+
+@method("ParametersOf", "to_local", "redistribute")
+def local_parameter(run: Interpreter, receiver: ParametersOf, name: str, call: Call) -> Value:
+    return Unknown(varying=True)
 
 
 @method("StateValue", "full_tensor")
@@ -363,5 +409,4 @@ def full_tensor(run: Interpreter, receiver: StateValue, name: str, call: Call) -
     if receiver.layout is Layout.SHARDED:
         run.emit(Collective, call.node, api="full_tensor", collective=True)
     # What is gathered tensor by tensor is another state than the one that it was taken from.
-    whole = f"{receiver.id}:whole"
-    return StateValue(whole, Layout.FULL, receiver.of, receiver.api, tensor=True)
+    return receiver.as_layout(Layout.FULL, "whole")

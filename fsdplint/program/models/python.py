@@ -304,6 +304,8 @@ def _wrapper_has(module: ModuleValue, attribute: str) -> bool | None:
 def has_attribute(run: Interpreter, name: str, call: Call) -> Value:
     if call.args and isinstance(run.settle(call.args[0]), Unknown):
         return Unknown(origin=run.text(call.node), varying=derived(call).varying)
+    if call.args and isinstance(run.settle(call.args[0]), StateValue | ParametersOf):
+        return Unknown(varying=True)  # differs from tensor to tensor
     if len(call.args) == 2 and isinstance(call.args[1], Const):
         value, attribute = run.settle(call.args[0]), str(call.args[1].value)
         if isinstance(value, SamplerValue) and attribute == "set_epoch":
@@ -331,7 +333,11 @@ def make_dict(run: Interpreter, name: str, call: Call) -> Value:
             return value
         if isinstance(value, Dict):
             result.items.update(value.items)
+            result.tensors.update(value.tensors)
             result.open = result.open or value.open
+        elif isinstance(value, ParametersOf):
+            result.tensors["*"] = ParametersOf(value.modules, value.complete, element=True)
+            result.open = True
         elif isinstance(value, Sequence) and all(
             isinstance(i, Sequence) and len(i.items) == 2 for i in value.items
         ):
@@ -339,6 +345,9 @@ def make_dict(run: Interpreter, name: str, call: Call) -> Value:
                 key = pair.items[0] if isinstance(pair, Sequence) else Unknown()
                 if isinstance(key, Const) and isinstance(pair, Sequence):
                     result.items[key.value] = pair.items[1]
+                elif isinstance(pair, Sequence):
+                    result.tensors["*"] = pair.items[1]
+                    result.open = True
         else:
             result.open = True
     result.items.update(call.kwargs)
@@ -480,8 +489,10 @@ def dict_view(run: Interpreter, receiver: Dict, name: str, call: Call) -> Value:
     if name == "keys":
         return Sequence([Const(k) for k in receiver.items], "list", receiver.open)
     if name == "values":
-        return Sequence(list(receiver.items.values()), "list", receiver.open)
+        values = [*receiver.items.values(), *receiver.tensors.values()]
+        return Sequence(values, "list", receiver.open)
     pairs: list[Value] = [Sequence([Const(k), v], "tuple") for k, v in receiver.items.items()]
+    pairs += [Sequence([Unknown(varying=True), v], "tuple") for v in receiver.tensors.values()]
     return Sequence(pairs, "list", receiver.open)
 
 
@@ -505,9 +516,12 @@ def dict_update(run: Interpreter, receiver: Dict, name: str, call: Call) -> Valu
     for value in call.args:
         if isinstance(value, Dict):
             receiver.items.update(value.items)
+            receiver.tensors.update(value.tensors)
             receiver.open = receiver.open or value.open
         else:
             receiver.open = True
+            if isinstance(value, StateValue):
+                receiver.tensors[f"**{value.id}"] = value
     receiver.items.update(call.kwargs)
     receiver.open = receiver.open or call.open
     return Const(None)
@@ -515,7 +529,7 @@ def dict_update(run: Interpreter, receiver: Dict, name: str, call: Call) -> Valu
 
 @method("Dict", "copy")
 def dict_copy(run: Interpreter, receiver: Dict, name: str, call: Call) -> Value:
-    return Dict(dict(receiver.items), receiver.open)
+    return Dict(dict(receiver.items), receiver.open, dict(receiver.tensors))
 
 
 @method("Const", "format", "join")
