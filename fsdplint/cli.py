@@ -70,6 +70,11 @@ def main() -> None:
     help="Let `exclude` hold for the paths given, too.",
 )
 @click.option(
+    "--target-torch",
+    metavar="VERSION",
+    help="The oldest torch that the program has to run on.  [default: as the project requires]",
+)
+@click.option(
     "--output-format", type=click.Choice(FORMATS), help="How findings are shown.  [default: full]"
 )
 @click.option("-e", "--exit-zero", is_flag=True, help="Exit with 0 also where there are findings.")
@@ -87,6 +92,7 @@ def check(
     ignore: tuple[str, ...],
     extend_select: tuple[str, ...],
     force_exclude: bool | None,
+    target_torch: str | None,
     output_format: str | None,
     exit_zero: bool,
     stdin_filename: Path | None,
@@ -106,6 +112,7 @@ def check(
         output_format,
         unsafe_fixes,
         force_exclude,
+        target_torch,
     )
     stdin = None
     if Path("-") in paths:

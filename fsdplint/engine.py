@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fsdplint.files import Problem
     from fsdplint.program import Program
     from fsdplint.program.source import Source
+    from fsdplint.target import Target
 
 MAX_ROUNDS = 10  # of fixing: one fix may uncover the next
 
@@ -43,12 +44,11 @@ class FixResult:
     originals: dict[Path, Source] = field(default_factory=dict)
 
 
-def check(
-    program: Program, rules: Sequence[Rule], target_torch: str | None = None
-) -> list[Finding]:
+def check(program: Program, rules: Sequence[Rule], target: Target | None = None) -> list[Finding]:
     """The findings in a program: sorted, each once, with their fixes.
 
-    Fixes that need a newer torch than `target_torch` are left out, with a word on it.
+    Fixes that need a newer torch than the oldest that the program is for are left out, with a
+    word on it.
 
     A finding that several configurations show is given with the fewest conditions; one that the
     traces show both with and without conditions holds always.
@@ -57,6 +57,7 @@ def check(
 
     chosen: dict[tuple[str, object], tuple[Finding, Rule]] = {}
     for trace in program.traces:
+        trace.target = target
         for rule, finding in findings(trace, rules):
             site = finding.site
             key: tuple[str, object] = (
@@ -72,11 +73,9 @@ def check(
     result = sorted(chosen.values(), key=lambda pair: _order(pair[0]))
     for finding, rule in result:
         finding.fix = _fix_of(rule, finding, program)
-        if finding.fix is not None and _older(target_torch, rule.fix_since):
+        if finding.fix is not None and target is not None and target.predates(rule.fix_since):
             finding.fix = None
-            finding.blocker = (
-                f"the fix needs torch {rule.fix_since}; target-torch is {target_torch}"
-            )
+            finding.blocker = f"the fix needs torch {rule.fix_since}; {target.said()}"
     return [finding for finding, _ in result]
 
 
@@ -89,14 +88,6 @@ def _fix_of(rule: Rule, finding: Finding, program: Program) -> Fix | None:
             raise
         finding.blocker = f"the fix could not be worked out ({type(error).__name__}: {error})"
         return None
-
-
-def _older(target: str | None, since: str) -> bool:
-    """Whether a torch version is older than another."""
-    if target is None:
-        return False
-    one, other = ([int(part) for part in version.split(".")] for version in (target, since))
-    return one < other
 
 
 def _shown(trace: Trace, finding: Finding, rule: Rule) -> bool:
@@ -141,7 +132,7 @@ def fix(
     wanted: Iterable[str] | None = None,
     keep: Callable[[Finding, Mapping[str, Source]], bool] | None = None,
     editable: Iterable[Path] = (),
-    target_torch: str | None = None,
+    target: Target | None = None,
 ) -> FixResult:
     """Apply the fixes of what is found in files, again and again until none is left.
 
@@ -155,7 +146,7 @@ def fix(
             that does not is neither fixed nor given back, and its group is not fixed either.
         editable: further files that may be changed; fixes that would change any other file than
             these and `paths` are not applied.
-        target_torch: the oldest torch that the result has to run on.
+        target: the torch that the result has to run on.
     """
     from fsdplint import edits
     from fsdplint.program import load
@@ -166,7 +157,7 @@ def fix(
     texts: dict[Path, str] = dict(overrides or {})
     seen_texts: list[dict[Path, str]] = [dict(texts)]
     program = load(paths, texts)
-    found = check(program, rules, target_torch)
+    found = check(program, rules, target)
     for _ in range(MAX_ROUNDS):
         counted = [
             f
@@ -185,7 +176,7 @@ def fix(
         done = set(applied.applied)  # findings of one migration may share a fix
         result.applied.extend(f for f in usable if f.fix in done)
         program = load(paths, texts)
-        found = check(program, rules, target_torch)
+        found = check(program, rules, target)
         if texts in seen_texts:  # two fixes undo each other: stop rather than go round
             break
         seen_texts.append(dict(texts))

@@ -145,6 +145,7 @@ class Bad:
         healthy: regular expression that the fixed program prints.
         config_dependent: whether the finding must name a configuration.
         runs: False where it cannot run here; `why_not` says why (never for lack of proof).
+        target_torch: the torch that it is checked for, as a setting says it.
     """
 
     code: str
@@ -155,6 +156,7 @@ class Bad:
     runs: bool = True
     why_not: str = ""
     changes: tuple[tuple[str, str], ...] = ()
+    target_torch: str | None = None
 
     def __post_init__(self) -> None:
         if not self.changes:
@@ -187,11 +189,15 @@ def markers(code: str) -> set[tuple[int, str]]:
 
 @dataclass(frozen=True)
 class Good:
-    """A program that a naive rule would flag and this one must not; run on two ranks if `runs`."""
+    """A program that a naive rule would flag and this one must not; run on two ranks if `runs`.
+
+    It is checked for `target_torch` where one is given.
+    """
 
     code: str
     why: str = ""
     runs: bool = True
+    target_torch: str | None = None
 
 
 class Rule(ABC):

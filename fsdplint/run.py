@@ -9,6 +9,7 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,6 +21,7 @@ from fsdplint.files import (
     Unreadable,
     decode_or_refuse,
     discover,
+    project_root,
 )
 from fsdplint.nesting import deep_stack
 from fsdplint.report.result import Result
@@ -31,6 +33,7 @@ from fsdplint.trace import FixedSite, Site
 if TYPE_CHECKING:
     from fsdplint.program.source import Source
     from fsdplint.rule import Finding, Rule
+    from fsdplint.target import Target
     from fsdplint.trace import Trace
 
 DEBUG = "FSDPLINT_DEBUG"  # set in the environment: a defect shows its traceback and ends the run
@@ -83,6 +86,7 @@ class Run:
         self._finder = SettingsFinder(command_line)
         self._suppressions: dict[tuple[str, int], Suppressions] = {}
         self.settings: Settings = self._finder.of(arguments[0])
+        self._root = arguments[0]
         self.problems: list[Problem] = []
         self.stdin = stdin
         self.overrides: dict[Path, str] = {}
@@ -134,7 +138,7 @@ class Run:
         from fsdplint.program import load
 
         program = load(paths, self.overrides)
-        found = engine.check(program, self._rules(), self.settings.target_torch)
+        found = engine.check(program, self._rules(), self.target)
         self._set_findings(result, found, program.sources)
         self._add_problems(program.problems)
 
@@ -146,6 +150,7 @@ class Run:
         from fsdplint import engine
         from fsdplint.rule import all_rules
 
+        trace.target = self.target
         found = engine.check_recorded(trace, [rule() for rule in all_rules()])
         found = [_shown(finding) for finding in found]
         result = Result(files=len(self.files))
@@ -170,7 +175,7 @@ class Run:
             overrides=self.overrides,
             keep=self._counts,
             editable=self.files,
-            target_torch=self.settings.target_torch,
+            target=self.target,
         )
         for path in sorted(fixed.texts):
             source, after = fixed.originals[path], fixed.texts[path]
@@ -221,6 +226,13 @@ class Run:
         """Whether unsafe fixes may be applied: where the files disagree, no."""
         folders = [self._finder.of(path) for path in self.paths] or [self.settings]
         return all(settings.unsafe_fixes for settings in folders)
+
+    @cached_property
+    def target(self) -> Target | None:
+        """The torch that the program is for: as the settings say, else as the project requires."""
+        from fsdplint.target import explicit, required
+
+        return explicit(self.settings.target_torch) or required(project_root(self._root))
 
     def _rules(self) -> list[Rule]:
         """The rules that are on in some file, and those whose fixes go together with theirs: what

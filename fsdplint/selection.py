@@ -55,6 +55,9 @@ def resolve(selector: str) -> str:
         return code
     choices = [*known_rules(), *known_rules().values()]
     close = difflib.get_close_matches(wanted, choices, n=1, cutoff=0.7)
+    digits = code.translate(str.maketrans("OIL", "011"))  # letters that look like digits
+    if digits in known_rules():
+        close = [digits]
     beginning = re.fullmatch(r"(FSDP\d+)[X*]+", code)  # FSDP2xx: meant as a pattern
     if beginning and any(known.startswith(beginning.group(1)) for known in known_rules()):
         close = [beginning.group(1)]

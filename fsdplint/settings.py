@@ -35,8 +35,8 @@ class Settings:
         exclude: patterns (as in .gitignore) of what a search leaves out.
         force_exclude: whether what the user names is left out too if `exclude` fits it.
         per_file_ignores: patterns with the selectors of rules that are off in fitting files.
-        target_torch: the oldest torch that the program has to run on, such as "2.6"; fixes that
-            need a newer one are left out.
+        target_torch: the oldest torch that the program has to run on, such as "2.6"; None where
+            the project's requirements decide (see `fsdplint.target`).
         output_format: "full", "concise" or "json".
         unsafe_fixes: whether unsafe fixes are applied.
     """
@@ -91,13 +91,19 @@ class CommandLine:
     output_format: str | None = None
     unsafe_fixes: bool | None = None
     force_exclude: bool | None = None
+    target_torch: str | None = None
 
     def over(self, settings: Settings) -> Settings:
         """The settings with the command line's word above them.
 
         Raises:
-            SettingsError: an unknown rule.
+            SettingsError: an unknown rule, or no version.
         """
+        if self.target_torch is not None:
+            try:
+                _version(self.target_torch)
+            except ValueError as error:
+                raise SettingsError(f"command line: --target-torch {error}") from error
         try:
             if self.select:
                 selection = Selection((*self.select, *self.extend_select), self.ignore)
@@ -115,6 +121,7 @@ class CommandLine:
             force_exclude=(
                 settings.force_exclude if self.force_exclude is None else self.force_exclude
             ),
+            target_torch=self.target_torch or settings.target_torch,
         )
 
 

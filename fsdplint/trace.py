@@ -13,7 +13,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from fsdplint.target import Target
 
 
 @dataclass(frozen=True, order=True)
@@ -487,6 +490,20 @@ class DataEscaped(Event):
     data: str
 
 
+@dataclass(kw_only=True)
+class Imported(Event):
+    """Something of torch's FSDP was imported: `from package import names`, or `import package`.
+
+    optional: the program does without it where it is not there: in a `try` that catches its
+        failure, or under a test of torch's version.
+    """
+
+    kind: ClassVar[str] = "imported"
+    package: str
+    names: tuple[str, ...] = ()
+    optional: bool = False
+
+
 E = TypeVar("E", bound=Event)
 
 
@@ -494,11 +511,15 @@ class Trace:
     """The events of one run, in order, with the modules that they speak of."""
 
     def __init__(self, *, producer: str, complete: bool = True) -> None:
-        """producer: "static" or "runtime". complete: False where parts could not be followed."""
+        """producer: "static" or "runtime". complete: False where parts could not be followed.
+
+        Its `target` is the torch that the program is for, where that is known.
+        """
         self.producer = producer
         self.complete = complete
         self.events: list[Event] = []
         self.modules: dict[str, Module] = {}
+        self.target: Target | None = None
 
     def add(self, event: E) -> E:
         event.index = len(self.events)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from fsdplint.importing import asks_for_version, is_of_fsdp
 from fsdplint.program.names import canonical, dotted
 from fsdplint.program.values import LazyImport, ProjectModule, Symbol, Unknown, Value
+from fsdplint.trace import Imported
 
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
@@ -67,6 +69,26 @@ class Importing:
             return Unknown(origin=name)
 
         return LazyImport(load)
+
+    def note_import(
+        self: Interpreter, node: cst.Import | cst.ImportFrom, package: str, names: tuple[str, ...]
+    ) -> None:
+        """Record that something of torch's FSDP is imported."""
+        if is_of_fsdp(package) and self._locate(package) is None:
+            self.emit(
+                Imported, node, package=package, names=names, optional=self._can_do_without(node)
+            )
+
+    def _can_do_without(self: Interpreter, node: cst.CSTNode) -> bool:
+        """Whether an import stands in a `try` that catches its failure, or under a version test."""
+        child, parent = node, self.source.parent(node)
+        while parent is not None and not isinstance(parent, cst.FunctionDef | cst.ClassDef):
+            if isinstance(parent, cst.Try) and parent.handlers and child is not parent.finalbody:
+                return True
+            if isinstance(parent, cst.If) and asks_for_version(self.text(parent.test)):
+                return True
+            child, parent = parent, self.source.parent(parent)
+        return False
 
     def public_names(self: Interpreter, module: Value) -> Iterator[tuple[str, Value]]:
         """What `from module import *` binds."""

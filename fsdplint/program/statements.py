@@ -190,6 +190,7 @@ class Statements:
             else:
                 head = full.partition(".")[0]
                 self.scope.assign(head, self.import_module(head))
+            self.note_import(node, full, ())
 
     def execute_ImportFrom(self: Interpreter, node: cst.ImportFrom) -> None:
         base = self.absolute_name(node)
@@ -197,10 +198,12 @@ class Statements:
             module = self.import_module(base)
             for name, value in self.public_names(module):
                 self.scope.assign(name, value)
+            self.note_import(node, base, ("*",))
             return
         for alias in node.names:
             local = alias.evaluated_alias or alias.evaluated_name
             self.scope.assign(local, self.import_from(base, alias.evaluated_name))
+        self.note_import(node, base, tuple(alias.evaluated_name for alias in node.names))
 
     # Definitions -------------------------------------------------------------------------------
 

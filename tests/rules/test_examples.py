@@ -10,16 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from two_ranks import TwoRanks
+from two_ranks import Outcome, TwoRanks
 
 from fsdplint.engine import check, fix
 from fsdplint.program import load
 from fsdplint.rule import Bad, Good, Rule, Safety, all_rules, markers, without_markers
+from fsdplint.target import explicit
 
 RULES = [rule() for rule in all_rules()]
 
 # What these rules say of a program is that it uses FSDP1 at all: examples of other rules may.
-MIGRATION = "FSDP2"
+MIGRATION = {rule.code for rule in RULES if rule.grouped}
 
 
 def bad_examples() -> Iterator[object]:
@@ -55,13 +56,13 @@ def written(folder: Path, code: str) -> Path:
 
 def others(found: set[tuple[int, str]], rule: Rule) -> set[tuple[int, str]]:
     """Findings without those that say no more than that FSDP1 is used."""
-    if rule.code.startswith(MIGRATION):
+    if rule.code.startswith("FSDP2"):
         return found
-    return {(line, code) for line, code in found if not code.startswith(MIGRATION)}
+    return {(line, code) for line, code in found if code not in MIGRATION}
 
 
-def static(path: Path, rule: Rule) -> set[tuple[int, str]]:
-    found = check(load([path]), RULES)
+def static(path: Path, rule: Rule, example: Bad | Good) -> set[tuple[int, str]]:
+    found = check(load([path]), RULES, explicit(example.target_torch))
     return others({(f.site.location().line, f.rule.code) for f in found}, rule)
 
 
@@ -101,14 +102,15 @@ def test_the_marked_lines_are_found(rule: Rule, example: Bad, tmp_path: Path) ->
     path = written(tmp_path, example.code)
     unseen = {one.code for one in RULES if one.runtime_only}
     wanted = {(line, code) for line, code in markers(example.code) if code not in unseen}
-    assert static(path, rule) == wanted
+    assert static(path, rule, example) == wanted
 
 
 @bad
 def test_a_finding_names_its_configuration(rule: Rule, example: Bad, tmp_path: Path) -> None:
     if rule.runtime_only:
         pytest.skip("only a real run shows it")
-    found = check(load([written(tmp_path, example.code)]), [rule])
+    target = explicit(example.target_torch)
+    found = check(load([written(tmp_path, example.code)]), [rule], target)
     assert {bool(f.configuration) for f in found} == {example.config_dependent}
     assert all(f.message and f.rule is type(rule) for f in found)
 
@@ -117,10 +119,11 @@ def test_a_finding_names_its_configuration(rule: Rule, example: Bad, tmp_path: P
 def test_the_fix_gives_the_fixed_text(rule: Rule, example: Bad, tmp_path: Path) -> None:
     assert example.fixed is not None
     path = written(tmp_path, example.code)
-    result = fix([path], [rule], unsafe=True)
+    target = explicit(example.target_torch)
+    result = fix([path], [rule], unsafe=True, target=target)
     wanted = without_markers(example.fixed)
     assert result.texts.get(path) == wanted
-    again = fix([path], [rule], unsafe=True, overrides={path: wanted})
+    again = fix([path], [rule], unsafe=True, overrides={path: wanted}, target=target)
     assert again.texts == {}
 
 
@@ -130,7 +133,8 @@ def test_fixes_have_the_safety_that_the_rule_names(rule: Rule, tmp_path: Path) -
     seen = set()
     for example in rule.bad:
         if example.fixed is not None:
-            found = check(load([written(tmp_path, example.code)]), [rule])
+            target = explicit(example.target_torch)
+            found = check(load([written(tmp_path, example.code)]), [rule], target)
             fixes = [f.fix for f in found if f.fix is not None]
             assert fixes
             seen |= {one.safety for one in fixes}
@@ -141,19 +145,21 @@ def test_fixes_have_the_safety_that_the_rule_names(rule: Rule, tmp_path: Path) -
 @unfixed
 def test_what_has_no_fixed_text_is_not_touched(rule: Rule, example: Bad, tmp_path: Path) -> None:
     path = written(tmp_path, example.code)
-    assert fix([path], [rule], unsafe=True).texts == {}
+    target = explicit(example.target_torch)
+    assert fix([path], [rule], unsafe=True, target=target).texts == {}
 
 
 @good
 def test_a_good_example_is_silent(rule: Rule, example: Good, tmp_path: Path) -> None:
-    assert static(written(tmp_path, example.code), rule) == set()
+    assert static(written(tmp_path, example.code), rule, example) == set()
 
 
 # On two ranks ------------------------------------------------------------------------------------
 
 
-def recorded(outcome: object, rule: Rule) -> set[tuple[int, str]]:
-    trace = outcome.trace  # type: ignore[attr-defined]
+def recorded(outcome: Outcome, rule: Rule, example: Bad | Good) -> set[tuple[int, str]]:
+    trace = outcome.trace
+    trace.target = explicit(example.target_torch)
     found = {
         (finding.site.location().line, one.code) for one in RULES for finding in one.check(trace)
     }
@@ -170,7 +176,7 @@ def test_the_symptom_shows_and_the_record_has_the_finding(
     outcome = two_ranks.run(without_markers(example.code))
     assert outcome.shows(example.symptom), str(outcome)
     wanted = markers(example.code)
-    found = recorded(outcome, rule)
+    found = recorded(outcome, rule, example)
     if outcome.status == "ok":
         assert found == wanted, str(outcome)
     else:  # it ended at the first one, so that others may not have been reached
@@ -186,7 +192,7 @@ def test_the_fixed_program_is_healthy(rule: Rule, example: Bad, two_ranks: TwoRa
     outcome = two_ranks.run(without_markers(example.fixed))
     assert outcome.status == "ok", str(outcome)
     assert re.search(example.healthy, outcome.stdout, re.MULTILINE), str(outcome)
-    assert not {code for _, code in recorded(outcome, rule)} & {rule.code}
+    assert not {code for _, code in recorded(outcome, rule, example)} & {rule.code}
 
 
 @good
@@ -197,4 +203,4 @@ def test_a_good_example_runs_and_its_record_is_silent(
         pytest.skip("cannot run here")
     outcome = two_ranks.run(without_markers(example.code))
     assert outcome.status == "ok", str(outcome)
-    assert recorded(outcome, rule) == set(), str(outcome)
+    assert recorded(outcome, rule, example) == set(), str(outcome)

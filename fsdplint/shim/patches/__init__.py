@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 
 _AREAS = (
+    "imports",
     "spawning",
     "groups",
     "modules",

@@ -1,0 +1,52 @@
+"""Which imports of torch are worth an event, and which of them the program can do without."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import lru_cache
+
+_PACKAGES = ("torch.distributed.fsdp", "torch.distributed._composable")
+_VERSION = re.compile(
+    r"version|TYPE_CHECKING|find_spec|hasattr|\btorch_?\d|available", re.IGNORECASE
+)
+
+
+def is_of_fsdp(package: str) -> bool:
+    """Whether a package is one that FSDP is or was in."""
+    return any(package == one or package.startswith(one + ".") for one in _PACKAGES)
+
+
+def asks_for_version(test: str) -> bool:
+    """Whether a condition asks which torch there is, or what it has."""
+    return _VERSION.search(test) is not None
+
+
+@lru_cache(maxsize=64)
+def optional_lines(text: str) -> frozenset[int]:
+    """The first lines of the imports in a program's text that it can do without.
+
+    Those in a `try` that catches their failure and those under a test of the version.
+    """
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return frozenset()
+    found: set[int] = set()
+    stack: list[tuple[ast.AST, bool]] = [(tree, False)]
+    while stack:
+        node, optional = stack.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            if optional:
+                found.add(node.lineno)
+            continue
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            optional = False
+        elif isinstance(node, ast.If):
+            optional = optional or asks_for_version(ast.unparse(node.test))
+        elif isinstance(node, ast.Try) and node.handlers:
+            stack.extend((child, optional) for child in node.finalbody)
+            stack.extend((child, True) for child in (*node.body, *node.handlers, *node.orelse))
+            continue
+        stack.extend((child, optional) for child in ast.iter_child_nodes(node))
+    return frozenset(found)

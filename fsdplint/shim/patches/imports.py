@@ -1,0 +1,48 @@
+"""Imports of what FSDP is, or was, in."""
+
+from __future__ import annotations
+
+import builtins
+import linecache
+import sys
+from types import FrameType
+from typing import Any
+
+from fsdplint.importing import is_of_fsdp, optional_lines
+from fsdplint.shim.recorder import RECORDER
+from fsdplint.shim.sites import USER, kind_of
+
+
+def install() -> None:
+    original = builtins.__import__
+
+    def watching(
+        name: str,
+        globals: Any = None,
+        locals: Any = None,
+        fromlist: Any = (),
+        level: int = 0,
+    ) -> Any:
+        if level == 0 and is_of_fsdp(name) and RECORDER.listening():
+            try:
+                _imported(name, fromlist, sys._getframe(1))
+            except Exception:
+                RECORDER.trouble()
+        return original(name, globals, locals, fromlist, level)
+
+    builtins.__import__ = watching
+
+
+def _imported(name: str, fromlist: Any, frame: FrameType) -> None:
+    """Record an import that stands in the user's own code."""
+    path = frame.f_code.co_filename
+    if kind_of(path) != USER:
+        return
+    lines = "".join(linecache.getlines(path))
+    RECORDER.event(
+        "imported",
+        frame,
+        package=name,
+        names=[str(one) for one in fromlist or ()],
+        optional=frame.f_lineno in optional_lines(lines),
+    )
