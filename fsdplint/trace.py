@@ -244,12 +244,16 @@ class Wrapped(Event):
 
 @dataclass(kw_only=True)
 class Sharded(Event):
-    """FSDP2: `fully_shard(module, ...)`; `group` holds every module of the list form."""
+    """FSDP2: `fully_shard(module, ...)`; `group` holds every module of the list form.
+
+    positional: what was given by position after the module, which `fully_shard` does not take.
+    """
 
     kind: ClassVar[str] = "module-sharded"
     module: str
     group: tuple[str, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)
+    positional: tuple[object, ...] = ()
 
 
 @dataclass(kw_only=True)

@@ -41,10 +41,19 @@ def fully_shard(run: Interpreter, name: str, call: Call) -> Value:
         call.node,
         module=modules[0].id,
         group=tuple(m.id for m in modules) if isinstance(target, Sequence) else (),
-        options={key: option(value) for key, value in call.kwargs.items()}
+        options={key: _option(value) for key, value in call.kwargs.items() if key != "module"}
         | ({"**": "?"} if call.open else {}),
+        positional=tuple(option(value) for value in call.args[1:]),
     )
     return modules[0] if not isinstance(target, Sequence) else target
+
+
+def _option(value: Value) -> object:
+    """As of FSDP1, but a CPUOffload with what it says, the way the recorder writes it."""
+    if isinstance(value, Made) and value.name == f"{FSDP}.CPUOffload" and not value.open:
+        offloads = constant(value.get("offload_params", "0") or Const(False))
+        return f"{value.name}(offload_params={offloads if isinstance(offloads, bool) else '?'})"
+    return option(value)
 
 
 @function(f"{FSDP}.register_fsdp_forward_method")

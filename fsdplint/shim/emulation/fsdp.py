@@ -137,9 +137,9 @@ def _summon(original: Any, *args: Any, **kwargs: Any) -> Any:
     return original(*args[:4], **kwargs)
 
 
-def _fully_shard(original: Any, module: Any, **kwargs: Any) -> Any:
+def _fully_shard(original: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
     from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy
 
     if isinstance(kwargs.get("offload_policy"), CPUOffloadPolicy):
         kwargs["offload_policy"] = OffloadPolicy()
-    return original(module, **kwargs)
+    return original(module, *args, **kwargs)
