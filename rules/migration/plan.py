@@ -37,6 +37,7 @@ from fsdplint.rules.migration.context import (
     nodes,
 )
 from fsdplint.rules.migration.names import FSDP, fsdp1_name
+from fsdplint.rules.rewrites.clipping import CLIP
 
 
 @dataclass
@@ -246,6 +247,10 @@ class Planner:
                     self._try(
                         lambda n=node: training.check_attribute(self.migration, source, n)  # type: ignore[misc]
                     )
+
+        for node in nodes(source):
+            if isinstance(node, cst.Call) and self.migration.symbol(node.func) == CLIP:
+                training.complete_norm(self.migration, source, node)
 
     def _receives(self, func: cst.Attribute) -> bool:
         return func not in self.migration.symbols and bool(self.migration.wrapped(func.value))

@@ -8,9 +8,9 @@ import libcst as cst
 
 from fsdplint.layout import descend
 from fsdplint.program.source import Source
-from fsdplint.program.values import Function, ModuleValue
+from fsdplint.program.values import Function, ModuleValue, ParametersOf
 from fsdplint.rules.migration.calls import arguments
-from fsdplint.rules.migration.context import Migration, expression, nodes
+from fsdplint.rules.migration.context import Migration, expression, is_fsdp1, nodes
 from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.text import quoted
 from fsdplint.rules.rewrites import no_sync
@@ -67,6 +67,18 @@ def rewrite_clipping(migration: Migration, source: Source, node: cst.Call) -> No
     tail = ".full_tensor()" if plain_result_wanted(source, node) else ""
     migration.put_call(source, node, function, given, tail)
     migration.step(source, node, "Clip with torch.nn.utils.clip_grad_norm_")
+
+
+def complete_norm(migration: Migration, source: Source, node: cst.Call) -> None:
+    """The norm that `torch.nn.utils.clip_grad_norm_` gives is a DTensor now.
+
+    Where it is formatted or the like, it is made the plain tensor that it was.
+    """
+    values = migration.values(node.args[0].value) if node.args else []
+    held = [m for v in values if isinstance(v, ParametersOf) for m in v.modules]
+    if not held or not all(map(is_fsdp1, held)) or not plain_result_wanted(source, node):
+        return
+    migration.substitute(source, node, migration.text(source, node) + ".full_tensor()")
 
 
 def _argument(migration: Migration, source: Source, arg: cst.Arg) -> str:

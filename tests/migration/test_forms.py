@@ -89,6 +89,20 @@ FORMS = {
         "model = FSDP(Net(), device_id=local_rank)",
         "model = fully_shard(Net())",
     ),
+    "a norm that was of one rank": (
+        """
+        model = FSDP(Net())
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        print(f"norm {norm:.3f}")
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        """,
+        """
+        model = fully_shard(Net())
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0).full_tensor()
+        print(f"norm {norm:.3f}")
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        """,
+    ),
     "a statement": (
         """
         model = Net()
