@@ -45,7 +45,8 @@ def apply(sources: Mapping[str, Source], fixes: Sequence[Fix]) -> Applied:
     """
     result = Applied()
     chosen: list[list[Fix]] = []
-    for unit in _units(fixes):
+    # What relies on code comes after what may change it: a migration goes before repairs to FSDP1.
+    for unit in sorted(_units(fixes), key=lambda unit: any(fix.relies_on for fix in unit)):
         try:
             _checked(sources, unit)
         except BrokenFixError as error:

@@ -360,6 +360,28 @@ class OptimizerStepped(Event):
 
 
 @dataclass(kw_only=True)
+class ScalerBuilt(Event):
+    """A gradient scaler. class_name: "GradScaler", "ShardedGradScaler" or that of a subclass.
+
+    enabled: None where the value is not known.
+    """
+
+    kind: ClassVar[str] = "scaler-built"
+    scaler: str
+    class_name: str = "GradScaler"
+    enabled: bool | None = True
+
+
+@dataclass(kw_only=True)
+class ScalerStepped(Event):
+    """`scaler.step(optimizer)`, whether the optimizer then steps or not."""
+
+    kind: ClassVar[str] = "scaler-stepped"
+    scaler: str
+    optimizer: str
+
+
+@dataclass(kw_only=True)
 class StateTaken(Event):
     """A state dict was made. `of` is the module or optimizer, `api` the dotted call.
 

@@ -48,8 +48,8 @@ def test_a_fix_waits_for_one_that_it_relies_on() -> None:
     inside, outside = fix(edit(4, 5, "2")), fix(edit(8, 9, "h"))
     result = applied("x = 1\ny\nz\n", inside, outside, leaning)
     assert (result.applied, result.deferred) == ([inside, outside], [leaning])
-    result = applied("x = 1\ny\nz\n", leaning, inside)
-    assert (result.applied, result.deferred) == ([leaning], [inside])
+    result = applied("x = 1\ny\nz\n", leaning, inside)  # also where it stands first
+    assert (result.applied, result.deferred) == ([inside], [leaning])
 
 
 def test_the_same_change_is_made_once() -> None:

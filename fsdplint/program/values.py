@@ -206,6 +206,13 @@ class Made(Value):
 
 
 @dataclass(eq=False)
+class ScalerValue(Made):
+    """A gradient scaler. `id` is its name in the trace."""
+
+    id: str = ""
+
+
+@dataclass(eq=False)
 class ModuleValue(Value):
     """An nn.Module. `id` is its name in the trace; `attributes` what its code set on it."""
 

@@ -21,13 +21,25 @@ from fsdplint.trace import Event, FixedSite, GradMode, Layout, Location, Module,
 # Fields that name an object in the event that makes it; the name is only good on its rank.
 _DEFINED = {
     "optimizer-built": "optimizer",
+    "scaler-built": "scaler",
     "state-taken": "state",
     "loaded": "state",
     "mesh-built": "mesh",
 }
 # Fields that tell apart events at the same place.
-_TELLING = ("module", "inner", "of", "into", "optimizer", "via", "api", "method", "gathered")
-_NAMES = ("module", "inner", "of", "into", "copy", "result", "optimizer", "state", "mesh")
+_TELLING = (
+    "module",
+    "inner",
+    "of",
+    "into",
+    "optimizer",
+    "scaler",
+    "via",
+    "api",
+    "method",
+    "gathered",
+)
+_NAMES = ("module", "inner", "of", "into", "copy", "result", "optimizer", "scaler", "state", "mesh")
 _NAME_LISTS = ("group", "modules", "owners", "states")
 
 Key = tuple[Any, ...]

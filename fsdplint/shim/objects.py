@@ -209,10 +209,16 @@ class Objects:
                     self.owners.register(parameter, module)
 
     def optimizer(self, optimizer: Any) -> str:
-        name = self.names.get(optimizer)
+        return self._named(optimizer, "o")
+
+    def scaler(self, scaler: Any) -> str:
+        return self._named(scaler, "g")
+
+    def _named(self, thing: Any, prefix: str) -> str:
+        name = self.names.get(thing)
         if name is None:
-            name = self.fresh("o")
-            self.names.set(optimizer, name)
+            name = self.fresh(prefix)
+            self.names.set(thing, name)
         return name
 
     # State dicts --------------------------------------------------------------------------------

@@ -11,11 +11,12 @@ from fsdplint.program.values import (
     Const,
     Made,
     OptimizerValue,
+    ScalerValue,
     TensorValue,
     Unknown,
     Value,
 )
-from fsdplint.trace import Clipped, Fsdp1Used, OptimizerStepped
+from fsdplint.trace import Clipped, Fsdp1Used, OptimizerStepped, ScalerBuilt, ScalerStepped
 
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
@@ -55,25 +56,47 @@ def add_group(run: Interpreter, receiver: OptimizerValue, name: str, call: Call)
     return Const(None)
 
 
-@function("torch.cuda.amp.GradScaler", "torch.amp.GradScaler",
-          "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler")  # fmt: skip
+# The gradient scalers, and which of their parameters `enabled` is.
+ENABLED = {
+    "torch.cuda.amp.GradScaler": 4,
+    "torch.amp.GradScaler": 5,
+    "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler": 5,
+}
+
+
+@function(*ENABLED)
 def grad_scaler(run: Interpreter, name: str, call: Call) -> Value:
     if name.endswith(".ShardedGradScaler"):
         run.emit(Fsdp1Used, call.node, api="ShardedGradScaler")
-    return Made(name, {str(n): v for n, v in enumerate(call.args)} | call.kwargs)
+    given = {str(n): v for n, v in enumerate(call.args)} | call.kwargs
+    scaler = ScalerValue(name, given, call.open, id=run.new_id("scaler"))
+    enabled = call.arg(ENABLED[name], "enabled")
+    known = None if enabled is not None or call.open else True
+    run.emit(
+        ScalerBuilt,
+        call.node,
+        scaler=scaler.id,
+        class_name=name.rpartition(".")[2],
+        enabled=bool(enabled.value) if isinstance(enabled, Const) else known,
+    )
+    return scaler
 
 
 @method("Made", "step")
+@method("ScalerValue", "step")
 @method("Unknown", "step")
 def scaler_step(run: Interpreter, receiver: Value, name: str, call: Call) -> Value:
     """`scaler.step(optimizer)`."""
     target = run.settle(call.args[0]) if call.args else None
     if isinstance(target, OptimizerValue):
+        if isinstance(receiver, ScalerValue):
+            run.emit(ScalerStepped, call.node, scaler=receiver.id, optimizer=target.id)
         run.emit(OptimizerStepped, call.node, optimizer=target.id)
     return Unknown()
 
 
 @method("Made", "scale")
+@method("ScalerValue", "scale")
 def scaled(run: Interpreter, receiver: Made, name: str, call: Call) -> Value:
     return call.args[0] if call.args else Unknown()
 
@@ -85,6 +108,7 @@ def maybe_scaled(run: Interpreter, receiver: Unknown, name: str, call: Call) -> 
 
 
 @method("Made", "unscale_", "update", "state_dict", "load_state_dict")
+@method("ScalerValue", "unscale_", "update", "state_dict", "load_state_dict")
 def scaler_other(run: Interpreter, receiver: Made, name: str, call: Call) -> Value:
     return Unknown()
 

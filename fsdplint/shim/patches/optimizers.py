@@ -8,6 +8,7 @@ import sys
 from types import FrameType
 from typing import Any
 
+from fsdplint.shim import patching
 from fsdplint.shim.measures import MEASURES
 from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.recorder import RECORDER
@@ -21,6 +22,8 @@ def install() -> None:
     _watch_building(torch.optim.Optimizer)
     optim.register_optimizer_step_pre_hook(_stepping)
     optim.register_optimizer_step_post_hook(_stepped)
+    patching.watch_method(torch.amp.GradScaler, "__init__", _scaler_built, direct=False)
+    patching.watch_method(torch.amp.GradScaler, "step", _scaler_stepped)
 
 
 def _watch_building(cls: Any) -> None:
@@ -81,6 +84,28 @@ def _built(optimizer: Any, params: Any, frame: FrameType | None) -> None:
         class_name=type(optimizer).__name__,
         owners=owners,
         complete=unknown == 0,
+    )
+
+
+def _scaler_built(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    scaler = args[0]
+    enabled = args[6] if len(args) > 6 else kwargs.get("enabled", True)
+    RECORDER.event(
+        "scaler-built",
+        frame,
+        scaler=OBJECTS.scaler(scaler),
+        class_name=type(scaler).__name__,
+        enabled=bool(enabled),
+    )
+
+
+def _scaler_stepped(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    optimizer = args[1] if len(args) > 1 else kwargs.get("optimizer")
+    RECORDER.event(
+        "scaler-stepped",
+        frame,
+        scaler=OBJECTS.scaler(args[0]),
+        optimizer=OBJECTS.optimizer(optimizer),
     )
 
 
