@@ -442,6 +442,21 @@ class Collective(Event):
 
 
 @dataclass(kw_only=True)
+class PartialRead(Event):
+    """A Python number was made of a reduction over a sharded parameter or gradient.
+
+    api: "item", "float", "int" or "bool".
+    reduction: what was taken: "norm", "sum", ...
+    partial: False where it is not known that the tensor is a sharded one (static traces only).
+    """
+
+    kind: ClassVar[str] = "partial-read"
+    api: str
+    reduction: str = ""
+    partial: bool = True
+
+
+@dataclass(kw_only=True)
 class Fsdp1Used(Event):
     """A use of FSDP1's API other than its constructor, e.g. "FSDP.state_dict_type"."""
 

@@ -23,6 +23,7 @@ from fsdplint.program.values import (
     ParametersOf,
     ProjectModule,
     Sequence,
+    ShardTensor,
     StateValue,
     Super,
     Symbol,
@@ -66,6 +67,14 @@ class Attributes:
             return value.args[name]
         if isinstance(value, LoaderValue) and name in LOADER_PARTS:
             return loader_part(value, name)
+        if isinstance(value, ParametersOf) and value.element and name == "grad":
+            from fsdplint.program.models import tensors
+
+            return tensors.gradient(self, value)
+        if isinstance(value, ParametersOf) and value.element and name == "data":
+            return value
+        if isinstance(value, ShardTensor) and name == "_local_tensor":
+            return TensorValue("local", value.modules)
         if isinstance(value, TensorValue | StateValue) and name in TENSOR_PARTS:
             return value
         return Method(value, name)
@@ -161,6 +170,8 @@ class Attributes:
             if isinstance(index, Const) and index.value == "param_groups":
                 return Unknown()  # an optimizer's settings, no tensors
             return value.element()
+        if isinstance(value, ShardTensor):
+            return TensorValue("derived", value.modules)
         if isinstance(value, TensorValue):
             return value
         if isinstance(value, Symbol) and value.name.rpartition(".")[2] == "argv":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
+from fsdplint.program.models import tensors
 from fsdplint.program.ranks import LAUNCHED, WORLD_SIZE
 from fsdplint.program.values import (
     Class,
@@ -22,13 +23,16 @@ from fsdplint.program.values import (
     Made,
     ModuleValue,
     OptimizerValue,
+    ParametersOf,
     Partial,
     RankTest,
     RankValue,
     SamplerValue,
     Sequence,
+    ShardTensor,
     StateValue,
     Symbol,
+    TensorValue,
     Unknown,
     Value,
 )
@@ -149,6 +153,9 @@ def truth_of(run: Interpreter, value: Value, node: cst.BaseExpression, prefer: b
         if value.items or not value.open:
             return TRUE if value.items else FALSE
         return decide(run, condition(run, value, node), node, prefer)
+    if isinstance(value, TensorValue):
+        tensors.read(run, value, "bool", node)
+        return Verdict(Outcome.VARYING)
     if isinstance(value, Unknown):
         name_origin(run, value)
         if value.promoted is not None:
@@ -200,6 +207,8 @@ def compare(run: Interpreter, node: cst.Comparison) -> Value:
         op = _mirrored(op)
     if isinstance(left, RankValue):
         return compare_rank(left, op, right)
+    if any(isinstance(v, ShardTensor | ParametersOf) for v in (left, right)):
+        return Unknown(varying=True)  # differs from tensor to tensor
     if any(isinstance(v, Unknown) and v.by_rank for v in (left, right)):
         return RankTest(Ranks.SOME, Ranks.SOME)  # of something made from the rank
     if isinstance(op, cst.Is | cst.IsNot | cst.Equal | cst.NotEqual):

@@ -9,6 +9,7 @@ import libcst as cst
 
 from fsdplint.program import conditions
 from fsdplint.program.conditions import Outcome, truth
+from fsdplint.program.models import tensors
 from fsdplint.program.ranks import depends_on_rank, named
 from fsdplint.program.values import (
     Condition,
@@ -26,6 +27,7 @@ from fsdplint.program.values import (
     RankTest,
     RankValue,
     Sequence,
+    ShardTensor,
     StateValue,
     Symbol,
     TensorValue,
@@ -186,6 +188,8 @@ class Expressions:
                 index = self.eval(item.slice.value)
             else:
                 is_slice = True
+        if isinstance(value, ShardTensor):
+            return TensorValue("derived", value.modules)
         if is_slice:
             return value
         return self.subscript(value, index, node)
@@ -275,6 +279,9 @@ class Expressions:
             return Sequence(left.items, left.kind, True)
         if isinstance(left, RankValue) and isinstance(op, cst.Modulo):
             return RankValue("group")
+        of_shards = tensors.combined(left, right)
+        if of_shards is not None:
+            return of_shards
         for value in (left, right):
             if isinstance(value, TensorValue):
                 return value
@@ -401,6 +408,8 @@ def either(one: Value, two: Value, run: Interpreter) -> Value:
     for value, other in ((one, two), (two, one)):
         if _one_tensor(value) and isinstance(other, Unknown) and other.promoted is None:
             return other
+    if isinstance(one, ShardTensor) != isinstance(two, ShardTensor):
+        return TensorValue("derived")  # made a plain tensor in one of the cases
     return one if run.matters(one) else two
 
 

@@ -317,6 +317,19 @@ class TensorValue(Value):
 
 
 @dataclass(eq=False)
+class ShardTensor(TensorValue):
+    """A parameter or gradient of `modules`, or something made of one element by element.
+
+    certain: it is known to be a DTensor of which each rank holds a part.
+    reduction: what was taken over all of its elements ("norm", "sum", ...); each rank's part of
+        the result is its own then.
+    """
+
+    certain: bool = False
+    reduction: str = ""
+
+
+@dataclass(eq=False)
 class RankValue(Value):
     """The number of this rank. scope: "global", "local" (in its node) or "group"."""
 

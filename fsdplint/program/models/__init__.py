@@ -76,6 +76,7 @@ from fsdplint.program.models import (  # noqa: E402  (they register themselves)
     nn,
     optim,
     python,
+    tensors,
 )
 
 __all__ = [
@@ -93,4 +94,5 @@ __all__ = [
     "nn",
     "optim",
     "python",
+    "tensors",
 ]

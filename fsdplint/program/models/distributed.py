@@ -91,11 +91,11 @@ def initialized(run: Interpreter, name: str, call: Call) -> Value:
 
 @function(*(f"{DIST}.{name}" for name in COLLECTIVES))
 def collective(run: Interpreter, name: str, call: Call) -> Value:
-    """A collective of the whole world; one of a subgroup says nothing about the other ranks."""
+    """A collective of the whole world; one of a subgroup is none that every rank takes part in."""
     last = name.rpartition(".")[2]
     group = call.arg(COLLECTIVES[last], "group")
-    if (group is None or is_none(group)) and not call.open:
-        run.emit(Collective, call.node, api=last, collective=True)
+    whole = (group is None or is_none(group)) and not call.open
+    run.emit(Collective, call.node, api=last, collective=whole)
     if last == "broadcast_object_list" and call.args:
         return Const(None)
     return Unknown()

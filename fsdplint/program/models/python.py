@@ -10,7 +10,7 @@ import libcst as cst
 
 from fsdplint.program.attributes import LOADER_PARTS
 from fsdplint.program.frames import Call
-from fsdplint.program.models import function, method
+from fsdplint.program.models import function, method, tensors
 from fsdplint.program.models.data import loader_in
 from fsdplint.program.ranks import depends_on_rank, environment
 from fsdplint.program.values import (
@@ -29,12 +29,14 @@ from fsdplint.program.values import (
     RankValue,
     SamplerValue,
     Sequence,
+    ShardTensor,
     StateValue,
     Super,
     Symbol,
     TensorValue,
     Unknown,
     Value,
+    constant,
 )
 from fsdplint.trace import ModuleCopied
 
@@ -75,6 +77,9 @@ def quiet(run: Interpreter, name: str, call: Call) -> Value:
 @function("builtins.int", "builtins.str", "builtins.float", "builtins.bool", "builtins.abs")
 def convert(run: Interpreter, name: str, call: Call) -> Value:
     value = call.args[0] if call.args else Const(None)
+    if isinstance(value, ShardTensor):
+        tensors.read(run, value, name.rpartition(".")[2], call.node)
+        return Unknown(varying=True)
     if isinstance(value, RankValue | TensorValue):
         return value
     if isinstance(value, Unknown):
@@ -201,6 +206,8 @@ def is_instance(run: Interpreter, name: str, call: Call) -> Value:
     if isinstance(value, SamplerValue | LoaderValue):
         name = "DistributedSampler" if isinstance(value, SamplerValue) else "DataLoader"
         return Const(any(isinstance(k, Symbol) and k.name.endswith(name) for k in wanted))
+    if _is_dtensor(run, value) and any(getattr(kind, "name", "") in DTENSOR for kind in wanted):
+        return Const(True)
     if isinstance(value, StateValue | TensorValue) or (
         isinstance(value, ParametersOf) and value.element
     ):
@@ -210,6 +217,15 @@ def is_instance(run: Interpreter, name: str, call: Call) -> Value:
             value.parts["__class__"] = wanted[0]
         return Unknown(varying=True)
     return derived(call, run.text(call.node))
+
+
+DTENSOR = {"torch.distributed.tensor.DTensor", "torch.distributed._tensor.DTensor"}
+
+
+def _is_dtensor(run: Interpreter, value: Value) -> bool:
+    """Whether a value is certainly a DTensor: a parameter or gradient of a sharded module."""
+    tensor = tensors.as_shard(run, value)
+    return tensor is not None and tensor.certain
 
 
 def _visits_modules(run: Interpreter, node: cst.CSTNode) -> bool:
@@ -304,7 +320,10 @@ def _wrapper_has(module: ModuleValue, attribute: str) -> bool | None:
 def has_attribute(run: Interpreter, name: str, call: Call) -> Value:
     if call.args and isinstance(run.settle(call.args[0]), Unknown):
         return Unknown(origin=run.text(call.node), varying=derived(call).varying)
-    if call.args and isinstance(run.settle(call.args[0]), StateValue | ParametersOf):
+    if call.args and isinstance(run.settle(call.args[0]), StateValue | ParametersOf | ShardTensor):
+        value, attribute = run.settle(call.args[0]), constant(call.arg(1, "name"))
+        if attribute in tensors.OF_DTENSORS and _is_dtensor(run, value):
+            return Const(True)
         return Unknown(varying=True)  # differs from tensor to tensor
     if len(call.args) == 2 and isinstance(call.args[1], Const):
         value, attribute = run.settle(call.args[0]), str(call.args[1].value)

@@ -17,6 +17,7 @@ _AREAS = (
     "files",
     "collectives",
     "data",
+    "tensors",
 )
 _done = False
 

@@ -1,0 +1,196 @@
+"""Parameters and gradients as tensors: what is taken over all elements of a sharded one.
+
+A reduction over a DTensor (`grad.norm()`) holds on each rank the result for its own shard, until
+something makes a plain number of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fsdplint.groups import Groups
+from fsdplint.program.frames import Call
+from fsdplint.program.models import FUNCTIONS, function, method
+from fsdplint.program.values import (
+    Const,
+    ParametersOf,
+    ShardTensor,
+    TensorValue,
+    Unknown,
+    Value,
+)
+from fsdplint.trace import (
+    BackwardRun,
+    Called,
+    Collective,
+    Gathered,
+    PartialRead,
+    Sharded,
+    SyncSwitched,
+)
+
+if TYPE_CHECKING:
+    import libcst as cst
+
+    from fsdplint.program.interpreter import Interpreter
+
+# Their result is a DTensor that waits for a reduction (seen on torch 2.13).
+REDUCTIONS = (
+    "norm", "sum", "mean", "max", "min", "amax", "amin", "any", "all", "prod", "count_nonzero",
+)  # fmt: skip
+# Element by element; the result is sharded like the tensor.
+ELEMENTWISE = (
+    "detach", "clone", "contiguous", "float", "double", "half", "bfloat16", "abs", "abs_", "pow",
+    "square", "isnan", "isinf", "isfinite", "neg",
+)  # fmt: skip
+# A part of the whole, or a reduced tensor passed on as it is.
+SAME = ("detach", "clone", "cpu", "cuda", "float", "double")
+# What is asked of a tensor to tell a DTensor from a plain one.
+OF_DTENSORS = {"full_tensor", "to_local", "_local_tensor", "placements", "device_mesh", "_spec"}
+# Arguments of a reduction that leave it one over all elements.
+_PLAIN_ARGUMENTS = {"p", "ord", "dtype", "input"}
+
+
+def gradient(run: Interpreter, parameter: ParametersOf) -> ShardTensor:
+    """`p.grad`"""
+    certain = surely_sharded(run, parameter, gradient=True)
+    return ShardTensor("gradient", parameter.modules, certain=certain)
+
+
+def as_shard(run: Interpreter, value: Value | None) -> ShardTensor | None:
+    """A parameter or gradient as a tensor; None for every other value."""
+    if isinstance(value, ShardTensor):
+        return value
+    if isinstance(value, ParametersOf) and value.element:
+        certain = surely_sharded(run, value)
+        return ShardTensor("parameter", value.modules, certain=certain)
+    return None
+
+
+def surely_sharded(run: Interpreter, parameter: ParametersOf, *, gradient: bool = False) -> bool:
+    """Whether a parameter (or its gradient) is certainly a DTensor here.
+
+    Each belongs to a module that `fully_shard` shards; none was left out of that; and no forward
+    has gathered it since the last backward.
+    """
+    if not parameter.complete or not parameter.modules or run.calling:
+        return False
+    groups = Groups(run.trace)
+    for module in parameter.modules:
+        if groups.owner(module.id) is None or run.trace.family_escaped(module.id):
+            return False
+        family = {*run.trace.submodules(module.id), *groups.above(module.id)}
+        for shard in run.trace.of(Sharded):
+            left_out = {"ignored_params", "**"} & set(shard.options)
+            if left_out and family & {shard.module, *shard.group}:
+                return False
+        if not _is_at_rest(run, family, gradient):
+            return False
+    return True
+
+
+def _is_at_rest(run: Interpreter, family: set[str], gradient: bool) -> bool:
+    """Whether the last thing that happened to the modules left them sharded."""
+    if any(e.api == "set_reshard_after_backward" for e in run.trace.of(SyncSwitched)):
+        return False
+    for event in reversed(run.trace.events):
+        if isinstance(event, BackwardRun):
+            return True
+        if isinstance(event, Called | Gathered) and event.module in family:
+            return isinstance(event, Gathered) and not event.gathered and not gradient
+        if isinstance(event, Sharded) and {event.module, *event.group} & family:
+            return not gradient
+    return False
+
+
+# Reductions -------------------------------------------------------------------------------------
+
+
+def _reduced(
+    run: Interpreter, tensor: ShardTensor, name: str, args: list[Value], call: Call
+) -> Value:
+    whole = not call.open and set(call.kwargs) <= _PLAIN_ARGUMENTS
+    if tensor.reduction or not whole or (args and not name.endswith("norm")) or len(args) > 1:
+        return TensorValue("derived", tensor.modules)
+    return ShardTensor(name, tensor.modules, certain=tensor.certain, reduction=name)
+
+
+@method("ParametersOf", *REDUCTIONS)
+@method("ShardTensor", *REDUCTIONS)
+def reduce_method(run: Interpreter, receiver: Value, name: str, call: Call) -> Value:
+    tensor = as_shard(run, receiver)
+    if tensor is None:
+        return Unknown(varying=True)
+    return _reduced(run, tensor, name, call.args, call)
+
+
+@function(*(f"torch.{name}" for name in REDUCTIONS), "torch.linalg.norm",
+          "torch.linalg.vector_norm")  # fmt: skip
+def reduce_function(run: Interpreter, name: str, call: Call) -> Value:
+    tensor = as_shard(run, call.arg(0, "input"))
+    if tensor is None:
+        return FUNCTIONS["torch."](run, name, call)
+    last = "norm" if name.endswith("norm") else name.rpartition(".")[2]
+    return _reduced(run, tensor, last, call.args[1:], call)
+
+
+@function("torch.isnan", "torch.isinf", "torch.isfinite", "torch.abs", "torch.square")
+def elementwise_function(run: Interpreter, name: str, call: Call) -> Value:
+    tensor = as_shard(run, call.arg(0, "input"))
+    if tensor is None:
+        return FUNCTIONS["torch."](run, name, call)
+    if tensor.reduction:
+        return TensorValue("derived", tensor.modules)
+    return tensor
+
+
+@method("ShardTensor", *dict.fromkeys(ELEMENTWISE + SAME))
+def elementwise_method(run: Interpreter, receiver: ShardTensor, name: str, call: Call) -> Value:
+    if name in SAME or not receiver.reduction:
+        return receiver
+    return TensorValue("derived", receiver.modules)
+
+
+@method("ShardTensor", "full_tensor")
+def full_tensor(run: Interpreter, receiver: ShardTensor, name: str, call: Call) -> Value:
+    if any(run.sharding_inside(module) is not None for module in receiver.modules):
+        run.emit(Collective, call.node, api="full_tensor", collective=True)
+    return TensorValue("full", receiver.modules)
+
+
+@method("ShardTensor", "to_local")
+def to_local(run: Interpreter, receiver: ShardTensor, name: str, call: Call) -> Value:
+    return TensorValue("local", receiver.modules)
+
+
+# Numbers ----------------------------------------------------------------------------------------
+
+
+def read(run: Interpreter, value: Value, api: str, node: cst.CSTNode) -> bool:
+    """A Python number is made of a value; whether it is one of a parameter or gradient."""
+    if not isinstance(value, ShardTensor):
+        return False
+    if value.reduction:
+        run.emit(PartialRead, node, api=api, reduction=value.reduction, partial=value.certain)
+    return True
+
+
+@method("ShardTensor", "item")
+def item(run: Interpreter, receiver: ShardTensor, name: str, call: Call) -> Value:
+    read(run, receiver, "item", call.node)
+    return Unknown(varying=True)
+
+
+@method("ShardTensor", "numel", "dim", "size", "nelement", "element_size", "tolist")
+def measured(run: Interpreter, receiver: ShardTensor, name: str, call: Call) -> Value:
+    return Unknown(varying=True)
+
+
+def combined(left: Value, right: Value) -> Value | None:
+    """The result of arithmetic with a parameter or gradient in it; None without one."""
+    for value, other in ((left, right), (right, left)):
+        if isinstance(value, ShardTensor):
+            if not value.reduction and isinstance(other, Const):
+                return value
+            return TensorValue("derived", value.modules)
+    return None

@@ -1,0 +1,37 @@
+"""Plain numbers that the program makes of DTensors."""
+
+from __future__ import annotations
+
+import functools
+from types import FrameType
+from typing import Any
+
+from fsdplint.shim import patching
+from fsdplint.shim.recorder import RECORDER
+
+_READERS = {"item": "item", "__float__": "float", "__int__": "int", "__bool__": "bool"}
+
+
+def install() -> None:
+    from torch.distributed.tensor import DTensor
+
+    owner: Any = DTensor
+    for name, api in _READERS.items():
+        before = functools.partial(_read, api)
+        setattr(owner, name, patching.watched(getattr(owner, name), before))
+
+
+def _read(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """A number made of a DTensor whose parts have not been put together over the ranks."""
+    tensor = args[0]
+    mesh = tensor.device_mesh
+    for dimension, placement in enumerate(tensor.placements):
+        if placement.is_partial() and mesh.size(dimension) > 1:
+            reduction = getattr(placement, "norm_type", None)
+            RECORDER.event(
+                "partial-read",
+                frame,
+                api=api,
+                reduction="norm" if reduction is not None else str(placement.reduce_op),
+            )
+            return
