@@ -1,4 +1,4 @@
-"""Which imports of torch are worth an event, and which of them the program can do without."""
+"""Which imports of torch are worth an event; what of its text the program can do without."""
 
 from __future__ import annotations
 
@@ -50,3 +50,19 @@ def optional_lines(text: str) -> frozenset[int]:
             continue
         stack.extend((child, optional) for child in ast.iter_child_nodes(node))
     return frozenset(found)
+
+
+@lru_cache(maxsize=64)
+def tried_lines(text: str) -> frozenset[int]:
+    """The lines of a program's text that stand in a `try` that catches what goes wrong."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return frozenset()
+    return frozenset(
+        line
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Try) and node.handlers
+        for part in node.body
+        for line in range(part.lineno, (part.end_lineno or part.lineno) + 1)
+    )

@@ -7,6 +7,7 @@ import re
 from fsdplint.trace import (
     Escaped,
     Event,
+    Fsdp1Used,
     GuardKind,
     OptimizerBuilt,
     Sharded,
@@ -39,6 +40,11 @@ def certain(trace: Trace, event: Event) -> bool:
     from fsdplint.visits import certain as of_static
 
     return of_static(event)
+
+
+def fsdp1_on_fsdp2(trace: Trace, event: Fsdp1Used) -> bool:
+    """Whether FSDP1's API is used on a model that `fully_shard` shards."""
+    return event.module is not None and only_fsdp2(trace, event.module, event)
 
 
 def sharded_here(trace: Trace, module: str, before: Event) -> list[tuple[Event, str]]:

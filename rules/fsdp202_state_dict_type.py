@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fsdplint.rule import Bad, Finding, Good, Safety, Severity, Symptom
+from fsdplint.rules.common import fsdp1_on_fsdp2
 from fsdplint.rules.migration.examples import FSDP2, OWN_CLASS, program
 from fsdplint.rules.migration.rule import STATE_APIS, MigrationRule
 from fsdplint.trace import Fsdp1Used, Trace
@@ -143,7 +144,7 @@ state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=Tru
     def check(self, trace: Trace) -> Iterable[Finding]:
         for event in trace.of(Fsdp1Used):
             api = event.api.removeprefix("FSDP.")
-            if api in STATE_APIS:
+            if api in STATE_APIS and not fsdp1_on_fsdp2(trace, event):
                 yield self.finding(
                     event,
                     f"`FSDP.{api}` is deprecated and has no effect in FSDP2",

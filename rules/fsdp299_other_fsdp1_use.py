@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fsdplint.rule import Bad, Finding, Good, Severity, Symptom
+from fsdplint.rules.common import fsdp1_on_fsdp2
 from fsdplint.rules.migration.examples import FSDP2, OWN_CLASS, program
 from fsdplint.rules.migration.rule import OPTIMIZER_APIS, STATE_APIS, MigrationRule
 from fsdplint.trace import Fsdp1Used, Trace
@@ -67,7 +68,7 @@ class OtherFsdp1Use(MigrationRule):
     def check(self, trace: Trace) -> Iterable[Finding]:
         for event in trace.of(Fsdp1Used):
             api = event.api.removeprefix("FSDP.")
-            if api not in HANDLED:
+            if api not in HANDLED and not fsdp1_on_fsdp2(trace, event):
                 yield self.finding(
                     event,
                     f"`{api}` of FSDP1 has no rewrite to FSDP2 yet",

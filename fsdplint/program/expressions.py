@@ -10,6 +10,7 @@ import libcst as cst
 from fsdplint.program import conditions
 from fsdplint.program.conditions import Outcome, truth
 from fsdplint.program.models import tensors
+from fsdplint.program.modules import WRAPPER_ATTRIBUTES
 from fsdplint.program.ranks import depends_on_rank, named
 from fsdplint.program.values import (
     Condition,
@@ -177,7 +178,10 @@ class Expressions:
         return named(name, name)
 
     def eval_Attribute(self: Interpreter, node: cst.Attribute) -> Value:
-        return self.get_attribute(self.eval(node.value), node.attr.value, node)
+        value = self.eval(node.value)
+        if node.attr.value in WRAPPER_ATTRIBUTES and self.lacks_wrapper_attribute(value, node):
+            return value  # as the program goes on once this is mended
+        return self.get_attribute(value, node.attr.value, node)
 
     def eval_Subscript(self: Interpreter, node: cst.Subscript) -> Value:
         value = self.eval(node.value)

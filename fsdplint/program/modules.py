@@ -29,6 +29,7 @@ from fsdplint.program.values import (
 )
 from fsdplint.trace import (
     Called,
+    Fsdp1Used,
     Module,
     ModuleBuilt,
     OptimizerBuilt,
@@ -50,6 +51,9 @@ QUIET_METHODS = {
     "print_trainable_parameters", "set_gradient_checkpointing", "get_input_embeddings",
     "get_output_embeddings", "num_parameters", "tie_weights",
 }  # fmt: skip
+
+# What FSDP1's and DDP's wrappers have for the module inside.
+WRAPPER_ATTRIBUTES = {"module", "_fsdp_wrapped_module"}
 
 
 class Modules:
@@ -380,6 +384,37 @@ class Modules:
         value.owner = Unknown(promoted=module)
         module.attributes[name] = value
         return value
+
+    def lacks_wrapper_attribute(self: Interpreter, value: Value, node: cst.Attribute) -> bool:
+        """Whether a wrapper's attribute is read off an FSDP2 model, which certainly has none."""
+        value = self.settle(value)
+        if not isinstance(value, ModuleValue) or self.sharding_inside(value) is not Sharding.FSDP2:
+            return False
+        if not self._certainly_lacks(value, node.attr.value) or self.tries(node):
+            return False
+        self.emit(Fsdp1Used, node, api=node.attr.value, module=value.id)
+        return True
+
+    def _certainly_lacks(self: Interpreter, module: ModuleValue, name: str) -> bool:
+        """Whether a module has no attribute of this name; its wrapper, if it has one, neither."""
+        if module.wrapper in {"fsdp1", "ddp"} or name in module.attributes:
+            return False
+        if module.inner is not None:
+            return self._certainly_lacks(module.inner, name)
+        info = self.trace.modules[module.id]
+        if not info.children_known or name in info.children:
+            return False
+        own = module.cls
+        return own is None or all(own.lookup(one) is None for one in (name, "__getattr__"))
+
+    def tries(self: Interpreter, node: cst.CSTNode) -> bool:
+        """Whether a node stands in a `try` of its function that catches what goes wrong."""
+        child, parent = node, self.source.parent(node)
+        while parent is not None and not isinstance(parent, cst.FunctionDef | cst.Lambda):
+            if isinstance(parent, cst.Try) and parent.handlers and child is parent.body:
+                return True
+            child, parent = parent, self.source.parent(parent)
+        return False
 
     # Calls -------------------------------------------------------------------------------------
 

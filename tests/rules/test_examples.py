@@ -56,7 +56,7 @@ def written(folder: Path, code: str) -> Path:
 
 def others(found: set[tuple[int, str]], rule: Rule) -> set[tuple[int, str]]:
     """Findings without those that say no more than that FSDP1 is used."""
-    if rule.code.startswith("FSDP2"):
+    if rule.grouped:
         return found
     return {(line, code) for line, code in found if code not in MIGRATION}
 

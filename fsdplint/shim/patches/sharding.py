@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import functools
+import linecache
 import weakref
 from types import FrameType
 from typing import Any
 
+from fsdplint.importing import tried_lines
 from fsdplint.shim import classes, patching, values
 from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.recorder import RECORDER
 from fsdplint.shim.sites import is_attribute_load, is_direct
 
 # FSDP1 methods that users look for on an FSDP2 model.
-_MISSING = ("no_sync", "clip_grad_norm_", "module", "summon_full_params")
+_WRAPPERS = ("module", "_fsdp_wrapped_module")
+_MISSING = ("no_sync", "clip_grad_norm_", *_WRAPPERS, "summon_full_params")
 _FSDP1_STATICS = (
     "state_dict_type",
     "set_state_dict_type",
@@ -173,6 +176,8 @@ class _Missing:
     def _record(self, module: Any, frame: FrameType) -> None:
         if not is_direct(frame) or not is_attribute_load(frame):
             return
+        if self.name in _WRAPPERS and (_is_found(module, self.name) or _is_tried(frame)):
+            return
         name = OBJECTS.module(module)
         if self.name == "no_sync":
             RECORDER.event(
@@ -182,3 +187,20 @@ class _Missing:
             RECORDER.event("gradients-clipped", frame, api="method", modules=[name])
         else:
             RECORDER.event("fsdp1-used", frame, api=f"FSDP.{self.name}", module=name)
+
+
+def _is_found(module: Any, name: str) -> bool:
+    """Whether a module answers for a name in a way of its own."""
+    import torch
+
+    return (
+        type(module).__getattr__ is not torch.nn.Module.__getattr__
+        or name in module._buffers
+        or name in module._parameters
+    )
+
+
+def _is_tried(frame: FrameType) -> bool:
+    """Whether the program catches what goes wrong on the line that it is at."""
+    lines = "".join(linecache.getlines(frame.f_code.co_filename))
+    return frame.f_lineno in tried_lines(lines)
