@@ -173,9 +173,16 @@ def _with_blank_line(source: Source, start: int, end: int) -> tuple[int, int]:
 
 
 def move_shard_after(
-    rewrite: Rewrite, site: Site, place: Meeting, children: Sequence[Event]
+    rewrite: Rewrite,
+    site: Site,
+    place: Meeting,
+    children: Sequence[Event],
+    *,
+    in_calls: bool = False,
 ) -> bool:
-    """Move the statement that shards a root to behind those that shard its parts.
+    """Move the statement that shards a root to behind those that shard its parts (or add some).
+
+    in_calls: they may stand in functions that these statements call.
 
     Returns:
         False, with nothing rewritten, where it does more than that, or where another statement in
@@ -192,8 +199,9 @@ def move_shard_after(
     holding = {
         id(statement)
         for child in children
-        if isinstance(child.site, NodeSite)
-        for _, statement in blocks_around(child.site)
+        for at in ((*child.stack, child.site) if in_calls else (child.site,))
+        if isinstance(at, NodeSite)
+        for _, statement in blocks_around(at)
     }
     options = {path_of(n) for n in dotted(shard.call)} - {shard.module}
     for statement in body[first + 1 : second + 1]:

@@ -220,6 +220,19 @@ class ModuleMoved(Event):
 
 
 @dataclass(kw_only=True)
+class ModuleAttached(Event):
+    """A submodule was put into a module that is sharded by now, itself or with its parent.
+
+    module: what it was put into.
+    new: the modules with parameters of their own that come with it and were in no sharded module.
+    """
+
+    kind: ClassVar[str] = "module-attached"
+    module: str
+    new: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
 class ModuleCopied(Event):
     """copy.deepcopy of a module, or a copy that a library makes (AveragedModel)."""
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 
 from fsdplint.trace import (
+    BackwardRun,
+    Collective,
     Escaped,
     Event,
     Fsdp1Used,
     GuardKind,
     OptimizerBuilt,
+    OptimizerStepped,
     Sharded,
     Sharding,
     Trace,
@@ -117,3 +120,16 @@ def unseen_before(trace: Trace, module: str, event: Event) -> bool:
 def optimizer_named(built: OptimizerBuilt) -> str:
     """The optimizer for messages, by its class."""
     return f"`{built.class_name}`" if built.class_name else "the optimizer"
+
+
+def reduced_by_hand(trace: Trace) -> bool:
+    """Whether something is all-reduced between a backward pass and the step after it."""
+    after_backward = False
+    for event in trace:
+        if isinstance(event, BackwardRun):
+            after_backward = True
+        elif isinstance(event, OptimizerStepped):
+            after_backward = False
+        elif after_backward and isinstance(event, Collective) and "reduce" in event.api:
+            return True
+    return False

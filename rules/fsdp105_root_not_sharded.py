@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from fsdplint.groups import Groups, Shard, shard_events, sharded_by
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
+from fsdplint.rules.common import reduced_by_hand
 from fsdplint.trace import (
     BackwardRun,
     Called,
-    Collective,
     Event,
     OptimizerBuilt,
     OptimizerStepped,
@@ -61,7 +61,7 @@ class RootNotSharded(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         groups = Groups(trace)
-        if _reduced_by_hand(trace):
+        if reduced_by_hand(trace):
             return
         seen: set[str] = set()
         sites: set[Site] = set()
@@ -461,19 +461,6 @@ def _trained(trace: Trace, modules: list[str]) -> bool:
         and any(m in trace.submodules(held) for held in built.modules for m in modules)
         for built in trace.of(OptimizerBuilt)
     )
-
-
-def _reduced_by_hand(trace: Trace) -> bool:
-    """Whether something is all-reduced between a backward pass and the step after it."""
-    after_backward = False
-    for event in trace:
-        if isinstance(event, BackwardRun):
-            after_backward = True
-        elif isinstance(event, OptimizerStepped):
-            after_backward = False
-        elif after_backward and isinstance(event, Collective) and "reduce" in event.api:
-            return True
-    return False
 
 
 def _path(trace: Trace, root: str, module: str) -> str:

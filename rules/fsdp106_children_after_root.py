@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.groups import Groups, sharded_by
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.trace import Sharded, Site, Trace
+from fsdplint.trace import ModuleAttached, Sharded, Site, Trace
 
 if TYPE_CHECKING:
     from fsdplint.program import Program
@@ -376,10 +376,25 @@ def _misordered(groups: Groups) -> Iterator[tuple[Sharded, Sharded]]:
             parent = next((p for p in shards[:number] if above & set(sharded_by(p))), None)
             if parent is None or groups.without_parameters(target, before=child):
                 continue
+            if _put_in_between(groups, target, parent, child):
+                continue
             if child.site == parent.site and not _selected(groups, child, parent):
                 continue
             yield child, parent
             break
+
+
+def _put_in_between(groups: Groups, target: str, parent: Sharded, child: Sharded) -> bool:
+    """Whether the module's parameters came into the parent only after that was sharded."""
+    new = {
+        part
+        for event in groups.trace.after(parent, ModuleAttached)
+        if event.index < child.index
+        for part in event.new
+    }
+    modules = groups.trace.modules
+    members = groups.members(target, before=child)
+    return {m for m in members if modules[m].own_parameters is not False} <= new
 
 
 def _selected(groups: Groups, child: Sharded, parent: Sharded) -> bool:

@@ -80,6 +80,7 @@ class Interpreter(Statements, Expressions, Attributes, Iteration, Calls, Modules
         self.stack: list[NodeSite] = []
         self.loop_depth: int = 0
         self.steps = 0
+        self.executing: cst.CSTNode = cst.Pass()  # the statement that is being executed
         self.module_scopes: dict[str, Scope] = {}
         self.counters: dict[str, int] = {}
         self.source: Source = Source("", "")

@@ -31,6 +31,7 @@ from fsdplint.trace import (
     Called,
     Fsdp1Used,
     Module,
+    ModuleAttached,
     ModuleBuilt,
     OptimizerBuilt,
     Sharding,
@@ -212,6 +213,23 @@ class Modules:
             key = f"*{number}"
         children[key] = child.id
 
+    def attach(self: Interpreter, parent: ModuleValue, child: Value) -> None:
+        """Record that a module gets a submodule, if it is sharded by now."""
+        if not isinstance(child, ModuleValue):
+            return
+        sharded = [
+            value.id
+            for value in self.objects.values()
+            if isinstance(value, ModuleValue) and (value.sharded or value.wrapper == "fsdp1")
+        ]
+        covered = {part for module in sharded for part in self.trace.submodules(module)}
+        if parent.id not in covered:
+            return
+        new = [part for part in self.trace.submodules(child.id) if part not in covered]
+        new = [part for part in new if self.trace.modules[part].own_parameters]
+        if new:
+            self.emit(ModuleAttached, self.executing, module=parent.id, new=tuple(new))
+
     def set_module_attribute(
         self: Interpreter, module: ModuleValue, name: str, value: Value
     ) -> None:
@@ -219,6 +237,7 @@ class Modules:
         if module.wrapper and module.inner is not None and name in module.inner.attributes:
             self.set_module_attribute(module.inner, name, value)
             return
+        self.attach(module, value)
         module.attributes[name] = value
         info = self.trace.modules[module.id]
         if isinstance(value, ModuleValue):
@@ -271,6 +290,7 @@ class Modules:
         if child is None:
             self.trace.modules[module.id].children_known = False
             return
+        self.attach(module, child)
         module.elements.items.append(child)
         if repeated or self.loop_depth:
             self.trace.modules[child.id].repeated = True
@@ -294,6 +314,7 @@ class Modules:
         value = self.settle(value)
         if not isinstance(value, ModuleValue):
             return
+        self.attach(module, value)
         children = self.trace.modules[module.id].children
         if isinstance(key, Const) and isinstance(key.value, str):
             module.attributes[key.value] = value
@@ -305,6 +326,8 @@ class Modules:
             known = isinstance(key, Const) and key.value in {number, number - len(items)}
             if known or (not isinstance(key, Const) and (item is replaced or len(items) == 1)):
                 items[number] = value
+                if known and str(number) in children:
+                    children[str(number)] = value.id
         for name, child in list(children.items()):
             if replaced is not None and child == replaced.id:
                 children[name] = value.id

@@ -111,7 +111,12 @@ class Statements:
         if name is None:
             name = _EXECUTORS[kind] = f"execute_{kind.__name__}"
         method = getattr(self, name, None)
-        return method(node) if method is not None else None
+        if method is None:
+            return None
+        outer, self.executing = self.executing, node
+        signal: Signal | None = method(node)
+        self.executing = outer
+        return signal
 
     def execute_suite(self: Interpreter, suite: cst.BaseSuite) -> Signal | None:
         return self.execute_block(suite.body)

@@ -40,7 +40,7 @@ _TELLING = (
     "gathered",
 )
 _NAMES = ("module", "inner", "of", "into", "copy", "result", "optimizer", "scaler", "state", "mesh")
-_NAME_LISTS = ("group", "modules", "owners", "states")
+_NAME_LISTS = ("group", "modules", "owners", "states", "new")
 
 Key = tuple[Any, ...]
 

@@ -266,6 +266,7 @@ def add(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value
         run.append_element(receiver, value)
     elif isinstance(value, ModuleValue):
         key = constant(call.args[0])
+        run.attach(receiver, value)
         run.add_child(receiver, str(key) if key is not None else "*", value)
         if isinstance(key, str):
             receiver.attributes[key] = value

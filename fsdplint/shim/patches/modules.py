@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import os
 import sys
 from types import FrameType
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from fsdplint.shim import patching
 from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.recorder import RECORDER
+from fsdplint.shim.sites import is_direct
 
 _MOVES = ("to", "cuda", "cpu", "to_empty", "half", "bfloat16", "float", "double", "type")
 
@@ -19,8 +21,10 @@ def install() -> None:
     import torch
     import torch.distributed.algorithms._checkpoint.checkpoint_wrapper as checkpoints
     import torch.optim.swa_utils as swa
+    from torch.nn.modules.module import register_module_module_registration_hook
 
     _watch_building(torch.nn.Module)
+    register_module_module_registration_hook(_attached)
     for name in _MOVES:
         patching.watch_method(torch.nn.Module, name, functools.partial(_moved, name))
     _watch_deepcopy()
@@ -63,6 +67,36 @@ def _watch_building(cls: Any) -> None:
 
     cls.__init__ = init
     cls.register_parameter = register_parameter
+
+
+_MODULES = os.path.join("torch", "nn", "modules", "")
+
+
+def _attached(module: Any, name: str, child: Any) -> None:
+    """A module gets a submodule; torch calls this before it has it."""
+    if child is None or not RECORDER.listening() or OBJECTS.names.get(module) is None:
+        return
+    try:
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and _MODULES in frame.f_code.co_filename:
+            frame = frame.f_back
+        if is_direct(frame):
+            _note_attached(module, child, frame)
+    except Exception:
+        RECORDER.trouble()
+
+
+def _note_attached(module: Any, child: Any, frame: FrameType | None) -> None:
+    covered = {id(part) for root, _ in OBJECTS.sharded.items() for part in root.modules()}
+    if id(module) not in covered:
+        return
+    new = [part for part in child.modules() if id(part) not in covered and part._parameters]
+    parent = OBJECTS.module(module)
+    OBJECTS.describe(child)
+    OBJECTS.changed()
+    if new:
+        names = [OBJECTS.names.get(part) for part in new]
+        RECORDER.event("module-attached", frame, module=parent, new=names)
 
 
 def _has_parameters(module: Any) -> bool:
