@@ -159,6 +159,7 @@ class Event:
             over modules).
         collective: whether every rank has to take part in it.
         stack: the calls of the user's own functions that led to it, outermost first.
+        took_part: the ranks that did it (recorded traces only).
         index: its position in the trace; set by `Trace.add`.
     """
 
@@ -170,6 +171,7 @@ class Event:
     in_loop: bool = False
     collective: bool = False
     stack: tuple[Site, ...] = ()
+    took_part: tuple[int, ...] = ()
     index: int = -1
 
 
@@ -323,6 +325,8 @@ class Called(Event):
     via: "call" for `module(x)`, "forward" for `module.forward(x)`, else the method's name.
     inside: index of the innermost `Called` event of a module that this one runs within, or None.
     grad: autograd's mode, None where it is not known.
+    communicated: whether this call itself, and none inside it, ran a collective of all ranks
+        (recorded traces only).
     """
 
     kind: ClassVar[str] = "module-called"
@@ -330,6 +334,7 @@ class Called(Event):
     via: str = "call"
     inside: int | None = None
     grad: GradMode | None = None
+    communicated: bool = False
 
 
 @dataclass(kw_only=True)
@@ -558,6 +563,34 @@ class Imported(Event):
     optional: bool = False
 
 
+# What only a recorded trace has -------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class ParametersMissed(Event):
+    """Parameters of a sharded model get gradients, are in no optimizer, and did not change.
+
+    Noticed at the second step of an optimizer that holds other parameters of the model.
+
+    module: the outermost sharded module.
+    parameters: their names in it; `trained` is how many of its others are in an optimizer.
+    """
+
+    kind: ClassVar[str] = "parameters-missed"
+    module: str
+    optimizer: str
+    parameters: tuple[str, ...]
+    trained: int
+
+
+@dataclass(kw_only=True)
+class BatchesEnded(Event):
+    """A loop over a DataLoader ended after so many batches, on the ranks that took part."""
+
+    kind: ClassVar[str] = "batches-ended"
+    batches: int
+
+
 E = TypeVar("E", bound=Event)
 
 
@@ -574,6 +607,9 @@ class Trace:
         self.events: list[Event] = []
         self.modules: dict[str, Module] = {}
         self.target: Target | None = None
+
+        # How the program ended on each rank: "ok", "raised", "exit", "stopped" (recorded traces).
+        self.ends: dict[int, str] = {}
 
     def add(self, event: E) -> E:
         event.index = len(self.events)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.rules.common import class_name, optimizer_of
-from fsdplint.rules.matching import one_sided
+from fsdplint.rules.matching import ran_out
+from fsdplint.rules.parting import sided
 from fsdplint.trace import (
     BackwardRun,
     Called,
@@ -472,7 +473,9 @@ if is_main:
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         groups: dict[object, list[Event]] = {}
-        for event in one_sided(trace):
+        for event in sided(trace):
+            if ran_out(trace, event):
+                continue  # FSDP702
             guard = rank_guard(event)
             place = (guard.site or guard.text) if guard is not None else None
             groups.setdefault((place, event.ranks), []).append(event)

@@ -44,6 +44,18 @@ def one_sided(trace: Trace) -> list[Event]:
     return result
 
 
+def ran_out(trace: Trace, event: Event) -> bool:
+    """Whether a one-sided event of a recorded trace is a further turn of a loop that all ranks began.
+
+    Then some rank had fewer turns to make, and no test of the rank keeps it away.
+    """
+    return event.in_loop and any(
+        type(other) is type(event) and other.site == event.site and not other.ranks.partial
+        for other in trace.events[: event.index]
+        if other.took_part
+    )
+
+
 def _collectives(trace: Trace) -> list[Event]:
     within: set[int] = set()  # calls that are collectives themselves, or run in one
     found = []

@@ -26,13 +26,22 @@ class Activity:
     def __init__(self) -> None:
         self.running: list[tuple[Any, int, str]] = []
         self.waiting: list[_Waiting] = []
+        self._communicated: set[int] = set()
 
     def clear(self) -> None:
+        self._communicated.clear()
         self.running.clear()
         self.waiting.clear()
 
     def inside(self) -> int | None:
         return self.running[-1][1] if self.running else None
+
+    def communicates(self) -> None:
+        """The innermost call is about to run a collective of all ranks."""
+        number = self.inside()
+        if number is not None and number not in self._communicated:
+            self._communicated.add(number)
+            RECORDER.update(number, communicated=True)
 
     def ungathered(self) -> bool:
         """Whether what runs was not entered through `__call__`: what it calls in turn matters."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from fsdplint import trace as vocabulary
 from fsdplint.shim.covering import covering
+from fsdplint.shim.loops import only_one_in_loop
 from fsdplint.shim.records import Line, RankRecord
 from fsdplint.trace import Event, FixedSite, GradMode, Layout, Location, Module, Ranks, Trace
 
@@ -75,6 +76,8 @@ def merge(records: Sequence[RankRecord], rebase: Mapping[str, str] | None = None
     names = _module_names(records)
     events = _align(records, names)
     result = Trace(producer="runtime", complete=True)
+    for record in records:
+        result.ends[record.rank] = str((record.end or {}).get("status", "stopped"))
     tree = _modules(records, names)
     result.modules.update({name: _module(line) for name, line in tree.items()})
     ranks = _Participation(records, events)
@@ -243,7 +246,12 @@ class _Participation:
     def _turned_away(self, rank: int, other: int, item: _Merged, shared: int) -> bool:
         """Whether the first thing that `rank` did on its own lies behind the event in the code."""
         following = next(
-            (e for e in self.events[shared + 1 :] if rank in e.lines and other not in e.lines),
+            (
+                e
+                for e in self.events[shared + 1 :]
+                # The end of a loop is noted at its head, which is no place that it goes on from.
+                if rank in e.lines and other not in e.lines and e.first["kind"] != "batches-ended"
+            ),
             None,
         )
         if following is None:
@@ -265,7 +273,8 @@ def _is_before(one: Line, other: Line, base: Line | None) -> bool:
     """Whether, going on from `base`, the program reaches the code of `one` before `other`'s.
 
     Both are compared in the function in which their ways part. A place at or above `base` is
-    reached only after another turn of the loop.
+    reached only after another turn of the loop; what is in a loop with the base is reached before
+    what stands behind that loop.
     """
     ones, others = _frames(one), _frames(other)
     bases = _frames(base) if base is not None else []
@@ -277,6 +286,9 @@ def _is_before(one: Line, other: Line, base: Line | None) -> bool:
         start = (0, 0)
         if len(bases) > index and bases[:index] == ones[:index] and bases[index][:2] == a[:2]:
             start = bases[index][2:]
+            turning = only_one_in_loop(a[0], start[0], a[2], b[2])
+            if turning:
+                return turning == 1
         again = _again(ones[index:], bases[index:], start), a[2:]
         return again < (_again(others[index:], bases[index:], start), b[2:])
     return False
@@ -315,6 +327,7 @@ class _Places:
 
 
 _KINDS = _kinds()
+_NOT_RECORDED = ("site", "ranks", "guards", "in_loop", "stack", "took_part", "index", "inside")
 _CONVERT: dict[str, Callable[[Any], Any]] = {
     "grad": GradMode,
     "layout": Layout,
@@ -329,7 +342,7 @@ def _event(item: _Merged, ranks: Ranks, tree: dict[str, Line], place: _Places) -
         return None
     values: dict[str, Any] = {}
     for spec in dataclasses.fields(cls):
-        if spec.name in ("site", "ranks", "guards", "in_loop", "stack", "index", "inside"):
+        if spec.name in _NOT_RECORDED:
             continue
         if spec.name in line:
             value = _CONVERT.get(spec.name, _hashable)(line[spec.name])
@@ -345,6 +358,7 @@ def _event(item: _Merged, ranks: Ranks, tree: dict[str, Line], place: _Places) -
         ranks=ranks,
         in_loop=item.repeated,
         stack=tuple(place.site(span) for span in line.get("stack", ())),
+        took_part=tuple(sorted(item.lines)),
         **values,
     )
 

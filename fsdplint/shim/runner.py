@@ -70,6 +70,7 @@ def start(options: Options) -> None:
     from fsdplint.shim import emulation, final
     from fsdplint.shim.classes import ACTIVITY
     from fsdplint.shim.measures import MEASURES
+    from fsdplint.shim.missed import MISSED
     from fsdplint.shim.objects import OBJECTS
     from fsdplint.shim.recorder import RECORDER
 
@@ -77,6 +78,7 @@ def start(options: Options) -> None:
     OBJECTS.clear()
     ACTIVITY.clear()
     MEASURES.clear()
+    MISSED.clear()
     MEASURES.limit = options.steps
     final.reset(options.parameters)
     os.makedirs(options.record, exist_ok=True)

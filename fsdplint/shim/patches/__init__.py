@@ -18,6 +18,7 @@ _AREAS = (
     "collectives",
     "data",
     "tensors",
+    "loaders",
 )
 _done = False
 

@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 from fsdplint.shim import patching
+from fsdplint.shim.classes import ACTIVITY
 from fsdplint.shim.measures import MEASURES
 from fsdplint.shim.recorder import RECORDER
 from fsdplint.shim.sites import is_direct
@@ -92,6 +93,8 @@ def _counted(original: Callable[..., Any], name: str) -> Callable[..., Any]:
         try:
             if name != "new_group":
                 MEASURES.collective(kind, _size(args, kwargs))
+                if RECORDER.listening() and not _in_subgroup(args, kwargs):
+                    ACTIVITY.communicates()
             frame = sys._getframe(1)
             if is_direct(frame) and RECORDER.listening():
                 RECORDER.event(

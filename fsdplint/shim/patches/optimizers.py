@@ -10,6 +10,7 @@ from typing import Any
 
 from fsdplint.shim import patching
 from fsdplint.shim.measures import MEASURES
+from fsdplint.shim.missed import MISSED
 from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.recorder import RECORDER
 from fsdplint.shim.sites import USER, kind_of
@@ -43,6 +44,7 @@ def _watch_building(cls: Any) -> None:
         except Exception:
             RECORDER.trouble()
         original(self, params, *args, **kwargs)
+        MISSED.built(self)
 
     cls.__init__ = init
 
@@ -126,6 +128,7 @@ def _stepping(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             "optimizer-stepped", sys._getframe(1), optimizer=OBJECTS.optimizer(optimizer)
         )
         MEASURES.before_step(optimizer)
+        MISSED.stepping(optimizer, OBJECTS.optimizer(optimizer), sys._getframe(1))
     except Exception:
         RECORDER.trouble()
 
