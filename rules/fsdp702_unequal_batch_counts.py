@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
 from fsdplint.rules.common import class_name
-from fsdplint.rules.matching import ran_out
+from fsdplint.rules.matching import ran_out, same_place
 from fsdplint.rules.parting import sided
 from fsdplint.rules.wording import ranks
 from fsdplint.trace import BatchesEnded, Called, Event, Trace
@@ -248,7 +248,7 @@ def _counts(trace: Trace, event: Event) -> str:
     """Such as "3 times on rank 0 and 2 times on rank 1"."""
     counts: Counter[int] = Counter(dict.fromkeys(trace.ends, 0))
     for other in trace:
-        if type(other) is type(event) and other.site == event.site:
+        if same_place(other, event):
             counts.update(other.took_part)
     by_count: dict[int, list[int]] = {}
     for rank, count in counts.items():

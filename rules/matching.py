@@ -50,9 +50,18 @@ def ran_out(trace: Trace, event: Event) -> bool:
     Then some rank had fewer turns to make, and no test of the rank keeps it away.
     """
     return event.in_loop and any(
-        type(other) is type(event) and other.site == event.site and not other.ranks.partial
+        same_place(other, event) and not other.ranks.partial
         for other in trace.events[: event.index]
         if other.took_part
+    )
+
+
+def same_place(one: Event, other: Event) -> bool:
+    """Whether two events are the same thing at the same place of the program."""
+    return (
+        type(one) is type(other)
+        and one.site == other.site
+        and getattr(one, "module", None) == getattr(other, "module", None)
     )
 
 
