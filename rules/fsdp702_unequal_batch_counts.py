@@ -156,8 +156,10 @@ model = nn.Linear(4, 1)
 fully_shard(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 data = TensorDataset(torch.randn(13, 4))
-loader = DataLoader(data, batch_size=3, sampler=DistributedSampler(data))
+sampler = DistributedSampler(data)
+loader = DataLoader(data, batch_size=3, sampler=sampler)
 for epoch in range(2):
+    sampler.set_epoch(epoch)
     for (x,) in loader:
         model(x).pow(2).mean().backward()
         optimizer.step()

@@ -43,6 +43,9 @@ _TELLING = (
 _NAMES = ("module", "inner", "of", "into", "copy", "result", "optimizer", "scaler", "state", "mesh")
 _NAME_LISTS = ("group", "modules", "owners", "states", "new")
 
+# The end of a loop is noted at its head, which is no place that the program goes on from.
+_AT_THE_HEAD = ("batches-ended", "loader-left")
+
 Key = tuple[Any, ...]
 
 
@@ -249,8 +252,7 @@ class _Participation:
             (
                 e
                 for e in self.events[shared + 1 :]
-                # The end of a loop is noted at its head, which is no place that it goes on from.
-                if rank in e.lines and other not in e.lines and e.first["kind"] != "batches-ended"
+                if rank in e.lines and other not in e.lines and e.first["kind"] not in _AT_THE_HEAD
             ),
             None,
         )
