@@ -88,9 +88,11 @@ def made(run: Interpreter, name: str, call: Call) -> Value:
 
 
 @method("ModuleValue", "set_requires_gradient_sync", "set_is_last_backward",
-        "set_requires_all_reduce", "set_reshard_after_forward")  # fmt: skip
+        "set_requires_all_reduce", "set_reshard_after_forward",
+        "set_reshard_after_backward")  # fmt: skip
 def set_sync(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
-    enabled = constant(call.args[0]) if call.args else None
+    given = call.values
+    enabled = constant(given[0]) if given else None
     run.emit(
         SyncSwitched,
         call.node,
