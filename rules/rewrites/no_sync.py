@@ -168,7 +168,7 @@ def _rewrite_with(
     *,
     header: bool = True,
 ) -> bool:
-    early = _left_early(block.body)
+    early = left_early(block.body)
     if block.asynchronous is not None or item.asname is not None:
         return False
     if early and len(block.items) > 1:
@@ -176,7 +176,7 @@ def _rewrite_with(
     before = [_set(switch.model, switch.sync)] if header else []
     after = [_set(switch.model, "True")]
     if len(block.items) > 1:
-        _remove_item(rewrite, source, block, item)
+        remove_item(rewrite, source, block, item)
         if before:
             rewrite.insert_before(source, block, before)
         rewrite.insert_after(source, block, after)
@@ -199,7 +199,7 @@ def _rewrite_with(
     return True
 
 
-def _remove_item(rewrite: Rewrite, source: Source, block: cst.With, item: cst.WithItem) -> None:
+def remove_item(rewrite: Rewrite, source: Source, block: cst.With, item: cst.WithItem) -> None:
     number = next(n for n, other in enumerate(block.items) if other is item)
     if number + 1 < len(block.items):
         start, end = source.span(item)[0], source.span(block.items[number + 1])[0]
@@ -213,7 +213,7 @@ def _remove_item(rewrite: Rewrite, source: Source, block: cst.With, item: cst.Wi
     rewrite.delete(source, start, end)
 
 
-def _left_early(body: cst.CSTNode) -> bool:
+def left_early(body: cst.CSTNode) -> bool:
     """Whether `return`, or `break` or `continue` of a loop outside, may leave the body."""
     stack: list[tuple[cst.CSTNode, bool]] = [(body, False)]
     while stack:

@@ -20,7 +20,7 @@ from fsdplint.program.values import (
     Unknown,
     Value,
 )
-from fsdplint.trace import Fsdp1Used, Wrapped
+from fsdplint.trace import Fsdp1Used, Sharding, Wrapped
 
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
@@ -72,8 +72,13 @@ def constructor(run: Interpreter, name: str, call: Call) -> Value:
 def _used(
     run: Interpreter, api: str, call: Call, *, collective: bool = False
 ) -> ModuleValue | None:
-    """Record the use of a static method; its first argument is certainly a module."""
+    """Record the use of a static method; its first argument is certainly a module.
+
+    It does nothing, and so nothing together, where the module is FSDP2's.
+    """
     module = run.as_module(call.arg(0, "module") or call.arg(0, "model"))
+    if module is not None and run.sharding_inside(module) is Sharding.FSDP2:
+        collective = False
     run.emit(
         Fsdp1Used,
         call.node,
@@ -129,6 +134,14 @@ def fsdp_modules(run: Interpreter, name: str, call: Call) -> Value:
 def other_static(run: Interpreter, name: str, call: Call) -> Value:
     _used(run, name.rpartition(".")[2], call)
     return Unknown()
+
+
+@method("ModuleValue", "summon_full_params")
+def summon_of_fsdp2(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    """FSDP1's method, asked of a module that is not in FSDP1's wrapper."""
+    if run.sharding_inside(receiver) is Sharding.FSDP2:
+        run.emit(Fsdp1Used, call.node, api=name, module=receiver.id)
+    return Context("summon_full_params", receiver)
 
 
 @method("fsdp1", "register_comm_hook", "check_is_root", "apply", "flatten_sharded_optim_state_dict")

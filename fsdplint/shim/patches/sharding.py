@@ -87,14 +87,18 @@ def _wrapped_made(note: Any, result: Any) -> None:
 
 def _fsdp1_used(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     import torch
+    import torch.distributed.fsdp as fsdp
 
     module = next((v for v in (*args, *kwargs.values()) if isinstance(v, torch.nn.Module)), None)
+    wrapped = module is not None and any(
+        isinstance(part, fsdp.FullyShardedDataParallel) for part in module.modules()
+    )
     RECORDER.event(
         "fsdp1-used",
         frame,
         api=f"FSDP.{name}",
         module=OBJECTS.module(module) if module is not None else None,
-        collective=name in ("summon_full_params", "full_optim_state_dict"),
+        collective=wrapped and name in ("summon_full_params", "full_optim_state_dict"),
     )
 
 
