@@ -309,6 +309,9 @@ class OptimizerBuilt(Event):
     """An optimizer over the parameters of `modules` (those whose parameters were passed).
 
     complete: whether all of its parameters are known to come from `modules`.
+    chosen_by: what the program asked of parameters to put them into groups (static traces only):
+        "dimensions" (`p.ndim`), "leaf name" (`"bias" in name`).
+    empty_groups: how many of its groups have no parameter (recorded traces only).
     """
 
     kind: ClassVar[str] = "optimizer-built"
@@ -316,6 +319,8 @@ class OptimizerBuilt(Event):
     class_name: str = ""
     modules: tuple[str, ...] = ()
     complete: bool = True
+    chosen_by: tuple[str, ...] = ()
+    empty_groups: int = 0
 
 
 @dataclass(kw_only=True)

@@ -45,6 +45,10 @@ class OptimizerBeforeShard(Rule):
     between (a scheduler). There is no fix where something else in between uses the optimizer, or
     where both do not stand in statements of one block.
 
+    Where the optimizer's groups were chosen by names or dimensions of the parameters, which FSDP1
+    changes, the fix is unsafe and another one: `use_orig_params=True` keeps the parameters that the
+    optimizer holds.
+
     ## Since
     torch 2.4 for `fully_shard`, always for FSDP1.
 
@@ -99,6 +103,8 @@ class OptimizerBeforeShard(Rule):
         from fsdplint.rewrite import Rewrite
 
         built, last = finding.events[0], finding.events[1]
+        if isinstance(built, OptimizerBuilt) and isinstance(last, Wrapped) and built.chosen_by:
+            return _keep_parameters(last, program)
         place = meeting(built, last)
         if place is None:
             return None
@@ -259,14 +265,8 @@ main()
             symptom=Symptom(prints=r"loss (\d\.\d+) -> \1\b"),
             changes=(
                 (
-                    """\
-    optimizer = build_optimizer(model)
-    model = FSDP(model, device_id=torch.device("cpu"))
-""",
-                    """\
-    model = FSDP(model, device_id=torch.device("cpu"))
-    optimizer = build_optimizer(model)
-""",
+                    'FSDP(model, device_id=torch.device("cpu"))',
+                    'FSDP(model, device_id=torch.device("cpu"), use_orig_params=True)',
                 ),
             ),
             healthy=r"loss (\d\.\d+) -> (?!\1)\d",
@@ -432,6 +432,23 @@ dist.destroy_process_group()
 """,
         ),
     )
+
+
+def _keep_parameters(event: Wrapped, program: Program) -> Fix | None:
+    """Have FSDP1 keep the parameters that the optimizer holds, if there is one wrapping only."""
+    from fsdplint.rewrite import Rewrite
+    from fsdplint.rules.rewrites.syntax import call_at
+    from fsdplint.rules.rewrites.wrapper_options import set_option
+
+    found = call_at(event.site)
+    sites = {other.site for trace in program.traces for other in trace.of(Wrapped)}
+    rewrite = Rewrite()
+    if len(sites) > 1 or found is None:
+        return None
+    if not set_option(rewrite, *found, "use_orig_params", "True"):
+        return None
+    rewrite.relies_on(*found)
+    return rewrite.fix("Wrap with use_orig_params=True", Safety.UNSAFE)
 
 
 def _concerns(trace: Trace, event: Shard, built: OptimizerBuilt) -> bool:

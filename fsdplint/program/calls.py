@@ -28,6 +28,7 @@ from fsdplint.program.values import (
     Method,
     ModuleValue,
     OptimizerValue,
+    ParameterName,
     ParametersOf,
     Partial,
     SamplerValue,
@@ -392,6 +393,8 @@ class Calls:
         """A call of something that can't be followed: modules that it gets may change, and
         functions of the project that it gets may be called."""
         function = self.settle(function)
+        if isinstance(function, Unknown) and isinstance(function.owner, ParameterName):
+            return ParameterName(varying=True)  # `name.endswith(".bias")`, `name.lower()`
         origin = function.origin if isinstance(function, Unknown) else ""
         name = origin.rpartition(".")[2]
         if isinstance(function, Method):

@@ -19,6 +19,7 @@ import libcst as cst
 
 from fsdplint.program.attributes import Attributes
 from fsdplint.program.calls import Calls
+from fsdplint.program.choosing import Choosing
 from fsdplint.program.decisions import Decisions
 from fsdplint.program.expressions import Expressions
 from fsdplint.program.frames import MAX_STEPS, Frame, GuardEntry, OutOfSteps
@@ -65,7 +66,9 @@ DECISIVE = (
 )  # fmt: skip
 
 
-class Interpreter(Statements, Expressions, Attributes, Iteration, Calls, Modules, Importing):
+class Interpreter(
+    Statements, Expressions, Attributes, Iteration, Choosing, Calls, Modules, Importing
+):
     """One run. `trace` is its result; `evaluations` what each node was (see `Program`)."""
 
     def __init__(self, project: Project, decisions: Decisions) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -14,6 +15,7 @@ from fsdplint.program.values import (
     Dict,
     ModulesOf,
     ModuleValue,
+    ParameterName,
     ParametersOf,
     Sequence,
     StateValue,
@@ -75,7 +77,8 @@ class Iteration:
             if for_in.inner_for_in is not None:
                 exact = self._comprehend(element, for_in.inner_for_in, result) and exact
             else:
-                result.items.append(self.eval(element))
+                tests = [condition.test for condition in for_in.ifs]
+                result.items.append(self.chosen(self.eval(element), tests))
         return exact
 
     def iterate(self: Interpreter, value: Value) -> tuple[list[Value], bool]:
@@ -96,8 +99,9 @@ class Iteration:
         if isinstance(value, ModulesOf | ModuleValue):
             return self.submodule_values(value), True
         if isinstance(value, ParametersOf):
-            one = ParametersOf(value.modules, value.complete, element=True)
-            return [Sequence([Unknown(varying=True), one], "tuple") if value.named else one], True
+            one = dataclasses.replace(value, named=False, element=True)
+            called: Value = ParameterName(varying=True)
+            return [Sequence([called, one], "tuple") if value.named else one], True
         if isinstance(value, StateValue):
             name = Unknown(varying=True)
             if value.view == "items":

@@ -120,6 +120,7 @@ class Modules:
             class_name=class_name,
             modules=tuple(m.id for m in modules),
             complete=complete,
+            chosen_by=tuple(sorted(self.choices_of(parameters))),
         )
         return optimizer
 

@@ -249,6 +249,12 @@ class ParametersOf(Value):
     complete: bool = True
     named: bool = False
     element: bool = False  # one parameter of them, not the iterable
+    chosen_by: frozenset[str] = frozenset()  # see Choosing
+
+
+@dataclass(eq=False)
+class ParameterName(Unknown):
+    """What `named_parameters()` calls a parameter, or something told of that name."""
 
 
 @dataclass(eq=False)

@@ -488,7 +488,7 @@ def dataclass_field(run: Interpreter, name: str, call: Call) -> Value:
 @method("Sequence", "append", "add")
 def append(run: Interpreter, receiver: Sequence, name: str, call: Call) -> Value:
     if call.args:
-        receiver.items.append(call.args[0])
+        receiver.items.append(run.chosen_here(call.args[0]))
         if run.loop_depth:
             receiver.open = True
     return Const(None)

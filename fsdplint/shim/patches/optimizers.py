@@ -86,7 +86,13 @@ def _built(optimizer: Any, params: Any, frame: FrameType | None) -> None:
         class_name=type(optimizer).__name__,
         owners=owners,
         complete=unknown == 0,
+        empty_groups=_empty_groups(params),
     )
+
+
+def _empty_groups(params: Any) -> int:
+    groups = params if isinstance(params, (list, tuple)) else ()
+    return sum(1 for group in groups if isinstance(group, dict) and not parameters_of(group))
 
 
 def _scaler_built(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
