@@ -547,6 +547,14 @@ class LoaderLeft(Event):
 
 
 @dataclass(kw_only=True)
+class PickedByRank(Event):
+    """Something is indexed by the rank, or handed with it to code that can't be followed: perhaps
+    each rank takes its part of a batch (static traces only)."""
+
+    kind: ClassVar[str] = "picked-by-rank"
+
+
+@dataclass(kw_only=True)
 class DataEscaped(Event):
     """A sampler or loader was passed to code that could not be followed (static traces only)."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from fsdplint.program.names import canonical
-from fsdplint.program.ranks import environment, named, telling
+from fsdplint.program.ranks import depends_on_rank, environment, named, telling
 from fsdplint.program.values import (
     Bound,
     Class,
@@ -31,6 +31,7 @@ from fsdplint.program.values import (
     Unknown,
     Value,
 )
+from fsdplint.trace import PickedByRank
 
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
@@ -129,6 +130,7 @@ class Attributes:
                     by_rank=value.by_rank,
                     within=value.within,
                     owner=value,
+                    library=value.library,
                 )
         return value.parts[name]
 
@@ -149,6 +151,8 @@ class Attributes:
 
     def subscript(self: Interpreter, value: Value, index: Value, node: cst.CSTNode) -> Value:
         value = self.settle(value)
+        if depends_on_rank(index):
+            self.emit(PickedByRank, node)
         if isinstance(value, ModuleValue):
             return self.element(value, index)
         if isinstance(value, Dict):

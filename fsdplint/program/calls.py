@@ -11,8 +11,9 @@ import libcst as cst
 from fsdplint.program import gradmode
 from fsdplint.program.frames import MAX_DEPTH, MAX_RECURSION, Call, Frame
 from fsdplint.program.models import METHODS, find_function, find_method
+from fsdplint.program.models.datasets import note_seed
 from fsdplint.program.names import dotted
-from fsdplint.program.ranks import named
+from fsdplint.program.ranks import depends_on_rank, named
 from fsdplint.program.scopes import Scope
 from fsdplint.program.values import (
     Batches,
@@ -40,7 +41,7 @@ from fsdplint.program.values import (
     Unknown,
     Value,
 )
-from fsdplint.trace import DataEscaped, EpochSet, Escaped
+from fsdplint.trace import DataEscaped, EpochSet, Escaped, PickedByRank
 
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
@@ -61,6 +62,8 @@ OPTIMIZER_BASES = {"torch.optim.Optimizer"}
 _MEASURES = {"numel", "dim", "ndimension", "size", "nelement", "element_size", "item", "get_device",
              "is_floating_point", "is_contiguous", "stride", "nbytes"}  # fmt: skip
 
+# Methods that take a part of something.
+PICKS = {"narrow", "select", "index_select", "shard", "skip", "take", "split", "chunk", "iloc"}
 # Unknown callees that get an optimizer and certainly leave its parameters as they are.
 _LEAVES_OPTIMIZERS = re.compile(r"sched|warmup|^(unscale_|step|update|info|debug|print)$", re.I)
 
@@ -350,8 +353,12 @@ class Calls:
     def _call_symbol(self: Interpreter, symbol: Symbol, call: Call) -> Value:
         model = find_function(symbol.name)
         if model is not None:
-            return model(self, symbol.name, call)
-        return self.call_unknown(symbol, call)
+            result = model(self, symbol.name, call)
+        else:
+            result = self.call_unknown(symbol, call)
+        if isinstance(result, Unknown) and not any(result is value for value in call.values):
+            result.library = result.library or symbol.name
+        return result
 
     def _call_method(self: Interpreter, method: Method, call: Call) -> Value:
         receiver = self.settle(method.receiver)
@@ -415,6 +422,11 @@ class Calls:
             return optimizer
         if name == "set_epoch":
             self.emit(EpochSet, call.node)
+        if any(depends_on_rank(v) for v in call.values):
+            if name in PICKS or any(isinstance(v, Unknown) and v.varying for v in call.values):
+                self.emit(PickedByRank, call.node)
+        if "seed" in name and call.values:
+            note_seed(self, call.values[0])
         self.escape(call)
         if not _LEAVES_OPTIMIZERS.search(name):
             for value in call.values:
@@ -423,6 +435,7 @@ class Calls:
             self.call_back(value, call.node)
         result = named(name, f"{origin}()" if origin else "")
         if isinstance(result, Unknown):
+            result.library = function.library if isinstance(function, Unknown) else ""
             result.by_rank = any(
                 getattr(v, "by_rank", False) or type(v).__name__ == "RankValue" for v in call.values
             )

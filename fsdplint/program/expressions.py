@@ -35,7 +35,7 @@ from fsdplint.program.values import (
     Unknown,
     Value,
 )
-from fsdplint.trace import Layout
+from fsdplint.trace import Layout, PickedByRank
 
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
@@ -192,11 +192,17 @@ class Expressions:
                 index = self.eval(item.slice.value)
             else:
                 is_slice = True
+                self._slice(item.slice, node)
         if isinstance(value, ShardTensor):
             return TensorValue("derived", value.modules)
         if is_slice:
             return value
         return self.subscript(value, index, node)
+
+    def _slice(self: Interpreter, item: cst.CSTNode, node: cst.Subscript) -> None:
+        bounds = [part for part in item.children if isinstance(part, cst.BaseExpression)]
+        if any(depends_on_rank(self.eval(bound)) for bound in bounds):
+            self.emit(PickedByRank, node)
 
     # Operators ---------------------------------------------------------------------------------
 
@@ -295,7 +301,8 @@ class Expressions:
         varying = any(isinstance(v, Unknown) and v.varying for v in (left, right))
         by_rank = depends_on_rank(left) or depends_on_rank(right)
         origin = self.text(node) if node is not None and not varying else ""
-        return Unknown(origin=origin, varying=varying, by_rank=by_rank)
+        library = _library(left, right) or _library(right, left)
+        return Unknown(origin=origin, varying=varying, by_rank=by_rank, library=library)
 
     def eval_IfExp(self: Interpreter, node: cst.IfExp) -> Value:
         verdict = truth(self, node.test)
@@ -421,6 +428,14 @@ def _one_tensor(value: Value) -> bool:
     if isinstance(value, ParametersOf):
         return value.element
     return isinstance(value, StateValue) and value.tensor
+
+
+def _library(one: Value, other: Value) -> str:
+    """The library's function that a value computed from two comes from, where one decides it."""
+    if not isinstance(one, Unknown) or not one.library:
+        return ""
+    alike = isinstance(other, Const) or (isinstance(other, Unknown) and other.library)
+    return one.library if alike else ""
 
 
 def _is_dtype(name: str) -> bool:

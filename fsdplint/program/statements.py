@@ -21,6 +21,7 @@ from fsdplint.program.conditions import (
 from fsdplint.program.expressions import either
 from fsdplint.program.frames import Frame
 from fsdplint.program.models.data import loader_in
+from fsdplint.program.models.datasets import alike_on_all_ranks
 from fsdplint.program.scopes import Scope
 from fsdplint.program.values import (
     Class,
@@ -402,7 +403,7 @@ class Statements:
                 node.iter,
                 loader=loader.id,
                 sampler=loader.sampler.id if loader.sampler is not None else None,
-                alike=loader.alike,
+                alike=alike_on_all_ranks(self, loader),
             )
         signal = self._loop(
             node.body, counted, [lambda e=e: self.assign(node.target, e) for e in elements]

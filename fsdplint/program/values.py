@@ -39,6 +39,7 @@ class Unknown(Value):
     owner: the unknown value that it was read off.
     label: the first name that the program gave it.
     promoted: what it turned out to be, once it was used as a module.
+    library: the library's function that it comes from, "" where that is not known.
     parts: what was read off it (attributes; "[]" for its elements), so that reading the same thing
         twice gives the same value.
     """
@@ -51,6 +52,7 @@ class Unknown(Value):
     owner: Unknown | None = field(default=None, repr=False)
     label: str = ""
     promoted: ModuleValue | None = None
+    library: str = ""
     parts: dict[str, Value] = field(default_factory=dict, repr=False)
 
 
@@ -298,13 +300,13 @@ class LoaderValue(Value):
 
     sampler: the DistributedSampler behind it; None where there is none or it is not known.
     dataset: what it loads from.
-    alike: whether every rank gets the same batches of it; None where that is not known.
+    shuffle: whether it shuffles; None where that, or what else its order depends on, is not known.
     """
 
     id: str
     sampler: SamplerValue | None = None
     dataset: Value | None = None
-    alike: bool | None = None
+    shuffle: bool | None = None
 
 
 @dataclass(eq=False)

@@ -70,6 +70,7 @@ def find_method(receiver: Value, name: str) -> MethodModel | None:
 from fsdplint.program.models import (  # noqa: E402  (they register themselves)
     checkpoint,
     data,
+    datasets,
     distributed,
     fsdp1,
     fsdp2,
@@ -84,6 +85,7 @@ __all__ = [
     "METHODS",
     "checkpoint",
     "data",
+    "datasets",
     "distributed",
     "find_function",
     "find_method",

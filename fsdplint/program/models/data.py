@@ -14,6 +14,7 @@ from fsdplint.program.values import (
     SamplerValue,
     Value,
     constant,
+    is_none,
 )
 from fsdplint.trace import EpochSet, LoaderBuilt, SamplerBuilt
 
@@ -57,10 +58,23 @@ def loader(run: Interpreter, name: str, call: Call) -> Value:
     if isinstance(batches, Made):
         sampler = batches.get("sampler")
     sampler = run.settle(sampler) if sampler is not None else None
+    shuffle = call.arg(2, "shuffle")
+    ordered = not call.open and all(
+        value is None or is_none(value)
+        for value in (
+            call.arg(3, "sampler"),
+            batches,
+            call.arg(6, "collate_fn"),
+            call.arg(10, "worker_init_fn"),
+            call.arg(12, "generator"),
+        )
+    )
+    known = constant(shuffle) if shuffle is not None and not is_none(shuffle) else False
     made = LoaderValue(
         run.new_id("loader"),
         sampler=sampler if isinstance(sampler, SamplerValue) else None,
         dataset=call.arg(0, "dataset"),
+        shuffle=known if ordered and isinstance(known, bool) else None,
     )
     run.emit(
         LoaderBuilt,
