@@ -597,6 +597,24 @@ class ParametersMissed(Event):
 
 
 @dataclass(kw_only=True)
+class CopiesSeen(Event):
+    """What the ranks hold of parameters that should be alike, before an optimizer's step.
+
+    module: the outermost sharded module. look: the number of the step, from 1.
+    each: by rank and name, what part it is and a number for its values. The part is "ignored" for a
+        parameter that FSDP2 leaves alone, and else names the shard of which there are replicas.
+    exchanged: whether the program has run an all-to-all.
+    """
+
+    kind: ClassVar[str] = "copies-seen"
+    module: str
+    optimizer: str
+    look: int
+    exchanged: bool = False
+    each: Mapping[int, Mapping[str, tuple[str, int]]] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
 class BatchesEnded(Event):
     """A loop over a DataLoader ended after so many batches, on the ranks that took part."""
 

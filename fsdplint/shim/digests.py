@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+_ENDS = 4096  # elements at either end whose order counts as well
+
 
 def digest(tensor: Any) -> int:
-    """Of this rank's part of a tensor, bit by bit; equal values give equal numbers."""
+    """Of this rank's part of a tensor, bit by bit; equal values give equal numbers.
+
+    No copy of the tensor is made on its device.
+    """
     import torch
 
     local = getattr(tensor, "_local_tensor", tensor).detach()
     if local.is_meta or local.numel() == 0:
         return 0
-    bits = local.contiguous().view(torch.uint8).flatten()
-    places = torch.arange(bits.numel(), device=bits.device, dtype=torch.int64) % 8191 + 1
-    return int((bits.to(torch.int64) * places).sum().item())
+    kinds = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+    bits = local.contiguous().view(kinds.get(local.element_size(), torch.uint8)).flatten()
+    total = bits.sum(dtype=torch.int64)
+    for end in (bits[:_ENDS], bits[-_ENDS:]):
+        places = torch.arange(1, end.numel() + 1, device=end.device, dtype=torch.int64)
+        total = total + (end.to(torch.int64) * places).sum()
+    return int(total.item())

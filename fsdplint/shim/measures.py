@@ -33,12 +33,14 @@ class Measures:
         self.autocast: set[str] = set()
         self.collectives: Counter[str] = Counter()
         self.bytes = 0
+        self.exchanged = False  # whether there was an all-to-all: experts live on single ranks
         self.started = time.perf_counter()
         self._versions: dict[int, int] = {}
         self._before: dict[str, float] | None = None
 
     def collective(self, name: str, size: int) -> None:
         self.collectives[name] += 1
+        self.exchanged = self.exchanged or name == "all_to_all"
         self.bytes += size
 
     def note_autocast(self) -> None:

@@ -351,6 +351,8 @@ def _event(item: _Merged, ranks: Ranks, tree: dict[str, Line], place: _Places) -
             values[spec.name] = value
     if "owners" in line:
         values["modules"] = tuple(covering(tree, line["owners"], _wrapped_later(tree, line)))
+    if "each" in line:
+        values["each"] = {rank: other["each"] for rank, other in item.lines.items()}
     if "path" in line:
         values["per_rank"] = len({other["path"] for other in item.lines.values()}) > 1
     if "inputs" in line:

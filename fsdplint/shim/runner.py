@@ -73,12 +73,14 @@ def start(options: Options) -> None:
     from fsdplint.shim.missed import MISSED
     from fsdplint.shim.objects import OBJECTS
     from fsdplint.shim.recorder import RECORDER
+    from fsdplint.shim.replicas import REPLICAS
 
     rank, world = rank_and_world()
     OBJECTS.clear()
     ACTIVITY.clear()
     MEASURES.clear()
     MISSED.clear()
+    REPLICAS.clear()
     MEASURES.limit = options.steps
     final.reset(options.parameters)
     os.makedirs(options.record, exist_ok=True)

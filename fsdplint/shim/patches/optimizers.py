@@ -13,6 +13,7 @@ from fsdplint.shim.measures import MEASURES
 from fsdplint.shim.missed import MISSED
 from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.recorder import RECORDER
+from fsdplint.shim.replicas import REPLICAS
 from fsdplint.shim.sites import USER, kind_of
 
 
@@ -134,7 +135,8 @@ def _stepping(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             "optimizer-stepped", sys._getframe(1), optimizer=OBJECTS.optimizer(optimizer)
         )
         MEASURES.before_step(optimizer)
-        MISSED.stepping(optimizer, OBJECTS.optimizer(optimizer), sys._getframe(1))
+        for watcher in (MISSED, REPLICAS):
+            watcher.stepping(optimizer, OBJECTS.optimizer(optimizer), sys._getframe(1))
     except Exception:
         RECORDER.trouble()
 

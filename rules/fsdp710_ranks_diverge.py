@@ -1,0 +1,315 @@
+"""FSDP710: see the class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
+from fsdplint.rules.common import class_name, optimizer_of, sharded_here
+from fsdplint.rules.wording import names
+from fsdplint.trace import CopiesSeen, Trace
+
+
+class RanksDiverge(Rule):
+    """Ranks that should hold the same parameters train different ones.
+
+    ## What it does
+    Compares, bit by bit and at the first steps, what the ranks hold of parameters that are meant to be
+    the same on several of them. It finds replicas of a 2-D mesh (HSDP) that start with different
+    weights, and parameters in `ignored_params` that start alike and drift apart.
+
+    Not reported are weights that were made differently on each rank and then sharded over all of
+    them (they are one model, made of parts of several initialisations), and ignored parameters in
+    programs that exchange data with all-to-all, as experts that live on one rank each do.
+
+    ## Why is this bad?
+    There is no error. FSDP2 sends no weights: replicas that start apart stay apart, since only
+    their gradients are averaged; they train different models, show different losses, and a checkpoint
+    holds one of them. The gradients of ignored parameters are not reduced at all, so that each rank trains
+    them on its own data.
+
+    ## Since
+    torch 2.4; `ignored_params` 2.7.
+
+    ## References
+    - torch docs, `torch.distributed.fsdp.fully_shard` (`ignored_params`).
+    - pytorch/torchtitan#1777; FSDP1's `sync_module_states` has no counterpart in FSDP2.
+    """
+
+    code = "FSDP710"
+    name = "ranks-diverge"
+    severity = Severity.ERROR
+    runtime_only = True
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        alike: dict[tuple[str, str], set[str]] = {}
+        seen: set[tuple[str, bool]] = set()
+        for event in trace.of(CopiesSeen):
+            if set(event.each) != set(trace.ends):
+                continue
+            same, other = _compared(event)
+            began = alike.setdefault((event.module, event.optimizer), same)
+            replicas = [name for name in other if not _is_ignored(event, name)]
+            ignored = [name for name in other if _is_ignored(event, name) and name in began]
+            if event.exchanged:
+                ignored = []
+            for found, text, help in (
+                (replicas, _REPLICAS, _REPLICAS_HELP),
+                (ignored, _IGNORED, _IGNORED_HELP),
+            ):
+                key = (event.module, found is replicas)
+                if found and key not in seen:
+                    seen.add(key)
+                    yield self._finding(trace, event, found, text, help)
+
+    def _finding(
+        self, trace: Trace, event: CopiesSeen, found: list[str], text: str, help: str
+    ) -> Finding:
+        what = f"{names(found, 'parameter')} of `{class_name(trace, event.module)}`"
+        shard = sharded_here(trace, event.module, event)
+        built = optimizer_of(trace, event.optimizer)
+        at = shard[0][0] if shard else built or event
+        verb = "is" if len(found) == 1 else "are"
+        return self.finding(
+            at,
+            text.format(what=what, verb=verb, step=event.look),
+            help=help,
+            because=[(event, f"seen before step {event.look}")],
+        )
+
+    bad = (
+        Bad(
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard"))
+torch.manual_seed(dist.get_rank())  # other data on each rank
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+for layer in (model[0], model[2]):
+    fully_shard(layer, mesh=mesh)
+fully_shard(model, mesh=mesh)  # <- FSDP710
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    loss = model(torch.randn(8, 4)).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+with torch.no_grad():
+    losses = [torch.zeros(1), torch.zeros(1)]
+    dist.all_gather(losses, model(torch.ones(1, 4)).flatten())
+print("the replicas agree:", torch.allclose(*losses, atol=1e-3))
+dist.destroy_process_group()
+""",
+            symptom=Symptom(prints="the replicas agree: False"),
+        ),
+        Bad(
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Adapted(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.base = nn.Linear(width, width)
+        self.adapter = nn.Sequential(nn.Linear(width, 2), nn.Linear(2, width))
+        self.base.requires_grad_(False)
+
+    def forward(self, x):
+        return self.base(x) + self.adapter(x)
+
+
+def shard(model):
+    # the adapters are small: leave them whole
+    small = {p for name, p in model.named_parameters() if "adapter" in name}
+    return fully_shard(model, ignored_params=small)  # <- FSDP710
+
+
+def main():
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    model = shard(Adapted(4))
+    optimizer = torch.optim.AdamW(model.adapter.parameters(), lr=1e-2)
+    torch.manual_seed(dist.get_rank())
+    for step in range(3):
+        model(torch.randn(8, 4)).pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    bias = model.adapter[0].bias.detach()
+    both = [torch.zeros_like(bias), torch.zeros_like(bias)]
+    dist.all_gather(both, bias)
+    print("adapters agree:", torch.equal(*both))
+    dist.destroy_process_group()
+
+
+main()
+""",
+            symptom=Symptom(prints="adapters agree: False"),
+        ),
+    )
+
+    good = (
+        Good(
+            why="replicas that were made alike, on other data",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard"))
+torch.manual_seed(dist.get_rank())
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+for tensor in model.state_dict().values():
+    dist.broadcast(tensor, src=0)
+for layer in (model[0], model[2]):
+    fully_shard(layer, mesh=mesh)
+fully_shard(model, mesh=mesh)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+for step in range(4):
+    model(torch.randn(8, 4)).pow(2).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+dist.destroy_process_group()
+""",
+        ),
+        Good(
+            why="the program reduces the gradients of what is ignored",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Adapted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.base = nn.Linear(4, 4).requires_grad_(False)
+        self.adapter = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.base(x) + self.adapter(x)
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = Adapted()
+adapters = list(model.adapter.parameters())
+fully_shard(model, ignored_params=set(adapters))
+optimizer = torch.optim.AdamW(adapters, lr=0.1)
+torch.manual_seed(dist.get_rank())
+for step in range(4):
+    model(torch.randn(8, 4)).pow(2).mean().backward()
+    for parameter in adapters:
+        dist.all_reduce(parameter.grad, dist.ReduceOp.SUM)
+        parameter.grad /= dist.get_world_size()
+    optimizer.step()
+    optimizer.zero_grad()
+dist.destroy_process_group()
+""",
+        ),
+        Good(
+            why="each rank makes other weights, and all of them are sharded over all ranks",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+for layer in (model[0], model[2]):
+    fully_shard(layer)
+fully_shard(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(4):
+    model(torch.randn(8, 4)).pow(2).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+dist.destroy_process_group()
+""",
+        ),
+        Good(
+            why="what is ignored is one rank's own from the start",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Personal(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.base = nn.Linear(4, 4)
+        self.own = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.own(self.base(x))
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = Personal()
+nn.init.constant_(model.own.weight, 1 + dist.get_rank())
+nn.init.constant_(model.own.bias, dist.get_rank())
+own = list(model.own.parameters())
+fully_shard(model, ignored_params=set(own))
+shared = torch.optim.SGD(model.base.parameters(), lr=0.1)
+mine = torch.optim.SGD(own, lr=0.1)
+for step in range(4):
+    model(torch.randn(8, 4)).pow(2).mean().backward()
+    for optimizer in (shared, mine):
+        optimizer.step()
+        optimizer.zero_grad()
+dist.destroy_process_group()
+""",
+        ),
+    )
+
+
+_REPLICAS = (
+    "{what} {verb} not the same in all replicas, and only gradients are averaged between them"
+)
+_REPLICAS_HELP = (
+    "Give all replicas the same weights before sharding (the same seed, or `dist.broadcast` from "
+    "rank 0), or load one checkpoint into all of them after it."
+)
+_IGNORED = (
+    "{what} {verb} ignored by FSDP: their gradients are not reduced, and before step {step} "
+    "the ranks hold different values"
+)
+_IGNORED_HELP = (
+    "Let FSDP shard them too, or average their gradients over the ranks before each step."
+)
+
+
+def _is_ignored(event: CopiesSeen, name: str) -> bool:
+    return any(copies[name][0] == "ignored" for copies in event.each.values() if name in copies)
+
+
+def _compared(event: CopiesSeen) -> tuple[set[str], list[str]]:
+    """The parameters that are the same on all ranks that hold the same part, and those that are not."""
+    same: set[str] = set()
+    other: list[str] = []
+    for name in next(iter(event.each.values())):
+        copies = [each[name] for each in event.each.values() if name in each]
+        parts = {part for part, _ in copies}
+        if len(copies) < len(event.each):
+            continue
+        if len({(part, number) for part, number in copies}) == len(parts):
+            same.add(name)
+        else:
+            other.append(name)
+    return same, other
