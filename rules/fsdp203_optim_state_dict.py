@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fsdplint.rule import Bad, Finding, Good, Safety, Severity, Symptom
+from fsdplint.rules.common import fsdp1_on_fsdp2
 from fsdplint.rules.migration.examples import FSDP2, OWN_CLASS, program
 from fsdplint.rules.migration.rule import OPTIMIZER_APIS, MigrationRule
 from fsdplint.trace import Event, Fsdp1Used, StateTaken, Trace
@@ -159,9 +160,10 @@ get_optimizer_state_dict(
     )
 
     def check(self, trace: Trace) -> Iterable[Finding]:
+        fsdp2 = [e.site for e in trace.of(Fsdp1Used) if fsdp1_on_fsdp2(trace, e)]
         for event in trace.events:
             api = _api(event)
-            if api in OPTIMIZER_APIS:
+            if api in OPTIMIZER_APIS and event.site not in fsdp2:
                 yield self.finding(
                     event,
                     f"`FSDP.{api}` only knows FSDP1's flat parameters",

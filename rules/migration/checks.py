@@ -8,6 +8,7 @@ import libcst as cst
 
 from fsdplint.layout import descend
 from fsdplint.program.source import NodeSite, Source
+from fsdplint.rules.common import fsdp1_on_fsdp2
 from fsdplint.rules.migration import device, outside, parameters, wrap
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.context import Blocked, Migration, nodes
@@ -16,6 +17,7 @@ from fsdplint.rules.migration.scopes import ancestors
 from fsdplint.trace import (
     Clipped,
     Compiled,
+    Fsdp1Used,
     ModuleCopied,
     OptimizerBuilt,
     Sharding,
@@ -63,8 +65,8 @@ def _constructors(migration: Migration) -> list[tuple[Source, cst.Call]]:
 
 
 def _wrapped_here(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """Without the constructor call the rest must stay as it is."""
-    if calls:
+    """Without the constructor call the rest must stay as it is, unless it is about FSDP2 models."""
+    if calls or _of_fsdp2(migration):
         return
     for source in migration.sources:
         for node in nodes(source):
@@ -75,6 +77,18 @@ def _wrapped_here(migration: Migration, calls: list[tuple[Source, cst.Call]]) ->
             if isinstance(node, cst.Call):
                 _block(migration, source, node, "the file that wraps the model is not given")
                 return
+
+
+def _of_fsdp2(migration: Migration) -> bool:
+    """Whether FSDP1's API is used on models that `fully_shard` shards, and on no other."""
+    paths = {source.path for source in migration.sources}
+    uses = [
+        fsdp1_on_fsdp2(trace, event)
+        for trace in migration.program.traces
+        for event in trace.of(Fsdp1Used)
+        if event.site.path in paths
+    ]
+    return bool(uses) and all(uses)
 
 
 def _called_here(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:

@@ -13,6 +13,7 @@ from fsdplint.layout import descend, statement_of
 from fsdplint.program import Program
 from fsdplint.program.names import canonical
 from fsdplint.program.source import Source
+from fsdplint.program.values import ModuleValue
 from fsdplint.rule import Edit, Fix, Import, Safety
 from fsdplint.rules.migration import (
     checks,
@@ -255,6 +256,14 @@ class Planner:
     def _receives(self, func: cst.Attribute) -> bool:
         return func not in self.migration.symbols and bool(self.migration.wrapped(func.value))
 
+    def _is_fsdp2(self, node: cst.CSTNode) -> bool:
+        """Whether a node is a model that `fully_shard` shards, whose type FSDP1 cannot set."""
+        values = self.migration.values(node)
+        return bool(values) and all(
+            isinstance(value, ModuleValue) and value.sharded and not value.wrapper
+            for value in values
+        )
+
     def _set_types(self) -> None:
         """`FSDP.set_state_dict_type(...)`: what holds for all states that no block is about."""
         found: list[kinds.Kind] = []
@@ -304,7 +313,9 @@ class Planner:
             attribute = node.func.attr.value
             if name and name in kinds.OPTIMIZER_METHODS and node.func not in self.migration.claimed:
                 self._try(lambda n=node: states.rewrite(n, kind))  # type: ignore[misc]
-            elif attribute in ("state_dict", "load_state_dict") and self._receives(node.func):
+            elif attribute in ("state_dict", "load_state_dict") and (
+                self._receives(node.func) or (states.current and self._is_fsdp2(node.func.value))
+            ):
                 self._try(lambda n=node: states.plain(n, kind))  # type: ignore[misc]
             elif attribute == "state_dict":
                 self._try(lambda n=node: optimizers.rewrite_take(self.migration, states, n))  # type: ignore[misc]
