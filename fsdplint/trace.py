@@ -204,6 +204,26 @@ class MeshBuilt(Event):
 
 
 @dataclass(kw_only=True)
+class Seeded(Event):
+    """torch's random generator, which initial weights come from, was seeded.
+
+    per_rank: whether the seed differs between ranks; None where that can't be told.
+    """
+
+    kind: ClassVar[str] = "seeded"
+    per_rank: bool | None = None
+
+
+@dataclass(kw_only=True)
+class WeightsSet(Event):
+    """Values were put into the parameters of modules other than by random initialisation: sent by
+    another rank, copied or filled in (static traces only). No modules: not known of which."""
+
+    kind: ClassVar[str] = "weights-set"
+    modules: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
 class ModuleBuilt(Event):
     kind: ClassVar[str] = "module-built"
     module: str
@@ -249,12 +269,15 @@ class Wrapped(Event):
     """FSDP1: `FullyShardedDataParallel(inner, ...)` made `module`.
 
     options: the constructor's arguments by name, as far as they are constants or dotted names.
+    alike: whether all ranks had the same values in the parameters that were still whole; None where
+        that is not known.
     """
 
     kind: ClassVar[str] = "module-wrapped"
     module: str
     inner: str
     options: Mapping[str, object] = field(default_factory=dict)
+    alike: bool | None = None
 
 
 @dataclass(kw_only=True)
@@ -262,6 +285,7 @@ class Sharded(Event):
     """FSDP2: `fully_shard(module, ...)`; `group` holds every module of the list form.
 
     positional: what was given by position after the module, which `fully_shard` does not take.
+    alike: as for `Wrapped`.
     """
 
     kind: ClassVar[str] = "module-sharded"
@@ -269,6 +293,7 @@ class Sharded(Event):
     group: tuple[str, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)
     positional: tuple[object, ...] = ()
+    alike: bool | None = None
 
 
 @dataclass(kw_only=True)

@@ -12,6 +12,7 @@ from fsdplint.program import gradmode
 from fsdplint.program.frames import MAX_DEPTH, MAX_RECURSION, Call, Frame
 from fsdplint.program.models import METHODS, find_function, find_method
 from fsdplint.program.models.datasets import note_seed
+from fsdplint.program.models.randomness import RANDOM, out_of_sight, set_by
 from fsdplint.program.names import dotted
 from fsdplint.program.ranks import depends_on_rank, named
 from fsdplint.program.scopes import Scope
@@ -375,6 +376,8 @@ class Calls:
         if isinstance(receiver, TensorValue):
             return receiver
         if isinstance(receiver, ParametersOf):
+            if receiver.element and method.name.endswith("_") and method.name not in RANDOM:
+                set_by(self, call, [receiver])
             if receiver.element and not measured:
                 return receiver
             return Unknown(varying=True)  # differs between parameters and modules
@@ -420,6 +423,7 @@ class Calls:
         optimizer = self.optimizer_by_parameters(name, call)
         if optimizer is not None:
             return optimizer
+        out_of_sight(self, name or origin, call)
         if name == "set_epoch":
             self.emit(EpochSet, call.node)
         if any(depends_on_rank(v) for v in call.values):

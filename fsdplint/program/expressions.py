@@ -427,6 +427,8 @@ def either(one: Value, two: Value, run: Interpreter) -> Value:
 def _one_tensor(value: Value) -> bool:
     if isinstance(value, ParametersOf):
         return value.element
+    if isinstance(value, ShardTensor):
+        return not value.reduction
     return isinstance(value, StateValue) and value.tensor
 
 

@@ -18,6 +18,7 @@ from fsdplint.program.values import (
     ParameterName,
     ParametersOf,
     Sequence,
+    ShardTensor,
     StateValue,
     TensorValue,
     Unknown,
@@ -147,4 +148,6 @@ class Iteration:
 
 
 def _of_parameters(value: Value) -> bool:
+    if isinstance(value, ShardTensor):
+        return not value.reduction
     return isinstance(value, ParametersOf) and value.element

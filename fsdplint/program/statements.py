@@ -41,12 +41,13 @@ from fsdplint.program.values import (
     SamplerValue,
     StateValue,
     Symbol,
+    TensorValue,
     Unknown,
     Value,
     constant,
 )
 from fsdplint.program.values import Sequence as SequenceValue
-from fsdplint.trace import EpochSet, Fsdp1Used, Layout, LoaderIterated, LoaderLeft
+from fsdplint.trace import EpochSet, Fsdp1Used, Layout, LoaderIterated, LoaderLeft, WeightsSet
 
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
@@ -590,6 +591,8 @@ class Statements:
             owner = self.eval(target.value)
             if isinstance(owner, SamplerValue):
                 self.emit(EpochSet, target, sampler=owner.id)  # `sampler.epoch = epoch`, `.seed`
+            if isinstance(owner, ParametersOf) and target.attr.value == "data":
+                self.emit(WeightsSet, target, modules=tuple(m.id for m in owner.modules))
             self.set_attribute(owner, target.attr.value, value)
             self.evaluations[target] = value
         elif isinstance(target, cst.Subscript):
@@ -627,7 +630,7 @@ class Statements:
                 container.items[key.value] = value
             else:
                 container.open = True
-                if isinstance(value, StateValue | ParametersOf | Unknown):
+                if isinstance(value, StateValue | ParametersOf | TensorValue | Unknown):
                     text = self.text(target.slice[0])
                     known = container.tensors.get(text, value)
                     container.tensors[text] = either(known, value, self)

@@ -357,6 +357,10 @@ def _event(item: _Merged, ranks: Ranks, tree: dict[str, Line], place: _Places) -
         values["per_rank"] = len({other["path"] for other in item.lines.values()}) > 1
     if "inputs" in line:
         values["alike"] = _alike([other.get("inputs", []) for other in item.lines.values()])
+    if "seed" in line:
+        values["per_rank"] = len({other["seed"] for other in item.lines.values()}) > 1
+    if line.get("weights") is not None and len(item.lines) > 1:
+        values["alike"] = len({other.get("weights") for other in item.lines.values()}) == 1
     return cls(
         site=place.site(line["at"]),
         ranks=ranks,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 FULL, SHARDED, LOCAL, PLAIN, UNKNOWN = "full", "sharded", "local", "plain", "unknown"
@@ -124,3 +124,16 @@ def grad_mode() -> str:
     if torch.is_inference_mode_enabled():
         return INFERENCE
     return GRAD if torch.is_grad_enabled() else NO_GRAD
+
+
+def sample(modules: Iterable[Any], parameters: int = 32, numbers: int = 8) -> str | None:
+    """Some values of the parameters that are whole, to compare ranks by; None where none is."""
+    found: list[float] = []
+    count = 0
+    for module in modules:
+        for parameter in module.parameters():
+            if parameter.is_meta or hasattr(parameter, "placements") or count == parameters:
+                continue
+            count += 1
+            found += parameter.detach().flatten()[:numbers].tolist()
+    return repr(found) if found else None

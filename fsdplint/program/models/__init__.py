@@ -77,6 +77,7 @@ from fsdplint.program.models import (  # noqa: E402  (they register themselves)
     nn,
     optim,
     python,
+    randomness,
     tensors,
 )
 
@@ -96,5 +97,6 @@ __all__ = [
     "nn",
     "optim",
     "python",
+    "randomness",
     "tensors",
 ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fsdplint.program.frames import Call
 from fsdplint.program.models import function, method
 from fsdplint.program.models.fsdp1 import FSDP1, _used
+from fsdplint.program.models.tensors import surely_sharded
 from fsdplint.program.ranks import depends_on_rank
 from fsdplint.program.values import (
     Const,
@@ -18,22 +19,20 @@ from fsdplint.program.values import (
     OptimizerValue,
     ParametersOf,
     Sequence,
+    ShardTensor,
     StateValue,
     Symbol,
+    TensorValue,
     Unknown,
     Value,
     constant,
 )
 from fsdplint.trace import (
-    BackwardRun,
-    Called,
     Collective,
     Fsdp1Used,
-    Gathered,
     Layout,
     Loaded,
     Saved,
-    Sharded,
     Sharding,
     StateLoaded,
     StateTaken,
@@ -288,6 +287,8 @@ def contents(run: Interpreter, value: Value, depth: int = 0) -> list[Value]:
         return [value] if value.view != "keys" else []
     if isinstance(value, ModuleValue | OptimizerValue | ParametersOf):
         return [value]
+    if isinstance(value, ShardTensor):
+        return [value] if not value.reduction else []
     if depth > 3:
         return []
     parts: list[Value] = []
@@ -306,7 +307,7 @@ def saved(
     found = contents(run, value)
     states = [f for f in found if isinstance(f, StateValue)]
     modules = [f for f in found if isinstance(f, ModuleValue)]
-    parameters = [f for f in found if isinstance(f, ParametersOf)]
+    parameters = [f for f in found if isinstance(f, ParametersOf | ShardTensor)]
     layouts = [s.layout for s in states] + [parameter_layout(run, p) for p in parameters]
     run.emit(
         Saved,
@@ -320,23 +321,13 @@ def saved(
     )
 
 
-def parameter_layout(run: Interpreter, parameters: ParametersOf) -> Layout:
+def parameter_layout(run: Interpreter, parameters: ParametersOf | ShardTensor) -> Layout:
     """The layout of parameters at this moment; UNKNOWN where they may be gathered."""
-    kinds = {run.sharding_inside(module) for module in parameters.modules}
-    if kinds != {Sharding.FSDP2} or not parameters.complete:
-        return Layout.UNKNOWN if kinds - {None} else Layout.PLAIN
-    whole: set[str] = set()  # modules all of whose parameters are sharded
-    gathered = False
-    for event in run.trace:
-        if isinstance(event, Sharded):
-            ignored = {"ignored_params", "**"} & event.options.keys()
-            whole.update(() if ignored else event.group or (event.module,))
-        elif isinstance(event, Called | BackwardRun):
-            gathered = isinstance(event, Called)
-        elif isinstance(event, Gathered):
-            gathered = event.gathered
-    known = not gathered and all(module.id in whole for module in parameters.modules)
-    return Layout.SHARDED if known else Layout.UNKNOWN
+    if isinstance(parameters, ShardTensor):
+        return Layout.SHARDED if parameters.certain else Layout.UNKNOWN
+    if all(run.sharding_inside(module) is None for module in parameters.modules):
+        return Layout.PLAIN
+    return Layout.SHARDED if surely_sharded(run, parameters) else Layout.UNKNOWN
 
 
 def may_depend_on_rank(path: Value) -> bool:
@@ -401,7 +392,7 @@ def local_tensor(run: Interpreter, receiver: StateValue, name: str, call: Call) 
 
 @method("ParametersOf", "to_local", "redistribute")
 def local_parameter(run: Interpreter, receiver: ParametersOf, name: str, call: Call) -> Value:
-    return Unknown(varying=True)
+    return TensorValue("local", receiver.modules)
 
 
 @method("StateValue", "full_tensor")

@@ -45,12 +45,6 @@ _BY_RANK = re.compile(
 _RANDOM = re.compile(r"rand|normal|choice|sample|shuffle|seed|time\b|uuid", re.I)
 
 
-@function("torch.manual_seed", "torch.seed", "torch.random.manual_seed", "torch.random.seed")
-def seed(run: Interpreter, name: str, call: Call) -> Value:
-    note_seed(run, call.arg(0, "seed"))
-    return Unknown()
-
-
 def note_seed(run: Interpreter, value: Value | None) -> None:
     """All ranks set a seed: the same one, or (None, or a number made of the rank) each its own."""
     if value is None or depends_on_rank(value) or (isinstance(value, Unknown) and value.varying):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.program.frames import Call
 from fsdplint.program.models import function
+from fsdplint.program.models.randomness import set_by
 from fsdplint.program.ranks import WORLD_SIZE
 from fsdplint.program.values import (
     Bound,
@@ -45,6 +46,7 @@ COLLECTIVES = {
 @function(f"{DIST}.")
 def other(run: Interpreter, name: str, call: Call) -> Value:
     """What has no model: a process group, a constant, a helper."""
+    set_by(run, call, call.values)
     return Unknown(origin="")
 
 
@@ -93,6 +95,7 @@ def initialized(run: Interpreter, name: str, call: Call) -> Value:
 def collective(run: Interpreter, name: str, call: Call) -> Value:
     """A collective of the whole world; one of a subgroup is none that every rank takes part in."""
     last = name.rpartition(".")[2]
+    set_by(run, call, call.values)
     group = call.arg(COLLECTIVES[last], "group")
     whole = (group is None or is_none(group)) and not call.open
     run.emit(Collective, call.node, api=last, collective=whole)

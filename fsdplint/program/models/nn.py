@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -10,6 +11,7 @@ from fsdplint.program import gradmode
 from fsdplint.program.frames import Call
 from fsdplint.program.models import function, method
 from fsdplint.program.models.python import derived, duplicate_module
+from fsdplint.program.models.randomness import set_by
 from fsdplint.program.values import (
     Const,
     Context,
@@ -30,6 +32,7 @@ from fsdplint.trace import (
     Checkpointed,
     Collective,
     Compiled,
+    ModuleBuilt,
     ModuleCopied,
     ModuleMoved,
 )
@@ -52,6 +55,9 @@ COMPOSITE = {
 }  # fmt: skip
 
 
+_FIXED = re.compile(r"\.(constant|zeros|ones|eye|dirac)_$")  # not at random
+
+
 @function("torch.nn.")
 def torch_class(run: Interpreter, name: str, call: Call) -> Value:
     """`torch.nn.Linear(...)` and the like; functions (functional, init, utils) are quiet."""
@@ -64,13 +70,17 @@ def torch_class(run: Interpreter, name: str, call: Call) -> Value:
         return Made(name, dict(call.kwargs))
     if last in {"Parameter", "Buffer", "UninitializedParameter"}:
         return Made(name, dict(call.kwargs))
-    return run.new_module(
+    module = run.new_module(
         call.node,
         last,
         library_class=name,
         children_known=last not in COMPOSITE,
         own_parameters=last not in PARAMETERLESS,
     )
+    device = constant(call.kwargs.get("device"))
+    module.on_meta = module.on_meta or str(device).startswith("meta")
+    run.emit(ModuleBuilt, call.node, module=module.id, on_meta=module.on_meta)
+    return module
 
 
 def _container(run: Interpreter, name: str, call: Call) -> Value:
@@ -90,6 +100,8 @@ def tensor_result(run: Interpreter, name: str, call: Call) -> Value:
         if isinstance(value, TensorValue):
             return value
         if isinstance(value, ParametersOf):
+            if name.startswith("torch.nn.init.") and _FIXED.search(name):
+                set_by(run, call, [value])
             return ParametersOf(value.modules, value.complete, element=True)
     if name.startswith("torch.cuda.") or name.startswith("torch.backends."):
         return Unknown(origin=f"{name}()")

@@ -8,6 +8,7 @@ _AREAS = (
     "imports",
     "spawning",
     "groups",
+    "randomness",
     "modules",
     "sharding",
     "calls",

@@ -74,6 +74,7 @@ def _wrapped(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         module=name,
         inner=inner_name,
         options=passed,
+        weights=values.sample([inner]),
         collective=bool(passed.get("sync_module_states")),
     )
     classes.watch(inner)
@@ -120,6 +121,7 @@ def _sharded(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         group=names if isinstance(target, (list, tuple)) else [],
         options={key: values.describe(value) for key, value in kwargs.items() if key != "module"},
         positional=[values.describe(value) for value in args[1:]],
+        weights=values.sample(group),
     )
     return number, group
 
