@@ -187,6 +187,14 @@ class ProcessGroupDestroyed(Event):
 
 
 @dataclass(kw_only=True)
+class RunElsewhere(Event):
+    """Code begins or ends that runs in processes of its own, or when somebody unseen calls it
+    (static traces only)."""
+
+    kind: ClassVar[str] = "run-elsewhere"
+
+
+@dataclass(kw_only=True)
 class DeviceSet(Event):
     """torch.cuda.set_device and its kin."""
 

@@ -42,7 +42,7 @@ from fsdplint.program.values import (
     Unknown,
     Value,
 )
-from fsdplint.trace import DataEscaped, EpochSet, Escaped, PickedByRank
+from fsdplint.trace import DataEscaped, EpochSet, Escaped, PickedByRank, RunElsewhere
 
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
@@ -462,7 +462,9 @@ class Calls:
         if isinstance(value, Bound):
             receiver, value = value.receiver, value.function
         if isinstance(value, Function) and value.node not in self.reached:
+            self.emit(RunElsewhere, node)
             self.call_function(value, receiver, [], {}, node)
+            self.emit(RunElsewhere, node)
 
     def escape(self: Interpreter, call: Call) -> None:
         """The modules among the arguments went out of sight."""

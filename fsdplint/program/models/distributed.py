@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from fsdplint.program.frames import Call
@@ -24,9 +25,12 @@ from fsdplint.program.values import (
 from fsdplint.trace import (
     Collective,
     DeviceSet,
+    Event,
     MeshBuilt,
     ProcessGroupDestroyed,
     ProcessGroupInit,
+    RunElsewhere,
+    Sharded,
 )
 
 if TYPE_CHECKING:
@@ -86,7 +90,10 @@ def available(run: Interpreter, name: str, call: Call) -> Value:
 
 @function(f"{DIST}.is_initialized", f"{DIST}.is_torchelastic_launched")
 def initialized(run: Interpreter, name: str, call: Call) -> Value:
-    if any(True for _ in run.trace.of(ProcessGroupInit)):
+    # A mesh, and `fully_shard` without one, make the default group where there is none.
+    kinds = (ProcessGroupInit, MeshBuilt, Sharded, ProcessGroupDestroyed)
+    known: list[Event] = [event for event in run.trace if isinstance(event, kinds)]
+    if known and not isinstance(known[-1], ProcessGroupDestroyed):
         return Const(True)
     return Unknown(origin="dist.is_initialized()")
 
@@ -116,11 +123,18 @@ def device_mesh(run: Interpreter, name: str, call: Call) -> Value:
         MeshBuilt,
         call.node,
         mesh=mesh,
-        device_type=kind if isinstance(kind, str) else None,
+        device_type=kind if isinstance(kind, str) else _prefix(call.arg(0, "device_type")),
         shape=tuple(s if isinstance(s, int) else None for s in sizes),
         dim_names=tuple(str(d) for d in dims),
     )
     return Made(name, {"device_type": call.args[0], "id": Const(mesh)} if call.args else {})
+
+
+def _prefix(value: Value | None) -> str | None:
+    """What is known of a device type that is made up: "cuda:" of `f"cuda:{rank}"`."""
+    origin = value.origin if isinstance(value, Unknown) else ""
+    found = re.match(r"""[fF]["']([a-z]+:)""", origin)
+    return found[1] if found else None
 
 
 @function("torch.cuda.set_device", "torch.accelerator.set_device_index", "torch.npu.set_device",
@@ -138,5 +152,7 @@ def spawn(run: Interpreter, name: str, call: Call) -> Value:
     args = call.arg(1, "args")
     items = list(args.items) if isinstance(args, Sequence) else []
     if isinstance(target, Function | Bound | Partial):
+        run.emit(RunElsewhere, call.node)
         run.call(target, Call(call.node, [RankValue("global"), *items], open=args is None))
+        run.emit(RunElsewhere, call.node)
     return Const(None)

@@ -1,0 +1,198 @@
+"""FSDP504: see the class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
+from fsdplint.trace import (
+    Event,
+    GuardKind,
+    MeshBuilt,
+    ProcessGroupDestroyed,
+    ProcessGroupInit,
+    Ranks,
+    RunElsewhere,
+    Sharded,
+    Trace,
+)
+
+AFTER_MESH = """\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+mesh = init_device_mesh("cpu", (2,))
+dist.init_process_group("gloo")  # <- FSDP504
+torch.manual_seed(0)
+model = nn.Linear(4, 4)
+fully_shard(model, mesh=mesh)
+model(torch.randn(2, 4)).sum().backward()
+dist.destroy_process_group()
+"""
+
+AFTER_SHARDING = """\
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Trainer:
+    def __init__(self, model):
+        for layer in model:
+            fully_shard(layer)
+        self.model = fully_shard(model)
+        self.setup()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def setup(self):
+        dist.init_process_group(  # <- FSDP504
+            "gloo", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"])
+        )
+
+    def step(self, x):
+        self.model(x).pow(2).mean().backward()
+        self.optimizer.step()
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    trainer = Trainer(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)))
+    trainer.step(torch.randn(2, 4))
+    dist.destroy_process_group()
+"""
+
+ASKED = """\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+
+def ensure_group():
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+
+
+mesh = init_device_mesh("cpu", (2,))
+ensure_group()
+model = nn.Linear(4, 4)
+fully_shard(model, mesh=mesh)
+model(torch.randn(2, 4)).sum().backward()
+dist.destroy_process_group()
+"""
+
+BEFORE = """\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+mesh = init_device_mesh("cpu", (2,))
+model = nn.Linear(4, 4)
+fully_shard(model, mesh=mesh)
+model(torch.randn(2, 4)).sum().backward()
+dist.destroy_process_group()
+"""
+
+GROUP_OF_MESH = """\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+# The mesh makes the default group.
+mesh = init_device_mesh("cpu", (2,))
+try:
+    model = nn.Linear(4, 4)
+    fully_shard(model, mesh=mesh)
+    model(torch.randn(2, 4)).sum().backward()
+finally:
+    dist.destroy_process_group()
+"""
+
+
+class GroupAfterSharding(Rule):
+    """`init_process_group` comes after something that has made the default group.
+
+    ## What it does
+    Finds `init_process_group` after `init_device_mesh`, after `fully_shard` without a mesh, or after
+    another `init_process_group`, with no `destroy_process_group` in between.
+
+    ## Why is this bad?
+    `init_device_mesh`, and `fully_shard` where it gets no mesh, make the default process group where
+    there is none. A second one is refused:
+
+        ValueError: trying to initialize the default process group twice!
+
+    Initialize the group first: its backend and timeout are then the ones that you name. Or leave
+    `init_process_group` out, or ask `dist.is_initialized()`.
+
+    ## Since
+    torch 2.2 for `init_device_mesh`, 2.4 for `fully_shard`.
+
+    ## References
+    - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html (`mesh`)
+    - https://docs.pytorch.org/docs/stable/distributed.html (`init_device_mesh`)
+    """
+
+    code = "FSDP504"
+    name = "group-after-sharding"
+    severity = Severity.ERROR
+
+    bad = (
+        Bad(AFTER_MESH, symptom=Symptom(raises="initialize the default process group twice")),
+        Bad(AFTER_SHARDING, symptom=Symptom(raises="initialize the default process group twice")),
+    )
+    good = (
+        Good(ASKED, why="the program asks whether there is a group"),
+        Good(BEFORE, why="the group is there first"),
+        Good(GROUP_OF_MESH, why="the mesh's group is the only one"),
+    )
+
+    def check(self, trace: Trace) -> Iterable[Finding]:
+        if not trace.complete:
+            return
+        made: Event | None = None
+        for event in trace:
+            if isinstance(event, ProcessGroupDestroyed | RunElsewhere):
+                made = None
+            elif isinstance(event, ProcessGroupInit) and made is not None:
+                # What torch does on its own behalf stands where it was asked to.
+                if event.site != made.site and _certain(event):
+                    yield self._finding(event, made)
+            elif made is None and _makes_group(event) and _certain(event):
+                made = event
+
+    def _finding(self, event: ProcessGroupInit, made: Event) -> Finding:
+        what = {MeshBuilt: "`init_device_mesh`", Sharded: "`fully_shard`"}.get(
+            type(made), "`init_process_group`"
+        )
+        return self.finding(
+            event,
+            f"{what} has made the default process group, which cannot be made twice",
+            help="Call `init_process_group` first, or not at all.",
+            because=[(made, "made here")],
+        )
+
+
+def _makes_group(event: Event) -> bool:
+    if isinstance(event, Sharded):
+        return not {"mesh", "**"} & set(event.options)
+    return isinstance(event, ProcessGroupInit | MeshBuilt)
+
+
+def _certain(event: Event) -> bool:
+    """Whether all ranks come to it, whatever happens within the run."""
+    return event.ranks is Ranks.ALL and not any(
+        guard.kind is not GuardKind.CONFIG for guard in event.guards
+    )
