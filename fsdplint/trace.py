@@ -630,6 +630,21 @@ class ParametersMissed(Event):
 
 
 @dataclass(kw_only=True)
+class Refused(Event):
+    """torch raised an error about parameters that it cannot shard, or not together.
+
+    reason: "scalar", "strides" (a parameter that is not contiguous) or "dtypes" (a group with
+        trainable parameters of several types; raised by the first forward).
+    parameters: their names in `module`, each with what is the matter with it (its type).
+    """
+
+    kind: ClassVar[str] = "refused"
+    module: str
+    reason: str
+    parameters: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(kw_only=True)
 class CopiesSeen(Event):
     """What the ranks hold of parameters that should be alike, before an optimizer's step.
 

@@ -14,14 +14,21 @@ from fsdplint.shim.sites import is_direct
 # before(frame, args, kwargs) -> note; after(note, result). A note of None: nothing to do after.
 Before = Callable[[FrameType, tuple[Any, ...], dict[str, Any]], Any]
 After = Callable[[Any, Any], None]
+# failed(note, error), where the original raises.
+Failed = Callable[[Any, BaseException], None]
 
 _replacements: dict[int, tuple[Any, Any]] = {}
 
 
 def watched(
-    original: Callable[..., Any], before: Before, after: After | None = None, *, direct: bool = True
+    original: Callable[..., Any],
+    before: Before,
+    after: After | None = None,
+    *,
+    direct: bool = True,
+    failed: Failed | None = None,
 ) -> Callable[..., Any]:
-    """`original` with `before` called ahead of it and `after` behind it.
+    """`original` with `before` called ahead of it and `after` (or `failed`) behind it.
 
     direct: only where the caller is not torch itself, so that what one user call sets off inside
         torch is recorded once.
@@ -43,7 +50,15 @@ def watched(
             except Exception:
                 RECORDER.trouble()
         del frame
-        result = original(*args, **kwargs)
+        try:
+            result = original(*args, **kwargs)
+        except Exception as error:
+            if note is not None and failed is not None:
+                try:
+                    failed(note, error)
+                except Exception:
+                    RECORDER.trouble()
+            raise
         if note is not None and after is not None:
             try:
                 after(note, result)
@@ -72,12 +87,18 @@ def watch_method(
 
 
 def watch_function(
-    module: Any, name: str, before: Before, after: After | None = None, *, direct: bool = True
+    module: Any,
+    name: str,
+    before: Before,
+    after: After | None = None,
+    *,
+    direct: bool = True,
+    failed: Failed | None = None,
 ) -> None:
     """Watch a function under every name by which torch's modules export it."""
     original = getattr(module, name, None)
     if original is not None:
-        replace(original, watched(original, before, after, direct=direct))
+        replace(original, watched(original, before, after, direct=direct, failed=failed))
 
 
 def replace(original: Any, wrapper: Any) -> None:

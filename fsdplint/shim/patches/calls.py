@@ -12,6 +12,7 @@ from fsdplint.shim.measures import MEASURES
 from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.patches.data import PASS
 from fsdplint.shim.recorder import RECORDER
+from fsdplint.shim.refusals import call_failed
 from fsdplint.shim.sites import is_direct
 
 
@@ -44,6 +45,13 @@ def install() -> None:
         ACTIVITY.running.append((self, number, "call"))
         try:
             return original(self, *args, **kwargs)
+        except AssertionError as error:
+            if len(ACTIVITY.running) == 1:
+                try:
+                    call_failed(error, sys._getframe(1))
+                except Exception:
+                    RECORDER.trouble()
+            raise
         finally:
             ACTIVITY.running.pop()
 

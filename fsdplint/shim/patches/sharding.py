@@ -12,6 +12,7 @@ from fsdplint.importing import tried_lines
 from fsdplint.shim import classes, patching, values
 from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.recorder import RECORDER
+from fsdplint.shim.refusals import sharding_failed
 from fsdplint.shim.sites import is_attribute_load, is_direct
 
 # FSDP1 methods that users look for on an FSDP2 model.
@@ -44,7 +45,7 @@ def install() -> None:
     for name in _FSDP1_STATICS:
         patching.watch_method(FullyShardedDataParallel, name, functools.partial(_fsdp1_used, name))
     patching.watch_method(ShardedGradScaler, "__init__", _scaler_made)
-    patching.watch_function(fsdp, "fully_shard", _sharded, _sharded_made)
+    patching.watch_function(fsdp, "fully_shard", _sharded, _sharded_made, failed=sharding_failed)
     patching.watch_function(fsdp, "register_fsdp_forward_method", _registered)
     patching.watch_method(fsdp.FSDPModule, "unshard", functools.partial(_gathered, True))
     patching.watch_method(fsdp.FSDPModule, "reshard", functools.partial(_gathered, False))

@@ -1,0 +1,84 @@
+"""What torch refuses to shard, or to run as it was sharded: the parameters that it is about."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType, TracebackType
+from typing import Any
+
+from fsdplint.shim.objects import OBJECTS
+from fsdplint.shim.recorder import RECORDER
+
+SCALAR, STRIDES, DTYPES = "scalar", "strides", "dtypes"
+
+
+def sharding_failed(note: Any, error: BaseException) -> None:
+    """`fully_shard` raised; note: the event's number and the modules."""
+    text = str(error)
+    if isinstance(error, ValueError) and "scalar parameter" in text:
+        reason = SCALAR
+    elif isinstance(error, NotImplementedError) and "non-contiguous" in text:
+        reason = STRIDES
+    else:
+        return
+    modules = note[1]
+    found: list[list[str]] = []
+    for module in modules:
+        for name, parameter in module.named_parameters():
+            if reason == SCALAR and parameter.dim() == 0:
+                found.append([name, "a scalar"])
+            elif reason == STRIDES and not parameter.is_contiguous():
+                found.append([name, f"shape {_plain(parameter.shape)}, {_order(parameter)}"])
+    if found:
+        _write(sys._getframe(2), reason, modules[0], found)
+
+
+def _order(parameter: Any) -> str:
+    import torch
+
+    if parameter.dim() == 4 and parameter.is_contiguous(memory_format=torch.channels_last):
+        return "channels_last"
+    return f"strides {_plain(parameter.stride())}"
+
+
+def _plain(numbers: Any) -> str:
+    return "(" + ", ".join(str(number) for number in numbers) + ")"
+
+
+def call_failed(error: AssertionError, frame: FrameType | None) -> None:
+    """A forward raised: if it is about the types of a group, write down which group and types."""
+    if "uniform original parameter dtype" not in str(error):
+        return
+    group = _group(error.__traceback__)
+    modules = getattr(group, "modules", None)
+    if not modules:
+        return
+    dtypes = {
+        id(held.sharded_param): str(held.orig_dtype)
+        for held in group.fsdp_params
+        if held.sharded_param.requires_grad
+    }
+    found = [
+        [name, dtypes[id(parameter)]]
+        for module in modules
+        for name, parameter in module.named_parameters()
+        if id(parameter) in dtypes
+    ]
+    _write(frame, DTYPES, modules[0], found)
+
+
+def _group(trace: TracebackType | None) -> Any:
+    """FSDP2's parameter group in whose code an error was raised."""
+    found = None
+    while trace is not None:
+        own = trace.tb_frame.f_locals.get("self")
+        if hasattr(own, "fsdp_params"):
+            found = own
+        trace = trace.tb_next
+    return found
+
+
+def _write(frame: FrameType | None, reason: str, module: Any, found: list[list[str]]) -> None:
+    RECORDER.event(
+        "refused", frame, module=OBJECTS.module(module), reason=reason, parameters=found[:100]
+    )
