@@ -377,7 +377,12 @@ class Called(Event):
 
 @dataclass(kw_only=True)
 class BackwardRun(Event):
+    """averaged: of a loss that an all_reduce summed up in place and that was then divided by the
+    number of ranks, which the gradients take part in.
+    """
+
     kind: ClassVar[str] = "backward"
+    averaged: bool = False
 
 
 @dataclass(kw_only=True)

@@ -10,7 +10,7 @@ import libcst as cst
 
 from fsdplint.program import gradmode
 from fsdplint.program.frames import MAX_DEPTH, MAX_RECURSION, Call, Frame
-from fsdplint.program.models import METHODS, find_function, find_method
+from fsdplint.program.models import METHODS, find_function, find_method, tensors
 from fsdplint.program.models.datasets import note_seed
 from fsdplint.program.models.randomness import RANDOM, out_of_sight, set_by
 from fsdplint.program.names import dotted
@@ -374,7 +374,7 @@ class Calls:
         if isinstance(receiver, StateValue):
             return Unknown(varying=True) if measured else receiver
         if isinstance(receiver, TensorValue):
-            return receiver
+            return tensors.through_method(receiver, method.name, call)
         if isinstance(receiver, ParametersOf):
             if receiver.element and method.name.endswith("_") and method.name not in RANDOM:
                 set_by(self, call, [receiver])

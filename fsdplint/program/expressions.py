@@ -294,7 +294,8 @@ class Expressions:
             return of_shards
         for value in (left, right):
             if isinstance(value, TensorValue):
-                return value
+                other = right if value is left else left
+                return tensors.scaled(value, op, other) if value is left else tensors.fresh(value)
         for value in (left, right):
             if isinstance(value, ParametersOf):
                 return value

@@ -156,7 +156,8 @@ class Statements:
         if isinstance(left, Dict) and isinstance(right, Dict):
             left.items.update(right.items)
             return
-        self.assign(node.target, self.arithmetic(left, right))
+        divides = cst.Divide() if isinstance(node.operator, cst.DivideAssign) else None
+        self.assign(node.target, self.arithmetic(left, right, divides))
 
     def execute_Return(self: Interpreter, node: cst.Return) -> Signal:
         return Signal("return", self.eval(node.value) if node.value is not None else Const(None))

@@ -318,10 +318,16 @@ class Batches(Value):
 
 @dataclass(eq=False)
 class TensorValue(Value):
-    """A tensor that a model made: an output, a loss, a gradient norm."""
+    """A tensor that a model made: an output, a loss, a gradient norm.
+
+    summed: an `all_reduce` has summed it up over all ranks, in place.
+    averaged: and it was divided by their number afterwards.
+    """
 
     source: str = ""  # "output", "norm", ...
     modules: tuple[ModuleValue, ...] = ()
+    summed: bool = False
+    averaged: bool = False
 
 
 @dataclass(eq=False)

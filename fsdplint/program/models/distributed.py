@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from fsdplint.program.frames import Call
-from fsdplint.program.models import function
+from fsdplint.program.models import function, tensors
 from fsdplint.program.models.randomness import set_by
 from fsdplint.program.ranks import WORLD_SIZE
 from fsdplint.program.values import (
@@ -106,6 +106,8 @@ def collective(run: Interpreter, name: str, call: Call) -> Value:
     group = call.arg(COLLECTIVES[last], "group")
     whole = (group is None or is_none(group)) and not call.open
     run.emit(Collective, call.node, api=last, collective=whole)
+    if last == "all_reduce" and whole:
+        tensors.sum_in_place(run.settle(call.arg(0, "tensor") or Unknown()), call.arg(1, "op"))
     if last == "broadcast_object_list" and call.args:
         return Const(None)
     return Unknown()

@@ -89,7 +89,8 @@ def made(run: Interpreter, name: str, call: Call) -> Value:
 
 @method("ModuleValue", "set_requires_gradient_sync", "set_is_last_backward",
         "set_requires_all_reduce", "set_reshard_after_forward",
-        "set_reshard_after_backward")  # fmt: skip
+        "set_reshard_after_backward", "set_gradient_divide_factor",
+        "set_reduce_scatter_divide_factor")  # fmt: skip
 def set_sync(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
     given = call.values
     enabled = constant(given[0]) if given else None

@@ -98,7 +98,7 @@ def tensor_result(run: Interpreter, name: str, call: Call) -> Value:
     """torch functions that nothing else describes: tensors in, tensors out."""
     for value in call.values:
         if isinstance(value, TensorValue):
-            return value
+            return TensorValue(value.source, value.modules)
         if isinstance(value, ParametersOf):
             if name.startswith("torch.nn.init.") and _FIXED.search(name):
                 set_by(run, call, [value])
@@ -338,7 +338,8 @@ def backward(run: Interpreter, receiver: Value, name: str, call: Call) -> Value:
         for value in run.objects.values()
         if isinstance(value, ModuleValue)
     )
-    run.emit(BackwardRun, call.node, collective=sharded)
+    averaged = isinstance(receiver, TensorValue) and receiver.averaged
+    run.emit(BackwardRun, call.node, collective=sharded, averaged=averaged)
     return Const(None)
 
 

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
 from fsdplint.groups import Groups
 from fsdplint.program.frames import Call
 from fsdplint.program.models import FUNCTIONS, function, method
+from fsdplint.program.ranks import WORLD_SIZE
 from fsdplint.program.values import (
     Const,
     ParametersOf,
     ShardTensor,
+    Symbol,
     TensorValue,
     Unknown,
     Value,
@@ -30,8 +34,6 @@ from fsdplint.trace import (
 )
 
 if TYPE_CHECKING:
-    import libcst as cst
-
     from fsdplint.program.interpreter import Interpreter
 
 # Their result is a DTensor that waits for a reduction (seen on torch 2.13).
@@ -194,3 +196,40 @@ def combined(left: Value, right: Value) -> Value | None:
                 return value
             return TensorValue("derived", value.modules)
     return None
+
+
+# Losses -----------------------------------------------------------------------------------------
+
+
+def fresh(value: TensorValue) -> TensorValue:
+    """Another tensor made of one."""
+    return TensorValue(value.source, value.modules)
+
+
+def sum_in_place(value: Value, op: Value | None) -> None:
+    """`dist.all_reduce(value)`"""
+    plain = op is None or (isinstance(op, Symbol) and op.name.endswith(".SUM"))
+    if isinstance(value, TensorValue) and not isinstance(value, ShardTensor) and plain:
+        value.summed = True
+
+
+def scaled(value: TensorValue, op: cst.BaseBinaryOp | None, by: Value) -> TensorValue:
+    """`value / by` and the like; division by another number than that of the ranks is kept."""
+    result = fresh(value)
+    if isinstance(op, cst.Divide):
+        result.summed = value.summed
+        by_ranks = isinstance(by, Unknown) and by.origin == WORLD_SIZE
+        result.averaged = value.averaged or (value.summed and by_ranks)
+    return result
+
+
+def through_method(value: TensorValue, name: str, call: Call) -> TensorValue:
+    """What a method of a tensor that nothing else describes gives: for `loss.div_(n)` the same."""
+    if name in {"div", "div_", "true_divide"} and call.args:
+        result = scaled(value, cst.Divide(), call.args[0])
+        if name != "div_":
+            return result
+        value.summed, value.averaged = result.summed, result.averaged
+    if name.endswith("_") or name in {"to", "cuda", "requires_grad_", "contiguous"}:
+        return value
+    return fresh(value)

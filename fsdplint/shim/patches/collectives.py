@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from fsdplint.shim import patching
+from fsdplint.shim import losses, patching
 from fsdplint.shim.classes import ACTIVITY
 from fsdplint.shim.measures import MEASURES
 from fsdplint.shim.recorder import RECORDER
@@ -103,6 +103,8 @@ def _counted(original: Callable[..., Any], name: str) -> Callable[..., Any]:
                     api=f"torch.distributed.{name}",
                     collective=not _in_subgroup(args, kwargs),
                 )
+                if name == "all_reduce" and not _in_subgroup(args, kwargs):
+                    losses.note_summed(args, kwargs)
             del frame
         except Exception:
             RECORDER.trouble()

@@ -6,7 +6,7 @@ import functools
 from types import FrameType
 from typing import Any
 
-from fsdplint.shim import patching
+from fsdplint.shim import losses, patching
 from fsdplint.shim.measures import MEASURES
 from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.recorder import RECORDER
@@ -17,6 +17,8 @@ _SWITCHES = (
     "set_is_last_backward",
     "set_reshard_after_backward",
     "set_reshard_after_forward",
+    "set_gradient_divide_factor",
+    "set_reduce_scatter_divide_factor",
 )
 
 
@@ -44,7 +46,9 @@ def _watch_backward(torch: Any) -> None:
     def run(function: Any, frame: FrameType, loss: Any, args: Any, kwargs: Any) -> Any:
         try:
             MEASURES.loss(loss)
-            RECORDER.event("backward", frame, collective=OBJECTS.generation > 0)
+            RECORDER.event(
+                "backward", frame, collective=OBJECTS.generation > 0, averaged=losses.averaged(loss)
+            )
         except Exception:
             RECORDER.trouble()
         RECORDER.in_backward += 1
