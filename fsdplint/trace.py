@@ -279,6 +279,9 @@ class Wrapped(Event):
     options: the constructor's arguments by name, as far as they are constants or dotted names.
     alike: whether all ranks had the same values in the parameters that were still whole; None where
         that is not known.
+    units: the modules in `inner` that its policy wraps on their own (a recorded trace has events of
+        their own for them too); None where the policy is not known.
+    mixes: whether parameters with and without gradients certainly share a unit.
     """
 
     kind: ClassVar[str] = "module-wrapped"
@@ -286,6 +289,8 @@ class Wrapped(Event):
     inner: str
     options: Mapping[str, object] = field(default_factory=dict)
     alike: bool | None = None
+    units: tuple[str, ...] | None = ()
+    mixes: bool = False
 
 
 @dataclass(kw_only=True)

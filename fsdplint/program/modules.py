@@ -30,6 +30,7 @@ from fsdplint.program.values import (
 from fsdplint.trace import (
     Called,
     Fsdp1Used,
+    GuardKind,
     Module,
     ModuleAttached,
     ModuleBuilt,
@@ -250,9 +251,29 @@ class Modules:
 
     def set_frozen(self: Interpreter, modules: Iterable[ModuleValue], frozen: bool) -> None:
         """Say of modules and all in them that their parameters have no gradients, or have again."""
+        surely = not any(entry.guard.kind is GuardKind.VARYING for entry in self.guards)
         for module in modules:
             for part in self.trace.submodules(module.id):
                 self.trace.modules[part].frozen = frozen
+                held = self.objects.get(part)
+                if isinstance(held, ModuleValue):
+                    held.surely_frozen = frozen and surely
+
+    def freeze_parameters(self: Interpreter, parameters: ParametersOf, value: Value) -> None:
+        """`requires_grad` of parameters, each or some of them, is set."""
+        if not (isinstance(value, Const) and value.value is True):
+            # Not taken back where it is set to True: that may be another parameter of them.
+            self.set_frozen(parameters.modules, True)
+        if not (isinstance(value, Const) and value.value is False) or parameters.chosen_by:
+            self.doubt_frozen(parameters.modules)
+
+    def doubt_frozen(self: Interpreter, modules: Iterable[ModuleValue]) -> None:
+        """It is not certain any more that any parameters of these modules have no gradients."""
+        for module in modules:
+            for part in self.trace.submodules(module.id):
+                held = self.objects.get(part)
+                if isinstance(held, ModuleValue):
+                    held.surely_frozen = False
 
     def make_container(
         self: Interpreter, node: cst.CSTNode, qualified: str, items: Value | None

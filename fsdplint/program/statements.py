@@ -44,7 +44,6 @@ from fsdplint.program.values import (
     TensorValue,
     Unknown,
     Value,
-    constant,
 )
 from fsdplint.program.values import Sequence as SequenceValue
 from fsdplint.trace import EpochSet, Fsdp1Used, Layout, LoaderIterated, LoaderLeft, WeightsSet
@@ -669,9 +668,8 @@ class Statements:
         elif isinstance(target, Unknown):
             target.parts[name] = value
         elif isinstance(target, ParametersOf):
-            # Not taken back where it is set to True: that may be another parameter of them.
-            if name == "requires_grad" and constant(value) is not True:
-                self.set_frozen(target.modules, True)
+            if name == "requires_grad":
+                self.freeze_parameters(target, value)
         elif isinstance(target, Function | Symbol | LazyImport):
             return
 

@@ -229,6 +229,7 @@ class ModuleValue(Value):
     library_class: str | None = None
     on_meta: bool = False
     stands_for_parts: bool = False  # for any part of a module whose class can't be seen
+    surely_frozen: bool = False  # some of its own parameters, if it has any, have no gradient
 
 
 @dataclass(eq=False)

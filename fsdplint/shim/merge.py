@@ -393,7 +393,30 @@ def _modules(records: Iterable[RankRecord], names: dict[int, dict[str, str]]) ->
             line["children"] = {k: own.get(v, v) for k, v in line["children"].items()}
             line["inner"] = own.get(line["inner"], line["inner"])
             tree[own[name]] = line
+        for event in record.events:
+            if event["kind"] == "module-wrapped":
+                _add_unfinished(tree, own, event)
     return tree
+
+
+def _add_unfinished(tree: dict[str, Line], own: dict[str, str], event: Line) -> None:
+    """A wrapper whose constructor raised was never described."""
+    wrapper, inside = str(event["module"]), str(event["inner"])
+    name, inner = own.get(wrapper, wrapper), own.get(inside, inside)
+    if name not in tree and inner in tree:
+        tree[name] = {
+            "id": name,
+            "class_name": "FullyShardedDataParallel",
+            "qualified_class": None,
+            "children": {},
+            "parameters": 0,
+            "own": 0,
+            "container": False,
+            "wrapper": "fsdp1",
+            "inner": inner,
+            "flat": False,
+            "wrapped_at": event["n"],
+        }
 
 
 def _module(line: Line) -> Module:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fsdplint.program.frames import Call
 from fsdplint.program.models import function, method
 from fsdplint.program.models.nn import wrap
+from fsdplint.program.models.python import module_is
 from fsdplint.program.values import (
     Class,
     Const,
@@ -16,9 +17,12 @@ from fsdplint.program.values import (
     ModulesOf,
     ModuleValue,
     Partial,
+    Sequence,
     Symbol,
     Unknown,
     Value,
+    constant,
+    is_none,
 )
 from fsdplint.trace import Fsdp1Used, Sharding, Wrapped
 
@@ -57,6 +61,7 @@ def constructor(run: Interpreter, name: str, call: Call) -> Value:
     given.pop("module", None)
     wrapper = wrap(run, module, "FullyShardedDataParallel", "fsdp1", call)
     wrapper.attributes["*options"] = Made(name, given, call.open)
+    units = None if call.open else _units(run, module, given.get("auto_wrap_policy"))
     run.emit(
         Wrapped,
         call.node,
@@ -64,9 +69,66 @@ def constructor(run: Interpreter, name: str, call: Call) -> Value:
         inner=module.id,
         options={key: option(value) for key, value in given.items()}
         | ({"**": "?"} if call.open else {}),
+        units=tuple(unit.id for unit in units) if units is not None else None,
+        mixes=units is not None and _mixes(run, module, units, given),
         collective=True,
     )
     return wrapper
+
+
+WRAP = "torch.distributed.fsdp.wrap"
+
+
+def _units(run: Interpreter, inner: ModuleValue, policy: Value | None) -> list[ModuleValue] | None:
+    """The modules that a policy wraps on their own; None where that can't be told."""
+    policy = run.settle(policy) if policy is not None else None
+    if policy is None or is_none(policy):
+        return []
+    given = None
+    if isinstance(policy, Made) and policy.name == f"{WRAP}.ModuleWrapPolicy":
+        given = policy.get("0", "module_classes")
+    elif isinstance(policy, Partial) and option(policy) == f"{WRAP}.transformer_auto_wrap_policy":
+        given = policy.kwargs.get("transformer_layer_cls")
+    given = run.settle(given) if given is not None else None
+    if not isinstance(given, Sequence) or given.open:
+        return None
+    kinds = [run.settle(kind) for kind in given.items]
+    found = []
+    for part in run.submodule_values(ModulesOf(inner, "modules"))[1:]:
+        if not isinstance(part, ModuleValue):
+            return None
+        answers = [module_is(run, part, kind) for kind in kinds]
+        if True in answers:
+            found.append(part)
+        elif None in answers:
+            return None
+    return found
+
+
+def _mixes(
+    run: Interpreter, inner: ModuleValue, units: list[ModuleValue], given: dict[str, Value]
+) -> bool:
+    """Whether parameters with and without gradients certainly come into one flat parameter."""
+    original = given.get("use_orig_params")
+    if original is not None and constant(original) is not False:
+        return False
+    if any(name.startswith("ignored_") for name in given) or run.trace.family_escaped(inner.id):
+        return False
+    apart = {unit.id for unit in units}
+    for root in [inner, *units]:
+        frozen = trainable = False
+        stack = [root]
+        while stack:
+            module = stack.pop()
+            info = run.trace.modules[module.id]
+            if info.own_parameters:
+                frozen = frozen or module.surely_frozen
+                trainable = trainable or not info.frozen
+            below = run.child_values(module)
+            stack.extend(m for m in below if m.id not in apart and m.wrapper != "fsdp1")
+        if frozen and trainable:
+            return True
+    return False
 
 
 def _used(

@@ -247,6 +247,8 @@ def mode(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Valu
 def requires_grad(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
     value = call.arg(0, "requires_grad")
     run.set_frozen([receiver], not (value is None or constant(value) is True))
+    if value is not None and constant(value) is not False:
+        run.doubt_frozen([receiver])
     return receiver
 
 
@@ -255,8 +257,7 @@ def parameter_requires_grad(
     run: Interpreter, receiver: ParametersOf, name: str, call: Call
 ) -> Value:
     value = call.arg(0, "requires_grad")
-    if not (value is None or constant(value) is True):
-        run.set_frozen(receiver.modules, True)
+    run.freeze_parameters(receiver, Const(True) if value is None else value)
     return receiver
 
 

@@ -192,7 +192,7 @@ def is_instance(run: Interpreter, name: str, call: Call) -> Value:
     wanted = kinds.items if isinstance(kinds, Sequence) else [kinds]
     wanted = [run.settle(kind) for kind in wanted]
     if isinstance(value, ModuleValue):
-        answers = [_module_is(run, value, kind) for kind in wanted]
+        answers = [module_is(run, value, kind) for kind in wanted]
         if any(a is True for a in answers):
             return Const(True)
         if all(a is False for a in answers) or _visits_modules(run, call.node):
@@ -244,7 +244,7 @@ def _visits_modules(run: Interpreter, node: cst.CSTNode) -> bool:
     return re.search(r"\.(named_)?modules\(", run.text(loop.iter)) is not None
 
 
-def _module_is(run: Interpreter, value: ModuleValue, kind: Value) -> bool | None:
+def module_is(run: Interpreter, value: ModuleValue, kind: Value) -> bool | None:
     if isinstance(kind, Class):
         if value.cls is None:
             same = run.trace.modules[value.id].class_name == kind.name

@@ -76,10 +76,42 @@ def _wrapped(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         inner=inner_name,
         options=passed,
         weights=values.sample([inner]),
+        mixes=_mixes(inner, passed, args, kwargs),
         collective=bool(passed.get("sync_module_states")),
     )
     classes.watch(inner)
     return number, wrapper
+
+
+def _mixes(inner: Any, passed: dict[str, Any], args: tuple[Any, ...], kwargs: Any) -> bool:
+    """Whether parameters with and without gradients come into one flat parameter."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    if passed.get("use_orig_params") or any(name.startswith("ignored_") for name in passed):
+        return False
+    classes: tuple[type, ...] = ()
+    policy = args[5] if len(args) > 5 else kwargs.get("auto_wrap_policy")
+    if policy is not None:
+        chosen = getattr(policy, "_module_classes", None)
+        chosen = chosen or getattr(policy, "keywords", {}).get("transformer_layer_cls")
+        if not chosen:
+            return False
+        classes = tuple(chosen)
+    units = [m for m in inner.modules() if m is inner or classes and isinstance(m, classes)]
+    for unit in units:
+        kinds: set[bool] = set()
+        stack: list[Any] = [unit]
+        while stack:
+            module = stack.pop()
+            kinds.update(p.requires_grad for p in module.parameters(recurse=False))
+            stack.extend(
+                child
+                for child in module.children()
+                if child not in units and not isinstance(child, FullyShardedDataParallel)
+            )
+        if len(kinds) > 1:
+            return True
+    return False
 
 
 def _wrapped_made(note: Any, result: Any) -> None:
