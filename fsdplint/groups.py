@@ -7,7 +7,7 @@ method), or between `unshard()` and the next `reshard()`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from fsdplint.trace import (
@@ -151,6 +151,24 @@ class Groups:
     def shards(self, module: str) -> list[Shard]:
         """The events that sharded this very module, in order."""
         return [event for event in shard_events(self.trace) if module in sharded_by(event)]
+
+    def replaces(self, event: Shard, modules: Iterable[str]) -> bool:
+        """Whether a sharding puts new parameters in place of some that are in these modules."""
+        if isinstance(event, Sharded):
+            targets = sharded_by(event)
+        elif event.options.get("use_orig_params", "**" in event.options) in (False, None):
+            targets = (event.inner,)
+        else:
+            return False
+        held = {part for module in modules for part in self.trace.submodules(module)}
+        ignores = any(name.startswith("ignored_") for name in event.options)
+        if ignores and not held & set(targets):
+            return False
+        return any(
+            member in held and self.trace.module(member).own_parameters is not False
+            for target in targets
+            for member in self.members(target, before=event)
+        )
 
     def taken(self, event: Sharded) -> set[str]:
         """The modules whose own parameters this `fully_shard` call takes (and replaces)."""

@@ -343,6 +343,30 @@ class Gathered(Event):
 
 
 @dataclass(kw_only=True)
+class ParameterMarked(Event):
+    """An attribute was set on parameters of modules, or a hook registered on them.
+
+    A recording has attributes at the sharding that replaces the parameters.
+
+    name: the attribute; for a hook the method that registers it, and then `hook` is true.
+    """
+
+    kind: ClassVar[str] = "parameter-marked"
+    modules: tuple[str, ...]
+    name: str
+    hook: bool = False
+
+
+@dataclass(kw_only=True)
+class ParameterMarkRead(Event):
+    """An attribute that parameters of these modules were once given was asked for."""
+
+    kind: ClassVar[str] = "parameter-mark-read"
+    modules: tuple[str, ...]
+    name: str
+
+
+@dataclass(kw_only=True)
 class OptimizerBuilt(Event):
     """An optimizer over the parameters of `modules` (those whose parameters were passed).
 
@@ -350,6 +374,7 @@ class OptimizerBuilt(Event):
     chosen_by: what the program asked of parameters to put them into groups (static traces only):
         "dimensions" (`p.ndim`), "leaf name" (`"bias" in name`).
     empty_groups: how many of its groups have no parameter (recorded traces only).
+    stale: modules of which it got parameters that sharding had replaced by then.
     """
 
     kind: ClassVar[str] = "optimizer-built"
@@ -359,6 +384,7 @@ class OptimizerBuilt(Event):
     complete: bool = True
     chosen_by: tuple[str, ...] = ()
     empty_groups: int = 0
+    stale: tuple[str, ...] = ()
 
 
 @dataclass(kw_only=True)
@@ -410,11 +436,13 @@ class Clipped(Event):
 
     by_norm: False for `clip_grad_value_`, which looks at each element by itself.
     max_norm: the bound as far as it is a constant, the dotted name of one, or "?".
+    stale: modules of which it got parameters that sharding had replaced by then.
     """
 
     kind: ClassVar[str] = "gradients-clipped"
     api: str
     modules: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
     by_norm: bool = True
     max_norm: object = "?"
 

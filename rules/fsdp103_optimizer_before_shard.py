@@ -11,7 +11,6 @@ from fsdplint.trace import (
     Event,
     OptimizerBuilt,
     OptimizerStepped,
-    Sharded,
     Site,
     Trace,
     Wrapped,
@@ -29,6 +28,8 @@ class OptimizerBeforeShard(Rule):
     Finds optimizers that are built from a module's parameters before `fully_shard` (or FSDP1 without
     `use_orig_params=True`) is applied to the module, to a part of it or to its parent, and that are
     stepped after that.
+
+    The same goes for an optimizer that is built later from a list that was made before.
 
     An optimizer that is replaced before it is stepped is fine; so is one over the inner module of an
     FSDP1 wrapper that is built after wrapping, and FSDP1 with `use_orig_params=True`, which keeps the
@@ -69,8 +70,11 @@ class OptimizerBeforeShard(Rule):
         for built in trace.of(OptimizerBuilt):
             if not built.complete or built.site in seen:
                 continue
+            if built.stale:
+                yield from self._stale(groups, built, seen)
+                continue
             later = shard_events(trace, after=built)
-            replacing = first(event for event in later if _replaces(groups, event, built))
+            replacing = first(event for event in later if groups.replaces(event, built.modules))
             if replacing is None:
                 continue
             stepped = first(
@@ -83,6 +87,25 @@ class OptimizerBeforeShard(Rule):
             last = [e for e in later if e.index < stepped.index and _concerns(trace, e, built)][-1]
             seen.add(built.site)
             yield self._finding(groups, built, last, stepped)
+
+    def _stale(self, groups: Groups, built: OptimizerBuilt, seen: set[Site]) -> Iterator[Finding]:
+        """Built after sharding, but over parameters that were taken from the model before."""
+        trace = groups.trace
+        shards = shard_events(trace, before=built)
+        around = [shard for shard in shards if _concerns(trace, shard, built)]
+        steps = trace.after(built, OptimizerStepped)
+        stepped = first(event for event in steps if event.optimizer == built.optimizer)
+        if around and stepped is not None:
+            seen.add(built.site)
+            how = "FSDP" if isinstance(around[-1], Wrapped) else "fully_shard"
+            yield self.finding(
+                built,
+                f"`{built.class_name or 'the optimizer'}` gets parameters of "
+                f"{groups.name(built.stale[0])} that were taken before `{how}` replaced them, so "
+                f"that it never updates the model",
+                help="Take the parameters from the model after the last sharding.",
+                because=[(around[-1], "parameters replaced here"), (stepped, "stepped here")],
+            )
 
     def _finding(
         self, groups: Groups, built: OptimizerBuilt, event: Shard, stepped: Event
@@ -103,6 +126,8 @@ class OptimizerBeforeShard(Rule):
         from fsdplint.rewrite import Rewrite
 
         built, last = finding.events[0], finding.events[1]
+        if last.index < built.index:
+            return None
         if isinstance(built, OptimizerBuilt) and isinstance(last, Wrapped) and built.chosen_by:
             return _keep_parameters(last, program)
         place = meeting(built, last)
@@ -300,9 +325,58 @@ main()
 """,
             symptom=Symptom(prints="last layer moved: False"),
         ),
+        Bad(
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+params = [p for p in model.parameters() if p.requires_grad]
+fully_shard(model)
+optimizer = torch.optim.AdamW(params, lr=1e-2)  # <- FSDP103
+inputs, targets = torch.randn(16, 4), torch.randn(16, 1)
+losses = []
+for step in range(4):
+    loss = nn.functional.mse_loss(model(inputs), targets)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    losses.append(loss.item())
+print(f"loss {losses[0]:.6f} -> {losses[-1]:.6f}")
+dist.destroy_process_group()
+""",
+            symptom=Symptom(prints=r"loss (\d\.\d+) -> \1\b"),
+        ),
     )
 
     good = (
+        Good(
+            why="a generator gives the parameters that the model has when the optimizer is built",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+params = (p for p in model.parameters() if p.requires_grad)
+names = [name for name, _ in model.named_parameters()]
+fully_shard(model)
+optimizer = torch.optim.SGD(params, lr=0.1)
+x = torch.randn(16, 4)
+first = model(x).pow(2).mean()
+first.backward()
+optimizer.step()
+assert model(x).pow(2).mean() < first
+dist.destroy_process_group()
+""",
+        ),
         Good(
             why="FSDP1 keeps the parameter objects with use_orig_params=True",
             code="""\
@@ -455,23 +529,4 @@ def _concerns(trace: Trace, event: Shard, built: OptimizerBuilt) -> bool:
     """Whether the sharding is of something that the optimizer holds, a part or a parent of it."""
     return any(
         trace.related(target, module) for target in sharded_by(event) for module in built.modules
-    )
-
-
-def _replaces(groups: Groups, event: Shard, built: OptimizerBuilt) -> bool:
-    """Whether the sharding puts new parameters in place of some that the optimizer holds."""
-    trace = groups.trace
-    if isinstance(event, Sharded):
-        targets = sharded_by(event)
-    elif event.options.get("use_orig_params", "**" in event.options) in (False, None):
-        targets = (event.inner,)
-    else:
-        return False
-    held = {part for module in built.modules for part in trace.submodules(module)}
-    if any(name.startswith("ignored_") for name in event.options) and not held & set(targets):
-        return False
-    return any(
-        member in held and trace.module(member).own_parameters is not False
-        for target in targets
-        for member in groups.members(target, before=event)
     )

@@ -78,6 +78,7 @@ class Attributes:
             return TensorValue("local", value.modules)
         if isinstance(value, TensorValue | StateValue) and name in TENSOR_PARTS:
             return value
+        self.ask(value, name, node)
         return Method(value, name)
 
     def _symbol_attribute(self: Interpreter, value: Symbol, name: str) -> Value:

@@ -25,6 +25,7 @@ from fsdplint.program.expressions import Expressions
 from fsdplint.program.frames import MAX_STEPS, Frame, GuardEntry, OutOfSteps
 from fsdplint.program.importing import Importing
 from fsdplint.program.iteration import Iteration
+from fsdplint.program.marks import Marks
 from fsdplint.program.modules import Modules
 from fsdplint.program.scopes import Scope
 from fsdplint.program.source import NodeSite, Source
@@ -67,7 +68,7 @@ DECISIVE = (
 
 
 class Interpreter(
-    Statements, Expressions, Attributes, Iteration, Choosing, Calls, Modules, Importing
+    Statements, Expressions, Attributes, Iteration, Choosing, Calls, Modules, Marks, Importing
 ):
     """One run. `trace` is its result; `evaluations` what each node was (see `Program`)."""
 
@@ -83,6 +84,7 @@ class Interpreter(
         self.stack: list[NodeSite] = []
         self.loop_depth: int = 0
         self.steps = 0
+        self.marks: set[str] = set()  # names of attributes that were set on parameters
         self.executing: cst.CSTNode = cst.Pass()  # the statement that is being executed
         self.module_scopes: dict[str, Scope] = {}
         self.counters: dict[str, int] = {}

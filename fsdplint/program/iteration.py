@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -39,7 +38,14 @@ class Iteration:
         return self._comprehension(node.elt, node.for_in, "set", node)
 
     def eval_GeneratorExp(self: Interpreter, node: cst.GeneratorExp) -> Value:
-        return self._comprehension(node.elt, node.for_in, "list", node)
+        """A generator takes the parameters that it gives when it is used, not here."""
+        made = self._comprehension(node.elt, node.for_in, "list", node)
+        source = self.settle(self.evaluations.get(node.for_in.iter, Unknown()))
+        if isinstance(source, ParametersOf) and source.taken is None:
+            for item in made.items:
+                if isinstance(item, ParametersOf) and item.modules == source.modules:
+                    item.taken = None
+        return made
 
     def eval_DictComp(self: Interpreter, node: cst.DictComp) -> Value:
         result = self._comprehension(node.value, node.for_in, "list", node)
@@ -100,7 +106,7 @@ class Iteration:
         if isinstance(value, ModulesOf | ModuleValue):
             return self.submodule_values(value), True
         if isinstance(value, ParametersOf):
-            one = dataclasses.replace(value, named=False, element=True)
+            one = self.take(value, element=True)
             called: Value = ParameterName(varying=True)
             return [Sequence([called, one], "tuple") if value.named else one], True
         if isinstance(value, StateValue):

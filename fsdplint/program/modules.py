@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from fsdplint.groups import Groups, Shard
 from fsdplint.program import gradmode
 from fsdplint.program.frames import Call
 from fsdplint.program.models import find_method
@@ -122,6 +124,7 @@ class Modules:
             modules=tuple(m.id for m in modules),
             complete=complete,
             chosen_by=tuple(sorted(self.choices_of(parameters))),
+            stale=self.stale_of(parameters),
         )
         return optimizer
 
@@ -196,6 +199,34 @@ class Modules:
             module.stands_for_parts = value.varying
             self.add_child(value.within, "*" if value.varying else name, module)
         return module
+
+    # Parameters --------------------------------------------------------------------------------
+
+    def take(self: Interpreter, value: ParametersOf, *, element: bool = False) -> ParametersOf:
+        """Parameters that are held from now on, as `list(...)` or a loop does."""
+        taken = len(self.trace.events) if value.taken is None else value.taken
+        named = value.named and not element
+        return replace(value, named=named, element=element or value.element, taken=taken)
+
+    def stale_of(self: Interpreter, value: Value | None) -> tuple[str, ...]:
+        """The modules whose parameters in a value have been replaced since they were taken."""
+        value = self.settle(value) if value is not None else Unknown()
+        if isinstance(value, ParametersOf):
+            if value.taken is None:
+                return ()
+            groups = Groups(self.trace)
+            since = [e for e in self.trace.events[value.taken :] if isinstance(e, Shard)]
+            return tuple(
+                module.id
+                for module in value.modules
+                if any(groups.replaces(event, (module.id,)) for event in since)
+            )
+        parts: list[Value] = []
+        if isinstance(value, Sequence):
+            parts = value.items
+        elif isinstance(value, Dict) and "params" in value.items:
+            parts = [value.items["params"]]
+        return tuple(dict.fromkeys(stale for part in parts for stale in self.stale_of(part)))
 
     # Children ----------------------------------------------------------------------------------
 
@@ -420,7 +451,7 @@ class Modules:
             return self.module_attribute(module.inner, name, node)
         info = self.trace.modules[module.id]
         if name in {"weight", "bias"} and (module.library_class or "").startswith("torch.nn."):
-            return ParametersOf((module,), complete=False, element=True)
+            return self.take(ParametersOf((module,), complete=False), element=True)
         if info.children_known or module.cls is not None and not module.cls.has_unknown_base():
             return Method(module, name)
         value = Unknown(origin=f"{info.class_name}.{name}", within=module)

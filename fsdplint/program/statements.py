@@ -33,6 +33,7 @@ from fsdplint.program.values import (
     GeneratorContext,
     Instance,
     LazyImport,
+    Made,
     ModuleValue,
     OptimizerValue,
     ParametersOf,
@@ -667,7 +668,10 @@ class Statements:
             target.attributes[name] = value
         elif isinstance(target, Unknown):
             target.parts[name] = value
+        elif isinstance(target, Made):
+            self.mark(target, name)
         elif isinstance(target, ParametersOf):
+            self.mark(target, name)
             if name == "requires_grad":
                 self.freeze_parameters(target, value)
         elif isinstance(target, Function | Symbol | LazyImport):

@@ -246,12 +246,15 @@ class ParametersOf(Value):
     """The parameters of modules: `m.parameters()`, a list or groups of them, filtered or not.
 
     complete: whether all are known to come from `modules`. named: yields (name, parameter) pairs.
+    taken: how many events there were when these very parameters were taken out of the modules; None
+        for what takes them only when it is used: `m.parameters()`, which is a generator.
     """
 
     modules: tuple[ModuleValue, ...]
     complete: bool = True
     named: bool = False
     element: bool = False  # one parameter of them, not the iterable
+    taken: int | None = None
     chosen_by: frozenset[str] = frozenset()  # see Choosing
 
 

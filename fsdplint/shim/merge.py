@@ -41,7 +41,7 @@ _TELLING = (
     "gathered",
 )
 _NAMES = ("module", "inner", "of", "into", "copy", "result", "optimizer", "scaler", "state", "mesh")
-_NAME_LISTS = ("group", "modules", "owners", "states", "new")
+_NAME_LISTS = ("group", "modules", "owners", "states", "new", "stale")
 
 # The end of a loop is noted at its head, which is no place that the program goes on from.
 _AT_THE_HEAD = ("batches-ended", "loader-left")

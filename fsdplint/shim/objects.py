@@ -201,6 +201,20 @@ class Objects:
                 names[name] = None
         return list(names), unknown
 
+    def stale(self, parameters: Iterable[Any]) -> list[str]:
+        """The modules that are sharded and of which these are parameters from before that."""
+        owners: list[Any] = []
+        for parameter in parameters:
+            owner = self.owners.get(parameter)
+            if owner is not None and not hasattr(parameter, "placements"):
+                if not any(own is parameter for own in owner._parameters.values()):
+                    owners.append(owner)
+        if not owners:
+            return []
+        sharded = {id(part) for root, _ in self.sharded.items() for part in root.modules()}
+        names = [self.module(owner) for owner in owners if id(owner) in sharded]
+        return list(dict.fromkeys(names))
+
     def notice_parameters(self) -> None:
         """Take note of the parameters that the known modules have now: gathered ones, say."""
         for module, _ in self.names.items():

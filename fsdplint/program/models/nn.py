@@ -102,7 +102,7 @@ def tensor_result(run: Interpreter, name: str, call: Call) -> Value:
         if isinstance(value, ParametersOf):
             if name.startswith("torch.nn.init.") and _FIXED.search(name):
                 set_by(run, call, [value])
-            return ParametersOf(value.modules, value.complete, element=True)
+            return run.take(value, element=True)
     if name.startswith("torch.cuda.") or name.startswith("torch.backends."):
         return Unknown(origin=f"{name}()")
     return derived(call)
@@ -259,6 +259,12 @@ def parameter_requires_grad(
     value = call.arg(0, "requires_grad")
     run.freeze_parameters(receiver, Const(True) if value is None else value)
     return receiver
+
+
+@method("ParametersOf", "register_hook", "register_post_accumulate_grad_hook")
+def parameter_hook(run: Interpreter, receiver: ParametersOf, name: str, call: Call) -> Value:
+    run.mark(receiver, name, hook=True)
+    return Unknown()
 
 
 @method("ModuleValue", "apply")

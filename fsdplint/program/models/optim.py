@@ -124,6 +124,7 @@ def clip(run: Interpreter, name: str, call: Call) -> Value:
         call.node,
         api="utils",
         modules=tuple(m.id for m in modules),
+        stale=run.stale_of(call.arg(0, "parameters")),
         by_norm=by_norm,
         max_norm=option(call.arg(1, "max_norm") or Unknown()),
         collective=sharded and by_norm,

@@ -107,7 +107,9 @@ def collect(run: Interpreter, name: str, call: Call) -> Value:
     if len(call.args) > 1:
         return Sequence([i for v in call.args for i in run.iterate(v)[0]], "list")
     value = call.args[0]
-    if isinstance(value, ModulesOf | ParametersOf | Unknown):
+    if isinstance(value, ParametersOf):
+        return value if name.endswith((".iter", ".chain")) else run.take(value)
+    if isinstance(value, ModulesOf | Unknown):
         return value
     items, exact = run.iterate(value)
     return Sequence(items, name.rpartition(".")[2], not exact)
@@ -322,6 +324,7 @@ def has_attribute(run: Interpreter, name: str, call: Call) -> Value:
         return Unknown(origin=run.text(call.node), varying=derived(call).varying)
     if call.args and isinstance(run.settle(call.args[0]), StateValue | ParametersOf | ShardTensor):
         value, attribute = run.settle(call.args[0]), constant(call.arg(1, "name"))
+        run.ask(value, str(attribute), call.node)
         if attribute in tensors.OF_DTENSORS and _is_dtensor(run, value):
             return Const(True)
         return Unknown(varying=True)  # differs from tensor to tensor
@@ -355,7 +358,7 @@ def make_dict(run: Interpreter, name: str, call: Call) -> Value:
             result.tensors.update(value.tensors)
             result.open = result.open or value.open
         elif isinstance(value, ParametersOf):
-            result.tensors["*"] = ParametersOf(value.modules, value.complete, element=True)
+            result.tensors["*"] = run.take(value, element=True)
             result.open = True
         elif isinstance(value, Sequence) and all(
             isinstance(i, Sequence) and len(i.items) == 2 for i in value.items

@@ -17,6 +17,7 @@ _AREAS = (
     "states",
     "files",
     "collectives",
+    "marks",
     "data",
     "tensors",
     "loaders",

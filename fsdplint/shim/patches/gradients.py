@@ -130,6 +130,7 @@ def _clipped_by_function(
         frame,
         api="utils",
         owners=owners,
+        stale=OBJECTS.stale(parameters),
         by_norm="norm" in name,
         max_norm=bound if isinstance(bound, (int, float)) else "?",
         collective=sharded,

@@ -88,6 +88,7 @@ def _built(optimizer: Any, params: Any, frame: FrameType | None) -> None:
         owners=owners,
         complete=unknown == 0,
         empty_groups=_empty_groups(params),
+        stale=OBJECTS.stale(parameters),
     )
 
 

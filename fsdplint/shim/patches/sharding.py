@@ -11,6 +11,7 @@ from typing import Any
 from fsdplint.importing import tried_lines
 from fsdplint.shim import classes, patching, values
 from fsdplint.shim.objects import OBJECTS
+from fsdplint.shim.patches import marks
 from fsdplint.shim.recorder import RECORDER
 from fsdplint.shim.refusals import sharding_failed
 from fsdplint.shim.sites import is_attribute_load, is_direct
@@ -147,6 +148,8 @@ def _sharded(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     target = args[0] if args else kwargs.get("module")
     group = list(target) if isinstance(target, (list, tuple)) else [target]
     names = [OBJECTS.module(module) for module in group]
+    for module in group:
+        marks.note(module, frame)
     number = RECORDER.event(
         "module-sharded",
         frame,
