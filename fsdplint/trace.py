@@ -240,13 +240,18 @@ class ModuleBuilt(Event):
 
 @dataclass(kw_only=True)
 class ModuleMoved(Event):
-    """`.to`, `.cuda`, `.to_empty`, `.half`, ...; `method` names which."""
+    """`.to`, `.cuda`, `.to_empty`, `.half`, ...; `method` names which.
+
+    untouched: the buffers made by `to_empty` that nothing had written to when the first forward
+        had ended (recorded traces only).
+    """
 
     kind: ClassVar[str] = "module-moved"
     module: str
     method: str
     device: str | None = None
     dtype: str | None = None
+    untouched: tuple[str, ...] = ()
 
 
 @dataclass(kw_only=True)

@@ -74,6 +74,7 @@ def start(options: Options) -> None:
     from fsdplint.shim.objects import OBJECTS
     from fsdplint.shim.recorder import RECORDER
     from fsdplint.shim.replicas import REPLICAS
+    from fsdplint.shim.untouched import UNTOUCHED
 
     rank, world = rank_and_world()
     OBJECTS.clear()
@@ -81,6 +82,7 @@ def start(options: Options) -> None:
     MEASURES.clear()
     MISSED.clear()
     REPLICAS.clear()
+    UNTOUCHED.clear()
     MEASURES.limit = options.steps
     final.reset(options.parameters)
     os.makedirs(options.record, exist_ok=True)

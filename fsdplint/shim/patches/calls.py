@@ -14,6 +14,7 @@ from fsdplint.shim.patches.data import PASS
 from fsdplint.shim.recorder import RECORDER
 from fsdplint.shim.refusals import call_failed
 from fsdplint.shim.sites import is_direct
+from fsdplint.shim.untouched import UNTOUCHED
 
 
 def install() -> None:
@@ -42,6 +43,7 @@ def install() -> None:
             number = None
         if number is None:
             return original(self, *args, **kwargs)
+        unwritten = UNTOUCHED.waiting and not ACTIVITY.running and UNTOUCHED.entered(self)
         ACTIVITY.running.append((self, number, "call"))
         try:
             return original(self, *args, **kwargs)
@@ -54,6 +56,8 @@ def install() -> None:
             raise
         finally:
             ACTIVITY.running.pop()
+            if unwritten:
+                UNTOUCHED.left(unwritten)
 
     cls.__call__ = call
     patching.watch_method(FullyShardedDataParallel, "forward", _fsdp1_forward)

@@ -13,6 +13,7 @@ from fsdplint.shim import patching
 from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.recorder import RECORDER
 from fsdplint.shim.sites import is_direct
+from fsdplint.shim.untouched import UNTOUCHED
 
 _MOVES = ("to", "cuda", "cpu", "to_empty", "half", "bfloat16", "float", "double", "type")
 
@@ -26,7 +27,7 @@ def install() -> None:
     _watch_building(torch.nn.Module)
     register_module_module_registration_hook(_attached)
     for name in _MOVES:
-        patching.watch_method(torch.nn.Module, name, functools.partial(_moved, name))
+        patching.watch_method(torch.nn.Module, name, functools.partial(_moved, name), _was_moved)
     _watch_deepcopy()
     patching.watch_method(swa.AveragedModel, "__init__", _averaged, _averaged_made)
     patching.watch_method(torch.nn.Module, "compile", _compiled_in_place)
@@ -103,12 +104,12 @@ def _has_parameters(module: Any) -> bool:
     return next(module.parameters(), None) is not None
 
 
-def _moved(method: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _moved(method: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     import torch
 
     module = args[0]
     if not _has_parameters(module):
-        return
+        return None
     device = dtype = None
     for value in (*args[1:], *kwargs.values()):
         if isinstance(value, torch.dtype):
@@ -123,7 +124,7 @@ def _moved(method: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[st
         device = method
     elif method == "cuda":
         device = f"cuda:{device}" if device.isdigit() else device  # type: ignore[union-attr]
-    RECORDER.event(
+    number = RECORDER.event(
         "module-moved",
         frame,
         module=OBJECTS.module(module),
@@ -131,6 +132,11 @@ def _moved(method: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[st
         device=device,
         dtype=dtype,
     )
+    return (number, module, list(module.buffers())) if method == "to_empty" else None
+
+
+def _was_moved(note: tuple[int, Any, list[Any]], result: Any) -> None:
+    UNTOUCHED.emptied(*note)
 
 
 # Copies -------------------------------------------------------------------------------------------
