@@ -556,6 +556,17 @@ class PartialRead(Event):
 
 
 @dataclass(kw_only=True)
+class MixedParameters(Event):
+    """One operation was asked to work on sharded parameters and plain tensors together.
+
+    api: "clip_grad_norm_", or "foreach" or "fused" for an optimizer (one group of it).
+    """
+
+    kind: ClassVar[str] = "mixed-parameters"
+    api: str
+
+
+@dataclass(kw_only=True)
 class Fsdp1Used(Event):
     """A use of FSDP1's API other than its constructor, e.g. "FSDP.state_dict_type"."""
 

@@ -11,7 +11,7 @@ import libcst as cst
 from fsdplint.groups import Groups, Shard
 from fsdplint.program import gradmode
 from fsdplint.program.frames import Call
-from fsdplint.program.models import find_method
+from fsdplint.program.models import find_method, tensors
 from fsdplint.program.values import (
     Class,
     Const,
@@ -27,6 +27,7 @@ from fsdplint.program.values import (
     TensorValue,
     Unknown,
     Value,
+    constant,
     is_none,
 )
 from fsdplint.trace import (
@@ -126,6 +127,9 @@ class Modules:
             chosen_by=tuple(sorted(self.choices_of(parameters))),
             stale=self.stale_of(parameters),
         )
+        for way in ("foreach", "fused"):
+            if constant(call.kwargs.get(way)) is True:
+                tensors.note_mixed(self, parameters, way, call.node)
         return optimizer
 
     def lose_optimizer(self: Interpreter, value: Value) -> None:

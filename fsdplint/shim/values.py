@@ -137,3 +137,8 @@ def sample(modules: Iterable[Any], parameters: int = 32, numbers: int = 8) -> st
             count += 1
             found += parameter.detach().flatten()[:numbers].tolist()
     return repr(found) if found else None
+
+
+def mixed(tensors: Iterable[Any]) -> bool:
+    """Whether there are DTensors and plain tensors among them."""
+    return len({hasattr(tensor, "placements") for tensor in tensors}) > 1

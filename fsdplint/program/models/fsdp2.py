@@ -36,6 +36,8 @@ def fully_shard(run: Interpreter, name: str, call: Call) -> Value:
         return target
     for module in modules:
         module.sharded = True
+    if "ignored_params" in call.kwargs:
+        modules[0].attributes["*ignored"] = call.kwargs["ignored_params"]
     run.emit(
         Sharded,
         call.node,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fsdplint.program.frames import Call
-from fsdplint.program.models import function, method
+from fsdplint.program.models import function, method, tensors
 from fsdplint.program.models.fsdp1 import option
 from fsdplint.program.values import (
     Const,
@@ -117,7 +117,8 @@ def scaler_other(run: Interpreter, receiver: Made, name: str, call: Call) -> Val
           "torch.nn.utils.clip_grad_norm")  # fmt: skip
 def clip(run: Interpreter, name: str, call: Call) -> Value:
     modules, _ = run.owners_of(call.arg(0, "parameters"))
-    by_norm = "norm" in name
+    last = name.rpartition(".")[2]
+    by_norm = "norm" in last
     sharded = any(run.sharding_inside(module) is not None for module in modules)
     run.emit(
         Clipped,
@@ -129,4 +130,6 @@ def clip(run: Interpreter, name: str, call: Call) -> Value:
         max_norm=option(call.arg(1, "max_norm") or Unknown()),
         collective=sharded and by_norm,
     )
+    if by_norm:
+        tensors.note_mixed(run, call.arg(0, "parameters"), last, call.node)
     return TensorValue("norm", tuple(modules)) if by_norm else Const(None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -127,7 +128,10 @@ def reverse(run: Interpreter, name: str, call: Call) -> Value:
 
 @function("builtins.filter")
 def keep(run: Interpreter, name: str, call: Call) -> Value:
-    return call.args[1] if len(call.args) > 1 else Unknown()
+    value = call.args[1] if len(call.args) > 1 else Unknown()
+    if isinstance(value, ParametersOf):
+        return replace(value, made_at=None)
+    return value
 
 
 @function("builtins.map")

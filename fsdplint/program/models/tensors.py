@@ -16,6 +16,7 @@ from fsdplint.program.models import FUNCTIONS, function, method
 from fsdplint.program.ranks import WORLD_SIZE
 from fsdplint.program.values import (
     Const,
+    ModuleValue,
     ParametersOf,
     ShardTensor,
     Symbol,
@@ -28,6 +29,7 @@ from fsdplint.trace import (
     Called,
     Collective,
     Gathered,
+    MixedParameters,
     PartialRead,
     Sharded,
     SyncSwitched,
@@ -233,3 +235,41 @@ def through_method(value: TensorValue, name: str, call: Call) -> TensorValue:
     if name.endswith("_") or name in {"to", "cuda", "requires_grad_", "contiguous"}:
         return value
     return fresh(value)
+
+
+# Sharded and plain tensors together -------------------------------------------------------------
+
+
+def note_mixed(run: Interpreter, value: Value | None, api: str, node: cst.CSTNode) -> None:
+    """All parameters of a module are worked on together, some of which were left out of sharding.
+
+    Only `module.parameters()` itself counts: what was chosen from it may be of one kind.
+    """
+    value = run.settle(value) if value is not None else Unknown()
+    if not isinstance(value, ParametersOf) or value.element or not value.complete:
+        return
+    made_at = value.made_at.node if value.made_at is not None else None
+    if not isinstance(made_at, cst.Call) or not isinstance(made_at.func, cst.Attribute):
+        return
+    if made_at.func.attr.value != "parameters" or run.calling:
+        return
+    for module in value.modules:
+        if not run.trace.family_escaped(module.id) and _leaves_out(run, module):
+            run.emit(MixedParameters, node, api=api)
+            return
+
+
+def _leaves_out(run: Interpreter, module: ModuleValue) -> bool:
+    """Whether a sharded module has trainable parameters that `ignored_params` left out."""
+    ignored = module.attributes.get("*ignored")
+    if not module.sharded or not isinstance(ignored, ParametersOf) or ignored.element:
+        return False
+    parts = {part for owner in ignored.modules for part in run.trace.submodules(owner.id)}
+    inside = parts < set(run.trace.submodules(module.id))
+    kept = [run.trace.modules[m] for m in run.trace.submodules(module.id) if m not in parts]
+    known = [run.trace.modules[m] for m in parts]
+    return (
+        inside
+        and any(m.own_parameters and not m.frozen for m in known)
+        and any(m.own_parameters and not m.frozen for m in kept)
+    )

@@ -6,7 +6,7 @@ import functools
 from types import FrameType
 from typing import Any
 
-from fsdplint.shim import losses, patching
+from fsdplint.shim import losses, patching, values
 from fsdplint.shim.measures import MEASURES
 from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.recorder import RECORDER
@@ -124,6 +124,8 @@ def _clipped_by_function(
         parameters = _peek(frame, value)
     owners, _ = OBJECTS.owner_names(parameters)
     sharded = any(hasattr(p, "placements") for p in parameters)
+    if "norm" in name and values.mixed(p for p in parameters if p.grad is not None):
+        RECORDER.event("mixed-parameters", frame, api=name)
     bound = args[1] if len(args) > 1 else kwargs.get("max_norm")
     RECORDER.event(
         "gradients-clipped",

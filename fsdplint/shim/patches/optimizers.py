@@ -8,7 +8,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-from fsdplint.shim import patching
+from fsdplint.shim import patching, values
 from fsdplint.shim.measures import MEASURES
 from fsdplint.shim.missed import MISSED
 from fsdplint.shim.objects import OBJECTS
@@ -41,7 +41,7 @@ def _watch_building(cls: Any) -> None:
             except TypeError:
                 pass  # torch says what is wrong with it
         try:
-            _built(self, params, sys._getframe(1))
+            _built(self, params, sys._getframe(1), args[0] if args else kwargs.get("defaults"))
         except Exception:
             RECORDER.trouble()
         original(self, params, *args, **kwargs)
@@ -67,7 +67,7 @@ def parameters_of(params: Any) -> list[Any]:
     return found
 
 
-def _built(optimizer: Any, params: Any, frame: FrameType | None) -> None:
+def _built(optimizer: Any, params: Any, frame: FrameType | None, defaults: Any) -> None:
     while (
         frame is not None
         and frame.f_code.co_name == "__init__"
@@ -90,6 +90,12 @@ def _built(optimizer: Any, params: Any, frame: FrameType | None) -> None:
         empty_groups=_empty_groups(params),
         stale=OBJECTS.stale(parameters),
     )
+    ways = [way for way in ("foreach", "fused") if isinstance(defaults, dict) and defaults.get(way)]
+    groups = params if isinstance(params, list) and isinstance(params[0], dict) else [params]
+    if ways and any(
+        values.mixed(p for p in parameters_of(group) if p.requires_grad) for group in groups
+    ):
+        RECORDER.event("mixed-parameters", frame, api=ways[0])
 
 
 def _empty_groups(params: Any) -> int:
