@@ -508,6 +508,20 @@ class StateLoaded(Event):
 
 
 @dataclass(kw_only=True)
+class RawRead(Event):
+    """A tensor's memory was asked for by what knows nothing of DTensors, such as `numpy()`.
+
+    layout: that of the tensor; UNKNOWN where it may be whole.
+    of: the module whose tensor it is, where that is known.
+    """
+
+    kind: ClassVar[str] = "raw-read"
+    api: str
+    layout: Layout = Layout.UNKNOWN
+    of: str | None = None
+
+
+@dataclass(kw_only=True)
 class Saved(Event):
     """Something was written to disk; `states` are the state dicts and `modules` the modules in it.
 

@@ -194,7 +194,7 @@ class PickledShardedModule(Rule):
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         for event in trace.of(Saved):
-            if not whole_file(event.api):
+            if not whole_file(event.api) or event.api.startswith("safetensors."):
                 continue
             for module in event.modules:
                 if only_fsdp2(trace, module, event):

@@ -31,7 +31,7 @@ from fsdplint.program.values import (
     Unknown,
     Value,
 )
-from fsdplint.trace import PickedByRank
+from fsdplint.trace import Layout, PickedByRank
 
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
@@ -174,6 +174,10 @@ class Attributes:
         if isinstance(value, StateValue):
             if isinstance(index, Const) and index.value == "param_groups":
                 return Unknown()  # an optimizer's settings, no tensors
+            text = index.value if isinstance(index, Const) else None
+            if value.layout is Layout.SHARDED and isinstance(text, str):
+                if text.rpartition(".")[2] not in ("weight", "bias", "state"):
+                    return value.as_layout(Layout.UNKNOWN, text)  # it may be a buffer
             return value.element()
         if isinstance(value, ShardTensor):
             return TensorValue("derived", value.modules)

@@ -78,6 +78,7 @@ from fsdplint.program.models import (  # noqa: E402  (they register themselves)
     optim,
     python,
     randomness,
+    raw,
     tensors,
 )
 
@@ -98,5 +99,6 @@ __all__ = [
     "optim",
     "python",
     "randomness",
+    "raw",
     "tensors",
 ]

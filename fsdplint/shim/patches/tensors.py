@@ -6,9 +6,10 @@ import functools
 from types import FrameType
 from typing import Any
 
-from fsdplint.shim import patching
+from fsdplint.shim import patching, values
 from fsdplint.shim.recorder import RECORDER
 
+_RAW = ("numpy", "tolist", "data_ptr", "untyped_storage", "storage", "__array__")
 _READERS = {"item": "item", "__float__": "float", "__int__": "int", "__bool__": "bool"}
 
 
@@ -18,6 +19,9 @@ def install() -> None:
     owner: Any = DTensor
     for name, api in _READERS.items():
         before = functools.partial(_read, api)
+        setattr(owner, name, patching.watched(getattr(owner, name), before))
+    for name in _RAW:
+        before = functools.partial(_raw, name)
         setattr(owner, name, patching.watched(getattr(owner, name), before))
 
 
@@ -35,3 +39,11 @@ def _read(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, A
                 reduction="norm" if reduction is not None else str(placement.reduce_op),
             )
             return
+
+
+def _raw(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """A DTensor's memory is asked for, of which this rank has a part."""
+    tensor = args[0]
+    if values.is_sharded(tensor) and tensor.device_mesh.size() > 1:
+        name = "numpy.asarray" if api == "__array__" else api
+        RECORDER.event("raw-read", frame, api=name, layout=values.SHARDED)
