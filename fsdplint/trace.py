@@ -195,6 +195,20 @@ class RunElsewhere(Event):
 
 
 @dataclass(kw_only=True)
+class LauncherArgumentUsed(Event):
+    """A command-line argument is read as this process's local rank and has its default.
+
+    argument: "--local_rank". use: where it is read. overwritten: the program put another value in
+        its place later on.
+    """
+
+    kind: ClassVar[str] = "launcher-argument-used"
+    argument: str
+    use: Site | None = None
+    overwritten: bool = False
+
+
+@dataclass(kw_only=True)
 class DeviceSet(Event):
     """torch.cuda.set_device and its kin."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from fsdplint.program.names import canonical
-from fsdplint.program.ranks import depends_on_rank, environment, named, telling
+from fsdplint.program.ranks import depends_on_rank, environment, named, of_argument, telling
 from fsdplint.program.values import (
     Bound,
     Class,
@@ -123,7 +123,7 @@ class Attributes:
         if name not in value.parts:
             origin = f"{value.origin}.{name}" if value.origin else ""
             if value.within is None and telling(name):
-                value.parts[name] = named(name, origin)
+                value.parts[name] = of_argument(self, value, name) or named(name, origin)
             else:
                 value.parts[name] = Unknown(
                     origin=origin,

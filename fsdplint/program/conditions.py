@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from fsdplint.program.models import tensors
-from fsdplint.program.ranks import LAUNCHED, WORLD_SIZE
+from fsdplint.program.ranks import LAUNCHED, WORLD_SIZE, used
 from fsdplint.program.values import (
     Class,
     Condition,
@@ -35,6 +35,7 @@ from fsdplint.program.values import (
     TensorValue,
     Unknown,
     Value,
+    constant,
 )
 from fsdplint.trace import Guard, GuardKind, Ranks
 
@@ -206,6 +207,8 @@ def compare(run: Interpreter, node: cst.Comparison) -> Value:
         left, right = right, left
         op = _mirrored(op)
     if isinstance(left, RankValue):
+        if constant(right) == 0:
+            used(run, node, left)
         return compare_rank(left, op, right)
     if any(isinstance(v, ShardTensor | ParametersOf) for v in (left, right)):
         return Unknown(varying=True)  # differs from tensor to tensor

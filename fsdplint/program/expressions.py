@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -11,7 +12,7 @@ from fsdplint.program import conditions
 from fsdplint.program.conditions import Outcome, truth
 from fsdplint.program.models import tensors
 from fsdplint.program.modules import WRAPPER_ATTRIBUTES
-from fsdplint.program.ranks import depends_on_rank, named
+from fsdplint.program.ranks import depends_on_rank, named, used
 from fsdplint.program.values import (
     Condition,
     Const,
@@ -40,6 +41,7 @@ from fsdplint.trace import Layout, PickedByRank
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
 
+_DEVICE = re.compile(r"""f["'](cuda|cpu|xpu|npu):""", re.I)
 _EVALUATORS: dict[type, str] = {}
 
 BUILTINS = frozenset(
@@ -111,7 +113,10 @@ class Expressions:
         by_rank = False
         for part in node.parts:
             if isinstance(part, cst.FormattedStringExpression):
-                by_rank = depends_on_rank(self.eval(part.expression)) or by_rank
+                value = self.eval(part.expression)
+                by_rank = depends_on_rank(value) or by_rank
+                if _DEVICE.match(self.text(node)):
+                    used(self, node, value)
         return Unknown(origin=self.text(node), by_rank=by_rank, varying=False)
 
     def eval_Ellipsis(self: Interpreter, node: cst.Ellipsis) -> Value:

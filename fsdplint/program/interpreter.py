@@ -92,6 +92,7 @@ class Interpreter(
         self.contexts: list[Any] = []  # the Contexts that are open, outermost first
         self.grad_default: GradMode | None = GradMode.ON
         self.calling: list[int] = []  # indices of the Called events that are being executed
+        self.launcher_arguments: dict[str, NodeSite] = {}  # where they are added, by destination
         self.seeded: bool | None = None  # alike on all ranks (True) or not (False)
         self.objects: dict[str, Value] = {}  # modules, optimizers, states by their ids
 

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+import libcst as cst
 
 from fsdplint.program.values import Const, RankTest, RankValue, Unknown, Value
-from fsdplint.trace import Ranks
+from fsdplint.trace import LauncherArgumentUsed, Ranks
+
+if TYPE_CHECKING:
+    from fsdplint.program.interpreter import Interpreter
 
 # Names that mean the number of this rank wherever public code uses them, with the scope.
 RANK_NAMES = {
@@ -73,3 +79,30 @@ def environment(key: Value) -> Value:
 
 def depends_on_rank(value: Value) -> bool:
     return isinstance(value, RankValue) or (isinstance(value, Unknown) and value.by_rank)
+
+
+# The local rank as a command-line argument --------------------------------------------------------
+
+ARGUMENT = "--local_rank"  # what an old launcher passed
+# Where these stand, the value comes from the launcher after all, or from another one.
+_ANSWERS = ("LOCAL_RANK", "deepspeed", "SLURM_", "local-rank", "set_defaults")
+
+
+def of_argument(run: Interpreter, value: Unknown, name: str) -> RankValue | None:
+    """The attribute of the parsed arguments that only the old launcher would have set."""
+    site = run.launcher_arguments.get(name)
+    if site is None or "parse_args()" not in value.origin:
+        return None
+    for source in run.project.sources.values():
+        if any(word in source.text for word in _ANSWERS):
+            return None
+    return RankValue("local", argument=site)
+
+
+def used(run: Interpreter, node: cst.CSTNode, *values: Value) -> None:
+    """These values choose a device, or are compared with a rank."""
+    for value in values:
+        if isinstance(value, RankValue) and value.argument is not None:
+            site = value.argument
+            event = run.emit(LauncherArgumentUsed, site.node, argument=ARGUMENT, use=run.site(node))
+            event.site = site

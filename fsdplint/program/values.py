@@ -349,9 +349,13 @@ class ShardTensor(TensorValue):
 
 @dataclass(eq=False)
 class RankValue(Value):
-    """The number of this rank. scope: "global", "local" (in its node) or "group"."""
+    """The number of this rank. scope: "global", "local" (in its node) or "group".
+
+    argument: the call of `add_argument` where it is a command-line argument of the old launcher's.
+    """
 
     scope: str = "global"
+    argument: NodeSite | None = None
 
 
 @dataclass(eq=False)

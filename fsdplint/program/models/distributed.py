@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fsdplint.program.frames import Call
 from fsdplint.program.models import function, tensors
 from fsdplint.program.models.randomness import set_by
-from fsdplint.program.ranks import WORLD_SIZE
+from fsdplint.program.ranks import WORLD_SIZE, used
 from fsdplint.program.values import (
     Bound,
     Const,
@@ -143,6 +143,7 @@ def _prefix(value: Value | None) -> str | None:
           "torch.xpu.set_device")  # fmt: skip
 def set_device(run: Interpreter, name: str, call: Call) -> Value:
     text = run.text(call.node)
+    used(run, call.node, *call.values)
     run.emit(DeviceSet, call.node, device=text.partition("(")[2].rstrip(")"))
     return Const(None)
 

@@ -12,6 +12,7 @@ from fsdplint.program.frames import Call
 from fsdplint.program.models import function, method
 from fsdplint.program.models.python import derived, duplicate_module
 from fsdplint.program.models.randomness import set_by
+from fsdplint.program.ranks import used
 from fsdplint.program.values import (
     Const,
     Context,
@@ -111,6 +112,7 @@ def tensor_result(run: Interpreter, name: str, call: Call) -> Value:
 @function("torch.device")
 def device(run: Interpreter, name: str, call: Call) -> Value:
     kind = constant(call.arg(0, "type"))
+    used(run, call.node, *call.values)
     args = {str(n): v for n, v in enumerate(call.args)} | call.kwargs
     if isinstance(kind, str) and kind.startswith("meta"):
         return Context("meta_device", details=args)

@@ -6,6 +6,7 @@ import importlib
 
 _AREAS = (
     "imports",
+    "arguments",
     "spawning",
     "groups",
     "randomness",
