@@ -1,4 +1,4 @@
-"""Which imports of torch are worth an event; what of its text the program can do without."""
+"""Which imports of torch are worth an event, and what of its text a program can do without."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def asks_for_version(test: str) -> bool:
 
 @lru_cache(maxsize=64)
 def optional_lines(text: str) -> frozenset[int]:
-    """The first lines of the imports in a program's text that it can do without.
+    """The lines of a program's text that it can do without.
 
     Those in a `try` that catches their failure and those under a test of the version.
     """
@@ -33,22 +33,17 @@ def optional_lines(text: str) -> frozenset[int]:
     except (SyntaxError, ValueError):
         return frozenset()
     found: set[int] = set()
-    stack: list[tuple[ast.AST, bool]] = [(tree, False)]
-    while stack:
-        node, optional = stack.pop()
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            if optional:
-                found.add(node.lineno)
-            continue
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            optional = False
-        elif isinstance(node, ast.If):
-            optional = optional or asks_for_version(ast.unparse(node.test))
+    for node in ast.walk(tree):
+        parts: list[ast.AST] = []
+        if isinstance(node, ast.If) and asks_for_version(ast.unparse(node.test)):
+            parts = [*node.body, *node.orelse]
+        elif isinstance(node, ast.IfExp) and asks_for_version(ast.unparse(node.test)):
+            parts = [node.body, node.orelse]
         elif isinstance(node, ast.Try) and node.handlers:
-            stack.extend((child, optional) for child in node.finalbody)
-            stack.extend((child, True) for child in (*node.body, *node.handlers, *node.orelse))
-            continue
-        stack.extend((child, optional) for child in ast.iter_child_nodes(node))
+            parts = [*node.body, *node.handlers, *node.orelse]
+        for part in parts:
+            first = getattr(part, "lineno", 0)
+            found.update(range(first, (getattr(part, "end_lineno", None) or first) + 1))
     return frozenset(found)
 
 

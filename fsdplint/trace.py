@@ -678,6 +678,20 @@ class DataEscaped(Event):
 
 
 @dataclass(kw_only=True)
+class Fsdp2Used(Event):
+    """Something of FSDP2 was used that not every torch with FSDP2 has.
+
+    api: a method of FSDPModule ("reset_iter_state"), or an argument ("fully_shard.ignored_params").
+    optional: as of an import: in a `try`, or under a test of torch's version or of what it has.
+    """
+
+    kind: ClassVar[str] = "fsdp2-used"
+    api: str
+    module: str
+    optional: bool = False
+
+
+@dataclass(kw_only=True)
 class Imported(Event):
     """Something of torch's FSDP was imported: `from package import names`, or `import package`.
 

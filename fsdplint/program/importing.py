@@ -76,16 +76,16 @@ class Importing:
         """Record that something of torch's FSDP is imported."""
         if is_of_fsdp(package) and self._locate(package) is None:
             self.emit(
-                Imported, node, package=package, names=names, optional=self._can_do_without(node)
+                Imported, node, package=package, names=names, optional=self.can_do_without(node)
             )
 
-    def _can_do_without(self: Interpreter, node: cst.CSTNode) -> bool:
-        """Whether an import stands in a `try` that catches its failure, or under a version test."""
+    def can_do_without(self: Interpreter, node: cst.CSTNode) -> bool:
+        """Whether something stands in a `try` that catches its failure, or under a version test."""
         child, parent = node, self.source.parent(node)
         while parent is not None and not isinstance(parent, cst.FunctionDef | cst.ClassDef):
             if isinstance(parent, cst.Try) and parent.handlers and child is not parent.finalbody:
                 return True
-            if isinstance(parent, cst.If) and asks_for_version(self.text(parent.test)):
+            if isinstance(parent, cst.If | cst.IfExp) and asks_for_version(self.text(parent.test)):
                 return True
             child, parent = parent, self.source.parent(parent)
         return False

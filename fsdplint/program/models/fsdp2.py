@@ -18,7 +18,16 @@ from fsdplint.program.values import (
     Value,
     constant,
 )
-from fsdplint.trace import Clipped, Gathered, MethodRegistered, Sharded, SyncSwitched
+from fsdplint.torch_versions import ARGUMENTS, METHODS
+from fsdplint.trace import (
+    Clipped,
+    Fsdp2Used,
+    Gathered,
+    MethodRegistered,
+    Sharded,
+    Sharding,
+    SyncSwitched,
+)
 
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
@@ -47,6 +56,8 @@ def fully_shard(run: Interpreter, name: str, call: Call) -> Value:
         | ({"**": "?"} if call.open else {}),
         positional=tuple(option(value) for value in call.args[1:]),
     )
+    for key in call.kwargs.keys() & ARGUMENTS.keys():
+        _not_everywhere(run, f"fully_shard.{key}", modules[0], call)
     return modules[0] if not isinstance(target, Sequence) else target
 
 
@@ -103,7 +114,22 @@ def set_sync(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> 
         api=name,
         enabled=enabled if isinstance(enabled, bool) else None,
     )
+    if name in METHODS:
+        _not_everywhere(run, name, receiver, call)
     return Const(None)
+
+
+@method("ModuleValue", *METHODS.keys() - {"set_reshard_after_forward"})
+def other_method(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    _not_everywhere(run, name, receiver, call)
+    return Unknown()
+
+
+def _not_everywhere(run: Interpreter, api: str, module: ModuleValue, call: Call) -> None:
+    """Record a use of what not every torch with FSDP2 has."""
+    if run.sharding_inside(module) is Sharding.FSDP2:
+        optional = run.can_do_without(call.node)
+        run.emit(Fsdp2Used, call.node, api=api, module=module.id, optional=optional)
 
 
 @method("ModuleValue", "unshard", "reshard")

@@ -18,12 +18,12 @@ def install() -> None:
 
     patching.watch_function(torch, "save", functools.partial(_saved, "torch.save", 0, "obj", False))
     patching.watch_function(torch, "load", functools.partial(_loading, "torch.load"), _read)
-    for name in ("save", "async_save"):
+    for name in ("save", "async_save", "save_state_dict"):
         api = f"torch.distributed.checkpoint.{name}"
         patching.watch_function(dcp, name, functools.partial(_saved, api, 0, "state_dict", True))
-    patching.watch_function(
-        dcp, "load", functools.partial(_loading, "torch.distributed.checkpoint.load")
-    )
+    for name in ("load", "load_state_dict"):
+        api = f"torch.distributed.checkpoint.{name}"
+        patching.watch_function(dcp, name, functools.partial(_loading, api))
     try:
         import safetensors.torch as safetensors
     except ImportError:

@@ -9,7 +9,9 @@ from typing import Any
 from fsdplint.shim import losses, patching, values
 from fsdplint.shim.measures import MEASURES
 from fsdplint.shim.objects import OBJECTS
+from fsdplint.shim.patches.sharding import not_everywhere
 from fsdplint.shim.recorder import RECORDER
+from fsdplint.torch_versions import METHODS
 
 _SWITCHES = (
     "set_requires_gradient_sync",
@@ -96,6 +98,8 @@ def _switched(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[s
         api=name,
         enabled=value,
     )
+    if name in METHODS:
+        not_everywhere(name, args[0], frame)
 
 
 def _clipped_by_method(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -8,13 +8,14 @@ import weakref
 from types import FrameType
 from typing import Any
 
-from fsdplint.importing import tried_lines
+from fsdplint.importing import optional_lines, tried_lines
 from fsdplint.shim import classes, patching, values
 from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.patches import marks
 from fsdplint.shim.recorder import RECORDER
 from fsdplint.shim.refusals import sharding_failed
 from fsdplint.shim.sites import is_attribute_load, is_direct
+from fsdplint.torch_versions import ARGUMENTS, METHODS
 
 # FSDP1 methods that users look for on an FSDP2 model.
 _WRAPPERS = ("module", "_fsdp_wrapped_module")
@@ -50,6 +51,8 @@ def install() -> None:
     patching.watch_function(fsdp, "register_fsdp_forward_method", _registered)
     patching.watch_method(fsdp.FSDPModule, "unshard", functools.partial(_gathered, True))
     patching.watch_method(fsdp.FSDPModule, "reshard", functools.partial(_gathered, False))
+    for name in METHODS.keys() - {"set_reshard_after_forward"}:
+        patching.watch_method(fsdp.FSDPModule, name, functools.partial(_fsdp2_used, name))
     for name in _MISSING:
         setattr(fsdp.FSDPModule, name, _Missing(name, fsdp.FSDPModule))
 
@@ -159,6 +162,8 @@ def _sharded(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         positional=[values.describe(value) for value in args[1:]],
         weights=values.sample(group),
     )
+    for key in kwargs.keys() & ARGUMENTS.keys():
+        not_everywhere(f"fully_shard.{key}", group[0], frame)
     return number, group
 
 
@@ -185,6 +190,22 @@ def _gathered(
         module=OBJECTS.module(args[0]),
         gathered=gathered,
         collective=gathered,
+    )
+
+
+def _fsdp2_used(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    not_everywhere(name, args[0], frame)
+
+
+def not_everywhere(api: str, module: Any, frame: FrameType) -> None:
+    """Record a use of what not every torch with FSDP2 has."""
+    lines = "".join(linecache.getlines(frame.f_code.co_filename))
+    RECORDER.event(
+        "fsdp2-used",
+        frame,
+        api=api,
+        module=OBJECTS.module(module),
+        optional=frame.f_lineno in optional_lines(lines),
     )
 
 
