@@ -729,8 +729,9 @@ class ParametersMissed(Event):
 class Refused(Event):
     """torch raised an error about parameters that it cannot shard, or not together.
 
-    reason: "scalar", "strides" (a parameter that is not contiguous) or "dtypes" (a group with
-        trainable parameters of several types; raised by the first forward).
+    reason: "scalar", "strides" (a parameter that is not contiguous), "dtypes" (a group with
+        trainable parameters of several types) or "batchnorm" (its running statistics have another
+        type than its parameters); the last two are raised by a forward.
     parameters: their names in `module`, each with what is the matter with it (its type).
     """
 

@@ -9,7 +9,7 @@ from typing import Any
 from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.recorder import RECORDER
 
-SCALAR, STRIDES, DTYPES = "scalar", "strides", "dtypes"
+SCALAR, STRIDES, DTYPES, BATCHNORM = "scalar", "strides", "dtypes", "batchnorm"
 
 
 def sharding_failed(note: Any, error: BaseException) -> None:
@@ -45,10 +45,31 @@ def _plain(numbers: Any) -> str:
     return "(" + ", ".join(str(number) for number in numbers) + ")"
 
 
-def call_failed(error: AssertionError, frame: FrameType | None) -> None:
-    """A forward raised: if it is about the types of a group, write down which group and types."""
-    if "uniform original parameter dtype" not in str(error):
-        return
+def call_failed(error: Exception, frame: FrameType | None) -> None:
+    """A forward raised: if it is about types, write down which module and types."""
+    if isinstance(error, AssertionError) and "uniform original parameter dtype" in str(error):
+        _types_of_group(error, frame)
+    elif isinstance(error, RuntimeError):
+        _types_of_batchnorm(error, frame)
+
+
+def _types_of_batchnorm(error: Exception, frame: FrameType | None) -> None:
+    """A BatchNorm raised whose parameters have another type than its running statistics."""
+    from torch.nn.modules.batchnorm import _NormBase
+
+    module = None
+    trace = error.__traceback__
+    while trace is not None:
+        own = trace.tb_frame.f_locals.get("self")
+        module = own if isinstance(own, _NormBase) else module
+        trace = trace.tb_next
+    mean, weight = getattr(module, "running_mean", None), getattr(module, "weight", None)
+    if mean is not None and weight is not None and mean.dtype != weight.dtype:
+        found = [["running_mean", str(mean.dtype)], ["weight", str(weight.dtype)]]
+        _write(frame, BATCHNORM, module, found)
+
+
+def _types_of_group(error: Exception, frame: FrameType | None) -> None:
     group = _group(error.__traceback__)
     modules = getattr(group, "modules", None)
     if not modules:

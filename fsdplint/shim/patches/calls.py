@@ -47,7 +47,7 @@ def install() -> None:
         ACTIVITY.running.append((self, number, "call"))
         try:
             return original(self, *args, **kwargs)
-        except AssertionError as error:
+        except (AssertionError, RuntimeError) as error:
             if len(ACTIVITY.running) == 1:
                 try:
                     call_failed(error, sys._getframe(1))
