@@ -46,7 +46,8 @@ class _Watch:
     def __init__(self, trace: Trace, api: str, module: str) -> None:
         self.trace, self.api, self.module = trace, api, module
         self.off: SyncSwitched | None = None
-        self.under: BackwardRun | None = None  # a backward with the switch off
+        # A backward with the switch off, and where it was turned off.
+        self.under: tuple[SyncSwitched, BackwardRun] | None = None
         self.other = False  # a backward with it on, or perhaps on
         self.related = {
             built.optimizer
@@ -69,15 +70,15 @@ class _Watch:
                     self._switch(event)
             elif isinstance(event, BackwardRun):
                 if self.off is not None:
-                    self.under = event
+                    self.under = self.off, event
                 else:
                     self.other = True
             elif isinstance(event, Gathered):
                 if not event.gathered and self.trace.related(event.module, self.module):
                     self.under = None if self.api == "set_reshard_after_backward" else self.under
             elif isinstance(event, OptimizerStepped) and event.optimizer in self.related:
-                if self.off is not None and self.under is not None and not self.other:
-                    yield LeftOff(self.off, self.under, event)
+                if self.under is not None and not self.other:
+                    yield LeftOff(*self.under, event)
                 if not self._perhaps(event):
                     self.under, self.other = None, False
 

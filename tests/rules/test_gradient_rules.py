@@ -1,0 +1,157 @@
+"""FSDP403, FSDP405, FSDP408 to FSDP410 and FSDP601 on what the examples don't show: found or silent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsdplint.engine import check
+from fsdplint.program import load
+from fsdplint.rule import all_rules
+
+CODES = ("FSDP403", "FSDP405", "FSDP408", "FSDP409", "FSDP410", "FSDP601")
+RULES = [rule() for rule in all_rules() if rule.code in CODES]
+
+HEAD = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
+
+dist.init_process_group("gloo")
+model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8))
+fully_shard(model[0])
+fully_shard(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+
+
+def codes(tmp_path: Path, body: str, head: str = HEAD) -> list[str]:
+    path = tmp_path / "program.py"
+    path.write_text(head + body)
+    return [finding.rule.code for finding in check(load([path]), RULES)]
+
+
+def loop(*lines: str) -> str:
+    return "for step, batch in enumerate(batches):\n" + "".join(f"    {line}\n" for line in lines)
+
+
+BACKWARD = "model(batch).sum().backward()"
+STEP = "optimizer.step()"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        # the parameters are whole within the forward, after it, and by unshard()
+        ("print(model(batch).sum(), [p.norm().item() for p in model.parameters()])",),
+        (BACKWARD, "model.unshard()", "print([p.norm().item() for p in model.parameters()])"),
+        # what is read is no reduction over everything, or torch has put it together
+        (BACKWARD, "print([p.grad.norm(dim=0).max().item() for p in model.parameters()])"),
+        (BACKWARD, "print([p.grad[0].norm().item() for p in model.parameters()])"),
+        (BACKWARD, "print([(p.grad.norm() + 1).item() for p in model.parameters()])"),
+        (BACKWARD, "print([p.grad.to_local().norm().item() for p in model.parameters()])"),
+        (BACKWARD, "print([p.numel() for p in model.parameters()])"),
+        # the parts are added up in a group
+        (
+            BACKWARD,
+            "total = torch.tensor([p.grad.norm().item() ** 2 for p in model.parameters()])",
+            "dist.all_reduce(total, group=group)",
+        ),
+        # plain or sharded, the program asks
+        (
+            BACKWARD,
+            "for p in model.parameters():",
+            "    grad = p.grad",
+            "    if isinstance(grad, DTensor):",
+            "        grad = grad.full_tensor()",
+            "    print(grad.norm().item())",
+        ),
+    ],
+)
+def test_no_local_norm(tmp_path: Path, lines: tuple[str, ...]) -> None:
+    assert codes(tmp_path, loop(*lines)) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "print(sum(p.grad.detach().float().pow(2).sum().item() for p in model.parameters()))",
+        "print([torch.linalg.vector_norm(p.grad, 2).item() for p in model.parameters()])",
+        "print([bool(torch.isnan(p.grad).any()) for p in model.parameters()])",
+        "print({n: p.grad.data.norm(2).cpu().item() for n, p in model.named_parameters()})",
+        "if any(float(p.grad.abs().max()) > 9 for p in model.parameters()): print(step)",
+    ],
+)
+def test_local_norm(tmp_path: Path, line: str) -> None:
+    assert codes(tmp_path, loop(BACKWARD, line, STEP)) == ["FSDP405"]
+
+
+def test_ignored_parameters_may_be_plain(tmp_path: Path) -> None:
+    head = HEAD.replace("(model)\n", "(model, ignored_params={model[2].weight})\n")
+    assert codes(tmp_path, loop(BACKWARD, "[p.grad.norm().item() for p in model.parameters()]"),
+                 head) == []  # fmt: skip
+
+
+OFF = "model.set_requires_gradient_sync(False)"
+ON = "model.set_requires_gradient_sync(True)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ((OFF, BACKWARD, ON, STEP), True),
+        ((OFF, BACKWARD, ON, BACKWARD, STEP), False),
+        (("if step % 2: " + OFF, BACKWARD, STEP), True),
+        (("if step % 2: " + OFF, "else: " + ON, BACKWARD, "if step % 2 == 0: " + STEP), False),
+        (("model.set_requires_gradient_sync(requires_gradient_sync=False)", BACKWARD, STEP), True),
+        (("model.set_requires_gradient_sync(step % 2 == 0)", BACKWARD, STEP), False),
+        ((BACKWARD, STEP, OFF, "evaluate(batch)", ON), False),
+    ],
+)
+def test_sync_until_the_step(tmp_path: Path, lines: tuple[str, ...], found: bool) -> None:
+    assert ("FSDP403" in codes(tmp_path, loop(*lines))) is found
+
+
+@pytest.mark.parametrize(
+    ("before", "found"),
+    [
+        ("dist.all_reduce(loss); loss = loss / dist.get_world_size()", True),
+        ("dist.all_reduce(loss); loss.div_(dist.get_world_size())", True),
+        ("dist.all_reduce(loss)", False),
+        ("dist.all_reduce(loss, op=dist.ReduceOp.AVG)", False),
+        ("shown = loss.detach(); dist.all_reduce(shown); shown /= dist.get_world_size()", False),
+        ("shown = loss * 1; dist.all_reduce(shown); shown /= dist.get_world_size()", False),
+        ("dist.all_reduce(loss); loss = loss / accumulate", False),
+    ],
+)
+def test_averaged_loss(tmp_path: Path, before: str, found: bool) -> None:
+    lines = ("loss = model(batch).mean()", before, "loss.backward()", STEP)
+    assert ("FSDP408" in codes(tmp_path, loop(*lines))) is found
+
+
+def test_reshard_of_every_module_before_the_step(tmp_path: Path) -> None:
+    off = "model.set_reshard_after_backward(False)\n"
+    reshard = ("for m in model.modules():", "    if isinstance(m, FSDPModule): m.reshard()")
+    assert codes(tmp_path, off + loop(BACKWARD, STEP)) == ["FSDP410"]
+    assert codes(tmp_path, off + loop(BACKWARD, *reshard, STEP)) == []
+    assert codes(tmp_path, off + loop(BACKWARD)) == []
+
+
+@pytest.mark.parametrize("value", ["False", "None", "2", "args.reshard"])
+def test_other_values_at_the_root(tmp_path: Path, value: str) -> None:
+    head = HEAD.replace("(model)\n", f"(model, reshard_after_forward={value})\n")
+    assert codes(tmp_path, loop(BACKWARD, STEP), head) == []
+
+
+def test_one_call_for_root_and_parts_is_found_but_not_fixed(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    head = HEAD.replace(
+        "fully_shard(model[0])\nfully_shard(model)\n",
+        "for m in (model[0], model):\n    fully_shard(m, reshard_after_forward=True)\n",
+    )
+    path.write_text(head + loop(BACKWARD, STEP))
+    (finding,) = check(load([path]), RULES)
+    assert finding.rule.code == "FSDP601" and finding.fix is None
