@@ -415,6 +415,7 @@ class Called(Event):
     grad: autograd's mode, None where it is not known.
     communicated: whether this call itself, and none inside it, ran a collective of all ranks
         (recorded traces only).
+    summoned: whether it runs under FSDP1's `summon_full_params`.
     """
 
     kind: ClassVar[str] = "module-called"
@@ -423,6 +424,7 @@ class Called(Event):
     inside: int | None = None
     grad: GradMode | None = None
     communicated: bool = False
+    summoned: bool = False
 
 
 @dataclass(kw_only=True)

@@ -60,6 +60,24 @@ def uses_original_parameters(event: Wrapped) -> bool | None:
     return given if isinstance(given, bool) else None
 
 
+def unit_of(groups: Groups, event: Wrapped, before: Event) -> set[str]:
+    """The modules whose own parameters are in the wrapper's unit, as far as that is known."""
+    apart = set(event.units or ())
+    sharded = groups.trace.shardings(before)
+    found: set[str] = set()
+    stack = [event.inner]
+    while stack:
+        current = stack.pop()
+        info = groups.trace.modules.get(current)
+        if info is None or current in found or current in apart or current in sharded:
+            continue
+        found.add(current)
+        stack.extend(info.children.values())
+        if info.inner is not None:
+            stack.append(info.inner)
+    return found
+
+
 def outermost(trace: Trace, events: Iterable[Wrapped]) -> list[Wrapped]:
     """Of some wrappers, those that lie in none of the others."""
     chosen = list(events)

@@ -538,6 +538,7 @@ class Modules:
             via=via,
             inside=self.calling[-1] if self.calling else None,
             grad=gradmode.current(self.contexts, self.grad_default),
+            summoned=any(getattr(c, "kind", "") == "summon_full_params" for c in self.contexts),
             collective=via in {"call", "forward"} and self.sharding_inside(module) is not None,
         )
         self.calling.append(event.index)

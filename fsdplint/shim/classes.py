@@ -162,6 +162,7 @@ def _enter_method(module: Any, name: str, frame: Any) -> tuple[int, Any] | None:
         {
             "module": OBJECTS.module(known),
             "via": name,
+            "summoned": not ACTIVITY.running and OBJECTS.summons(),
             "inside": ACTIVITY.inside(),
             "grad": values.grad_mode(),
         },

@@ -182,6 +182,12 @@ class Objects:
         ref = self.fsdp1_of.get(module)
         return ref() if ref is not None else None
 
+    def summons(self) -> bool:
+        """Whether some FSDP1 wrapper has its whole parameters by `summon_full_params` now."""
+        wrappers = (ref() for _, ref in self.fsdp1_of.items())
+        states = (getattr(wrapper, "training_state", None) for wrapper in wrappers)
+        return any(getattr(state, "name", "") == "SUMMON_FULL_PARAMS" for state in states)
+
     # Parameters and optimizers ----------------------------------------------------------------
 
     def owner_names(self, parameters: Iterable[Any]) -> tuple[list[str], int]:

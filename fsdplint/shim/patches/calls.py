@@ -78,6 +78,7 @@ def _enter(module: Any, frame: Any) -> int | None:
         via="call",
         inside=ACTIVITY.inside(),
         grad=values.grad_mode(),
+        summoned=not ACTIVITY.running and OBJECTS.summons(),
         collective=sharded is not None or _sharded_within(module),
     )
 
