@@ -301,6 +301,7 @@ class Wrapped(Event):
     units: the modules in `inner` that its policy wraps on their own (a recorded trace has events of
         their own for them too); None where the policy is not known.
     mixes: whether parameters with and without gradients certainly share a unit.
+    mesh: the mesh that it was given, see `MeshBuilt`; None where there is none or it is not known.
     """
 
     kind: ClassVar[str] = "module-wrapped"
@@ -310,6 +311,7 @@ class Wrapped(Event):
     alike: bool | None = None
     units: tuple[str, ...] | None = ()
     mixes: bool = False
+    mesh: str | None = None
 
 
 @dataclass(kw_only=True)

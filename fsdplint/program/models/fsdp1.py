@@ -71,6 +71,7 @@ def constructor(run: Interpreter, name: str, call: Call) -> Value:
         | ({"**": "?"} if call.open else {}),
         units=tuple(unit.id for unit in units) if units is not None else None,
         mixes=units is not None and _mixes(run, module, units, given),
+        mesh=_mesh(run, given.get("device_mesh")),
         collective=True,
     )
     return wrapper
@@ -103,6 +104,13 @@ def _units(run: Interpreter, inner: ModuleValue, policy: Value | None) -> list[M
         elif None in answers:
             return None
     return found
+
+
+def _mesh(run: Interpreter, value: Value | None) -> str | None:
+    """The name of a mesh in the trace, if it is one that `init_device_mesh` made."""
+    value = run.settle(value) if value is not None else None
+    name = constant(value.get("id")) if isinstance(value, Made) else None
+    return name if isinstance(name, str) else None
 
 
 def _mixes(

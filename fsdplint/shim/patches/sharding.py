@@ -81,10 +81,15 @@ def _wrapped(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         options=passed,
         weights=values.sample([inner]),
         mixes=_mixes(inner, passed, args, kwargs),
+        mesh=_mesh(args[16] if len(args) > 16 else kwargs.get("device_mesh")),
         collective=bool(passed.get("sync_module_states")),
     )
     classes.watch(inner)
     return number, wrapper
+
+
+def _mesh(mesh: Any) -> str | None:
+    return OBJECTS.names.get(mesh) if mesh is not None else None
 
 
 def _mixes(inner: Any, passed: dict[str, Any], args: tuple[Any, ...], kwargs: Any) -> bool:
