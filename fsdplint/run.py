@@ -230,9 +230,11 @@ class Run:
     @cached_property
     def target(self) -> Target | None:
         """The torch that the program is for: as the settings say, else as the project requires."""
-        from fsdplint.target import explicit, required
+        from fsdplint.target import explicit, of_project
 
-        return explicit(self.settings.target_torch) or required(project_root(self._root))
+        return explicit(self.settings.target_torch) or of_project(
+            self._root, project_root(self._root)
+        )
 
     def _rules(self) -> list[Rule]:
         """The rules that are on in some file, and those whose fixes go together with theirs: what

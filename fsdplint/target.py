@@ -63,17 +63,24 @@ def explicit(version: str | None) -> Target | None:
     return None if version is None else Target(version, version)
 
 
+def of_project(path: Path, root: Path) -> Target | None:
+    """What the nearest requirements above a file or folder say, up to the project's root."""
+    folder = path.absolute() if path.is_dir() else path.absolute().parent
+    for parent in (folder, *folder.parents):
+        if _of_torch(parent):
+            return required(parent)
+        if parent == root:
+            break
+    return None
+
+
 def required(root: Path) -> Target | None:
     """What the requirements of the project in this folder say of torch; None if they do not.
 
     Where several name torch, the oldest lower bound counts, and a newest torch is known only if
     each of them leaves no newer one.
     """
-    found: list[tuple[Requirement, str]] = []
-    for origin, text in _requirements(root):
-        requirement = _parsed(text)
-        if requirement is not None and requirement.name.lower() == "torch":
-            found.append((requirement, f"{origin}: {_plain(requirement)}"))
+    found = _of_torch(root)
     lowest: tuple[str, str] | None = None
     highest: tuple[str, str] | None = None
     bounded = bool(found)
@@ -92,6 +99,16 @@ def required(root: Path) -> Target | None:
         return None
     origin = (newest or lowest or ("", ""))[1]
     return Target(lowest[0] if lowest else None, newest[0] if newest else None, origin)
+
+
+def _of_torch(root: Path) -> list[tuple[Requirement, str]]:
+    """The requirements of torch of the project in a folder, each with where it is from."""
+    found: list[tuple[Requirement, str]] = []
+    for origin, text in _requirements(root):
+        requirement = _parsed(text)
+        if requirement is not None and requirement.name.lower() == "torch":
+            found.append((requirement, f"{origin}: {_plain(requirement)}"))
+    return found
 
 
 def _low(requirement: Requirement) -> str | None:

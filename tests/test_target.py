@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from fsdplint.cli import main
-from fsdplint.target import Target, explicit, required
+from fsdplint.target import Target, explicit, of_project, required
 
 PROGRAM = """\
 import torch
@@ -75,6 +75,22 @@ def test_the_other_files(tmp_path: Path) -> None:
         "[options]\ninstall_requires =\n    numpy\n    torch == 2.5.1\n"
     )
     assert required(tmp_path) == Target("2.5", "2.5", "setup.cfg: torch==2.5.1")
+
+
+def test_the_nearest_requirements(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\ndependencies = ["torch>=2.3"]\n')
+    inner = tmp_path / "examples" / "one"
+    inner.mkdir(parents=True)
+    script = inner / "train.py"
+    script.write_text("")
+    assert of_project(script, tmp_path) == Target("2.3", None, "pyproject.toml: torch>=2.3")
+    (inner / "requirements.txt").write_text("numpy\n")
+    assert of_project(script, tmp_path) == Target("2.3", None, "pyproject.toml: torch>=2.3")
+    (inner / "requirements.txt").write_text("torch==2.7.1\n")
+    assert of_project(script, tmp_path) == Target("2.7", "2.7", "requirements.txt: torch==2.7.1")
+    (inner / "requirements.txt").write_text("torch\n")
+    assert of_project(inner, tmp_path) is None
+    assert of_project(tmp_path, tmp_path) == Target("2.3", None, "pyproject.toml: torch>=2.3")
 
 
 def test_what_a_target_answers() -> None:
