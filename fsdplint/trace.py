@@ -599,6 +599,14 @@ class MixedParameters(Event):
 
 
 @dataclass(kw_only=True)
+class JoinUsed(Event):
+    """`torch.distributed.algorithms.Join([module, ...])`."""
+
+    kind: ClassVar[str] = "join-used"
+    modules: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
 class Fsdp1Used(Event):
     """A use of FSDP1's API other than its constructor, e.g. "FSDP.state_dict_type"."""
 

@@ -12,6 +12,7 @@ from fsdplint.program.ranks import WORLD_SIZE, used
 from fsdplint.program.values import (
     Bound,
     Const,
+    Context,
     Function,
     Made,
     Partial,
@@ -26,6 +27,7 @@ from fsdplint.trace import (
     Collective,
     DeviceSet,
     Event,
+    JoinUsed,
     MeshBuilt,
     ProcessGroupDestroyed,
     ProcessGroupInit,
@@ -81,6 +83,13 @@ def get_local_rank(run: Interpreter, name: str, call: Call) -> Value:
 @function(f"{DIST}.get_world_size")
 def world_size(run: Interpreter, name: str, call: Call) -> Value:
     return Unknown(origin=WORLD_SIZE)
+
+
+@function(f"{DIST}.algorithms.Join", f"{DIST}.algorithms.join.Join")
+def join(run: Interpreter, name: str, call: Call) -> Value:
+    modules = run.modules_in(call.arg(0, "joinables") or Unknown())
+    run.emit(JoinUsed, call.node, modules=tuple(module.id for module in modules))
+    return Context("harmless")
 
 
 @function(f"{DIST}.is_available")

@@ -19,6 +19,7 @@ TIMEOUT_VARIABLE = "FSDPLINT_GROUP_TIMEOUT"
 def install() -> None:
     import torch
     import torch.distributed as dist
+    import torch.distributed.algorithms.join as join
     import torch.distributed.device_mesh as device_mesh
 
     _shorten_timeout(dist)
@@ -30,6 +31,7 @@ def install() -> None:
             patching.watch_function(torch.accelerator, name, _set_device)
     patching.watch_function(device_mesh, "init_device_mesh", _mesh, _mesh_made)
     patching.watch_method(device_mesh.DeviceMesh, "__init__", _mesh_object)
+    patching.watch_method(join.Join, "__init__", _join)
 
 
 def _shorten_timeout(dist: Any) -> None:
@@ -63,6 +65,14 @@ def _destroy(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     if not args and kwargs.get("group") is None and not failing:
         # The last moment at which the full parameters can be gathered.
         final.capture()
+
+
+def _join(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    import torch
+
+    given = args[1] if len(args) > 1 else kwargs.get("joinables", ())
+    modules = [OBJECTS.module(item) for item in given if isinstance(item, torch.nn.Module)]
+    RECORDER.event("join-used", frame, modules=modules)
 
 
 def _set_device(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
