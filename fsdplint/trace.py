@@ -588,6 +588,18 @@ class PartialRead(Event):
 
 
 @dataclass(kw_only=True)
+class PrecisionChosen(Event):
+    """`MixedPrecisionPolicy(...)` of FSDP2.
+
+    param_dtype, reduce_dtype: as "torch.bfloat16"; None where not given, "?" where not known.
+    """
+
+    kind: ClassVar[str] = "precision-chosen"
+    param_dtype: str | None = None
+    reduce_dtype: str | None = None
+
+
+@dataclass(kw_only=True)
 class MixedParameters(Event):
     """One operation was asked to work on sharded parameters and plain tensors together.
 

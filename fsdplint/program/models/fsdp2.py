@@ -13,10 +13,12 @@ from fsdplint.program.values import (
     Made,
     ModuleValue,
     Sequence,
+    Symbol,
     TensorValue,
     Unknown,
     Value,
     constant,
+    is_none,
 )
 from fsdplint.torch_versions import ARGUMENTS, METHODS
 from fsdplint.trace import (
@@ -24,6 +26,7 @@ from fsdplint.trace import (
     Fsdp2Used,
     Gathered,
     MethodRegistered,
+    PrecisionChosen,
     Sharded,
     Sharding,
     SyncSwitched,
@@ -94,7 +97,18 @@ def register_method(run: Interpreter, name: str, call: Call) -> Value:
 def made(run: Interpreter, name: str, call: Call) -> Value:
     """Configuration objects: their arguments are read where they are used."""
     args = {str(number): value for number, value in enumerate(call.args)} | call.kwargs
+    if name.endswith(".MixedPrecisionPolicy") and not call.open:
+        dtypes = [call.arg(0, "param_dtype"), call.arg(1, "reduce_dtype")]
+        texts = [_dtype(value) for value in dtypes]
+        run.emit(PrecisionChosen, call.node, param_dtype=texts[0], reduce_dtype=texts[1])
     return Made(name, args, call.open)
+
+
+def _dtype(value: Value | None) -> str | None:
+    if value is None or is_none(value):
+        return None
+    known = isinstance(value, Symbol) and value.name.startswith("torch.")
+    return value.name if known and isinstance(value, Symbol) else "?"
 
 
 # Methods ----------------------------------------------------------------------------------------

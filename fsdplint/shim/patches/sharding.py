@@ -49,6 +49,7 @@ def install() -> None:
     patching.watch_method(ShardedGradScaler, "__init__", _scaler_made)
     patching.watch_function(fsdp, "fully_shard", _sharded, _sharded_made, failed=sharding_failed)
     patching.watch_function(fsdp, "register_fsdp_forward_method", _registered)
+    patching.watch_method(fsdp.MixedPrecisionPolicy, "__init__", _precision)
     patching.watch_method(fsdp.FSDPModule, "unshard", functools.partial(_gathered, True))
     patching.watch_method(fsdp.FSDPModule, "reshard", functools.partial(_gathered, False))
     for name in METHODS.keys() - {"set_reshard_after_forward"}:
@@ -178,6 +179,13 @@ def _sharded_made(note: Any, result: Any) -> None:
         OBJECTS.sharded.set(module, "fsdp2")
         OBJECTS.describe(module)
         classes.watch(module)
+
+
+def _precision(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    given = dict(zip(("param_dtype", "reduce_dtype"), args[1:], strict=False)) | kwargs
+    dtypes = {key: given.get(key) for key in ("param_dtype", "reduce_dtype")}
+    texts = {key: None if dtype is None else str(dtype) for key, dtype in dtypes.items()}
+    RECORDER.event("precision-chosen", frame, **texts)
 
 
 def _registered(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
