@@ -218,6 +218,8 @@ class DeviceSet(Event):
 
 @dataclass(kw_only=True)
 class MeshBuilt(Event):
+    """shape and dim_names hold None and "?" for what is not known."""
+
     kind: ClassVar[str] = "mesh-built"
     mesh: str = ""
     device_type: str | None = None
@@ -320,6 +322,7 @@ class Sharded(Event):
 
     positional: what was given by position after the module, which `fully_shard` does not take.
     alike: as for `Wrapped`.
+    mesh: the mesh that was given, where a `MeshBuilt` made it as it is; else "".
     """
 
     kind: ClassVar[str] = "module-sharded"
@@ -328,6 +331,20 @@ class Sharded(Event):
     options: Mapping[str, object] = field(default_factory=dict)
     positional: tuple[object, ...] = ()
     alike: bool | None = None
+    mesh: str = ""
+
+
+@dataclass(kw_only=True)
+class ParametersTied(Event):
+    """`module.<name> = other.<some parameter>`: two modules share a parameter from here on.
+
+    other: None where the module, which had shared one, gets another parameter in its place.
+    """
+
+    kind: ClassVar[str] = "parameters-tied"
+    module: str
+    other: str | None = None
+    name: str = "weight"
 
 
 @dataclass(kw_only=True)

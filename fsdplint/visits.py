@@ -41,6 +41,30 @@ def certain(event: Event) -> bool:
     return True
 
 
+def handles_errors(event: Event) -> bool:
+    """Whether the event happens in an `except` clause: only if something else has failed."""
+    return any(
+        isinstance(parent, cst.ExceptHandler | cst.ExceptStarHandler)
+        for frame in (*event.stack, event.site)
+        if isinstance(frame, NodeSite)
+        for parent in _around(frame)
+    )
+
+
+def same_function(one: Site | None, other: Site | None) -> bool:
+    """Whether two places stand in one function, or both in none."""
+    if not isinstance(one, NodeSite) or not isinstance(other, NodeSite):
+        return True
+    return one.source is other.source and _function(one) is _function(other)
+
+
+def _around(site: NodeSite) -> Iterator[cst.CSTNode]:
+    node: cst.CSTNode | None = site.node
+    while node is not None and not isinstance(node, cst.FunctionDef | cst.Lambda):
+        yield node
+        node = site.source.parent(node)
+
+
 def _choosing(site: NodeSite) -> Iterator[cst.CSTNode]:
     """The loops around a node in its function, and the call itself if it is `m.apply(f)`."""
     node: cst.CSTNode | None = site.node

@@ -11,6 +11,7 @@ from fsdplint.trace import (
     Event,
     Fsdp1Used,
     GuardKind,
+    MeshBuilt,
     OptimizerBuilt,
     OptimizerStepped,
     Sharded,
@@ -48,6 +49,13 @@ def certain(trace: Trace, event: Event) -> bool:
 def fsdp1_on_fsdp2(trace: Trace, event: Fsdp1Used) -> bool:
     """Whether FSDP1's API is used on a model that `fully_shard` shards."""
     return event.module is not None and only_fsdp2(trace, event.module, event)
+
+
+def mesh_of(trace: Trace, event: Sharded) -> MeshBuilt | None:
+    """How the mesh was built that `fully_shard` was given as it is (and not a part of it)."""
+    if not event.mesh:
+        return None
+    return next((mesh for mesh in trace.before(event, MeshBuilt) if mesh.mesh == event.mesh), None)
 
 
 def sharded_here(trace: Trace, module: str, before: Event) -> list[tuple[Event, str]]:

@@ -379,7 +379,7 @@ class Calls:
             if receiver.element and method.name.endswith("_") and method.name not in RANDOM:
                 set_by(self, call, [receiver])
             if receiver.element and not measured:
-                return receiver
+                return ParametersOf(receiver.modules, receiver.complete, element=True)
             return Unknown(varying=True)  # differs between parameters and modules
         if isinstance(receiver, OptimizerValue | Const):
             return Unknown(origin="")

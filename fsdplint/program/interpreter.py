@@ -46,6 +46,7 @@ from fsdplint.trace import (
     MethodRegistered,
     ModuleCopied,
     OptimizerBuilt,
+    ParametersTied,
     Ranks,
     Sharded,
     StateLoaded,
@@ -63,7 +64,7 @@ E = TypeVar("E", bound=Event)
 # Events on which it depends whether others are right: their conditions are worth a configuration.
 DECISIVE = (
     Wrapped, Sharded, OptimizerBuilt, StateTaken, StateLoaded, SyncSwitched, MethodRegistered,
-    Gathered, ModuleCopied, Clipped,
+    Gathered, ModuleCopied, ParametersTied, Clipped,
 )  # fmt: skip
 
 

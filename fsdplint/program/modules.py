@@ -38,6 +38,7 @@ from fsdplint.trace import (
     ModuleAttached,
     ModuleBuilt,
     OptimizerBuilt,
+    ParametersTied,
     Sharding,
 )
 
@@ -284,6 +285,20 @@ class Modules:
         elif name in info.children and is_none(value):
             del info.children[name]
 
+    def note_tied(
+        self: Interpreter, target: Value, name: str, value: Value, node: cst.CSTNode
+    ) -> None:
+        """`target.name = value` is about to happen: record it where two modules then share it."""
+        target, value = self.settle(target), self.settle(value)
+        if not isinstance(target, ModuleValue):
+            return
+        before = target.attributes.get(name)
+        other = value.modules[0] if isinstance(value, ParametersOf) and value.name else None
+        if other is not None and other is not target:
+            self.emit(ParametersTied, node, module=target.id, other=other.id, name=name)
+        elif isinstance(before, ParametersOf) and before.name:
+            self.emit(ParametersTied, node, module=target.id, other=None, name=name)
+
     def set_frozen(self: Interpreter, modules: Iterable[ModuleValue], frozen: bool) -> None:
         """Say of modules and all in them that their parameters have no gradients, or have again."""
         surely = not any(entry.guard.kind is GuardKind.VARYING for entry in self.guards)
@@ -455,7 +470,8 @@ class Modules:
             return self.module_attribute(module.inner, name, node)
         info = self.trace.modules[module.id]
         if name in {"weight", "bias"} and (module.library_class or "").startswith("torch.nn."):
-            return self.take(ParametersOf((module,), complete=False), element=True)
+            one = self.take(ParametersOf((module,), complete=False), element=True)
+            return replace(one, name=name)
         if info.children_known or module.cls is not None and not module.cls.has_unknown_base():
             return Method(module, name)
         value = Unknown(origin=f"{info.class_name}.{name}", within=module)

@@ -594,6 +594,7 @@ class Statements:
                 self.emit(EpochSet, target, sampler=owner.id)  # `sampler.epoch = epoch`, `.seed`
             if isinstance(owner, ParametersOf) and target.attr.value == "data":
                 self.emit(WeightsSet, target, modules=tuple(m.id for m in owner.modules))
+            self.note_tied(owner, target.attr.value, value, target)
             self.set_attribute(owner, target.attr.value, value)
             self.evaluations[target] = value
         elif isinstance(target, cst.Subscript):

@@ -248,6 +248,7 @@ class ParametersOf(Value):
     complete: whether all are known to come from `modules`. named: yields (name, parameter) pairs.
     taken: how many events there were when these very parameters were taken out of the modules; None
         for what takes them only when it is used: `m.parameters()`, which is a generator.
+    name: where it is one parameter, read off its module as it is (`linear.weight`), that name.
     """
 
     modules: tuple[ModuleValue, ...]
@@ -256,6 +257,7 @@ class ParametersOf(Value):
     element: bool = False  # one parameter of them, not the iterable
     taken: int | None = None
     chosen_by: frozenset[str] = frozenset()  # see Choosing
+    name: str = ""
 
 
 @dataclass(eq=False)

@@ -40,7 +40,19 @@ _TELLING = (
     "method",
     "gathered",
 )
-_NAMES = ("module", "inner", "of", "into", "copy", "result", "optimizer", "scaler", "state", "mesh")
+_NAMES = (
+    "module",
+    "other",
+    "inner",
+    "of",
+    "into",
+    "copy",
+    "result",
+    "optimizer",
+    "scaler",
+    "state",
+    "mesh",
+)
 _NAME_LISTS = ("group", "modules", "owners", "states", "new", "stale")
 
 # The end of a loop is noted at its head, which is no place that the program goes on from.

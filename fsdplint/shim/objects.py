@@ -65,6 +65,7 @@ class Objects:
         self.states: dict[int, State] = {}
         self.fsdp1_of: IdentityMap[weakref.ref[Any]] = IdentityMap()
         self.sharded: IdentityMap[str] = IdentityMap()
+        self.tied: IdentityMap[set[str]] = IdentityMap()
         self.generation = 0
         self._described: IdentityMap[int] = IdentityMap()
         self._sites: dict[tuple[Any, ...], int] = {}

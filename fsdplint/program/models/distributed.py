@@ -128,15 +128,18 @@ def device_mesh(run: Interpreter, name: str, call: Call) -> Value:
     shape = call.arg(1, "mesh_shape")
     names = call.kwargs.get("mesh_dim_names")
     sizes = [constant(v) for v in shape.items] if isinstance(shape, Sequence) else []
-    dims = [constant(v) for v in names.items] if isinstance(names, Sequence) else []
+    known = isinstance(shape, Sequence) and not shape.open and not call.open
+    dims = [constant(v) for v in names.items] if isinstance(names, Sequence) else ["?"]
+    if (names is None or is_none(names)) and not call.open:
+        dims = []
     mesh = run.new_id("mesh")
     run.emit(
         MeshBuilt,
         call.node,
         mesh=mesh,
         device_type=kind if isinstance(kind, str) else _prefix(call.arg(0, "device_type")),
-        shape=tuple(s if isinstance(s, int) else None for s in sizes),
-        dim_names=tuple(str(d) for d in dims),
+        shape=tuple(s if isinstance(s, int) else None for s in sizes) if known else (),
+        dim_names=tuple(d if isinstance(d, str) else "?" for d in dims),
     )
     return Made(name, {"device_type": call.args[0], "id": Const(mesh)} if call.args else {})
 

@@ -58,10 +58,18 @@ def fully_shard(run: Interpreter, name: str, call: Call) -> Value:
         options={key: _option(value) for key, value in call.kwargs.items() if key != "module"}
         | ({"**": "?"} if call.open else {}),
         positional=tuple(option(value) for value in call.args[1:]),
+        mesh=_mesh(run, call.kwargs.get("mesh")),
     )
     for key in call.kwargs.keys() & ARGUMENTS.keys():
         _not_everywhere(run, f"fully_shard.{key}", modules[0], call)
     return modules[0] if not isinstance(target, Sequence) else target
+
+
+def _mesh(run: Interpreter, value: Value | None) -> str:
+    value = run.settle(value) if value is not None else None
+    if not isinstance(value, Made) or not value.name.endswith(".init_device_mesh"):
+        return ""
+    return str(constant(value.get("id")) or "")
 
 
 def _option(value: Value) -> object:

@@ -27,6 +27,7 @@ from fsdplint.program.values import (
     Unknown,
     Value,
     constant,
+    is_none,
 )
 from fsdplint.trace import (
     BackwardRun,
@@ -49,11 +50,25 @@ PARAMETERLESS = {
     "ReLU6", "Hardswish", "Mish", "Softplus", "ZeroPad2d",
 }  # fmt: skip
 CONTAINERS = {"Sequential", "ModuleList", "ModuleDict"}
-# Classes with submodules of their own.
-COMPOSITE = {
-    "MultiheadAttention", "Transformer", "TransformerEncoder", "TransformerDecoder",
-    "TransformerEncoderLayer", "TransformerDecoderLayer",
+# Classes with submodules that depend on their arguments.
+COMPOSITE = {"Transformer", "TransformerEncoder", "TransformerDecoder"}
+# Classes whose submodules are always the same, by name.
+PARTS = {
+    "MultiheadAttention": {"out_proj": "NonDynamicallyQuantizableLinear"},
+    "TransformerEncoderLayer": {
+        "self_attn": "MultiheadAttention", "linear1": "Linear", "dropout": "Dropout",
+        "linear2": "Linear", "norm1": "LayerNorm", "norm2": "LayerNorm", "dropout1": "Dropout",
+        "dropout2": "Dropout",
+    },
+    "TransformerDecoderLayer": {
+        "self_attn": "MultiheadAttention", "multihead_attn": "MultiheadAttention",
+        "linear1": "Linear", "dropout": "Dropout", "linear2": "Linear", "norm1": "LayerNorm",
+        "norm2": "LayerNorm", "norm3": "LayerNorm", "dropout1": "Dropout", "dropout2": "Dropout",
+        "dropout3": "Dropout",
+    },
 }  # fmt: skip
+# Classes of torch.nn that inherit from others of it.
+SUBCLASSES = {"torch.nn.NonDynamicallyQuantizableLinear": "torch.nn.Linear"}
 
 
 _FIXED = re.compile(r"\.(constant|zeros|ones|eye|dirac)_$")  # not at random
@@ -71,17 +86,41 @@ def torch_class(run: Interpreter, name: str, call: Call) -> Value:
         return Made(name, dict(call.kwargs))
     if last in {"Parameter", "Buffer", "UninitializedParameter"}:
         return Made(name, dict(call.kwargs))
+    return _library_module(run, last, call)
+
+
+def _library_module(run: Interpreter, name: str, call: Call) -> ModuleValue:
+    """A module of a class of torch.nn, with its submodules."""
     module = run.new_module(
         call.node,
-        last,
-        library_class=name,
-        children_known=last not in COMPOSITE,
-        own_parameters=last not in PARAMETERLESS,
+        name,
+        library_class=f"torch.nn.{name}",
+        children_known=name not in COMPOSITE,
+        own_parameters=name not in PARAMETERLESS and not name.endswith("coderLayer"),
     )
     device = constant(call.kwargs.get("device"))
     module.on_meta = module.on_meta or str(device).startswith("meta")
+    for part, kind in PARTS.get(name, {}).items():
+        run.set_module_attribute(module, part, _library_module(run, kind, call))
+    if name in {"TransformerEncoder", "TransformerDecoder"} and call.args:
+        _stack(run, module, name, call)
     run.emit(ModuleBuilt, call.node, module=module.id, on_meta=module.on_meta)
     return module
+
+
+def _stack(run: Interpreter, module: ModuleValue, name: str, call: Call) -> None:
+    """`TransformerEncoder(layer, num_layers)` holds copies of the layer."""
+    layer = run.as_module(call.args[0])
+    norm = call.arg(2, "norm")
+    if layer is None or not (norm is None or is_none(norm) or isinstance(norm, ModuleValue)):
+        return
+    copies = Sequence([duplicate_module(run, layer, call)], open=True)
+    layers = run.make_container(call.node, "torch.nn.ModuleList", copies)
+    run.set_module_attribute(module, "layers", layers)
+    if isinstance(norm, ModuleValue):
+        run.set_module_attribute(module, "norm", norm)
+    info = run.trace.modules[module.id]
+    info.children_known, info.own_parameters = True, False
 
 
 def _container(run: Interpreter, name: str, call: Call) -> Value:

@@ -268,7 +268,9 @@ def module_is(run: Interpreter, value: ModuleValue, kind: Value) -> bool | None:
     if name.endswith("DistributedDataParallel"):
         return value.wrapper == "ddp"
     if value.library_class is not None:
-        return value.library_class == name
+        from fsdplint.program.models.nn import SUBCLASSES
+
+        return name in {value.library_class, SUBCLASSES.get(value.library_class)}
     if value.cls is not None:
         if name in value.cls.library_bases():
             return True

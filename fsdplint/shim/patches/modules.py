@@ -62,8 +62,14 @@ def _watch_building(cls: Any) -> None:
 
     @functools.wraps(original_register)
     def register_parameter(self: Any, name: str, param: Any) -> None:
+        watching = not is_compiling() and RECORDER.listening()
+        if watching:
+            try:
+                _tied(self, name, param, sys._getframe(1))
+            except Exception:
+                RECORDER.trouble()
         original_register(self, name, param)
-        if param is not None and not is_compiling() and RECORDER.listening():
+        if watching and param is not None:
             OBJECTS.owners.register(param, self)
 
     cls.__init__ = init
@@ -98,6 +104,25 @@ def _note_attached(module: Any, child: Any, frame: FrameType | None) -> None:
     if new:
         names = [OBJECTS.names.get(part) for part in new]
         RECORDER.event("module-attached", frame, module=parent, new=names)
+
+
+def _tied(module: Any, name: str, param: Any, frame: FrameType | None) -> None:
+    """A parameter is about to be registered: does another module have it, or did one until now?"""
+    if frame is not None and frame.f_code.co_name == "__setattr__":  # nn.Module's own
+        frame = frame.f_back
+    if frame is None or not is_direct(frame):
+        return
+    other = OBJECTS.owners.get(param) if param is not None else None
+    if other is not None and other is not module:
+        if any(own is param for own in other._parameters.values()):
+            OBJECTS.tied.set(module, {*(OBJECTS.tied.get(module) or ()), name})
+            _write_tie(module, name, OBJECTS.module(other), frame)
+    elif name in (OBJECTS.tied.get(module) or ()):
+        _write_tie(module, name, None, frame)
+
+
+def _write_tie(module: Any, name: str, other: str | None, frame: FrameType) -> None:
+    RECORDER.event("parameters-tied", frame, module=OBJECTS.module(module), other=other, name=name)
 
 
 def _has_parameters(module: Any) -> bool:

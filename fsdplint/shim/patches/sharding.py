@@ -165,6 +165,7 @@ def _sharded(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         module=names[0] if names else "",
         group=names if isinstance(target, (list, tuple)) else [],
         options={key: values.describe(value) for key, value in kwargs.items() if key != "module"},
+        mesh=OBJECTS.names.get(kwargs.get("mesh")) or "",
         positional=[values.describe(value) for value in args[1:]],
         weights=values.sample(group),
     )
