@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
+from fsdplint.dotted import leaves
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.trace import Event, Site
 
@@ -35,9 +36,11 @@ def certain(event: Event) -> bool:
             continue
         if not all(_plain(node) for node in choosers):
             return False
-        return not any(
-            _belongs(guard.site, frame, choosers, frames[number + 1 :]) for guard in event.guards
-        )
+        inner = frames[number + 1 :]
+        bodies = [*choosers, *(_function(f) for f in inner if isinstance(f, NodeSite))]
+        if any(body is not None and _turns_away(body) for body in bodies):
+            return False
+        return not any(_belongs(guard.site, frame, choosers, inner) for guard in event.guards)
     return True
 
 
@@ -84,6 +87,24 @@ def _plain(node: cst.CSTNode) -> bool:
         loop = node.for_in
         return not loop.ifs and loop.inner_for_in is None and _all_of(loop.iter)
     return True
+
+
+def _turns_away(node: cst.CSTNode) -> bool:
+    """Whether a loop or function leaves some modules out by anything but their class."""
+    if isinstance(node, cst.If):
+        left_early = leaves(node.body) or (node.orelse is not None and leaves(node.orelse))
+        if left_early and not _of_class(node.test):
+            return True
+    return any(_turns_away(child) for child in node.children)
+
+
+def _of_class(test: cst.BaseExpression) -> bool:
+    """Whether a test asks for nothing but classes, which the interpreter decides or guards."""
+    if isinstance(test, cst.BooleanOperation):
+        return _of_class(test.left) and _of_class(test.right)
+    if isinstance(test, cst.UnaryOperation):
+        return _of_class(test.expression)
+    return isinstance(test, cst.Call) and _name(test.func) == "isinstance"
 
 
 def _all_of(node: cst.BaseExpression) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -379,7 +380,7 @@ class Calls:
             if receiver.element and method.name.endswith("_") and method.name not in RANDOM:
                 set_by(self, call, [receiver])
             if receiver.element and not measured:
-                return ParametersOf(receiver.modules, receiver.complete, element=True)
+                return replace(receiver, name="") if receiver.name else receiver
             return Unknown(varying=True)  # differs between parameters and modules
         if isinstance(receiver, OptimizerValue | Const):
             return Unknown(origin="")

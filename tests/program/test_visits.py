@@ -41,6 +41,15 @@ def shard(module):
         ),
         ("for m in model.modules():\n    if chosen(m):\n        fully_shard(m)", False),
         ("for n, m in model.named_modules():\n    if 'q' in n:\n        fully_shard(m)", False),
+        (
+            "for n, m in model.named_modules():\n    if not n:\n        continue\n    fully_shard(m)",
+            False,
+        ),
+        (
+            "for m in model.modules():\n    if not isinstance(m, nn.Linear):\n        continue\n"
+            "    fully_shard(m)",
+            True,
+        ),
         ("for m in [m for m in model.modules() if chosen(m)]:\n    fully_shard(m)", False),
         ("for m in filter(chosen, model.modules()):\n    fully_shard(m)", False),
         ("if options.fsdp:\n    for m in model.modules():\n        fully_shard(m)", True),
