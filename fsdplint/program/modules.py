@@ -452,7 +452,10 @@ class Modules:
         self: Interpreter, module: ModuleValue, name: str, node: cst.CSTNode
     ) -> Value:
         if name in module.attributes:
-            return module.attributes[name]
+            held = module.attributes[name]
+            if isinstance(held, ParametersOf) and held.name:  # shared: what it is by now
+                return self.take(replace(held, taken=None), element=True)
+            return held
         if module.wrapper == "fsdp1" and name in {"module", "_fsdp_wrapped_module"}:
             return module.inner or Unknown()
         if module.wrapper == "ddp" and name == "module":
