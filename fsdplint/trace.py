@@ -435,6 +435,8 @@ class Called(Event):
     communicated: whether this call itself, and none inside it, ran a collective of all ranks
         (recorded traces only).
     summoned: whether it runs under FSDP1's `summon_full_params`.
+    view_changed: whether it returned a view, the program changed that in place, and the backward
+        then found the module not gathered (recorded traces only).
     """
 
     kind: ClassVar[str] = "module-called"
@@ -444,6 +446,7 @@ class Called(Event):
     grad: GradMode | None = None
     communicated: bool = False
     summoned: bool = False
+    view_changed: bool = False
 
 
 @dataclass(kw_only=True)

@@ -75,6 +75,7 @@ def start(options: Options) -> None:
     from fsdplint.shim.recorder import RECORDER
     from fsdplint.shim.replicas import REPLICAS
     from fsdplint.shim.untouched import UNTOUCHED
+    from fsdplint.shim.views import VIEWS
 
     rank, world = rank_and_world()
     OBJECTS.clear()
@@ -83,6 +84,7 @@ def start(options: Options) -> None:
     MISSED.clear()
     REPLICAS.clear()
     UNTOUCHED.clear()
+    VIEWS.clear()
     MEASURES.limit = options.steps
     final.reset(options.parameters)
     os.makedirs(options.record, exist_ok=True)

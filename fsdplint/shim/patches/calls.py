@@ -15,6 +15,7 @@ from fsdplint.shim.recorder import RECORDER
 from fsdplint.shim.refusals import call_failed
 from fsdplint.shim.sites import is_direct
 from fsdplint.shim.untouched import UNTOUCHED
+from fsdplint.shim.views import VIEWS
 
 
 def install() -> None:
@@ -46,7 +47,10 @@ def install() -> None:
         unwritten = UNTOUCHED.waiting and not ACTIVITY.running and UNTOUCHED.entered(self)
         ACTIVITY.running.append((self, number, "call"))
         try:
-            return original(self, *args, **kwargs)
+            result = original(self, *args, **kwargs)
+            if OBJECTS.sharded.get(self) == "fsdp2":
+                VIEWS.returned(number, result)
+            return result
         except (AssertionError, RuntimeError) as error:
             if len(ACTIVITY.running) == 1:
                 try:
@@ -58,6 +62,8 @@ def install() -> None:
             ACTIVITY.running.pop()
             if unwritten:
                 UNTOUCHED.left(unwritten)
+            if not ACTIVITY.running:
+                VIEWS.settle()
 
     cls.__call__ = call
     patching.watch_method(FullyShardedDataParallel, "forward", _fsdp1_forward)

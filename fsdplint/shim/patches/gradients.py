@@ -11,6 +11,7 @@ from fsdplint.shim.measures import MEASURES
 from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.patches.sharding import not_everywhere
 from fsdplint.shim.recorder import RECORDER
+from fsdplint.shim.views import VIEWS
 from fsdplint.torch_versions import METHODS
 
 _SWITCHES = (
@@ -56,8 +57,12 @@ def _watch_backward(torch: Any) -> None:
         RECORDER.in_backward += 1
         try:
             return function(*args, **kwargs)
+        except RuntimeError as error:
+            VIEWS.backward_failed(error)
+            raise
         finally:
             RECORDER.in_backward -= 1
+            VIEWS.backward_ended()
 
     import sys
 
