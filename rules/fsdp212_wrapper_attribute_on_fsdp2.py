@@ -175,6 +175,18 @@ class Proxy(nn.Module):
         return self.inner(x)
 
 
+class Late(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.layer(x)
+
+    def expose(self):
+        setattr(self, "module", self.layer)
+
+
 dist.init_process_group("gloo")
 torch.manual_seed(0)
 model = WithLoss(nn.Linear(8, 8))
@@ -185,6 +197,9 @@ print(model.module.weight.shape)
 proxy = Proxy(nn.Linear(8, 8))
 fully_shard(proxy)
 print(proxy.module.weight.shape)
+late = fully_shard(Late())
+getattr(late, "".join(["ex", "pose"]))()
+print(late.module.weight.shape)
 dist.destroy_process_group()
 """
 

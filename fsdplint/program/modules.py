@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -60,6 +61,13 @@ QUIET_METHODS = {
 
 # What FSDP1's and DDP's wrappers have for the module inside.
 WRAPPER_ATTRIBUTES = {"module", "_fsdp_wrapped_module"}
+
+
+def _may_set(klass: Class, name: str) -> bool:
+    """Whether the code of a class may give its objects an attribute, called so far or not."""
+    text = klass.site.source.code(klass.node)
+    ways = rf"\.{name}\b\s*(:[^=\n]*)?=[^=]|\bsetattr\b|\b(add|register)_module\b|__dict__"
+    return re.search(ways, text) is not None
 
 
 class Modules:
@@ -489,22 +497,26 @@ class Modules:
         value = self.settle(value)
         if not isinstance(value, ModuleValue) or self.sharding_inside(value) is not Sharding.FSDP2:
             return False
-        if not self._certainly_lacks(value, node.attr.value) or self.tries(node):
+        if not self.certainly_lacks(value, node.attr.value) or self.tries(node):
             return False
         self.emit(Fsdp1Used, node, api=node.attr.value, module=value.id)
         return True
 
-    def _certainly_lacks(self: Interpreter, module: ModuleValue, name: str) -> bool:
+    def certainly_lacks(self: Interpreter, module: ModuleValue, name: str) -> bool:
         """Whether a module has no attribute of this name; its wrapper, if it has one, neither."""
         if module.wrapper in {"fsdp1", "ddp"} or name in module.attributes:
             return False
         if module.inner is not None:
-            return self._certainly_lacks(module.inner, name)
+            return self.certainly_lacks(module.inner, name)
         info = self.trace.modules[module.id]
         if not info.children_known or name in info.children:
             return False
         own = module.cls
-        return own is None or all(own.lookup(one) is None for one in (name, "__getattr__"))
+        if own is None:
+            return True
+        if any(own.lookup(one) is not None for one in (name, "__getattr__")):
+            return False
+        return not any(_may_set(klass, name) for klass in own.mro())
 
     def tries(self: Interpreter, node: cst.CSTNode) -> bool:
         """Whether a node stands in a `try` of its function that catches what goes wrong."""

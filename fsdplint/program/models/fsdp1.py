@@ -209,7 +209,8 @@ def other_static(run: Interpreter, name: str, call: Call) -> Value:
 @method("ModuleValue", "summon_full_params")
 def summon_of_fsdp2(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
     """FSDP1's method, asked of a module that is not in FSDP1's wrapper."""
-    if run.sharding_inside(receiver) is Sharding.FSDP2:
+    fsdp2 = run.sharding_inside(receiver) is Sharding.FSDP2
+    if fsdp2 and run.certainly_lacks(receiver, name):
         run.emit(Fsdp1Used, call.node, api=name, module=receiver.id)
     return Context("summon_full_params", receiver)
 
