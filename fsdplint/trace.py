@@ -405,6 +405,18 @@ class ParameterMarkRead(Event):
 
 
 @dataclass(kw_only=True)
+class RowEdited(Event):
+    """`parameter[0].zero_()`: an in-place method on what an index of the first dimension gives.
+
+    api: the method.
+    """
+
+    kind: ClassVar[str] = "row-edited"
+    module: str
+    api: str
+
+
+@dataclass(kw_only=True)
 class OptimizerBuilt(Event):
     """An optimizer over the parameters of `modules` (those whose parameters were passed).
 

@@ -75,6 +75,7 @@ class Calls:
 
     def eval_Call(self: Interpreter, node: cst.Call) -> Value:
         function = self.eval(node.func)
+        self.edit_row(node)
         call = Call(node)
         for arg in node.args:
             value = self.eval(arg.value)

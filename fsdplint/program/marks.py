@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from fsdplint.program.values import Made, ModuleValue, ParametersOf, Value
-from fsdplint.trace import ParameterMarked, ParameterMarkRead
+from fsdplint.trace import MethodRegistered, ParameterMarked, ParameterMarkRead, RowEdited
 
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
 
 # What every tensor has.
 _OWN = {"requires_grad", "data", "grad", "names", "grad_dtype"}
+EDITS = {"zero_", "fill_", "mul_", "normal_", "uniform_"}
 
 
 class Marks:
@@ -36,6 +37,30 @@ class Marks:
             if not self.stale_of(target):
                 modules = tuple(module.id for module in target.modules)
                 self.emit(ParameterMarkRead, node, modules=modules, name=name)
+
+    def edit_row(self: Interpreter, node: cst.Call) -> None:
+        """`parameter[0].zero_()`, seen before it is called."""
+        method = node.func
+        if not isinstance(method, cst.Attribute) or method.attr.value not in EDITS:
+            return
+        part = method.value
+        if not isinstance(part, cst.Subscript) or self._in_forward():
+            return
+        row = part.slice[0].slice
+        if isinstance(row, cst.Slice):
+            known = row.lower is not None or row.upper is not None
+        else:
+            value = row.value if isinstance(row, cst.Index) else None
+            known = not isinstance(value, cst.Ellipsis | cst.Tuple | cst.Comparison)
+        whole = self.evaluations.get(part.value)
+        if known and isinstance(whole, ParametersOf) and whole.element and len(whole.modules) == 1:
+            self.emit(RowEdited, node, module=whole.modules[0].id, api=method.attr.value)
+
+    def _in_forward(self: Interpreter) -> bool:
+        """Whether a module is running in which parameters may be gathered."""
+        gathering = {event.method for event in self.trace.of(MethodRegistered)}
+        running = {getattr(self.trace.events[number], "via", "") for number in self.calling}
+        return bool(running & {"call", "forward", *gathering}) or bool(running and "*" in gathering)
 
     def _holders(self: Interpreter, parameter: Made) -> tuple[str, ...]:
         return tuple(

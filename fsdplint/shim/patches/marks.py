@@ -1,7 +1,8 @@
 """Attributes and hooks that the program puts on parameters, and what becomes of them.
 
 Sharding replaces the parameters. What attributes they have by then is written when it happens, and
-that the program asks the new ones for such an attribute, when it does.
+that the program asks the new ones for such an attribute, when it does. Rows of sharded parameters
+that are changed in place are here too.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 from fsdplint.shim import patching
+from fsdplint.shim.identity import IdentityMap
 from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.recorder import RECORDER
 from fsdplint.shim.sites import is_direct
@@ -24,6 +26,7 @@ def install() -> None:
 
     for name in ("register_hook", "register_post_accumulate_grad_hook"):
         patching.watch_method(torch.Tensor, name, functools.partial(_hooked, name))
+    _watch_rows()
 
 
 def _hooked(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -74,3 +77,35 @@ def _asked(parameter: Any, name: str, frame: FrameType) -> None:
     module = OBJECTS.module(owner)
     if module in _lost[name]:
         RECORDER.event("parameter-mark-read", frame, modules=[module], name=name)
+
+
+# Rows ---------------------------------------------------------------------------------------------
+
+_EDITS = ("zero_", "fill_", "mul_", "normal_", "uniform_")
+_rows: IdentityMap[str] = IdentityMap()  # what indexing sharded parameters gave: their modules
+
+
+def _watch_rows() -> None:
+    """Watch rows being taken out of DTensors, and rows being changed."""
+    from torch.distributed.tensor import DTensor
+
+    cls: Any = DTensor
+
+    def taken(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        owner = OBJECTS.owners.get(args[0])
+        first = args[1][0] if isinstance(args[1], tuple) and args[1] else args[1]
+        whole = first is None or first is Ellipsis or first == slice(None)
+        return None if owner is None or whole else OBJECTS.module(owner)
+
+    def given(module: str, row: Any) -> None:
+        _rows.set(row, module)
+
+    cls.__getitem__ = patching.watched(cls.__getitem__, taken, given)
+    for name in _EDITS:
+        setattr(cls, name, patching.watched(getattr(cls, name), functools.partial(_edited, name)))
+
+
+def _edited(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    module = _rows.get(args[0])
+    if module is not None:
+        RECORDER.event("row-edited", frame, module=module, api=api)

@@ -1,0 +1,193 @@
+"""FSDP121: see the class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.groups import Groups, sharded_by
+from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
+from fsdplint.trace import Gathered, RowEdited, Sharded, Site, Trace
+
+
+class ShardedWeightIndexEdit(Rule):
+    """A row of a sharded parameter is changed in place, which changes nothing.
+
+    ## What it does
+    Finds `parameter[0].zero_()`, `parameter[:2].fill_(1.0)` and the like on parameters that
+    `fully_shard` has sharded, with an index or a slice of the first dimension.
+
+    An index of another dimension (`parameter[:, 0]`) is fine, and so is everything before sharding.
+
+    ## Why is this bad?
+    The parameter is a DTensor that is sharded over its first dimension. Indexing that dimension gathers
+    a copy, and the copy is what the method changes: without an error, the row of the parameter stays as
+    it was (its sum of magnitudes was 1.309 before and after `weight[0].zero_()`).
+
+    ## Since
+    torch 2.4, the first with FSDP2.
+
+    ## References
+    - torch docs, `torch.distributed.fsdp.fully_shard`: parameters become DTensors, sharded on dim 0.
+    """
+
+    code = "FSDP121"
+    name = "sharded-weight-index-edit"
+    severity = Severity.ERROR
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        groups = Groups(trace)
+        seen: set[Site] = set()
+        for event in trace.of(RowEdited):
+            shard = _shard(groups, event)
+            if shard is None or event.site in seen:
+                continue
+            seen.add(event.site)
+            yield self.finding(
+                event,
+                f"`{event.api}` changes a copy: indexing a sharded parameter of "
+                f"{groups.name(event.module)} gathers its rows, and the parameter stays as it was",
+                help="Change the parameter before it is sharded, or multiply all of it by a mask.",
+                because=[(shard, "sharded here")],
+            )
+
+    bad = (
+        Bad(
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+PADDING = 0
+model = nn.Sequential(nn.Embedding(8, 4), nn.Linear(4, 1))
+fully_shard(model[0])
+fully_shard(model)
+with torch.no_grad():
+    model[0].weight[PADDING].zero_()  # <- FSDP121
+row = model[0].weight.full_tensor()[PADDING]
+print("padding is zero:", bool((row == 0).all()))
+dist.destroy_process_group()
+""",
+            symptom=Symptom(prints="padding is zero: False"),
+        ),
+        Bad(
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(16, 4)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, tokens):
+        return self.head(self.embedding(tokens))
+
+    @torch.no_grad()
+    def reset_new_tokens(self, count):
+        self.embedding.weight[-count:].normal_(std=0.02)  # <- FSDP121
+
+
+def main():
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    model = Tagger()
+    fully_shard(model)
+    before = model.embedding.weight.full_tensor()
+    model.reset_new_tokens(4)
+    print("changed:", not torch.equal(before, model.embedding.weight.full_tensor()))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
+""",
+            symptom=Symptom(prints="changed: False"),
+        ),
+    )
+
+    good = (
+        Good(
+            why="changed before sharding; all of it, or a column of it, after sharding",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.Sequential(nn.Embedding(8, 4), nn.Linear(4, 1))
+with torch.no_grad():
+    model[0].weight[0].zero_()
+fully_shard(model[0])
+fully_shard(model)
+with torch.no_grad():
+    model[1].weight[:, 0].zero_()
+    model[1].bias.zero_()
+assert (model[0].weight.full_tensor()[0] == 0).all()
+assert model[1].weight.full_tensor()[0, 0] == 0
+dist.destroy_process_group()
+""",
+        ),
+        Good(
+            why="a whole copy of the parameter is changed, on purpose",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.Linear(4, 2)
+fully_shard(model)
+with torch.no_grad():
+    whole = model.weight.full_tensor()
+    whole[0].zero_()
+assert (whole[0] == 0).all()
+dist.destroy_process_group()
+""",
+        ),
+        Good(
+            why="the other model is the sharded one",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+teacher, student = nn.Linear(4, 2), nn.Linear(4, 2)
+fully_shard(teacher)
+with torch.no_grad():
+    student.weight[0].zero_()
+assert (student.weight[0] == 0).all()
+dist.destroy_process_group()
+""",
+        ),
+    )
+
+
+def _shard(groups: Groups, event: RowEdited) -> Sharded | None:
+    """What sharded the parameter over its first dimension, if it certainly is so at the event."""
+    owner = groups.owner(event.module, before=event)
+    if owner is None or any(
+        gathered.gathered and gathered.module == owner
+        for gathered in groups.trace.before(event, Gathered)
+    ):
+        return None
+    for shard in groups.trace.before(event, Sharded):
+        if owner in sharded_by(shard):
+            options = shard.options
+            ignored = any(name.startswith("ignored_") for name in options)
+            placed = "shard_placement_fn" in options or "**" in options
+            return None if ignored or placed else shard
+    return None
