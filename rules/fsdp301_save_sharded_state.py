@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.rules.common import class_name, only_fsdp2, optimizer_of, sharded_here, whole_file
+from fsdplint.rules.wrapping import shards, wrappers_of
 from fsdplint.trace import Event, Layout, OptimizerBuilt, Saved, StateTaken, Trace, Wrapped
 
 if TYPE_CHECKING:
@@ -261,6 +262,33 @@ print(f"rank {dist.get_rank()}: the file holds this rank's moments: {torch.equal
 dist.destroy_process_group()
 """
 
+FSDP1_SHARDS = """\
+import os
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = FSDP(nn.Linear(8, 8), device_id=torch.device("cpu"))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+model(torch.randn(4, 8)).pow(2).mean().backward()
+optimizer.step()
+
+path = os.path.join(tempfile.gettempdir(), f"shards-{os.environ['MASTER_PORT']}.pt")
+with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+    state = model.state_dict()
+if dist.get_rank() == 0:
+    torch.save(state, path)  # <- FSDP301
+    held = torch.load(path, weights_only=False)["weight"]
+    values = sum(shard.tensor.numel() for shard in held.local_shards())
+    print(f"{values} of {held.size().numel()} values")
+dist.destroy_process_group()
+"""
+
 PER_RANK = """\
 import os
 import tempfile
@@ -404,7 +432,7 @@ class SaveShardedState(Rule):
     ## What it does
     Finds `torch.save` and safetensors' `save_file` of `model.state_dict()` where `fully_shard` shards
     the model, of `optimizer.state_dict()` where the optimizer's parameters are sharded (by FSDP1 too),
-    and of dicts made of the sharded parameters. Tensors that went through `cpu()`, `clone()`, `to()` and
+    of FSDP1's `SHARDED_STATE_DICT`, and of dicts made of the sharded parameters. Tensors that went through `cpu()`, `clone()`, `to()` and
     the like, under other names or only some of them, are as sharded as before.
 
     A file per rank (the path depends on the rank) holds all parts and is fine, and so are
@@ -572,6 +600,7 @@ from torch.distributed.checkpoint.state_dict import (
             healthy=r"256 of 256 values",
         ),
         Bad(TRAINABLE, symptom=Symptom(raises=r"got mixed torch\.Tensor and DTensor")),
+        Bad(FSDP1_SHARDS, symptom=Symptom(prints=r"32 of 64 values")),
         Bad(
             FSDP1_OPTIMIZER,
             symptom=Symptom(prints=r"rank 1: the file holds this rank's moments: False"),
@@ -627,6 +656,8 @@ from torch.distributed.checkpoint.state_dict import (
         from fsdplint.rewrite import Rewrite
         from fsdplint.rules.rewrites.state_dict import gather_and_save
 
+        if any(isinstance(event, Wrapped) for event in finding.events):
+            return None  # FSDP1 has contexts of its own for this
         rewrite = Rewrite()
         if not gather_and_save(rewrite, finding, program):
             return None
@@ -649,8 +680,13 @@ def _sharded_parts(trace: Trace, event: Saved) -> Iterator[tuple[StateTaken, str
         if built is not None:
             if _known_sharded(trace, built, event):
                 yield taken, f"the optimizer `{built.class_name or 'optimizer'}`"
-        elif only_fsdp2(trace, taken.of, event):
+        elif only_fsdp2(trace, taken.of, event) or _sharded_by_fsdp1(trace, taken, event):
             yield taken, f"`{class_name(trace, taken.of)}`"
+
+
+def _sharded_by_fsdp1(trace: Trace, taken: StateTaken, event: Saved) -> bool:
+    wrappers = wrappers_of(trace, taken.of, event) if taken.of in trace.modules else []
+    return bool(wrappers) and all(map(shards, wrappers))
 
 
 def _known_sharded(trace: Trace, built: OptimizerBuilt, event: Event) -> bool:
