@@ -558,6 +558,19 @@ class StateLoaded(Event):
 
 
 @dataclass(kw_only=True)
+class TensorsMixed(Event):
+    """One operation got plain tensors and sharded ones, which it refuses with an error.
+
+    plain, sharded: the modules whose parameters they are, or are copies of (static traces only).
+    """
+
+    kind: ClassVar[str] = "tensors-mixed"
+    api: str
+    plain: tuple[str, ...] = ()
+    sharded: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
 class RawRead(Event):
     """A tensor's memory was asked for by what knows nothing of DTensors, such as `numpy()`.
 

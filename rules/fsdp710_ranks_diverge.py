@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
 from fsdplint.rules.common import class_name, optimizer_of, sharded_here
+from fsdplint.rules.initial_weights import own_weights
 from fsdplint.rules.wording import names
 from fsdplint.trace import CopiesSeen, Trace
 
@@ -18,8 +19,9 @@ class RanksDiverge(Rule):
     the same on several of them. It finds replicas of a 2-D mesh (HSDP) that start with different
     weights, and parameters in `ignored_params` that start alike and drift apart.
 
-    Not reported are weights that were made differently on each rank and then sharded over all of
-    them (they are one model, made of parts of several initialisations), and ignored parameters in
+    Replicas whose ranks were seeded apart are FSDP309. Not reported are weights that were made
+    differently on each rank and then sharded over all of them (they are one model, made of parts of
+    several initialisations: FSDP308 says where that comes from), and ignored parameters in
     programs that exchange data with all-to-all, as experts that live on one rank each do.
 
     ## Why is this bad?
@@ -44,6 +46,7 @@ class RanksDiverge(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         alike: dict[tuple[str, str], set[str]] = {}
         seen: set[tuple[str, bool]] = set()
+        seeded = [found.module for found in own_weights(trace) if found.replicated]
         for event in trace.of(CopiesSeen):
             if set(event.each) != set(trace.ends):
                 continue
@@ -53,6 +56,8 @@ class RanksDiverge(Rule):
             ignored = [name for name in other if _is_ignored(event, name) and name in began]
             if event.exchanged:
                 ignored = []
+            if any(trace.related(event.module, module) for module in seeded):
+                replicas = []  # FSDP309 says why
             for found, text, help in (
                 (replicas, _REPLICAS, _REPLICAS_HELP),
                 (ignored, _IGNORED, _IGNORED_HELP),
@@ -88,8 +93,12 @@ from torch.distributed.fsdp import fully_shard
 
 dist.init_process_group("gloo")
 mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard"))
-torch.manual_seed(dist.get_rank())  # other data on each rank
+torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+if dist.get_rank() == 0:
+    # The weights of an earlier run, which only this rank has.
+    earlier = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    model.load_state_dict(earlier.state_dict())
 for layer in (model[0], model[2]):
     fully_shard(layer, mesh=mesh)
 fully_shard(model, mesh=mesh)  # <- FSDP710
@@ -227,7 +236,7 @@ import torch.nn as nn
 from torch.distributed.fsdp import fully_shard
 
 dist.init_process_group("gloo")
-torch.manual_seed(dist.get_rank())
+torch.seed()
 model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
 for layer in (model[0], model[2]):
     fully_shard(layer)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
 from fsdplint.program import gradmode
 from fsdplint.program.frames import MAX_DEPTH, MAX_RECURSION, Call, Frame
-from fsdplint.program.models import METHODS, find_function, find_method, tensors
+from fsdplint.program.models import METHODS, find_function, find_method, mixing, tensors
 from fsdplint.program.models.datasets import note_seed
 from fsdplint.program.models.randomness import RANDOM, out_of_sight, set_by
 from fsdplint.program.names import dotted
@@ -380,8 +379,10 @@ class Calls:
         if isinstance(receiver, ParametersOf):
             if receiver.element and method.name.endswith("_") and method.name not in RANDOM:
                 set_by(self, call, [receiver])
+            if receiver.element and method.name in mixing.METHODS:
+                mixing.note_mixed(self, method.name, [receiver, *call.values], call.node)
             if receiver.element and not measured:
-                return replace(receiver, name="") if receiver.name else receiver
+                return mixing.copied(self, receiver, method.name)
             return Unknown(varying=True)  # differs between parameters and modules
         if isinstance(receiver, OptimizerValue | Const):
             return Unknown(origin="")

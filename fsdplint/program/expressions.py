@@ -10,7 +10,7 @@ import libcst as cst
 
 from fsdplint.program import conditions
 from fsdplint.program.conditions import Outcome, truth
-from fsdplint.program.models import tensors
+from fsdplint.program.models import mixing, tensors
 from fsdplint.program.modules import WRAPPER_ATTRIBUTES
 from fsdplint.program.ranks import depends_on_rank, named, used
 from fsdplint.program.values import (
@@ -301,6 +301,8 @@ class Expressions:
             if isinstance(value, TensorValue):
                 other = right if value is left else left
                 return tensors.scaled(value, op, other) if value is left else tensors.fresh(value)
+        if isinstance(left, ParametersOf) and isinstance(right, ParametersOf) and node is not None:
+            mixing.note_mixed(self, "arithmetic", [left, right], node)
         for value in (left, right):
             if isinstance(value, ParametersOf):
                 return value

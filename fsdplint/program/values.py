@@ -255,6 +255,7 @@ class ParametersOf(Value):
     complete: bool = True
     named: bool = False
     element: bool = False  # one parameter of them, not the iterable
+    plain: bool = False  # copies or views from before the modules were sharded
     taken: int | None = None
     chosen_by: frozenset[str] = frozenset()  # see Choosing
     name: str = ""

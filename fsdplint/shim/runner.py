@@ -113,6 +113,7 @@ def _seed(seed: int) -> None:
 def run(options: Options) -> int:
     """Run the program; gives its exit code. Its exceptions are printed as Python would."""
     from fsdplint.shim import final
+    from fsdplint.shim.patches.tensors import note_error
     from fsdplint.shim.recorder import RECORDER
 
     code, status, error = 0, "ok", None
@@ -123,6 +124,10 @@ def run(options: Options) -> int:
         status = "ok" if code == 0 else "exit"
     except BaseException as raised:
         code, status = 1, "raised"
+        try:
+            note_error(raised)
+        except Exception:
+            RECORDER.trouble()
         error = describe_error(raised)
         _print_error(raised)
     RECORDER.in_backward = 0

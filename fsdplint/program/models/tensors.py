@@ -77,7 +77,7 @@ def surely_sharded(run: Interpreter, parameter: ParametersOf, *, gradient: bool 
     Each belongs to a module that `fully_shard` shards; none was left out of that; and no forward
     has gathered it since the last backward.
     """
-    if not parameter.complete or not parameter.modules or run.calling:
+    if not parameter.complete or not parameter.modules or run.calling or parameter.plain:
         return False
     groups = Groups(run.trace)
     for module in parameter.modules:

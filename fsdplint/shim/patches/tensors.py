@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import functools
+import re
+import traceback
 from types import FrameType
 from typing import Any
 
 from fsdplint.shim import patching, values
 from fsdplint.shim.recorder import RECORDER
+from fsdplint.shim.sites import OWN, is_direct, kind_of
 
 _RAW = ("numpy", "tolist", "data_ptr", "untyped_storage", "storage", "__array__")
+_REFUSED = re.compile(r"aten\.(\w+)\.\w+ got mixed torch\.Tensor and DTensor")
+# What updates an average of weights.
+_UPDATES = {f"{kind}{name}_" for kind in ("", "_foreach_") for name in ("lerp", "add", "sub")}
 _READERS = {"item": "item", "__float__": "float", "__int__": "int", "__bool__": "bool"}
 
 
@@ -47,3 +53,15 @@ def _raw(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, An
     if values.is_sharded(tensor) and tensor.device_mesh.size() > 1:
         name = "numpy.asarray" if api == "__array__" else api
         RECORDER.event("raw-read", frame, api=name, layout=values.SHARDED)
+
+
+def note_error(error: BaseException) -> None:
+    """Record that the program ended at an operation which got plain tensors among DTensors."""
+    found = _REFUSED.search(str(error))
+    if found is None or found.group(1) not in _UPDATES:
+        return
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    while frames and kind_of(frames[-1].f_code.co_filename) == OWN:
+        frames.pop()
+    if frames and is_direct(frames[-1]):
+        RECORDER.event("tensors-mixed", frames[-1], api=found.group(1))
