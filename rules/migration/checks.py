@@ -164,7 +164,8 @@ def _copied(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
 def _inner_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """FSDP1's inner module gives flat parts of what the root holds, without a prefix or a shape."""
     for trace in migration.program.traces:
-        for event in (*trace.of(StateTaken), *trace.of(StateLoaded)):
+        states: list[StateTaken | StateLoaded] = [*trace.of(StateTaken), *trace.of(StateLoaded)]
+        for event in states:
             module = event.of if isinstance(event, StateTaken) else event.into
             inner = any(other.inner == module for other in trace.before(event, Wrapped))
             site = event.site
