@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fsdplint.groups import Groups, sharded_by
 from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
-from fsdplint.trace import Gathered, RowEdited, Sharded, Site, Trace
+from fsdplint.trace import Fsdp1Used, Gathered, RowEdited, Sharded, Site, Trace
 
 
 class ShardedWeightIndexEdit(Rule):
@@ -184,6 +184,10 @@ def _shard(groups: Groups, event: RowEdited) -> Sharded | None:
         for gathered in groups.trace.before(event, Gathered)
     ):
         return None
+    if any(
+        used.api.endswith("summon_full_params") for used in groups.trace.before(event, Fsdp1Used)
+    ):
+        return None  # see FSDP206
     for shard in groups.trace.before(event, Sharded):
         if owner in sharded_by(shard):
             options = shard.options
