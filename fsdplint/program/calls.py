@@ -12,6 +12,7 @@ from fsdplint.program import gradmode
 from fsdplint.program.frames import MAX_DEPTH, MAX_RECURSION, Call, Frame
 from fsdplint.program.models import METHODS, find_function, find_method, mixing, tensors
 from fsdplint.program.models.datasets import note_seed
+from fsdplint.program.models.distributed import note_reduction
 from fsdplint.program.models.randomness import RANDOM, out_of_sight, set_by
 from fsdplint.program.names import dotted
 from fsdplint.program.ranks import depends_on_rank, named
@@ -423,6 +424,7 @@ class Calls:
                     return method(self, self.settle(function.owner), name, call)
             if function.within is not None:
                 return self._call_within(function, call)
+        note_reduction(self, name, call)
         optimizer = self.optimizer_by_parameters(name, call)
         if optimizer is not None:
             return optimizer

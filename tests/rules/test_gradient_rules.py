@@ -60,6 +60,12 @@ STEP = "optimizer.step()"
             "total = torch.tensor([p.grad.norm().item() ** 2 for p in model.parameters()])",
             "dist.all_reduce(total, group=group)",
         ),
+        # or by something that is out of sight
+        (
+            BACKWARD,
+            "total = torch.tensor([p.grad.norm().item() ** 2 for p in model.parameters()])",
+            "total = accelerator.reduce(total)",
+        ),
         # plain or sharded, the program asks
         (
             BACKWARD,

@@ -49,9 +49,19 @@ COLLECTIVES = {
 }  # fmt: skip
 
 
+_REDUCTION = re.compile(r"^(all_)?(reduce|gather)")
+
+
+def note_reduction(run: Interpreter, name: str, call: Call) -> None:
+    """A function out of sight that by its name puts together what the ranks have."""
+    if call.values and _REDUCTION.search(name):
+        run.emit(Collective, call.node, api=name)
+
+
 @function(f"{DIST}.")
 def other(run: Interpreter, name: str, call: Call) -> Value:
-    """What has no model: a process group, a constant, a helper."""
+    """What has no model: a process group, a constant, a helper, a functional collective."""
+    note_reduction(run, name.rpartition(".")[2], call)
     set_by(run, call, call.values)
     return Unknown(origin="")
 
