@@ -317,6 +317,15 @@ class Wrapped(Event):
 
 
 @dataclass(kw_only=True)
+class Replicated(Event):
+    """`DistributedDataParallel(inner, ...)`; options as for `Wrapped`."""
+
+    kind: ClassVar[str] = "module-replicated"
+    inner: str
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
 class Sharded(Event):
     """FSDP2: `fully_shard(module, ...)`; `group` holds every module of the list form.
 

@@ -37,6 +37,7 @@ from fsdplint.trace import (
     ModuleBuilt,
     ModuleCopied,
     ModuleMoved,
+    Replicated,
 )
 
 if TYPE_CHECKING:
@@ -209,6 +210,15 @@ def data_parallel(run: Interpreter, name: str, call: Call) -> Value:
     module = run.as_module(call.arg(0, "module"))
     if module is None:
         return Unknown()
+    if name.endswith("DistributedDataParallel"):
+        options = {key: constant(value) for key, value in call.kwargs.items() if key != "module"}
+        run.emit(
+            Replicated,
+            call.node,
+            inner=module.id,
+            options=options | ({"**": "?"} if call.open else {}),
+            collective=True,
+        )
     return wrap(run, module, name.rpartition(".")[2], "ddp", call)
 
 

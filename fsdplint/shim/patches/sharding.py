@@ -40,6 +40,7 @@ def install() -> None:
     import torch.distributed.fsdp as fsdp
     from torch.distributed.fsdp import FullyShardedDataParallel
     from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+    from torch.nn.parallel import DistributedDataParallel
 
     patching.watch_method(
         FullyShardedDataParallel, "__init__", _wrapped, _wrapped_made, direct=False
@@ -47,6 +48,7 @@ def install() -> None:
     for name in _FSDP1_STATICS:
         patching.watch_method(FullyShardedDataParallel, name, functools.partial(_fsdp1_used, name))
     patching.watch_method(ShardedGradScaler, "__init__", _scaler_made)
+    patching.watch_method(DistributedDataParallel, "__init__", _replicated)
     patching.watch_function(fsdp, "fully_shard", _sharded, _sharded_made, failed=sharding_failed)
     patching.watch_function(fsdp, "register_fsdp_forward_method", _registered)
     patching.watch_method(fsdp.MixedPrecisionPolicy, "__init__", _precision)
@@ -148,6 +150,14 @@ def _fsdp1_used(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict
 
 def _scaler_made(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     RECORDER.event("fsdp1-used", frame, api="ShardedGradScaler", module=None)
+
+
+def _replicated(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    inner = args[1] if len(args) > 1 else kwargs.get("module")
+    options = {key: values.describe(value) for key, value in kwargs.items() if key != "module"}
+    RECORDER.event(
+        "module-replicated", frame, inner=OBJECTS.module(inner), options=options, collective=True
+    )
 
 
 # FSDP2 --------------------------------------------------------------------------------------------
