@@ -120,7 +120,7 @@ class DdpOverFsdp2(Rule):
 
     ## Why is this bad?
     DDP broadcasts the parameters of the model, which it cannot do with sharded ones:
-    `NotImplementedError: Operator c10d.broadcast_.default does not have a sharding strategy registered`,
+    `NotImplementedError: Operator c10d.broadcast_.default does not have a sharding strategy registered`
     (`This operation would remove or reshape sharded dimension 0` where a shard is uneven), or, where only
     a part is sharded, `RuntimeError: aten.cat.default got mixed torch.Tensor and DTensor`.
     FSDP2 reduces the gradients over all ranks itself; a mesh of two dimensions replicates as well.
