@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.trace import BackwardRun, Collective, Event, SyncSwitched, Trace
+from fsdplint.trace import BackwardRun, Collective, Event, Fsdp2Used, SyncSwitched, Trace
 
 if TYPE_CHECKING:
     from fsdplint.program import Program
@@ -240,7 +240,8 @@ class LossReducedBeforeBackward(Rule):
     )
 
     def check(self, trace: Trace) -> Iterable[Finding]:
-        if any(event.api.endswith("divide_factor") for event in trace.of(SyncSwitched)):
+        switched = [*trace.of(SyncSwitched), *trace.of(Fsdp2Used)]
+        if any(event.api.endswith("divide_factor") for event in switched):
             return
         seen = set()
         for event in trace.of(BackwardRun):
