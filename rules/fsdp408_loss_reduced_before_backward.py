@@ -240,7 +240,7 @@ class LossReducedBeforeBackward(Rule):
     )
 
     def check(self, trace: Trace) -> Iterable[Finding]:
-        switched = [*trace.of(SyncSwitched), *trace.of(Fsdp2Used)]
+        switched: list[SyncSwitched | Fsdp2Used] = [*trace.of(SyncSwitched), *trace.of(Fsdp2Used)]
         if any(event.api.endswith("divide_factor") for event in switched):
             return
         seen = set()
