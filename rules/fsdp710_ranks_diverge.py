@@ -8,7 +8,7 @@ from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
 from fsdplint.rules.common import class_name, optimizer_of, sharded_here
 from fsdplint.rules.initial_weights import own_weights
 from fsdplint.rules.wording import names
-from fsdplint.trace import CopiesSeen, Trace
+from fsdplint.trace import CopiesSeen, Sharded, Trace
 
 
 class RanksDiverge(Rule):
@@ -54,7 +54,7 @@ class RanksDiverge(Rule):
             began = alike.setdefault((event.module, event.optimizer), same)
             replicas = [name for name in other if not _is_ignored(event, name)]
             ignored = [name for name in other if _is_ignored(event, name) and name in began]
-            if event.exchanged:
+            if event.exchanged or not _ignores(trace, event):
                 ignored = []
             if any(trace.related(event.module, module) for module in seeded):
                 replicas = []  # FSDP309 says why
@@ -302,6 +302,14 @@ _IGNORED = (
 _IGNORED_HELP = (
     "Let FSDP shard them too, or average their gradients over the ranks before each step."
 )
+
+
+def _ignores(trace: Trace, event: CopiesSeen) -> bool:
+    """Whether parameters of the model were left out of sharding, and not put into it later."""
+    return any(
+        "ignored_params" in shard.options and trace.related(shard.module, event.module)
+        for shard in trace.before(event, Sharded)
+    )
 
 
 def _is_ignored(event: CopiesSeen, name: str) -> bool:
