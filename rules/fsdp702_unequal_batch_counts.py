@@ -10,7 +10,7 @@ from fsdplint.rules.common import class_name
 from fsdplint.rules.matching import ran_out, same_place
 from fsdplint.rules.parting import sided
 from fsdplint.rules.wording import ranks
-from fsdplint.trace import BatchesEnded, Called, Event, Trace
+from fsdplint.trace import BatchesEnded, Called, Event, JoinUsed, Trace
 
 
 class UnequalBatchCounts(Rule):
@@ -22,7 +22,7 @@ class UnequalBatchCounts(Rule):
     or left the loop early.
 
     A rank that makes up for it with the same collectives at another place (a pass over a dummy batch) is
-    not reported, nor are loops in which nothing is shared.
+    not reported, nor are loops in which nothing is shared, nor DDP under `Join`.
 
     ## Why is this bad?
     The rank with more batches waits in an all-gather that the others never join. They have
@@ -49,6 +49,8 @@ class UnequalBatchCounts(Rule):
         for event in sided(trace):
             if event.took_part in seen or not ran_out(trace, event):
                 continue
+            if any(trace.before(event, JoinUsed)):
+                continue  # the ranks that are done shadow the collectives of the others
             seen.add(event.took_part)  # the rest of the turn is one-sided, too
             ended = _ended(trace, event)
             yield self.finding(
@@ -141,6 +143,29 @@ main()
     )
 
     good = (
+        Good(
+            why="DDP under Join: the rank that is done shadows the collectives of the other",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.algorithms.join import Join
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DDP(nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+batches = torch.randn(2 + dist.get_rank(), 3, 4)
+with Join([model]):
+    for batch in batches:
+        model(batch).pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+dist.barrier()
+dist.destroy_process_group()
+""",
+        ),
         Good(
             why="every rank drops what is left over",
             code="""\
