@@ -180,14 +180,14 @@ def seed_after_sharding(finding: Finding) -> Fix | None:
     if found is None or place is None or seed.guards != sharded.guards[: len(seed.guards)]:
         return None
     source, call = found
-    statement = place.first
+    args, statement = call.args, place.first
     if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
         return None
     small = statement.body[0]
-    if not isinstance(small, cst.Expr) or small.value is not call or len(call.args) != 1:
+    if not isinstance(small, cst.Expr) or small.value is not call or len(args) != 1:
         return None
-    value = call.args[0].value
-    if call.args[0].star or not isinstance(value, cst.BinaryOperation):
+    value = args[0].value
+    if args[0].star or not isinstance(value, cst.BinaryOperation):
         return None
     if not isinstance(value.operator, cst.Add):
         return None
