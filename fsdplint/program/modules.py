@@ -46,6 +46,11 @@ from fsdplint.trace import (
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
 
+# What optimizers of libraries that are not known are told by: their names, or what they are given.
+OPTIMIZERS = re.compile(
+    r"Ada|Dion|Lamb|LAMB|Lion|Muon|NAG|Optim|Prodigy|RMS|SGD|SOAP|Shampoo|Sophia"
+)
+SETTINGS_OF_OPTIMIZERS = {"lr", "betas", "momentum", "weight_decay"}
 MAX_CALLED = 6  # modules entered within each other that are followed
 # Attributes of modules that are known to be neither submodules nor methods of the user's.
 PLAIN_ATTRIBUTES = {"training", "device", "dtype", "config", "weight", "bias"}
@@ -156,9 +161,10 @@ class Modules:
 
     def optimizer_by_parameters(self: Interpreter, name: str, call: Call) -> OptimizerValue | None:
         """An optimizer of a class that is not known, told by what it is called with."""
-        looks_like_a_class = name[:1].isupper() and not name.isupper()
-        if not looks_like_a_class or not call.args or "chedul" in name:
+        if not name[:1].isupper() or not call.args or "chedul" in name:
             return None
+        if not OPTIMIZERS.search(name) and not SETTINGS_OF_OPTIMIZERS & set(call.kwargs):
+            return None  # an average of the weights, a context over parameters, ...
         modules, _ = self.owners_of(call.args[0])
         return self.build_optimizer(name, call) if modules else None
 

@@ -144,6 +144,19 @@ def test_an_optimizer_class_of_an_unknown_library_is_one(tmp_path: Path) -> None
     assert [e.class_name for e in events(found, OptimizerBuilt)] == ["Adam8bit"]
 
 
+@pytest.mark.parametrize("made", ["ExponentialMovingAverage({}, decay=0.9)", "Gathered([{}])"])
+def test_not_every_class_that_gets_parameters_is_an_optimizer(tmp_path: Path, made: str) -> None:
+    made = made.format("model.parameters()")
+    found = program(tmp_path, f"import lib\nmodel = Net()\nwhole = lib.{made}\n")
+    assert not list(events(found, OptimizerBuilt))
+
+
+@pytest.mark.parametrize("made", ["Sign(model.parameters(), lr=0.1)", "Lion(model.parameters())"])
+def test_an_optimizer_is_told_by_its_name_or_its_settings(tmp_path: Path, made: str) -> None:
+    found = program(tmp_path, f"import lib\nmodel = Net()\noptimizer = lib.{made}\n")
+    assert len(list(events(found, OptimizerBuilt))) == 1
+
+
 def test_a_class_of_the_users_called_fsdp_is_not_torchs(tmp_path: Path) -> None:
     found = program(
         tmp_path,
