@@ -31,6 +31,7 @@ from fsdplint.run import Changes, Run
 from fsdplint.settings import CommandLine
 
 WORKERS = 2
+NEWEST = CommandLine(target_torch="2.13")  # whatever the programs' own requirements say
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def check(program: Program) -> list[list[str]]:
     """A line for each finding in the file by itself, and for what went wrong."""
     started = time.perf_counter()
     try:
-        result = Run([program.path], CommandLine()).check()
+        result = Run([program.path], NEWEST).check()
     except Exception as error:
         return [[program.name, "0", "crash", repr(error), "", ""]]
     took = f"{time.perf_counter() - started:.2f}"
@@ -109,7 +110,7 @@ def _migrated(copy: Path, folder: Path, programs: list[Program]) -> Iterator[lis
 
 
 def _fix(folder: Path) -> Changes:
-    changes = Run([folder], CommandLine()).fix()
+    changes = Run([folder], NEWEST).fix()
     for path, (_, after) in changes.contents.items():
         path.write_bytes(after)
     return changes
