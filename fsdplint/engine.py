@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fsdplint.options import DEFAULT, Options
 from fsdplint.rule import Finding, Fix, Rule, Safety
 from fsdplint.trace import Trace
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from fsdplint.files import Problem
     from fsdplint.program import Program
     from fsdplint.program.source import Source
-    from fsdplint.target import Target
 
 MAX_ROUNDS = 10  # of fixing: one fix may uncover the next
 
@@ -44,7 +44,7 @@ class FixResult:
     originals: dict[Path, Source] = field(default_factory=dict)
 
 
-def check(program: Program, rules: Sequence[Rule], target: Target | None = None) -> list[Finding]:
+def check(program: Program, rules: Sequence[Rule], options: Options = DEFAULT) -> list[Finding]:
     """The findings in a program: sorted, each once, with their fixes.
 
     Fixes that need a newer torch than the oldest that the program is for are left out, with a
@@ -55,9 +55,10 @@ def check(program: Program, rules: Sequence[Rule], target: Target | None = None)
     """
     from fsdplint.program.source import NodeSite
 
+    program.options, target = options, options.target
     chosen: dict[tuple[str, object], tuple[Finding, Rule]] = {}
     for trace in program.traces:
-        trace.target = target
+        trace.target = options.target
         for rule, finding in findings(trace, rules):
             site = finding.site
             key: tuple[str, object] = (
@@ -132,7 +133,7 @@ def fix(
     wanted: Iterable[str] | None = None,
     keep: Callable[[Finding, Mapping[str, Source]], bool] | None = None,
     editable: Iterable[Path] = (),
-    target: Target | None = None,
+    options: Options = DEFAULT,
 ) -> FixResult:
     """Apply the fixes of what is found in files, again and again until none is left.
 
@@ -146,7 +147,7 @@ def fix(
             that does not is neither fixed nor given back, and its group is not fixed either.
         editable: further files that may be changed; fixes that would change any other file than
             these and `paths` are not applied.
-        target: the torch that the result has to run on.
+        options: what the result has to run on, and how to fix.
     """
     from fsdplint import edits
     from fsdplint.program import load
@@ -157,7 +158,7 @@ def fix(
     texts: dict[Path, str] = dict(overrides or {})
     seen_texts: list[dict[Path, str]] = [dict(texts)]
     program = load(paths, texts)
-    found = check(program, rules, target)
+    found = check(program, rules, options)
     for _ in range(MAX_ROUNDS):
         counted = [
             f
@@ -176,7 +177,7 @@ def fix(
         done = set(applied.applied)  # findings of one migration may share a fix
         result.applied.extend(f for f in usable if f.fix in done)
         program = load(paths, texts)
-        found = check(program, rules, target)
+        found = check(program, rules, options)
         if texts in seen_texts:  # two fixes undo each other: stop rather than go round
             break
         seen_texts.append(dict(texts))

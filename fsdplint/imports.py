@@ -21,15 +21,21 @@ def name_for(
     name: str | None,
     at: cst.CSTNode | None,
     planned: Sequence[Import] = (),
+    usual: str | None = None,
 ) -> tuple[str, Import | None]:
     """How `module.name` (or the module) is written at a node, and the import that this takes.
 
     planned: imports that will be added to this file anyway.
+    usual: the name that such an import customarily gives it (`as dcp`).
     """
     bindings = bindings_of(source)
     existing = _existing(bindings, module, name, at)
     if existing is not None:
         return existing, None
+    if usual is not None:
+        taken = {local_name(x) for x in planned if (x.module, x.name) != (module, name)}
+        if usual not in taken and not re.search(rf"\b{re.escape(usual)}\b", source.text):
+            return usual, Import(module, name, usual)
     plain = name or module.partition(".")[0]
     offset = _place(bindings, module, plain, at) if at is not None else None
     if _free(bindings, module, name, at) and not any(

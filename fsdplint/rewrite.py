@@ -130,15 +130,16 @@ class Rewrite:
         name: str | None = None,
         *,
         at: cst.CSTNode | None = None,
+        usual: str | None = None,
     ) -> str:
         """How to write `module.name` (or the module itself) at a node, imported if it has to be.
 
         Gives the name by which the file already imports it (`FSDP`, `dist.barrier`), where the
         import is certain to have run before `at` and nothing hides it there. Otherwise the plain
-        name, or a new one where the plain name means something else in this file.
+        name (`usual` where that is given), or a new one where it means something else in this file.
         """
         planned = [wanted for path, wanted in self._imports if path == source.path]
-        text, wanted = imports.name_for(source, module, name, at, planned)
+        text, wanted = imports.name_for(source, module, name, at, planned, usual)
         if wanted is not None:
             self._imports[source.path, wanted] = None
         return text

@@ -24,6 +24,7 @@ from fsdplint.files import (
     project_root,
 )
 from fsdplint.nesting import deep_stack
+from fsdplint.options import Options
 from fsdplint.report.result import Result
 from fsdplint.selection import UnknownRuleError, resolve
 from fsdplint.settings import CommandLine, Settings, SettingsFinder
@@ -138,7 +139,7 @@ class Run:
         from fsdplint.program import load
 
         program = load(paths, self.overrides)
-        found = engine.check(program, self._rules(), self.target)
+        found = engine.check(program, self._rules(), self.options)
         self._set_findings(result, found, program.sources)
         self._add_problems(program.problems)
 
@@ -175,7 +176,7 @@ class Run:
             overrides=self.overrides,
             keep=self._counts,
             editable=self.files,
-            target=self.target,
+            options=self.options,
         )
         for path in sorted(fixed.texts):
             source, after = fixed.originals[path], fixed.texts[path]
@@ -235,6 +236,10 @@ class Run:
         return explicit(self.settings.target_torch) or of_project(
             self._root, project_root(self._root)
         )
+
+    @cached_property
+    def options(self) -> Options:
+        return Options(self.target, self.settings.checkpoint)
 
     def _rules(self) -> list[Rule]:
         """The rules that are on in some file, and those whose fixes go together with theirs: what

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fsdplint.options import CHECKPOINTS, FULL
 from fsdplint.selection import ALL, Selection, UnknownRuleError, resolve
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Settings:
         per_file_ignores: patterns with the selectors of rules that are off in fitting files.
         target_torch: the oldest torch that the program has to run on, such as "2.6"; None where
             the project's requirements decide (see `fsdplint.target`).
+        checkpoint: how fixes save sharded states: "full" or "dcp" (see `fsdplint.options`).
         output_format: "full", "concise" or "json".
         unsafe_fixes: whether unsafe fixes are applied.
     """
@@ -47,6 +49,7 @@ class Settings:
     force_exclude: bool = False
     per_file_ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     target_torch: str | None = None
+    checkpoint: str = FULL
     output_format: str = "full"
     unsafe_fixes: bool = False
 
@@ -202,6 +205,7 @@ def read_settings(file: Path) -> Settings | None:
         force_exclude=values.get("force-exclude", False),
         per_file_ignores=values.get("per-file-ignores", {}),
         target_torch=values.get("target-torch"),
+        checkpoint=values.get("checkpoint", FULL),
         output_format=values.get("output-format", "full"),
         unsafe_fixes=values.get("unsafe-fixes", False),
     )
@@ -276,6 +280,7 @@ _KEYS: dict[str, Callable[[object], Any]] = {
     "force-exclude": _boolean,
     "per-file-ignores": _per_file,
     "target-torch": _version,
+    "checkpoint": _one_of(CHECKPOINTS),
     "output-format": _one_of(FORMATS),
     "unsafe-fixes": _boolean,
 }

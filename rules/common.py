@@ -105,12 +105,11 @@ def perhaps_one_rank(event: Event) -> bool:
     Such as a flag that code out of sight has set: `if self.is_master:`.
     """
     return event.ranks.partial or any(
-        guard.kind is not GuardKind.RANK and _RANK_WORDS.search(guard.text)
-        for guard in event.guards
+        guard.kind is not GuardKind.RANK and RANK_WORDS.search(guard.text) for guard in event.guards
     )
 
 
-_RANK_WORDS = re.compile(r"rank|main_?proc|is_?main|master|primary|leader|chief|is_zero", re.I)
+RANK_WORDS = re.compile(r"rank|main_?proc|is_?main|master|primary|leader|chief|is_zero", re.I)
 
 
 def varying(event: Event) -> bool:

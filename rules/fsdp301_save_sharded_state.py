@@ -456,6 +456,10 @@ class SaveShardedState(Rule):
     (`full_state_dict=True, cpu_offload=True`) and rank 0 writes it. That is what the file was meant to
     hold, but it is another content than before: rank 0 needs the memory of the whole model, and the
     optimizer's state is keyed by parameter names, to be read back with `set_optimizer_state_dict`.
+    With `checkpoint = "dcp"` in the settings, all ranks write their parts with
+    `torch.distributed.checkpoint.save` instead: into a folder of the name that the file had, to be read
+    with `torch.distributed.checkpoint.load`. What else reads the file or uses its path in the program
+    prevents this fix; the finding says so.
     There is no fix for an optimizer under FSDP1 (migrate the model) or for a dict of parameters.
 
     ## Since
@@ -653,12 +657,20 @@ from torch.distributed.checkpoint.state_dict import (
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
+        from fsdplint.options import DCP
         from fsdplint.rewrite import Rewrite
+        from fsdplint.rules.rewrites.parts import save_parts
         from fsdplint.rules.rewrites.state_dict import gather_and_save
 
         if any(isinstance(event, Wrapped) for event in finding.events):
             return None  # FSDP1 has contexts of its own for this
         rewrite = Rewrite()
+        if program.options.checkpoint == DCP:
+            finding.blocker = save_parts(rewrite, finding, program)
+            if finding.blocker is not None:
+                return None
+            title = "Save all ranks' parts with torch.distributed.checkpoint"
+            return rewrite.fix(title, Safety.UNSAFE)
         if not gather_and_save(rewrite, finding, program):
             return None
         return rewrite.fix("Gather the whole state on all ranks, write it on rank 0", Safety.UNSAFE)

@@ -30,6 +30,7 @@ def test_everything_at_once(tmp_path: Path) -> None:
         ignore = ["FSDP103"]
         exclude = ["vendor/", "*_pb2.py"]
         target-torch = "2.6"
+        checkpoint = "dcp"
         output-format = "concise"
         unsafe-fixes = true
         [tool.fsdplint.per-file-ignores]
@@ -49,6 +50,7 @@ def test_everything_at_once(tmp_path: Path) -> None:
     assert found.excludes(tmp_path / "vendor", True)
     assert found.excludes(tmp_path / "a" / "x_pb2.py", False)
     assert not found.excludes(file, False)
+    assert found.checkpoint == "dcp"
     assert (found.target_torch, found.output_format, found.unsafe_fixes) == ("2.6", "concise", True)
 
 
@@ -69,7 +71,7 @@ def test_without_settings_everything_is_on(tmp_path: Path) -> None:
     assert read_settings(tmp_path / "pyproject.toml") is None
     found = SettingsFinder().of(tmp_path / "train.py")
     assert found.enables("FSDP101", tmp_path / "train.py")
-    assert found.output_format == "full"
+    assert (found.output_format, found.checkpoint) == ("full", "full")
 
 
 @pytest.mark.parametrize(
@@ -84,6 +86,8 @@ def test_without_settings_everything_is_on(tmp_path: Path) -> None:
         ('per-file-ignores = {"a" = ["X"]}', "per-file-ignores: unknown rule 'X'"),
         ("target-torch = 2.6", 'target-torch: must be a version such as "2.6", is 2.6'),
         ('output-format = "xml"', "output-format: must be one of full, concise, json, is 'xml'"),
+        ('checkpoint = "whole"', "checkpoint: must be one of full, dcp, is 'whole'"),
+        ("checkpoint = true", "checkpoint: must be one of full, dcp, is True"),
         ("force-exclude = 1", "force-exclude: must be true or false, is 1"),
         ('unsafe-fixes = "yes"', "unsafe-fixes: must be true or false, is 'yes'"),
         ("select = [", "not a valid TOML file"),

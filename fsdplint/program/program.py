@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from fsdplint.options import DEFAULT, Options
 from fsdplint.program.source import Source
 from fsdplint.trace import Trace
 
@@ -34,12 +35,14 @@ class Program:
         evaluations: for each expression node that was reached and is more than Unknown or a
             constant, its values in the traces. Names and attributes are there as well as calls.
         problems: files that could not be read or parsed.
+        options: how its findings are to be fixed.
     """
 
     sources: dict[str, Source] = field(default_factory=dict)
     traces: list[Trace] = field(default_factory=list)
     evaluations: dict[cst.CSTNode, list[Evaluation]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    options: Options = DEFAULT
 
     def values(self, node: cst.CSTNode) -> list[Value]:
         """The distinct values that a node had, over all traces; empty where it was not reached."""

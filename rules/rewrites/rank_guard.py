@@ -51,7 +51,7 @@ def on_rank0(
         return False
     if layout.string_lines(source, statement):
         return False
-    lines = _lines(source, statement, substituted(source, statement, texts or {}))
+    lines = statement_lines(source, statement, substituted(source, statement, texts or {}))
     test = rank0_test(rewrite, source, node)
     rewrite.replace_statement(source, statement, [f"if {test}:", *("\t" + x for x in lines)])
     return True
@@ -78,7 +78,7 @@ def _opens(block: cst.With) -> bool:
     )  # fmt: skip
 
 
-def _lines(source: Source, statement: cst.CSTNode, text: str) -> list[str]:
+def statement_lines(source: Source, statement: cst.CSTNode, text: str) -> list[str]:
     """The lines of a statement's text without the indentation that they have in common."""
     indent = layout.line_indent(source, source.span(statement)[0])
     first, *others = layout.NEWLINE.split(text)
@@ -211,7 +211,7 @@ def move_out(rewrite: Rewrite, site: Site, guard: Guard) -> bool:
 def _move_alone(rewrite: Rewrite, source: Source, statement: cst.Expr, place: Place) -> bool:
     if layout.string_lines(source, statement):
         return False
-    lines = _lines(source, statement, source.code(statement))
+    lines = statement_lines(source, statement, source.code(statement))
     in_body = within(source, place.statement, place.test)
     if in_body and not place.behind and place.before:
         rewrite.insert_after(source, place.test, lines)
@@ -236,7 +236,7 @@ def _move_with(rewrite: Rewrite, source: Source, place: Place) -> bool:
     if not plain or layout.string_lines(source, block) or not may_overtake(source, block, place):
         return False
     start, end = source.span(block)
-    lines = _lines(source, block, source.text[start:end].rstrip())
+    lines = statement_lines(source, block, source.text[start:end].rstrip())
     rewrite.insert_before(source, place.test, lines)
     rewrite.delete_statement(source, block)
     return True

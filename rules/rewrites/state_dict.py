@@ -89,7 +89,7 @@ def gather_and_save(rewrite: Rewrite, finding: Finding, program: Program) -> boo
         return False
     save = found[1]
     calls = [found, *filter(None, map(call_at, saved.stack))]
-    takings = _takings(finding, program, calls)
+    takings = takings_of(finding, program, calls)
     if not takings:
         return False
     source = takings[0].source
@@ -114,7 +114,7 @@ def gather_and_save(rewrite: Rewrite, finding: Finding, program: Program) -> boo
     return True
 
 
-def _takings(
+def takings_of(
     finding: Finding, program: Program, calls: list[tuple[Source, cst.Call]]
 ) -> list[Taking] | None:
     """What each state dict of the finding is replaced by; None if one of them can't be.
@@ -134,7 +134,7 @@ def _takings(
             return None
         place = None
         if perhaps_one_rank(event):
-            guard = _rank_guard(event)
+            guard = rank_guard(event)
             place = place_of(source, call, guard) if guard is not None else None
             if place is None or not may_overtake(source, call, place):
                 return None
@@ -205,7 +205,7 @@ def _harmless(source: Source, use: cst.Name) -> bool:
     return isinstance(parent, cst.Del)
 
 
-def _rank_guard(event: StateTaken) -> Guard | None:
+def rank_guard(event: StateTaken | Saved) -> Guard | None:
     guards = [g for g in event.guards if g.kind is GuardKind.RANK and g.ranks.partial]
     return guards[-1] if len(guards) == 1 else None
 

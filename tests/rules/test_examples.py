@@ -13,6 +13,7 @@ import pytest
 from two_ranks import Outcome, TwoRanks
 
 from fsdplint.engine import check, fix
+from fsdplint.options import Options
 from fsdplint.program import load
 from fsdplint.rule import Bad, Good, Rule, Safety, all_rules, markers, without_markers
 from fsdplint.target import explicit
@@ -63,7 +64,7 @@ def others(found: set[tuple[int, str]], rule: Rule) -> set[tuple[int, str]]:
 
 
 def static(path: Path, rule: Rule, example: Bad | Good) -> set[tuple[int, str]]:
-    found = check(load([path]), RULES, explicit(example.target_torch))
+    found = check(load([path]), RULES, options(example))
     return others({(f.site.location().line, f.rule.code) for f in found}, rule)
 
 
@@ -94,6 +95,10 @@ def test_a_bad_example_says_what_it_shows(rule: Rule, example: Bad) -> None:
         assert example.healthy or not example.runs
 
 
+def options(example: Bad | Good) -> Options:
+    return Options(explicit(example.target_torch))
+
+
 # Static ------------------------------------------------------------------------------------------
 
 
@@ -110,8 +115,7 @@ def test_the_marked_lines_are_found(rule: Rule, example: Bad, tmp_path: Path) ->
 def test_a_finding_names_its_configuration(rule: Rule, example: Bad, tmp_path: Path) -> None:
     if rule.runtime_only:
         pytest.skip("only a real run shows it")
-    target = explicit(example.target_torch)
-    found = check(load([written(tmp_path, example.code)]), [rule], target)
+    found = check(load([written(tmp_path, example.code)]), [rule], options(example))
     assert {bool(f.configuration) for f in found} == {example.config_dependent}
     assert all(f.message and f.rule is type(rule) for f in found)
 
@@ -120,11 +124,10 @@ def test_a_finding_names_its_configuration(rule: Rule, example: Bad, tmp_path: P
 def test_the_fix_gives_the_fixed_text(rule: Rule, example: Bad, tmp_path: Path) -> None:
     assert example.fixed is not None
     path = written(tmp_path, example.code)
-    target = explicit(example.target_torch)
-    result = fix([path], [rule], unsafe=True, target=target)
+    result = fix([path], [rule], unsafe=True, options=options(example))
     wanted = without_markers(example.fixed)
     assert result.texts.get(path) == wanted
-    again = fix([path], [rule], unsafe=True, overrides={path: wanted}, target=target)
+    again = fix([path], [rule], unsafe=True, overrides={path: wanted}, options=options(example))
     assert again.texts == {}
 
 
@@ -134,8 +137,7 @@ def test_fixes_have_the_safety_that_the_rule_names(rule: Rule, tmp_path: Path) -
     seen = set()
     for example in rule.bad:
         if example.fixed is not None:
-            target = explicit(example.target_torch)
-            found = check(load([written(tmp_path, example.code)]), [rule], target)
+            found = check(load([written(tmp_path, example.code)]), [rule], options(example))
             fixes = [f.fix for f in found if f.fix is not None]
             assert fixes
             seen |= {one.safety for one in fixes}
@@ -146,8 +148,7 @@ def test_fixes_have_the_safety_that_the_rule_names(rule: Rule, tmp_path: Path) -
 @unfixed
 def test_what_has_no_fixed_text_is_not_touched(rule: Rule, example: Bad, tmp_path: Path) -> None:
     path = written(tmp_path, example.code)
-    target = explicit(example.target_torch)
-    assert fix([path], [rule], unsafe=True, target=target).texts == {}
+    assert fix([path], [rule], unsafe=True, options=options(example)).texts == {}
 
 
 @good
