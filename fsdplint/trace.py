@@ -458,6 +458,8 @@ class Called(Event):
     summoned: whether it runs under FSDP1's `summon_full_params`.
     view_changed: whether it returned a view, the program changed that in place, and the backward
         then found the module not gathered (recorded traces only).
+    on_meta: whether parameters that `fully_shard` has taken certainly are on the meta device, in a
+        call that is in no other one.
     """
 
     kind: ClassVar[str] = "module-called"
@@ -468,6 +470,7 @@ class Called(Event):
     communicated: bool = False
     summoned: bool = False
     view_changed: bool = False
+    on_meta: bool = False
 
 
 @dataclass(kw_only=True)

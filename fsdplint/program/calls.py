@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from fsdplint.program import gradmode
+from fsdplint.program import gradmode, meta
 from fsdplint.program.frames import MAX_DEPTH, MAX_RECURSION, Call, Frame
 from fsdplint.program.models import METHODS, find_function, find_method, mixing, tensors
 from fsdplint.program.models.datasets import note_seed
@@ -429,6 +429,7 @@ class Calls:
         if optimizer is not None:
             return optimizer
         out_of_sight(self, name or origin, call)
+        meta.left_by_arguments(self, call.values)
         if name == "set_epoch":
             self.emit(EpochSet, call.node)
         if any(depends_on_rank(v) for v in call.values):

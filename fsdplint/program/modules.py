@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from fsdplint.groups import Groups, Shard
-from fsdplint.program import gradmode
+from fsdplint.program import gradmode, meta
 from fsdplint.program.frames import Call
 from fsdplint.program.models import find_method, tensors
 from fsdplint.program.values import (
@@ -93,6 +93,7 @@ class Modules:
     ) -> ModuleValue:
         module = ModuleValue(self.new_id("module"), cls, library_class=library_class)
         module.on_meta = any(getattr(c, "kind", "") == "meta_device" for c in self.contexts)
+        module.surely_meta = (cls is not None or library_class is not None) and meta.begun(self)
         module.made_at = self.site(node)
         self.objects[module.id] = module
         self.trace.modules[module.id] = Module(
@@ -290,6 +291,7 @@ class Modules:
             self.set_module_attribute(module.inner, name, value)
             return
         self.attach(module, value)
+        meta.attribute_set(module, value)
         module.attributes[name] = value
         info = self.trace.modules[module.id]
         if isinstance(value, ModuleValue):
@@ -465,6 +467,8 @@ class Modules:
     def module_attribute(
         self: Interpreter, module: ModuleValue, name: str, node: cst.CSTNode
     ) -> Value:
+        if name in {"_parameters", "__dict__"}:
+            meta.left(self, [module])
         if name in module.attributes:
             held = module.attributes[name]
             if isinstance(held, ParametersOf) and held.name:  # shared: what it is by now
@@ -551,6 +555,8 @@ class Modules:
             return self._enter(module, "forward", call)
         if name in QUIET_METHODS or name.startswith("register_"):
             return module if name in {"train", "eval", "requires_grad_", "apply"} else Unknown()
+        if name not in {"reset_parameters", "_reset_parameters"}:
+            meta.left(self, [module])
         return Unknown()
 
     def _enter(
@@ -578,6 +584,8 @@ class Modules:
             summoned=any(getattr(c, "kind", "") == "summon_full_params" for c in self.contexts),
             collective=via in {"call", "forward"} and self.sharding_inside(module) is not None,
         )
+        if via == "call" and not self.calling:
+            event.on_meta = meta.still_there(self, module, event)
         self.calling.append(event.index)
         depth = self.loop_depth
         try:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
+from fsdplint.program import meta
 from fsdplint.program.conditions import (
     Outcome,
     Verdict,
@@ -594,6 +595,7 @@ class Statements:
                 self.emit(EpochSet, target, sampler=owner.id)  # `sampler.epoch = epoch`, `.seed`
             if isinstance(owner, ParametersOf) and target.attr.value == "data":
                 self.emit(WeightsSet, target, modules=tuple(m.id for m in owner.modules))
+                meta.left(self, owner.modules)
             self.note_tied(owner, target.attr.value, value, target)
             self.set_attribute(owner, target.attr.value, value)
             self.evaluations[target] = value

@@ -227,7 +227,8 @@ class ModuleValue(Value):
     elements: Sequence | None = None  # of a ModuleList or Sequential
     elements_by_name: Dict | None = None  # of a ModuleDict
     library_class: str | None = None
-    on_meta: bool = False
+    on_meta: bool = False  # perhaps
+    surely_meta: bool = False  # its own parameters, as they are now, on every rank
     stands_for_parts: bool = False  # for any part of a module whose class can't be seen
     surely_frozen: bool = False  # some of its own parameters, if it has any, have no gradient
 

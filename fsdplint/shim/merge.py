@@ -361,6 +361,8 @@ def _event(item: _Merged, ranks: Ranks, tree: dict[str, Line], place: _Places) -
         if spec.name in line:
             value = _CONVERT.get(spec.name, _hashable)(line[spec.name])
             values[spec.name] = value
+    if cls is vocabulary.Called:
+        values["on_meta"] = any(other.get("on_meta") for other in item.lines.values())
     if "owners" in line:
         values["modules"] = tuple(covering(tree, line["owners"], _wrapped_later(tree, line)))
     if "each" in line:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fsdplint.program import meta
 from fsdplint.program.frames import Call
 from fsdplint.program.models import function, method
 from fsdplint.program.models.fsdp1 import FSDP1, _used
@@ -239,6 +240,8 @@ def load_state(
 ) -> Value:
     state = run.settle(call.arg(0, "state_dict") or Unknown())
     known = state if isinstance(state, StateValue) else None
+    if isinstance(receiver, ModuleValue):
+        meta.loaded(run, receiver, state, call)
     run.emit(
         StateLoaded,
         call.node,
@@ -255,6 +258,7 @@ def load_state(
 def set_state(run: Interpreter, name: str, call: Call) -> Value:
     api = name.rpartition(".")[2]
     module = run.as_module(call.arg(0, "model"))
+    meta.left(run, [module] if module is not None else [])
     optimizer = run.settle(call.arg(1, "optimizers") or Unknown())
     of: Value | None = module
     position, keyword = 1, "model_state_dict"
@@ -354,6 +358,7 @@ def dcp_save(run: Interpreter, name: str, call: Call) -> Value:
 
 @function(f"{DCP}.load", f"{DCP}.load_state_dict")
 def dcp_load(run: Interpreter, name: str, call: Call) -> Value:
+    meta.left_by_any(run)
     run.emit(Loaded, call.node, api=name, collective=_together(call))
     return Const(None)
 

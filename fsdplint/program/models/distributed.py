@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from fsdplint.program import meta
 from fsdplint.program.frames import Call
 from fsdplint.program.models import function, tensors
 from fsdplint.program.models.randomness import set_by
@@ -62,6 +63,7 @@ def note_reduction(run: Interpreter, name: str, call: Call) -> None:
 def other(run: Interpreter, name: str, call: Call) -> Value:
     """What has no model: a process group, a constant, a helper, a functional collective."""
     note_reduction(run, name.rpartition(".")[2], call)
+    meta.left_by_arguments(run, call.values)
     set_by(run, call, call.values)
     return Unknown(origin="")
 

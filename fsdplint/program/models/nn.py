@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from fsdplint.program import gradmode
+from fsdplint.program import gradmode, meta
 from fsdplint.program.frames import Call
 from fsdplint.program.models import function, method
 from fsdplint.program.models.python import derived, duplicate_module
@@ -101,6 +101,7 @@ def _library_module(run: Interpreter, name: str, call: Call) -> ModuleValue:
     )
     device = constant(call.kwargs.get("device"))
     module.on_meta = module.on_meta or str(device).startswith("meta")
+    module.surely_meta = meta.given_device(run, call, module.surely_meta)
     for part, kind in PARTS.get(name, {}).items():
         run.set_module_attribute(module, part, _library_module(run, kind, call))
     if name in {"TransformerEncoder", "TransformerDecoder"} and call.args:
@@ -137,6 +138,8 @@ def _container(run: Interpreter, name: str, call: Call) -> Value:
 @function("torch.")
 def tensor_result(run: Interpreter, name: str, call: Call) -> Value:
     """torch functions that nothing else describes: tensors in, tensors out."""
+    if not name.startswith("torch.nn."):
+        meta.left_by_arguments(run, call.values)
     for value in call.values:
         if isinstance(value, TensorValue):
             return TensorValue(value.source, value.modules)
@@ -285,6 +288,7 @@ def move(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Valu
         target = name
     if name == "to_empty":
         receiver.on_meta = False
+    meta.moved(run, receiver, name, call)
     run.emit(ModuleMoved, call.node, module=receiver.id, method=name, device=target, dtype=dtype)
     return receiver
 
@@ -376,6 +380,7 @@ def submodule(run: Interpreter, receiver: ModuleValue, name: str, call: Call) ->
 @method("ModuleValue", "register_parameter")
 def register_parameter(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
     run.trace.modules[receiver.id].own_parameters = True
+    receiver.surely_meta = False
     return Const(None)
 
 

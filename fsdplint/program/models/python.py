@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
+from fsdplint.program import meta
 from fsdplint.program.attributes import LOADER_PARTS
 from fsdplint.program.frames import Call
 from fsdplint.program.models import function, method, tensors
@@ -297,6 +298,7 @@ def set_attribute(run: Interpreter, name: str, call: Call) -> Value:
         if isinstance(key, Const):
             run.set_attribute(target, str(key.value), value)
         elif isinstance(target, ModuleValue):
+            meta.attribute_set(target, value)
             run.set_element(target, key, value)
         elif isinstance(target, Instance):
             target.havoc = True

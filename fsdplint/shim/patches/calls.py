@@ -85,8 +85,16 @@ def _enter(module: Any, frame: Any) -> int | None:
         inside=ACTIVITY.inside(),
         grad=values.grad_mode(),
         summoned=not ACTIVITY.running and OBJECTS.summons(),
+        on_meta=not ACTIVITY.running and _sharded_within(module) and _on_meta(module),
         collective=sharded is not None or _sharded_within(module),
     )
+
+
+def _on_meta(module: Any) -> bool:
+    """Whether a sharded parameter of the module is on the meta device."""
+    if not any(OBJECTS.sharded.get(part) == "fsdp2" for part in module.modules()):
+        return False
+    return any(p.is_meta and hasattr(p, "placements") for p in module.parameters())
 
 
 _within: dict[int, tuple[int, bool]] = {}
