@@ -128,13 +128,14 @@ def _entry(source: Source, use: cst.CSTNode) -> bool:
 
 
 def _reader(program: Program) -> str | None:
-    for name in READERS:
-        for source, node, _ in program.references(name):
-            line = source.location(node).line
-            return (
-                f"`{source.code(node)}` ({source.path}:{line}) may read the file, which a "
-                "distributed checkpoint is not: read it with `torch.distributed.checkpoint.load`"
-            )
+    for package in ("torch.", "safetensors."):
+        for source, node, name in program.references(package):
+            if name in READERS:
+                line = source.location(node).line
+                return (
+                    f"`{source.code(node)}` ({source.path}:{line}) may read the file, which a "
+                    "distributed checkpoint is not: that takes `torch.distributed.checkpoint.load`"
+                )
     return None
 
 

@@ -156,8 +156,19 @@ if dist.get_rank() == 0:
 
 BLOCKED = {
     "a reader": (
-        'torch.save(model.state_dict(), "c.pt")\ntorch.load("c.pt")\n',
-        "`torch.load` (",
+        'torch.save(model.state_dict(), "c.pt")\nmodel.load_state_dict(torch.load("c.pt"))\n',
+        "may read the file",
+    ),
+    "a reader that is not reached": (
+        "def resume(path):\n    return torch.load(path)\n\n\n"
+        'torch.save(model.state_dict(), "c.pt")\n',
+        "may read the file",
+    ),
+    "a reader by its name": (
+        "from torch import load as read\n\n"
+        'torch.save(model.state_dict(), "c.pt")\nif os.getenv("LAST"):\n'
+        '    read(os.getenv("LAST"))\n',
+        "may read the file",
     ),
     "a path of a file": (
         'path = "c.pt"\ntorch.save(model.state_dict(), path)\nprint(os.path.getsize(path))\n',
