@@ -217,6 +217,25 @@ class Calls:
         on_yield: Callable[[Value], None] | None = None,
     ) -> Value:
         """Execute a function of the project and give what it returns."""
+        return self.memory.once(
+            function,
+            [receiver, *args],
+            kwargs,
+            lambda: self._execute_function(
+                function, receiver, args, kwargs, node, open_call, on_yield
+            ),
+        )
+
+    def _execute_function(
+        self: Interpreter,
+        function: Function,
+        receiver: Value | None,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        node: cst.CSTNode,
+        open_call: bool,
+        on_yield: Callable[[Value], None] | None,
+    ) -> Value:
         self.reached.add(function.node)
         active = sum(1 for f in self.frames if f.function is function)
         if active >= MAX_RECURSION or len(self.frames) > MAX_DEPTH:

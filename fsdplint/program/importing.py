@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from fsdplint.importing import asks_for_version, is_of_fsdp
-from fsdplint.program.names import canonical, dotted
+from fsdplint.program.names import PUBLIC, canonical, dotted
 from fsdplint.program.values import LazyImport, ProjectModule, Symbol, Unknown, Value
 from fsdplint.trace import Imported
 
@@ -97,3 +97,6 @@ class Importing:
             for name, value in list(module.scope.names.items()):
                 if not name.startswith("_"):
                     yield name, value
+        if isinstance(module, Symbol):
+            for name in PUBLIC.get(module.name, ()):
+                yield name, Symbol(canonical(f"{module.name}.{name}"))

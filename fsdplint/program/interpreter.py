@@ -26,6 +26,7 @@ from fsdplint.program.frames import MAX_STEPS, Frame, GuardEntry, OutOfSteps
 from fsdplint.program.importing import Importing
 from fsdplint.program.iteration import Iteration
 from fsdplint.program.marks import Marks
+from fsdplint.program.memoizing import Memory
 from fsdplint.program.modules import Modules
 from fsdplint.program.scopes import Scope
 from fsdplint.program.source import NodeSite, Source
@@ -95,6 +96,7 @@ class Interpreter(
         self.calling: list[int] = []  # indices of the Called events that are being executed
         self.launcher_arguments: dict[str, NodeSite] = {}  # where they are added, by destination
         self.seeded: bool | None = None  # alike on all ranks (True) or not (False)
+        self.memory = Memory()
         self.objects: dict[str, Value] = {}  # modules, optimizers, states by their ids
 
     # Sites, texts, ids -------------------------------------------------------------------------

@@ -51,6 +51,38 @@ PREFIXES = {
 }
 
 
+_CONFIGS = (
+    "BackwardPrefetch CPUOffload FullOptimStateDictConfig FullStateDictConfig "
+    "LocalOptimStateDictConfig LocalStateDictConfig MixedPrecision OptimStateDictConfig "
+    "ShardedOptimStateDictConfig ShardedStateDictConfig ShardingStrategy StateDictConfig "
+    "StateDictSettings StateDictType"
+).split()
+# What `from module import *` gives: `__all__` of torch 2.13.
+PUBLIC = {
+    "torch.distributed.fsdp": [
+        *_CONFIGS,
+        *(
+            "FullyShardedDataParallel OptimStateKeyType CPUOffloadPolicy FSDPModule fully_shard "
+            "MixedPrecisionPolicy OffloadPolicy register_fsdp_forward_method UnshardHandle "
+            "DataParallelMeshDims share_comm_ctx"
+        ).split(),
+    ],
+    "torch.distributed.fsdp.api": _CONFIGS,
+    "torch.distributed.fsdp.fully_sharded_data_parallel": [
+        "FullyShardedDataParallel",
+        "OptimStateKeyType",
+    ],
+    "torch.distributed.fsdp.wrap": (
+        "always_wrap_policy lambda_auto_wrap_policy transformer_auto_wrap_policy wrap "
+        "size_based_auto_wrap_policy enable_wrap CustomPolicy ModuleWrapPolicy"
+    ).split(),
+    "torch.distributed.checkpoint.state_dict": (
+        "StateDictOptions get_model_state_dict get_optimizer_state_dict get_state_dict "
+        "set_model_state_dict set_optimizer_state_dict set_state_dict"
+    ).split(),
+}
+
+
 @lru_cache(maxsize=4096)
 def canonical(name: str) -> str:
     """The public name of a dotted name of a library."""
@@ -83,9 +115,10 @@ def imported_names(source: Source) -> dict[str, str]:
                     head = full.partition(".")[0]
                     result[head] = head
         elif isinstance(node, cst.ImportFrom) and not node.relative and node.module is not None:
-            if isinstance(node.names, cst.ImportStar):
-                continue
             base = dotted(node.module) or ""
+            if isinstance(node.names, cst.ImportStar):
+                result.update({name: f"{base}.{name}" for name in PUBLIC.get(base, ())})
+                continue
             for alias in node.names:
                 local = alias.evaluated_alias or alias.evaluated_name
                 result[local] = f"{base}.{alias.evaluated_name}"

@@ -389,3 +389,48 @@ def test_a_model_of_unknown_class_is_called_by_its_variable(tmp_path: Path) -> N
 def test_a_subclass_of_fsdp1_is_a_use_of_it(tmp_path: Path) -> None:
     found = program(tmp_path, "class Mine(FSDP):\n    pass\nmodel = Mine(Net())\n")
     assert [e.api for e in events(found, Fsdp1Used)] == ["subclass"]
+
+
+MEMO = """
+from functools import cache, cached_property, lru_cache
+from torch.distributed.fsdp import fully_shard
+
+class Trainer:
+    def __init__(self, model):
+        self._model = model
+
+    @cached_property
+    def model(self):
+        return fully_shard(self._model)
+
+    def step(self, x):
+        return self.model(x)
+
+@lru_cache(maxsize=None)
+def shard(model):
+    return fully_shard(model)
+
+@cache
+def model():
+    return shard(Net())
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "sharded"),
+    [
+        ("t = Trainer(Net())\nfor _ in range(2):\n    t.step(1)\nt.step(2)\n", 1),
+        ("model()\nmodel()(1)\n", 1),
+        ("a, b = Net(), Net()\nshard(a)\nshard(b)\nshard(a)\n", 2),
+    ],
+)
+def test_what_is_cached_is_executed_once(tmp_path: Path, body: str, sharded: int) -> None:
+    found = program(tmp_path, MEMO + body)
+    assert len(list(found.traces[0].of(Sharded))) == sharded
+
+
+@pytest.mark.parametrize("module", ["", ".fully_sharded_data_parallel"])
+def test_a_star_gives_fsdps_names(tmp_path: Path, module: str) -> None:
+    star = f"from torch.distributed.fsdp{module} import *\n"
+    found = program(tmp_path, star + "FullyShardedDataParallel(Net())\n")
+    assert len(list(events(found, Wrapped))) == 1
