@@ -169,6 +169,27 @@ dist.destroy_process_group()
 """
 
 
+FSDP2_MIXED = """\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+for parameter in model[0].parameters():
+    parameter.requires_grad_(False)
+fully_shard(model)
+optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+for _ in range(2):
+    model(torch.ones(4, 8)).pow(2).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+dist.destroy_process_group()
+"""
+
+
 class Fsdp1NonuniformRequiresGrad(Rule):
     """Frozen and trainable parameters come into one flat parameter of FSDP1.
 
@@ -231,6 +252,7 @@ class Fsdp1NonuniformRequiresGrad(Rule):
     good = (
         Good(APART, why="the frozen part is a unit of its own, by the policy or by hand"),
         Good(ALLOWED, why="use_orig_params=True, an ignored part, and models of one kind"),
+        Good(FSDP2_MIXED, why="FSDP2 has no flat parameters"),
     )
 
     def check(self, trace: Trace) -> Iterable[Finding]:

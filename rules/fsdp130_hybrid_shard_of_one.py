@@ -136,6 +136,29 @@ dist.destroy_process_group()
 """
 
 
+FULL = """\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import ShardingStrategy
+
+mesh = init_device_mesh("cpu", (2,))
+torch.manual_seed(0)
+model = FSDP(
+    nn.Linear(8, 8),
+    device_mesh=mesh,
+    sharding_strategy=ShardingStrategy.FULL_SHARD,
+    device_id=torch.device("cpu"),
+)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.randn(4, 8)).pow(2).mean().backward()
+optimizer.step()
+dist.destroy_process_group()
+"""
+
+
 class HybridShardOfOne(Rule):
     """FSDP1's hybrid sharding over a mesh with one rank in the sharding dimension.
 
@@ -166,6 +189,7 @@ class HybridShardOfOne(Rule):
     good = (
         Good(SHARDED, why="one replica that is sharded; and NO_SHARD, which reduces gradients"),
         Good(FSDP2, why="FSDP2 reduces over the replicas"),
+        Good(FULL, why="sharded over all ranks, with a mesh of one dimension"),
     )
 
     def check(self, trace: Trace) -> Iterable[Finding]:

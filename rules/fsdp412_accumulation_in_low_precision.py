@@ -121,6 +121,32 @@ dist.destroy_process_group()
 """
 
 
+EVERY_MICRO_BATCH = """\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+ACCUMULATE = 4
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+for layer in (model[0], model[2]):
+    fully_shard(layer, mp_policy=policy)
+fully_shard(model, mp_policy=policy)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for step in range(8):
+    loss = model(torch.randn(4, 8)).pow(2).mean() / ACCUMULATE
+    loss.backward()
+    if (step + 1) % ACCUMULATE == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+dist.destroy_process_group()
+"""
+
+
 class AccumulationInLowPrecision(Rule):
     """Gradients of many micro-batches are added up in bfloat16: `reduce_dtype` is not given.
 
@@ -173,6 +199,9 @@ class AccumulationInLowPrecision(Rule):
     good = (
         Good(REDUCED_WIDE, why="gradients are added up in float32"),
         Good(EVERY_STEP, why="nothing is accumulated"),
+        Good(
+            EVERY_MICRO_BATCH, why="every micro-batch is reduced and added to gradients in float32"
+        ),
     )
 
     def check(self, trace: Trace) -> Iterable[Finding]:

@@ -101,6 +101,29 @@ dist.destroy_process_group()
 """
 
 
+CUT_OFF = """\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+
+def mesh_on(device):
+    return init_device_mesh(device.split(":")[0], (dist.get_world_size(),))
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.Linear(8, 8)
+fully_shard(model, mesh=mesh_on("cpu:0"))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.randn(4, 8)).pow(2).mean().backward()
+optimizer.step()
+dist.destroy_process_group()
+"""
+
+
 class IndexedMeshDevice(Rule):
     """`init_device_mesh` gets a device with an index.
 
@@ -145,6 +168,7 @@ class IndexedMeshDevice(Rule):
     good = (
         Good(PLAIN, why="tensors and modules may be put on a device with an index"),
         Good(TYPE_OF_DEVICE, why="`.type` has no index"),
+        Good(CUT_OFF, why="the index is cut off"),
     )
 
     def check(self, trace: Trace) -> Iterable[Finding]:

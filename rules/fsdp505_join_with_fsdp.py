@@ -98,6 +98,36 @@ dist.destroy_process_group()
 """
 
 
+OWN_JOIN = """\
+import contextlib
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+@contextlib.contextmanager
+def Join(modules):
+    yield
+    dist.barrier()
+    print(f"rank {dist.get_rank()} is through with {len(modules)} model")
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.Linear(8, 8)
+fully_shard(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with Join([model]):
+    for batch in torch.randn(3, 4, 8):
+        model(batch).pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+dist.destroy_process_group()
+"""
+
+
 class JoinWithFsdp(Rule):
     """`Join` is used with a sharded model.
 
@@ -131,6 +161,7 @@ class JoinWithFsdp(Rule):
     good = (
         Good(DDP, why="DDP supports it; the sharded model is another one"),
         Good(AS_LONG_AS_ALL, why="the ranks agree on the number of batches"),
+        Good(OWN_JOIN, why="a context manager of the program's own that is called Join"),
     )
 
     def check(self, trace: Trace) -> Iterable[Finding]:
