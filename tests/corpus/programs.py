@@ -5,8 +5,9 @@
 
 INDEX has a line for each program: kind, role and absolute path of the file, with tabs between
 them. `check` looks at every file by itself and writes a line for each finding; `fix` fixes a copy
-of each folder under which the files lie (the nearest with a `.git`, or the one that all the
-index's files of the same project share), twice, and writes a line for each file with the verdict.
+of each project (the first `--depth` parts of the path), twice, and writes a line for each file with
+the verdict: migrated, blocked (and by what), nothing to migrate, or what went wrong.
+
 Nothing of the programs is kept. Not a test: `pytest` does not collect it.
 """
 
