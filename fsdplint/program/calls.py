@@ -185,7 +185,9 @@ class Calls:
             target = decorator.decorator
             if isinstance(target, cst.Call):
                 target = target.func
-            names.append((dotted(target) or "").rpartition(".")[2])
+            name = (dotted(target) or "").rpartition(".")[2]
+            if name not in ("cache", "lru_cache") or self._of_functools(target):
+                names.append(name)
         frame = self.frames[-1]
         owner = frame.owner if frame.scope.kind == "class" else None
         function = Function(
@@ -201,6 +203,10 @@ class Calls:
             if param.default is not None:
                 function.defaults[param.name.value] = self.eval(param.default)
         return function
+
+    def _of_functools(self: Interpreter, node: cst.BaseExpression) -> bool:
+        value = self.settle(self.eval(node))
+        return isinstance(value, Symbol) and value.name.startswith("functools.")
 
     @staticmethod
     def _parameters(params: cst.Parameters) -> list[cst.Param]:

@@ -434,3 +434,9 @@ def test_a_star_gives_fsdps_names(tmp_path: Path, module: str) -> None:
     star = f"from torch.distributed.fsdp{module} import *\n"
     found = program(tmp_path, star + "FullyShardedDataParallel(Net())\n")
     assert len(list(events(found, Wrapped))) == 1
+
+
+def test_a_decorator_of_the_programs_own_may_be_called_cache(tmp_path: Path) -> None:
+    own = "def cache(function):\n    return function\n\n@cache\ndef model():\n"
+    found = program(tmp_path, own + "    return fully_shard(Net())\n\nmodel()\nmodel()\n")
+    assert len(list(found.traces[0].of(Sharded))) == 2
