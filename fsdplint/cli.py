@@ -163,7 +163,7 @@ def _diff(run: Any) -> int:
 
 
 def _fix(run: Any) -> int:
-    from fsdplint.write import NewContent, WriteError, write
+    from fsdplint.editing.write import NewContent, WriteError, write
 
     changes = run.fix()
     if run.stdin is not None:
@@ -180,7 +180,7 @@ def _fix(run: Any) -> int:
 
 
 def _report(result: Any, output_format: str, *, err: bool = False) -> None:
-    from fsdplint.nesting import deep_stack
+    from fsdplint.editing.nesting import deep_stack
     from fsdplint.report import write
 
     _warn(result)

@@ -149,7 +149,7 @@ def fix(
             these and `paths` are not applied.
         options: what the result has to run on, and how to fix.
     """
-    from fsdplint import edits
+    from fsdplint.editing import edits
     from fsdplint.program import load
 
     codes = None if wanted is None else set(wanted)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdplint.decoding import decode
-from fsdplint.nesting import too_deep
+from fsdplint.editing.nesting import too_deep
 
 if TYPE_CHECKING:
     from fsdplint.program.source import Source

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from fsdplint import prefilter
 from fsdplint.decoding import decode
+from fsdplint.editing.nesting import deep_stack
 from fsdplint.files import (
     File,
     Problem,
@@ -23,7 +24,6 @@ from fsdplint.files import (
     discover,
     project_root,
 )
-from fsdplint.nesting import deep_stack
 from fsdplint.options import Options
 from fsdplint.report.result import Result
 from fsdplint.selection import UnknownRuleError, resolve

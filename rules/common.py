@@ -41,7 +41,7 @@ def certain(trace: Trace, event: Event) -> bool:
     """Whether the event happens to the very module that it names: see `fsdplint.visits`."""
     if trace.producer != "static":
         return True
-    from fsdplint.visits import certain as of_static
+    from fsdplint.program.visits import certain as of_static
 
     return of_static(event)
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.groups import Groups
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.trace import Called, Site, Trace
+from fsdplint.trace.groups import Groups
 
 if TYPE_CHECKING:
     from fsdplint.program import Program
@@ -76,8 +76,8 @@ class DirectForwardCall(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.program.source import NodeSite
-        from fsdplint.rewrite import Rewrite
 
         site = finding.site
         if not isinstance(site, NodeSite) or not isinstance(site.node, cst.Call):

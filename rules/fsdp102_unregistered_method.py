@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.groups import Groups
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.trace import Called, Site, Trace
+from fsdplint.trace.groups import Groups
 
 if TYPE_CHECKING:
     from fsdplint.program import Program
@@ -74,8 +74,8 @@ class UnregisteredMethod(Rule):
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.places import shard_statement
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.places import shard_statement
+        from fsdplint.editing.rewrite import Rewrite
 
         event = finding.events[0]
         shard = finding.events[1]

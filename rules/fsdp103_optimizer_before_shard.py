@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.groups import Groups, Shard, shard_events, sharded_by
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.trace import (
     Event,
@@ -16,6 +15,7 @@ from fsdplint.trace import (
     Wrapped,
     first,
 )
+from fsdplint.trace.groups import Groups, Shard, shard_events, sharded_by
 
 if TYPE_CHECKING:
     from fsdplint.program import Program
@@ -121,9 +121,9 @@ class OptimizerBeforeShard(Rule):
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.moves import move_after
-        from fsdplint.places import meeting
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.moves import move_after
+        from fsdplint.editing.places import meeting
+        from fsdplint.editing.rewrite import Rewrite
 
         built, last = finding.events[0], finding.events[1]
         if last.index < built.index:
@@ -510,7 +510,7 @@ dist.destroy_process_group()
 
 def _keep_parameters(event: Wrapped, program: Program) -> Fix | None:
     """Have FSDP1 keep the parameters that the optimizer holds, if there is one wrapping only."""
-    from fsdplint.rewrite import Rewrite
+    from fsdplint.editing.rewrite import Rewrite
     from fsdplint.rules.rewrites.syntax import call_at
     from fsdplint.rules.rewrites.wrapper_options import set_option
 

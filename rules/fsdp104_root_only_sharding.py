@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fsdplint.groups import Groups, Shard, shard_events, sharded_by
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.trace import Sharded, Site, Trace, Wrapped
+from fsdplint.trace.groups import Groups, Shard, shard_events, sharded_by
 
 if TYPE_CHECKING:
     from fsdplint.program import Program
@@ -86,10 +86,10 @@ class RootOnlySharding(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
-        from fsdplint.dotted import names_in_scope, path_of
-        from fsdplint.places import module_argument, options_text
+        from fsdplint.editing.dotted import names_in_scope, path_of
+        from fsdplint.editing.places import module_argument, options_text
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.program.source import NodeSite
-        from fsdplint.rewrite import Rewrite
 
         event, site = finding.events[0], finding.site
         if not isinstance(event, Sharded) or not isinstance(site, NodeSite):

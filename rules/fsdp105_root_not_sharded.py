@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.groups import Groups, Shard, shard_events, sharded_by
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.rules.common import reduced_by_hand
 from fsdplint.trace import (
@@ -18,6 +17,7 @@ from fsdplint.trace import (
     Site,
     Trace,
 )
+from fsdplint.trace.groups import Groups, Shard, shard_events, sharded_by
 
 if TYPE_CHECKING:
     from fsdplint.program import Program
@@ -98,8 +98,8 @@ class RootNotSharded(Rule):
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.places import after_shards, expression_of, options_text
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.places import after_shards, expression_of, options_text
+        from fsdplint.editing.rewrite import Rewrite
 
         last, call = finding.events[0], finding.events[1]
         if not isinstance(last, Sharded) or not isinstance(call, Called):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.groups import Groups, sharded_by
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.trace import ModuleAttached, Sharded, Site, Trace
+from fsdplint.trace.groups import Groups, sharded_by
 
 if TYPE_CHECKING:
     from fsdplint.program import Program
@@ -61,9 +61,9 @@ class ChildrenAfterRoot(Rule):
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.moves import move_shard_after
-        from fsdplint.places import last_meeting, modules_loop
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.moves import move_shard_after
+        from fsdplint.editing.places import last_meeting, modules_loop
+        from fsdplint.editing.rewrite import Rewrite
 
         child, parent = finding.events[0], finding.events[1]
         rewrite = Rewrite()
@@ -402,7 +402,7 @@ def _selected(groups: Groups, child: Sharded, parent: Sharded) -> bool:
 
     A loop whose test could not be decided seems to shard every module that it visits.
     """
-    from fsdplint.places import in_loop_of
+    from fsdplint.editing.places import in_loop_of
 
     modules = groups.trace.modules
     together = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdplint.groups import Groups, shard_events, sharded_by
 from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
 from fsdplint.trace import ModuleCopied, Site, Trace
+from fsdplint.trace.groups import Groups, shard_events, sharded_by
 
 
 class DeepcopyOfSharded(Rule):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.groups import Groups, sharded_by
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.rules.common import optimizer_named, varying
 from fsdplint.trace import (
@@ -26,6 +25,7 @@ from fsdplint.trace import (
     Trace,
     first,
 )
+from fsdplint.trace.groups import Groups, sharded_by
 
 if TYPE_CHECKING:
     from fsdplint.program import Program
@@ -99,9 +99,9 @@ class ForwardBeforeOptimizer(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
-        from fsdplint.places import AfterShards, blocks_around, expression_of
+        from fsdplint.editing.places import AfterShards, blocks_around, expression_of
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.program.source import NodeSite
-        from fsdplint.rewrite import Rewrite
 
         site = finding.site
         if not isinstance(site, NodeSite) or not isinstance(site.node, cst.Call):

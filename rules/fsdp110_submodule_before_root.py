@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdplint.groups import Groups, sharded_by
 from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
 from fsdplint.rules.common import unseen_before, varying
 from fsdplint.trace import Called, Gathered, Sharded, Site, Trace, Wrapped
+from fsdplint.trace.groups import Groups, sharded_by
 
 
 class SubmoduleBeforeRoot(Rule):

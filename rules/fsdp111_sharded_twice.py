@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.groups import Groups, sharded_by
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.rules.common import certain, varying
 from fsdplint.trace import Event, Sharded, Trace
+from fsdplint.trace.groups import Groups, sharded_by
 
 if TYPE_CHECKING:
     from fsdplint.program import Program
@@ -221,8 +221,8 @@ class ShardedTwice(Rule):
                 )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.places import module_argument, options_text, shard_statement
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.places import module_argument, options_text, shard_statement
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.rules.rewrites.syntax import call_at
 
         event, before = finding.events
@@ -280,7 +280,7 @@ def _both_happen(trace: Trace, one: Sharded, other: Sharded) -> bool:
 
 def _unconditional(one: Sharded, other: Sharded) -> bool:
     """Whether the second call is made whenever the first one is."""
-    from fsdplint.visits import handles_errors, same_function
+    from fsdplint.program.visits import handles_errors, same_function
 
     if handles_errors(other):
         return False

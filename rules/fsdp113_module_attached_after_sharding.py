@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.groups import Groups, Shard, shard_events, sharded_by
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.rules.common import reduced_by_hand
 from fsdplint.trace import (
@@ -21,6 +20,7 @@ from fsdplint.trace import (
     Wrapped,
     first,
 )
+from fsdplint.trace.groups import Groups, Shard, shard_events, sharded_by
 
 if TYPE_CHECKING:
     from fsdplint.program import Program
@@ -93,9 +93,9 @@ class ModuleAttachedAfterSharding(Rule):
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.moves import move_shard_after
-        from fsdplint.places import last_meeting
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.moves import move_shard_after
+        from fsdplint.editing.places import last_meeting
+        from fsdplint.editing.rewrite import Rewrite
 
         event, shard = finding.events[0], finding.events[1]
         if not isinstance(event, ModuleAttached) or not isinstance(shard, Sharded):

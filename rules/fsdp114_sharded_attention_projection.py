@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.groups import Groups, sharded_by
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.rules.common import certain
 from fsdplint.trace import Gathered, Sharded, Trace
+from fsdplint.trace.groups import Groups, sharded_by
 
 if TYPE_CHECKING:
     from fsdplint.program import Program
@@ -254,7 +254,7 @@ class ShardedAttentionProjection(Rule):
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.rules.rewrites.exact_class import test_exact_class
 
         rewrite = Rewrite()

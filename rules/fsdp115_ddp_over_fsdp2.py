@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdplint.groups import Groups
 from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
 from fsdplint.rules.common import certain, only_fsdp2, sharded_here
 from fsdplint.trace import Replicated, Trace
+from fsdplint.trace.groups import Groups
 
 SCRIPT = """\
 import torch

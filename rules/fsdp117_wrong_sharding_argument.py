@@ -286,7 +286,7 @@ class WrongShardingArgument(Rule):
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.rules.rewrites.sharding_arguments import mend_arguments
         from fsdplint.rules.rewrites.syntax import call_at
 

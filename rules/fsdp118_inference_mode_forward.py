@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.groups import Groups, sharded_by
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.rules.common import unseen_before, varying
 from fsdplint.trace import (
@@ -19,6 +18,7 @@ from fsdplint.trace import (
     Trace,
     Wrapped,
 )
+from fsdplint.trace.groups import Groups, sharded_by
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -96,7 +96,7 @@ class InferenceModeForward(Rule):
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.rewrite import Rewrite
 
         first = finding.events[0]
         rewrite = Rewrite()
@@ -372,7 +372,7 @@ def _replace(rewrite: object, source: Source, use: cst.BaseExpression) -> bool:
     """`torch.inference_mode()` becomes `torch.no_grad()`; False where it is written otherwise."""
     import libcst as cst
 
-    from fsdplint.rewrite import Rewrite
+    from fsdplint.editing.rewrite import Rewrite
 
     assert isinstance(rewrite, Rewrite)
     name = use.func if isinstance(use, cst.Call) else use

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdplint.groups import Groups, Shard, shard_events
 from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
 from fsdplint.trace import (
     BackwardRun,
@@ -17,6 +16,7 @@ from fsdplint.trace import (
     Wrapped,
     first,
 )
+from fsdplint.trace.groups import Groups, Shard, shard_events
 
 
 class ParameterMarkLost(Rule):

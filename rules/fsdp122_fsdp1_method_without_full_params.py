@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.groups import Groups
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.rules.wrapping import outermost, shards, unit_of, uses_original_parameters
 from fsdplint.trace import BackwardRun, Called, Site, Trace, Wrapped
+from fsdplint.trace.groups import Groups
 
 if TYPE_CHECKING:
     from fsdplint.program import Program
@@ -297,8 +297,8 @@ class Fsdp1MethodWithoutFullParams(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.program.values import ModuleValue
-        from fsdplint.rewrite import Rewrite
         from fsdplint.rules.rewrites.syntax import call_at
         from fsdplint.rules.wrapping import rely_on_wrapping
 

@@ -186,7 +186,7 @@ class UnnamedHsdpMesh(Rule):
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.rules.rewrites.mesh import name_dimensions
 
         rewrite = Rewrite()

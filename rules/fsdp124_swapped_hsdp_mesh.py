@@ -168,7 +168,7 @@ class SwappedHsdpMesh(Rule):
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.rules.rewrites.mesh import swap_dimensions
 
         rewrite = Rewrite()

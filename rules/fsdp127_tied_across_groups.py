@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.groups import Groups, sharded_by
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.rules.common import certain, unseen_before
 from fsdplint.trace import ModuleMoved, ParametersTied, Sharded, StateLoaded, Trace, first
+from fsdplint.trace.groups import Groups, sharded_by
 
 if TYPE_CHECKING:
     from fsdplint.program import Program
@@ -162,7 +162,7 @@ class TiedAcrossGroups(Rule):
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.rules.rewrites.one_group import shard_together
 
         other, one, tie = finding.events

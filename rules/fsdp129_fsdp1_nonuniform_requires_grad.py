@@ -266,7 +266,7 @@ class Fsdp1NonuniformRequiresGrad(Rule):
                 )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.rules.rewrites.syntax import call_at
         from fsdplint.rules.rewrites.wrapper_options import set_option
 

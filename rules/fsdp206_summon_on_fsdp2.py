@@ -344,7 +344,7 @@ for module in model.modules():
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.rules.rewrites.summon import rewrite_summon
         from fsdplint.rules.rewrites.syntax import call_at
 

@@ -294,9 +294,9 @@ class WrapperAttributeOnFsdp2(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.program.source import NodeSite
         from fsdplint.program.values import ModuleValue
-        from fsdplint.rewrite import Rewrite
 
         site = finding.site
         if finding.configuration or not isinstance(site, NodeSite):

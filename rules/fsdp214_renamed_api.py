@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fsdplint.importing import asks_for_version
+from fsdplint.editing.importing import asks_for_version
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.torch_versions import METHODS
 from fsdplint.trace import Event, Fsdp2Used, Loaded, Saved, Trace
@@ -244,7 +244,7 @@ class RenamedApi(Rule):
         return finding
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.rules.rewrites.renamed import rename_checkpoint, rename_method
         from fsdplint.rules.rewrites.syntax import call_at
 

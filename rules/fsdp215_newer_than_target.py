@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from fsdplint.importing import asks_for_version
+from fsdplint.editing.importing import asks_for_version
 from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
 from fsdplint.rules.common import asked_for
 from fsdplint.torch_versions import ARGUMENTS, FSDP, METHODS, NAMES, Since

@@ -657,8 +657,8 @@ from torch.distributed.checkpoint.state_dict import (
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.options import DCP
-        from fsdplint.rewrite import Rewrite
         from fsdplint.rules.rewrites.parts import save_parts
         from fsdplint.rules.rewrites.state_dict import gather_and_save
 

@@ -477,7 +477,7 @@ set_optimizer_state_dict(
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.rules.rewrites.state_dict import load_with_setter
 
         rewrite = Rewrite()

@@ -277,7 +277,7 @@ class EmptyStateOverCheckpoint(Rule):
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.rules.rewrites.rank_guard import on_rank0
         from fsdplint.rules.rewrites.syntax import call_at
 

@@ -254,8 +254,8 @@ class RawShardedTensors(Rule):
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.program.values import ParametersOf
-        from fsdplint.rewrite import Rewrite
         from fsdplint.rules.rewrites.syntax import call_at
 
         event = finding.events[0]

@@ -373,7 +373,7 @@ class NoSyncOnFsdp2(Rule):
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.rules.rewrites.no_sync import rewrite_no_sync
         from fsdplint.rules.rewrites.syntax import call_at
 

@@ -243,7 +243,7 @@ class ClipMethodOnFsdp2(Rule):
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.rules.rewrites.clipping import clip_with_utils
         from fsdplint.rules.rewrites.syntax import call_at
 

@@ -296,9 +296,9 @@ class SyncNeverReenabled(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
-        from fsdplint.dotted import bound_by, dotted, part_of, path_of
-        from fsdplint.places import meeting
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.dotted import bound_by, dotted, part_of, path_of
+        from fsdplint.editing.places import meeting
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.rules.rewrites.syntax import call_at
 
         found = call_at(finding.site)

@@ -308,7 +308,7 @@ class Fsdp1LocalClipping(Rule):
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.rules.rewrites.clipping import clip_with_method
         from fsdplint.rules.rewrites.syntax import call_at
         from fsdplint.rules.wrapping import rely_on_wrapping

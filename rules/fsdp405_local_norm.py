@@ -326,8 +326,8 @@ class LocalNorm(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.program.source import NodeSite
-        from fsdplint.rewrite import Rewrite
 
         event, site = finding.events[0], finding.site
         if not isinstance(event, PartialRead) or not isinstance(site, NodeSite):

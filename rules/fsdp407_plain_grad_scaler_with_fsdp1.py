@@ -263,7 +263,7 @@ class PlainGradScalerWithFsdp1(Rule):
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.rules.rewrites.syntax import call_at
         from fsdplint.rules.wrapping import forget_name, rely_on_wrapping
 

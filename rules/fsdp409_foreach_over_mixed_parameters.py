@@ -221,7 +221,7 @@ class ForeachOverMixedParameters(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.rules.rewrites.syntax import call_at
 
         found, event = call_at(finding.site), finding.events[0]

@@ -236,7 +236,7 @@ class ReshardAfterBackwardOff(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.rules.rewrites.syntax import call_at
 
         found = call_at(finding.site)

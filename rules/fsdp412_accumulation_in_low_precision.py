@@ -226,7 +226,7 @@ class AccumulationInLowPrecision(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.rules.rewrites.syntax import argument, call_at, library_name
 
         found = call_at(finding.site)

@@ -501,7 +501,7 @@ if is_main:
         return finding
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.rules.rewrites.rank_guard import move_out
 
         event = finding.events[0]

@@ -182,7 +182,7 @@ class IndexedMeshDevice(Rule):
                 )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.rules.rewrites.syntax import argument, call_at
 
         found, event = call_at(finding.site), finding.events[0]

@@ -213,7 +213,7 @@ class LauncherArgument(Rule):
             yield finding
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.rules.rewrites.syntax import argument, call_at
 
         found = call_at(finding.site)

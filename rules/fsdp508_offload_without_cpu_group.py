@@ -177,7 +177,7 @@ class OffloadWithoutCpuGroup(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.rules.rewrites.syntax import argument, call_at
 
         found = call_at(finding.site)

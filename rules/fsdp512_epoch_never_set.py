@@ -394,7 +394,7 @@ class EpochNeverSet(Rule):
                 yield one
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.rules.rewrites.epochs import set_epoch_in_loop
 
         built, begun = finding.events

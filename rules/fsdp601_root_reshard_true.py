@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fsdplint.groups import Groups
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.rules.common import class_name
 from fsdplint.trace import BackwardRun, Called, Sharded, Trace, Wrapped
+from fsdplint.trace.groups import Groups
 
 if TYPE_CHECKING:
     from fsdplint.program import Program
@@ -335,7 +335,7 @@ class RootReshardTrue(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
-        from fsdplint.rewrite import Rewrite
+        from fsdplint.editing.rewrite import Rewrite
         from fsdplint.rules.rewrites.syntax import call_at
 
         found = call_at(finding.site)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdplint.groups import Groups
 from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
 from fsdplint.rules.common import class_name
 from fsdplint.trace import Event, Refused, Trace
+from fsdplint.trace.groups import Groups
 
 
 class BatchNormInLowPrecision(Rule):

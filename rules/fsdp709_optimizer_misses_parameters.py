@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdplint.groups import shard_events, sharded_by
 from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
 from fsdplint.rules.common import class_name, optimizer_of
 from fsdplint.rules.wording import names
 from fsdplint.trace import OptimizerBuilt, ParametersMissed, Trace
+from fsdplint.trace.groups import shard_events, sharded_by
 
 
 class OptimizerMissesParameters(Rule):

@@ -170,9 +170,9 @@ def seed_after_sharding(finding: Finding) -> Fix | None:
     """Seed all ranks alike where the model is built, and each on its own once it is sharded."""
     import libcst as cst
 
-    from fsdplint.dotted import path_of
-    from fsdplint.places import meeting
-    from fsdplint.rewrite import Rewrite
+    from fsdplint.editing.dotted import path_of
+    from fsdplint.editing.places import meeting
+    from fsdplint.editing.rewrite import Rewrite
     from fsdplint.rules.rewrites.syntax import call_at
 
     seed, sharded = finding.events[0], finding.events[-1]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdplint.groups import Groups
 from fsdplint.rules.matching import one_sided
 from fsdplint.trace import Called, Event, Trace
+from fsdplint.trace.groups import Groups
 
 # What each rank does there: the module that it gathers, or None where it gathers nothing more.
 Parting = dict[int, "Called | None"]

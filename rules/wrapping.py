@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fsdplint.groups import Groups
 from fsdplint.trace import Event, Trace, Wrapped
+from fsdplint.trace.groups import Groups
 
 if TYPE_CHECKING:
+    from fsdplint.editing.rewrite import Rewrite
     from fsdplint.program.source import Source
-    from fsdplint.rewrite import Rewrite
 
 SHARDING = {"FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"}
 

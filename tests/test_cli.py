@@ -450,7 +450,7 @@ def test_an_interrupted_run_ends(folder: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fsdplint import write
+    from fsdplint.editing import write
 
     (folder / "train.py").write_text(BAD)
 

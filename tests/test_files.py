@@ -250,7 +250,7 @@ def test_what_is_let_through_can_be_worked_with(tmp_path: Path, name: str) -> No
 import sys
 from pathlib import Path
 from fsdplint.files import read_source
-from fsdplint.nesting import deep_stack
+from fsdplint.editing.nesting import deep_stack
 def job():
     source = read_source(Path(sys.argv[1]))
     source.span(source.tree.body[0] if source.tree.body else source.tree)

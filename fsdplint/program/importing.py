@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from fsdplint.importing import asks_for_version, is_of_fsdp
+from fsdplint.editing.importing import asks_for_version, is_of_fsdp
 from fsdplint.program.names import PUBLIC, canonical, dotted
 from fsdplint.program.values import LazyImport, ProjectModule, Symbol, Unknown, Value
 from fsdplint.trace import Imported

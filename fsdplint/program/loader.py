@@ -9,7 +9,7 @@ from pathlib import Path
 
 import libcst as cst
 
-from fsdplint.nesting import deep_stack
+from fsdplint.editing.nesting import deep_stack
 from fsdplint.program.decisions import Exploration
 from fsdplint.program.frames import Call, Frame, OutOfSteps
 from fsdplint.program.interpreter import Interpreter

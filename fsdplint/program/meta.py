@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fsdplint.groups import Groups
 from fsdplint.program.frames import Call
 from fsdplint.program.values import (
     Const,
@@ -22,6 +21,7 @@ from fsdplint.program.values import (
 )
 from fsdplint.rules.common import unseen_before
 from fsdplint.trace import Called, GuardKind, Layout, Sharding
+from fsdplint.trace.groups import Groups
 
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from fsdplint.groups import Groups, Shard
 from fsdplint.program import gradmode, meta
 from fsdplint.program.frames import Call
 from fsdplint.program.models import find_method, tensors
@@ -42,6 +41,7 @@ from fsdplint.trace import (
     ParametersTied,
     Sharding,
 )
+from fsdplint.trace.groups import Groups, Shard
 
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter

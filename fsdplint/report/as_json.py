@@ -75,7 +75,7 @@ def _fix(result: Result, finding: Finding) -> dict[str, Any] | None:
 
 def _all_edits(result: Result, finding: Finding) -> tuple[Edit, ...]:
     """The fix's edits with those of the imports that it needs or leaves unused."""
-    from fsdplint import edits
+    from fsdplint.editing import edits
 
     assert finding.fix is not None
     try:

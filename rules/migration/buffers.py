@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from fsdplint.bindings import bindings_of
+from fsdplint.editing.bindings import bindings_of
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import ModuleValue, Unknown, Value
 from fsdplint.rules.migration.calls import is_constant

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from fsdplint.layout import line_end
+from fsdplint.editing.layout import line_end
 from fsdplint.program.source import Source
 
 

@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from fsdplint.layout import descend
+from fsdplint.editing.layout import descend
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.rules.common import fsdp1_on_fsdp2
 from fsdplint.rules.migration import device, outside, parameters, wrap

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdplint.bindings import bindings_of
+from fsdplint.editing.bindings import bindings_of
 from fsdplint.program import Program
 from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue, OptimizerValue

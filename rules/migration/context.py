@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from fsdplint.layout import descend, line_end, line_indent, statement_of
+from fsdplint.editing.layout import descend, line_end, line_indent, statement_of
+from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program import Program
 from fsdplint.program.names import dotted, references, walk
 from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue, Value
-from fsdplint.rewrite import Rewrite
 from fsdplint.rules.migration.names import PREFIX, fsdp1_name
 from fsdplint.rules.migration.text import call, flat
 from fsdplint.rules.rewrites.syntax import library_name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.layout import statement_of
+from fsdplint.editing.layout import statement_of
 from fsdplint.program.source import Source
 from fsdplint.rules.migration.checks import is_named, outer_function
 from fsdplint.rules.migration.context import Blocked, Migration, nodes

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import libcst as cst
 
+from fsdplint.editing.layout import descend
 from fsdplint.files import PROJECT_MARKERS, discover, project_root
-from fsdplint.layout import descend
 from fsdplint.prefilter import importing
 from fsdplint.program.source import Source
 from fsdplint.rule import Edit

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from fsdplint.layout import line_indent, statement_of
+from fsdplint.editing.layout import line_indent, statement_of
 from fsdplint.program.source import Source
 from fsdplint.rules.migration.context import Migration
 from fsdplint.rules.migration.policy import Policy

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from fsdplint.layout import statement_of
+from fsdplint.editing.layout import statement_of
 from fsdplint.program.source import Source
 from fsdplint.rules.migration.calls import arguments
 from fsdplint.rules.migration.context import Migration

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.layout import statement_of
+from fsdplint.editing.layout import statement_of
 from fsdplint.program.values import OptimizerValue
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.context import expression

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.layout import descend
+from fsdplint.editing.layout import descend
 from fsdplint.program.source import NodeSite
 from fsdplint.program.values import ModuleValue, OptimizerValue
 from fsdplint.rules.migration.context import Migration, expression, is_fsdp1

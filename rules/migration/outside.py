@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.layout import descend
+from fsdplint.editing.layout import descend
 from fsdplint.program.names import references
 from fsdplint.program.source import Source
 from fsdplint.program.values import Bound, Class, Function, Method, Partial

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from fsdplint.layout import statement_of
+from fsdplint.editing.layout import statement_of
 from fsdplint.program.names import references
 from fsdplint.program.source import Source
 from fsdplint.program.values import ParametersOf

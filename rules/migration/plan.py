@@ -8,8 +8,8 @@ from weakref import WeakKeyDictionary
 
 import libcst as cst
 
-from fsdplint.bindings import bindings_of
-from fsdplint.layout import descend, statement_of
+from fsdplint.editing.bindings import bindings_of
+from fsdplint.editing.layout import descend, statement_of
 from fsdplint.program import Program
 from fsdplint.program.names import canonical
 from fsdplint.program.source import Source

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from fsdplint.layout import descend
+from fsdplint.editing.layout import descend
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import Class, Function, ModuleValue, Partial, Symbol, Value
 from fsdplint.rules.migration.calls import arguments, elements, is_constant

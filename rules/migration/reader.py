@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from fsdplint.layout import descend
+from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
 from fsdplint.rules.migration import device, strategy
 from fsdplint.rules.migration.buffers import Buffers

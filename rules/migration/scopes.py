@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from fsdplint.bindings import bindings_of
-from fsdplint.layout import descend
+from fsdplint.editing.bindings import bindings_of
+from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
 
 Function = cst.FunctionDef | cst.Lambda

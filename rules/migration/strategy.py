@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from fsdplint.layout import descend
+from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
 from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.names import STRATEGIES

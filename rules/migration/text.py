@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from fsdplint.layout import line_indent
+from fsdplint.editing.layout import line_indent
 from fsdplint.program.source import Source
 
 WIDTH = 88

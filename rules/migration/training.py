@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from fsdplint.layout import descend
+from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
 from fsdplint.program.values import Function, ModuleValue, ParametersOf
 from fsdplint.rules.migration.calls import arguments

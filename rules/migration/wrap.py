@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from fsdplint.layout import comments_at, statement_of
+from fsdplint.editing.layout import comments_at, statement_of
 from fsdplint.program.source import Source
 from fsdplint.program.values import Class
 from fsdplint.rules.migration.calls import arguments

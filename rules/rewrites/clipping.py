@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program.source import Source
-from fsdplint.rewrite import Rewrite
 from fsdplint.rules.rewrites.syntax import function_around, library_name, receiver, uses
 from fsdplint.rules.wrapping import forget_name
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from fsdplint.dotted import bound_by, dotted, part_of, path_of
-from fsdplint.places import blocks_around
+from fsdplint.editing.dotted import bound_by, dotted, part_of, path_of
+from fsdplint.editing.places import blocks_around
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import LoaderValue, SamplerValue
 from fsdplint.trace import LoaderIterated, Site
 
 if TYPE_CHECKING:
+    from fsdplint.editing.rewrite import Rewrite
     from fsdplint.program import Program
-    from fsdplint.rewrite import Rewrite
 
 
 @dataclass(frozen=True)

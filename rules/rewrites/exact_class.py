@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program import Program
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import Symbol
-from fsdplint.rewrite import Rewrite
 from fsdplint.rules.rewrites.syntax import ancestors, uses
 from fsdplint.trace import Site
 

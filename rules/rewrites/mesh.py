@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.layout import line_indent
+from fsdplint.editing.layout import line_indent
+from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program.source import Source
-from fsdplint.rewrite import Rewrite
 from fsdplint.rules.migration.calls import value_end
 from fsdplint.rules.rewrites.syntax import argument, call_at
 from fsdplint.trace import Site

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program.source import Source
-from fsdplint.rewrite import Rewrite
 from fsdplint.rules.rewrites.syntax import function_around, uses
 
 NEGATED = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program.names import dotted, walk
 from fsdplint.program.source import NodeSite, Source
-from fsdplint.rewrite import Rewrite
 from fsdplint.rule import Fix, Safety
 from fsdplint.rules.rewrites.syntax import uses
 from fsdplint.torch_versions import COMPOSABLE, FSDP, HOMES, NAMES

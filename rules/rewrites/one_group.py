@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdplint.dotted import bound_by, part_of
-from fsdplint.places import (
+from fsdplint.editing.dotted import bound_by, part_of
+from fsdplint.editing.places import (
     Meeting,
     ShardStatement,
     meeting,
@@ -13,8 +13,8 @@ from fsdplint.places import (
     options_text,
     shard_statement,
 )
+from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program import Program
-from fsdplint.rewrite import Rewrite
 from fsdplint.rules.rewrites.optimizer_model import trace_of
 from fsdplint.trace import ParametersTied, Sharded, Trace
 

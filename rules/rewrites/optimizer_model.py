@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from fsdplint.dotted import path_of
+from fsdplint.editing.dotted import path_of
 from fsdplint.program.program import Program
 from fsdplint.program.source import Source
 from fsdplint.rules.rewrites.syntax import call_at, function_around

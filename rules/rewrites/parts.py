@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fsdplint import layout
-from fsdplint.dotted import path_of
+from fsdplint.editing import layout
+from fsdplint.editing.dotted import path_of
+from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program import Program
 from fsdplint.program.source import Source
-from fsdplint.rewrite import Rewrite
 from fsdplint.rule import Finding
 from fsdplint.rules.common import RANK_WORDS, perhaps_one_rank
 from fsdplint.rules.rewrites.rank_guard import (

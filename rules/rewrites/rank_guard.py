@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from fsdplint import layout
-from fsdplint.dotted import bound_by, leaves, mentions
+from fsdplint.editing import layout
+from fsdplint.editing.dotted import bound_by, leaves, mentions
+from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program.source import NodeSite, Source
-from fsdplint.rewrite import Rewrite
 from fsdplint.rules.rewrites.syntax import (
     Function,
     ancestors,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program.source import Source
-from fsdplint.rewrite import Rewrite
 
 DCP = "torch.distributed.checkpoint"
 KEPT = {"state_dict", "storage_writer", "storage_reader", "planner", "process_group", "no_dist"}

@@ -6,11 +6,11 @@ import re
 
 import libcst as cst
 
-from fsdplint.places import ShardStatement, module_argument, options_text, shard_statement
+from fsdplint.editing.places import ShardStatement, module_argument, options_text, shard_statement
+from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program import Program
 from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue
-from fsdplint.rewrite import Rewrite
 from fsdplint.rules.rewrites.syntax import free_name
 from fsdplint.trace import Sharded, Site, Trace
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program import Program
 from fsdplint.program.source import Source
 from fsdplint.program.values import Made
-from fsdplint.rewrite import Rewrite
 from fsdplint.rule import Safety
 from fsdplint.rules.migration.calls import is_constant, without
 from fsdplint.rules.rewrites.syntax import function_around, uses

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from fsdplint import layout
-from fsdplint.dotted import path_of
+from fsdplint.editing import layout
+from fsdplint.editing.dotted import path_of
+from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program import Program
 from fsdplint.program.source import Source
-from fsdplint.rewrite import Rewrite
 from fsdplint.rule import Finding, Safety
 from fsdplint.rules.common import optimizer_of, perhaps_one_rank
 from fsdplint.rules.rewrites.optimizer_model import model_of, trace_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program.names import dotted
 from fsdplint.program.source import Source
-from fsdplint.rewrite import Rewrite
 from fsdplint.rules.rewrites.no_sync import left_early, remove_item
 from fsdplint.rules.rewrites.syntax import argument, free_name
 from fsdplint.torch_versions import FSDP

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 
 import libcst as cst
 
-from fsdplint import layout
-from fsdplint.dotted import names_in_scope
-from fsdplint.importnames import line_limit
+from fsdplint.editing import layout
+from fsdplint.editing.dotted import names_in_scope
+from fsdplint.editing.importnames import line_limit
+from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program.source import NodeSite, Source
-from fsdplint.rewrite import Rewrite
 from fsdplint.rule import Safety
 from fsdplint.trace import Site
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program.source import Source
-from fsdplint.rewrite import Rewrite
 from fsdplint.rules.rewrites.syntax import argument
 
 

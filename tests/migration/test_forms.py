@@ -60,7 +60,7 @@ dist.init_process_group("nccl")
 
 def plan(tmp_path: Path, body: str, head: str = HEAD) -> tuple[Plan, str]:
     """The plan of a program, and its migrated text ("" where it is blocked)."""
-    from fsdplint.edits import apply
+    from fsdplint.editing.edits import apply
     from fsdplint.rule import Fix, Safety
 
     path = tmp_path / "train.py"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fsdplint.program import load
+from fsdplint.program.visits import certain
 from fsdplint.trace import Sharded
-from fsdplint.visits import certain
 
 PROGRAM = """\
 import torch.nn as nn

@@ -5,10 +5,10 @@ from __future__ import annotations
 import libcst as cst
 import pytest
 
-from fsdplint.edits import apply
-from fsdplint.layout import descend
+from fsdplint.editing.edits import apply
+from fsdplint.editing.layout import descend
+from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program.source import NodeSite, Source
-from fsdplint.rewrite import Rewrite
 from fsdplint.rule import Safety
 from fsdplint.rules.rewrites.clipping import clip_with_utils
 from fsdplint.rules.rewrites.no_sync import rewrite_no_sync

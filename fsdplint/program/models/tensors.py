@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from fsdplint.groups import Groups
 from fsdplint.program.frames import Call
 from fsdplint.program.models import FUNCTIONS, function, method
 from fsdplint.program.ranks import WORLD_SIZE
@@ -34,6 +33,7 @@ from fsdplint.trace import (
     Sharded,
     SyncSwitched,
 )
+from fsdplint.trace.groups import Groups
 
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter

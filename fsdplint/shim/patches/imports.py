@@ -8,7 +8,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-from fsdplint.importing import is_of_fsdp, optional_lines
+from fsdplint.editing.importing import is_of_fsdp, optional_lines
 from fsdplint.shim.recorder import RECORDER
 from fsdplint.shim.sites import USER, kind_of
 

@@ -8,7 +8,7 @@ import weakref
 from types import FrameType
 from typing import Any
 
-from fsdplint.importing import optional_lines, tried_lines
+from fsdplint.editing.importing import optional_lines, tried_lines
 from fsdplint.shim import classes, patching, values
 from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.patches import marks

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from rewriting import edited, name, source_of
 
-from fsdplint.bindings import bindings_of
-from fsdplint.importplan import plan
-from fsdplint.imports import name_for
-from fsdplint.rewrite import in_order
+from fsdplint.editing.bindings import bindings_of
+from fsdplint.editing.importplan import plan
+from fsdplint.editing.imports import name_for
+from fsdplint.editing.rewrite import in_order
 from fsdplint.rule import Import
 
 FSDP = "torch.distributed.fsdp"

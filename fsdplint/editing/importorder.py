@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 import libcst as cst
 
-from fsdplint.bindings import Bindings, Scope
+from fsdplint.editing.bindings import Bindings, Scope
 from fsdplint.program.source import Source, children
 
 _BRANCH = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from fsdplint import layout
+from fsdplint.editing import layout
 from fsdplint.program.source import Source
 from fsdplint.rule import Edit
 

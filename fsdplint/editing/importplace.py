@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from fsdplint import layout
+from fsdplint.editing import layout
 from fsdplint.program.names import dotted
 from fsdplint.program.source import Source
 

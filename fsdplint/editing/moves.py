@@ -7,14 +7,20 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from fsdplint.dotted import assigned, bound_by, dotted, leaves, mentions, part_of, path_of
-from fsdplint.places import Meeting, Statement, blocks_around, module_argument, shard_statement
+from fsdplint.editing.dotted import assigned, bound_by, dotted, leaves, mentions, part_of, path_of
+from fsdplint.editing.places import (
+    Meeting,
+    Statement,
+    blocks_around,
+    module_argument,
+    shard_statement,
+)
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.trace import Event, Site
 
 if TYPE_CHECKING:
+    from fsdplint.editing.rewrite import Rewrite
     from fsdplint.program import Program
-    from fsdplint.rewrite import Rewrite
 
 
 def move_after(rewrite: Rewrite, program: Program, place: Meeting) -> bool:

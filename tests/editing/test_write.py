@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.write import NewContent, WriteError, write
+from fsdplint.editing.write import NewContent, WriteError, write
 
 ROOT = Path(__file__).parent.parent
 
@@ -80,7 +80,7 @@ def test_something_else_than_a_file(tmp_path: Path) -> None:
 
 PROTECTED = """
 import os, sys
-from fsdplint.write import NewContent, WriteError, write
+from fsdplint.editing.write import NewContent, WriteError, write
 if os.geteuid() == 0:  # root may write everywhere
     os.setgid(65534)
     os.setuid(65534)
@@ -185,7 +185,7 @@ def test_an_interrupt_changes_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
 
 KILLED = """
 import os, signal, sys
-from fsdplint.write import NewContent, write
+from fsdplint.editing.write import NewContent, write
 name, number, paths = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
 calls = 0
 def dying(original, after):

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from fsdplint import layout
-from fsdplint.bindings import Bindings, Imported, Scope, bindings_of
-from fsdplint.importorder import ancestors, first_run, function_of, reached, settled
-from fsdplint.importplace import Block
-from fsdplint.imports import imported_only, local_name
+from fsdplint.editing import layout
+from fsdplint.editing.bindings import Bindings, Imported, Scope, bindings_of
+from fsdplint.editing.importorder import ancestors, first_run, function_of, reached, settled
+from fsdplint.editing.importplace import Block
+from fsdplint.editing.imports import imported_only, local_name
 from fsdplint.program.names import dotted
 from fsdplint.program.source import Source, children
 from fsdplint.rule import Import

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fsdplint.nesting import RECURSION_LIMIT, deep_stack, too_deep
+from fsdplint.editing.nesting import RECURSION_LIMIT, deep_stack, too_deep
 
 
 def down(levels: int) -> int:

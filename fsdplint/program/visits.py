@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from fsdplint.dotted import leaves
+from fsdplint.editing.dotted import leaves
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.trace import Event, Site
 

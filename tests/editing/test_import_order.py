@@ -10,9 +10,9 @@ import libcst as cst
 import pytest
 from rewriting import source_of
 
-from fsdplint.edits import apply
-from fsdplint.layout import descend
-from fsdplint.rewrite import Rewrite
+from fsdplint.editing.edits import apply
+from fsdplint.editing.layout import descend
+from fsdplint.editing.rewrite import Rewrite
 from fsdplint.rule import Safety
 
 FSDP = "torch.distributed.fsdp"

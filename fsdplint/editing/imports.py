@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from fsdplint import layout
-from fsdplint.bindings import Bindings, Imported, Scope, bindings_of
-from fsdplint.importorder import ancestors, settled
+from fsdplint.editing import layout
+from fsdplint.editing.bindings import Bindings, Imported, Scope, bindings_of
+from fsdplint.editing.importorder import ancestors, settled
 from fsdplint.program.names import canonical, dotted
 from fsdplint.program.source import Source
 from fsdplint.rule import Import

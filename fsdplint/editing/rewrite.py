@@ -11,10 +11,10 @@ from itertools import pairwise
 
 import libcst as cst
 
-from fsdplint import imports, layout
+from fsdplint.editing import imports, layout
+from fsdplint.editing.statements import Statements
 from fsdplint.program.source import Source
 from fsdplint.rule import Edit, Fix, Import, Safety
-from fsdplint.statements import Statements
 
 
 class Rewrite:

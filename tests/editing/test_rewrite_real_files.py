@@ -16,10 +16,10 @@ import libcst as cst
 import pytest
 from rewriting import edited, source_of
 
-from fsdplint.edits import apply
-from fsdplint.layout import PRAGMA, descend
+from fsdplint.editing.edits import apply
+from fsdplint.editing.layout import PRAGMA, descend
+from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program.source import Source
-from fsdplint.rewrite import Rewrite
 from fsdplint.rule import Safety
 
 STDLIB = Path(ast.__file__).parent

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import libcst as cst
 
-from fsdplint import layout
+from fsdplint.editing import layout
 from fsdplint.program.source import Source
 from fsdplint.rule import Edit
 

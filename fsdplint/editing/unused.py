@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import PurePath
 
-from fsdplint.bindings import Bindings, Imported, bindings_of
+from fsdplint.editing.bindings import Bindings, Imported, bindings_of
 from fsdplint.program.source import Source
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from fsdplint.dotted import bound_by, dotted, leaves, part_of, path_of
+from fsdplint.editing.dotted import bound_by, dotted, leaves, part_of, path_of
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.trace import Event, Site
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from fsdplint.importplan import plan
-from fsdplint.imports import local_name
-from fsdplint.pieces import Pieces
+from fsdplint.editing.importplan import plan
+from fsdplint.editing.imports import local_name
+from fsdplint.editing.pieces import Pieces
+from fsdplint.editing.rewrite import in_order, is_lines
+from fsdplint.editing.unused import unused_imports
 from fsdplint.program.source import Source
-from fsdplint.rewrite import in_order, is_lines
 from fsdplint.rule import Edit, Fix, Import
-from fsdplint.unused import unused_imports
 
 
 @dataclass

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 
 import libcst as cst
 
-from fsdplint import layout
-from fsdplint.bindings import Bindings, Imported, bindings_of
-from fsdplint.importnames import by_kind, edit_names, line_limit
-from fsdplint.importplace import Block, before, from_module, is_import, place
-from fsdplint.importspot import Spot, Statement, choose, type_checking
+from fsdplint.editing import layout
+from fsdplint.editing.bindings import Bindings, Imported, bindings_of
+from fsdplint.editing.importnames import by_kind, edit_names, line_limit
+from fsdplint.editing.importplace import Block, before, from_module, is_import, place
+from fsdplint.editing.importspot import Spot, Statement, choose, type_checking
+from fsdplint.editing.statements import Statements
 from fsdplint.program.source import Source
 from fsdplint.rule import Edit, Import
-from fsdplint.statements import Statements
 
 
 def plan(source: Source, wanted: Iterable[Import], removed: Sequence[Imported]) -> list[Edit]:

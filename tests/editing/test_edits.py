@@ -6,10 +6,10 @@ import libcst as cst
 import pytest
 from rewriting import edited, node, source_of
 
-from fsdplint.edits import Applied, BrokenFixError, apply, complete
-from fsdplint.pieces import Pieces
+from fsdplint.editing.edits import Applied, BrokenFixError, apply, complete
+from fsdplint.editing.pieces import Pieces
+from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program.source import Source
-from fsdplint.rewrite import Rewrite
 from fsdplint.rule import Edit, Fix, Import, Safety
 
 FSDP = "torch.distributed.fsdp"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdplint.importing import asks_for_version, is_of_fsdp, optional_lines, tried_lines
+from fsdplint.editing.importing import asks_for_version, is_of_fsdp, optional_lines, tried_lines
 
 TEXT = """\
 import a

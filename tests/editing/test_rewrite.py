@@ -8,8 +8,8 @@ import libcst as cst
 import pytest
 from rewriting import done, edited, node, source_of
 
+from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program.source import Source
-from fsdplint.rewrite import Rewrite
 from fsdplint.rule import Edit, Safety
 
 Step = Callable[[Rewrite, Source], None]

@@ -1,0 +1,1 @@
+"""Edits of source text: imports, statements, places, and writing the files."""

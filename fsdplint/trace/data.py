@@ -1,0 +1,66 @@
+"""Events of the data: samplers, loaders, epochs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fsdplint.trace.base import Event
+
+
+@dataclass(kw_only=True)
+class SamplerBuilt(Event):
+    """A `DistributedSampler`, which gives each rank its part of a dataset.
+
+    shuffle: whether it shuffles; None where that is not known.
+    """
+
+    kind: ClassVar[str] = "sampler-built"
+    sampler: str
+    shuffle: bool | None = None
+
+
+@dataclass(kw_only=True)
+class EpochSet(Event):
+    """`sampler.set_epoch(epoch)`; `sampler` is None where it is not known which one it was."""
+
+    kind: ClassVar[str] = "sampler-epoch-set"
+    sampler: str | None = None
+
+
+@dataclass(kw_only=True)
+class LoaderBuilt(Event):
+    """A torch DataLoader; `sampler` is the DistributedSampler that it takes its order from."""
+
+    kind: ClassVar[str] = "loader-built"
+    loader: str
+    sampler: str | None = None
+
+
+@dataclass(kw_only=True)
+class LoaderIterated(Event):
+    """A pass over a DataLoader begins.
+
+    alike: whether every rank gets the same batches in it; None where that is not known.
+    """
+
+    kind: ClassVar[str] = "loader-iterated"
+    loader: str
+    sampler: str | None = None
+    alike: bool | None = None
+
+
+@dataclass(kw_only=True)
+class LoaderLeft(Event):
+    """A pass over a DataLoader ends, at its end or before."""
+
+    kind: ClassVar[str] = "loader-left"
+    loader: str
+
+
+@dataclass(kw_only=True)
+class DataEscaped(Event):
+    """A sampler or loader was passed to code that could not be followed (static traces only)."""
+
+    kind: ClassVar[str] = "data-escaped"
+    data: str

@@ -1,0 +1,117 @@
+"""Events of the launch: process groups, meshes, devices, seeds, collectives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fsdplint.trace.base import Event, Site
+
+
+@dataclass(kw_only=True)
+class ProcessGroupInit(Event):
+    kind: ClassVar[str] = "process-group-init"
+    backend: str | None = None
+
+
+@dataclass(kw_only=True)
+class ProcessGroupDestroyed(Event):
+    kind: ClassVar[str] = "process-group-destroyed"
+
+
+@dataclass(kw_only=True)
+class RunElsewhere(Event):
+    """Code begins or ends that runs in processes of its own, or when somebody unseen calls it
+    (static traces only)."""
+
+    kind: ClassVar[str] = "run-elsewhere"
+
+
+@dataclass(kw_only=True)
+class LauncherArgumentUsed(Event):
+    """A command-line argument is read as this process's local rank and has its default.
+
+    argument: "--local_rank". use: where it is read. overwritten: the program put another value in
+        its place later on.
+    """
+
+    kind: ClassVar[str] = "launcher-argument-used"
+    argument: str
+    use: Site | None = None
+    overwritten: bool = False
+
+
+@dataclass(kw_only=True)
+class DeviceSet(Event):
+    """torch.cuda.set_device and its kin."""
+
+    kind: ClassVar[str] = "device-set"
+    device: str | None = None
+
+
+@dataclass(kw_only=True)
+class MeshBuilt(Event):
+    """shape and dim_names hold None and "?" for what is not known."""
+
+    kind: ClassVar[str] = "mesh-built"
+    mesh: str = ""
+    device_type: str | None = None
+    shape: tuple[int | None, ...] = ()
+    dim_names: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class Seeded(Event):
+    """torch's random generator, which initial weights come from, was seeded.
+
+    per_rank: whether the seed differs between ranks; None where that can't be told.
+    """
+
+    kind: ClassVar[str] = "seeded"
+    per_rank: bool | None = None
+
+
+@dataclass(kw_only=True)
+class Collective(Event):
+    """A collective that is none of the above: dist.barrier, dist.all_reduce, full_tensor, ..."""
+
+    kind: ClassVar[str] = "collective"
+    api: str
+
+
+@dataclass(kw_only=True)
+class JoinUsed(Event):
+    """`torch.distributed.algorithms.Join([module, ...])`."""
+
+    kind: ClassVar[str] = "join-used"
+    modules: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class Escaped(Event):
+    """A module was passed to code that could not be followed (static traces only)."""
+
+    kind: ClassVar[str] = "module-escaped"
+    module: str
+
+
+@dataclass(kw_only=True)
+class PickedByRank(Event):
+    """Something is indexed by the rank, or handed with it to code that can't be followed: perhaps
+    each rank takes its part of a batch (static traces only)."""
+
+    kind: ClassVar[str] = "picked-by-rank"
+
+
+@dataclass(kw_only=True)
+class Imported(Event):
+    """Something of torch's FSDP was imported: `from package import names`, or `import package`.
+
+    optional: the program does without it where it is not there: in a `try` that catches its
+        failure, or under a test of torch's version.
+    """
+
+    kind: ClassVar[str] = "imported"
+    package: str
+    names: tuple[str, ...] = ()
+    optional: bool = False

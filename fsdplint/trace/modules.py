@@ -1,0 +1,242 @@
+"""Events of modules: built, moved, wrapped, sharded, marked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from fsdplint.trace.base import Event
+
+
+@dataclass(kw_only=True)
+class WeightsSet(Event):
+    """Values were put into the parameters of modules other than by random initialisation: sent by
+    another rank, copied or filled in (static traces only). No modules: not known of which."""
+
+    kind: ClassVar[str] = "weights-set"
+    modules: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class ModuleBuilt(Event):
+    kind: ClassVar[str] = "module-built"
+    module: str
+    on_meta: bool = False
+
+
+@dataclass(kw_only=True)
+class ModuleMoved(Event):
+    """`.to`, `.cuda`, `.to_empty`, `.half`, ...; `method` names which.
+
+    untouched: the buffers made by `to_empty` that nothing had written to when the first forward
+        had ended (recorded traces only).
+    """
+
+    kind: ClassVar[str] = "module-moved"
+    module: str
+    method: str
+    device: str | None = None
+    dtype: str | None = None
+    untouched: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class ModuleAttached(Event):
+    """A submodule was put into a module that is sharded by now, itself or with its parent.
+
+    module: what it was put into.
+    new: the modules with parameters of their own that come with it and were in no sharded module.
+    """
+
+    kind: ClassVar[str] = "module-attached"
+    module: str
+    new: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class ModuleCopied(Event):
+    """copy.deepcopy of a module, or a copy that a library makes (AveragedModel)."""
+
+    kind: ClassVar[str] = "module-copied"
+    module: str
+    copy: str = ""
+    api: str = "copy.deepcopy"
+
+
+@dataclass(kw_only=True)
+class Wrapped(Event):
+    """FSDP1: `FullyShardedDataParallel(inner, ...)` made `module`.
+
+    options: the constructor's arguments by name, as far as they are constants or dotted names.
+    alike: whether all ranks had the same values in the parameters that were still whole; None where
+        that is not known.
+    units: the modules in `inner` that its policy wraps on their own (a recorded trace has events of
+        their own for them too); None where the policy is not known.
+    mixes: whether parameters with and without gradients certainly share a unit.
+    mesh: the mesh that it was given, see `MeshBuilt`; None where there is none or it is not known.
+    """
+
+    kind: ClassVar[str] = "module-wrapped"
+    module: str
+    inner: str
+    options: Mapping[str, object] = field(default_factory=dict)
+    alike: bool | None = None
+    units: tuple[str, ...] | None = ()
+    mixes: bool = False
+    mesh: str | None = None
+
+
+@dataclass(kw_only=True)
+class Replicated(Event):
+    """`DistributedDataParallel(inner, ...)`; options as for `Wrapped`."""
+
+    kind: ClassVar[str] = "module-replicated"
+    inner: str
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class Sharded(Event):
+    """FSDP2: `fully_shard(module, ...)`; `group` holds every module of the list form.
+
+    positional: what was given by position after the module, which `fully_shard` does not take.
+    alike: as for `Wrapped`.
+    mesh: the mesh that was given, where a `MeshBuilt` made it as it is; else "".
+    """
+
+    kind: ClassVar[str] = "module-sharded"
+    module: str
+    group: tuple[str, ...] = ()
+    options: Mapping[str, object] = field(default_factory=dict)
+    positional: tuple[object, ...] = ()
+    alike: bool | None = None
+    mesh: str = ""
+
+
+@dataclass(kw_only=True)
+class ParametersTied(Event):
+    """`module.<name> = other.<some parameter>`: two modules share a parameter from here on.
+
+    other: None where the module, which had shared one, gets another parameter in its place.
+    """
+
+    kind: ClassVar[str] = "parameters-tied"
+    module: str
+    other: str | None = None
+    name: str = "weight"
+
+
+@dataclass(kw_only=True)
+class Checkpointed(Event):
+    """Activation checkpointing was applied to a module (or to its children)."""
+
+    kind: ClassVar[str] = "activation-checkpointed"
+    module: str
+
+
+@dataclass(kw_only=True)
+class Compiled(Event):
+    kind: ClassVar[str] = "module-compiled"
+    module: str
+    result: str = ""
+
+
+@dataclass(kw_only=True)
+class MethodRegistered(Event):
+    """`register_fsdp_forward_method(module, method)`."""
+
+    kind: ClassVar[str] = "method-registered"
+    module: str
+    method: str
+
+
+@dataclass(kw_only=True)
+class Gathered(Event):
+    """`module.unshard()` (gathered=True) or `module.reshard()` (gathered=False)."""
+
+    kind: ClassVar[str] = "parameters-gathered"
+    module: str
+    gathered: bool
+
+
+@dataclass(kw_only=True)
+class ParameterMarked(Event):
+    """An attribute was set on parameters of modules, or a hook registered on them.
+
+    A recording has attributes at the sharding that replaces the parameters.
+
+    name: the attribute; for a hook the method that registers it, and then `hook` is true.
+    """
+
+    kind: ClassVar[str] = "parameter-marked"
+    modules: tuple[str, ...]
+    name: str
+    hook: bool = False
+
+
+@dataclass(kw_only=True)
+class ParameterMarkRead(Event):
+    """An attribute that parameters of these modules were once given was asked for."""
+
+    kind: ClassVar[str] = "parameter-mark-read"
+    modules: tuple[str, ...]
+    name: str
+
+
+@dataclass(kw_only=True)
+class RowEdited(Event):
+    """`parameter[0].zero_()`: an in-place method on what an index of the first dimension gives.
+
+    api: the method.
+    """
+
+    kind: ClassVar[str] = "row-edited"
+    module: str
+    api: str
+
+
+@dataclass(kw_only=True)
+class PrecisionChosen(Event):
+    """`MixedPrecisionPolicy(...)` of FSDP2.
+
+    param_dtype, reduce_dtype: as "torch.bfloat16"; None where not given, "?" where not known.
+    """
+
+    kind: ClassVar[str] = "precision-chosen"
+    param_dtype: str | None = None
+    reduce_dtype: str | None = None
+
+
+@dataclass(kw_only=True)
+class MixedParameters(Event):
+    """One operation was asked to work on sharded parameters and plain tensors together.
+
+    api: "clip_grad_norm_", or "foreach" or "fused" for an optimizer (one group of it).
+    """
+
+    kind: ClassVar[str] = "mixed-parameters"
+    api: str
+
+
+@dataclass(kw_only=True)
+class Fsdp1Used(Event):
+    """A use of FSDP1's API other than its constructor, e.g. "FSDP.state_dict_type"."""
+
+    kind: ClassVar[str] = "fsdp1-used"
+    api: str
+    module: str | None = None
+
+
+@dataclass(kw_only=True)
+class Fsdp2Used(Event):
+    """Something of FSDP2 was used that not every torch with FSDP2 has.
+
+    api: a method of FSDPModule ("reset_iter_state"), or an argument ("fully_shard.ignored_params").
+    optional: as of an import: in a `try`, or under a test of torch's version or of what it has.
+    """
+
+    kind: ClassVar[str] = "fsdp2-used"
+    api: str
+    module: str
+    optional: bool = False

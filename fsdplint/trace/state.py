@@ -1,0 +1,102 @@
+"""Events of state: state dicts, files, reads of sharded tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fsdplint.trace.base import Event, Layout
+
+
+@dataclass(kw_only=True)
+class StateTaken(Event):
+    """A state dict was made. `of` is the module or optimizer, `api` the dotted call.
+
+    rank0_only: rank 0 got the content and the other ranks an empty dict (full_state_dict with
+        cpu_offload; FSDP1's rank0_only).
+    """
+
+    kind: ClassVar[str] = "state-taken"
+    state: str
+    of: str
+    layout: Layout = Layout.UNKNOWN
+    api: str = "state_dict"
+    rank0_only: bool = False
+
+
+@dataclass(kw_only=True)
+class StateLoaded(Event):
+    """A state dict went into a module or optimizer (`into`); layout is that of the state."""
+
+    kind: ClassVar[str] = "state-loaded"
+    into: str
+    state: str | None = None
+    layout: Layout = Layout.UNKNOWN
+    api: str = "load_state_dict"
+
+
+@dataclass(kw_only=True)
+class TensorsMixed(Event):
+    """One operation got plain tensors and sharded ones, which it refuses with an error.
+
+    plain, sharded: the modules whose parameters they are, or are copies of (static traces only).
+    """
+
+    kind: ClassVar[str] = "tensors-mixed"
+    api: str
+    plain: tuple[str, ...] = ()
+    sharded: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class RawRead(Event):
+    """A tensor's memory was asked for by what knows nothing of DTensors, such as `numpy()`.
+
+    layout: that of the tensor; UNKNOWN where it may be whole.
+    of: the module whose tensor it is, where that is known.
+    """
+
+    kind: ClassVar[str] = "raw-read"
+    api: str
+    layout: Layout = Layout.UNKNOWN
+    of: str | None = None
+
+
+@dataclass(kw_only=True)
+class Saved(Event):
+    """Something was written to disk; `states` are the state dicts and `modules` the modules in it.
+
+    per_rank: the path differs from rank to rank, or it cannot be told that it does not.
+    """
+
+    kind: ClassVar[str] = "saved"
+    api: str
+    states: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    layouts: tuple[Layout, ...] = ()
+    per_rank: bool = False
+
+
+@dataclass(kw_only=True)
+class Loaded(Event):
+    """Something was read from disk (torch.load, dcp.load); `per_rank` as for `Saved`."""
+
+    kind: ClassVar[str] = "loaded"
+    api: str
+    state: str | None = None
+    per_rank: bool = False
+
+
+@dataclass(kw_only=True)
+class PartialRead(Event):
+    """A Python number was made of a reduction over a sharded parameter or gradient.
+
+    api: "item", "float", "int" or "bool".
+    reduction: what was taken: "norm", "sum", ...
+    partial: False where it is not known that the tensor is a sharded one (static traces only).
+    """
+
+    kind: ClassVar[str] = "partial-read"
+    api: str
+    reduction: str = ""
+    partial: bool = True

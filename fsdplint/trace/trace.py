@@ -1,0 +1,161 @@
+"""A trace: the events of one run of a program, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from fsdplint.trace.base import Event, Module, Sharding
+from fsdplint.trace.modules import Sharded, Wrapped
+
+if TYPE_CHECKING:
+    from fsdplint.target import Target
+
+E = TypeVar("E", bound=Event)
+
+
+class Trace:
+    """The events of one run, in order, with the modules that they speak of."""
+
+    def __init__(self, *, producer: str, complete: bool = True) -> None:
+        """producer: "static" or "runtime". complete: False where parts could not be followed.
+
+        Its `target` is the torch that the program is for, where that is known.
+        """
+        self.producer = producer
+        self.complete = complete
+        self.events: list[Event] = []
+        self.modules: dict[str, Module] = {}
+        self.target: Target | None = None
+
+        # How the program ended on each rank: "ok", "raised", "exit", "stopped" (recorded traces).
+        self.ends: dict[int, str] = {}
+
+    def add(self, event: E) -> E:
+        event.index = len(self.events)
+        self.events.append(event)
+        return event
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.events)
+
+    def of(self, *kinds: type[E]) -> Iterator[E]:
+        """The events of these classes, in order."""
+        for event in self.events:
+            if isinstance(event, kinds):
+                yield event
+
+    def before(self, event: Event, *kinds: type[E]) -> Iterator[E]:
+        """The events of these classes before `event`, in order."""
+        for other in self.events[: event.index]:
+            if isinstance(other, kinds):
+                yield other
+
+    def after(self, event: Event, *kinds: type[E]) -> Iterator[E]:
+        """The events of these classes after `event`, in order."""
+        for other in self.events[event.index + 1 :]:
+            if isinstance(other, kinds):
+                yield other
+
+    # The module tree ------------------------------------------------------------------------
+
+    def module(self, module: str) -> Module:
+        return self.modules[module]
+
+    def submodules(self, module: str) -> list[str]:
+        """The module and everything under it (through wrappers too), parents first."""
+        seen: dict[str, None] = {}
+        stack = [module]
+        while stack:
+            current = stack.pop()
+            if current in seen or current not in self.modules:
+                continue
+            seen[current] = None
+            info = self.modules[current]
+            below = list(info.children.values())
+            if info.inner is not None:
+                below.append(info.inner)
+            stack.extend(reversed(below))
+        return list(seen)
+
+    def contains(self, ancestor: str, module: str) -> bool:
+        """Whether `module` is `ancestor` or lies under it."""
+        return module in self.submodules(ancestor)
+
+    def ancestors(self, module: str) -> list[str]:
+        """The modules that contain `module`, itself not among them."""
+        return [m for m in self.modules if m != module and self.contains(m, module)]
+
+    def related(self, one: str, other: str) -> bool:
+        """Whether one of the two contains the other: they share parameters."""
+        return self.contains(one, other) or self.contains(other, one)
+
+    def unwrapped(self, module: str) -> str:
+        """The module inside all wrappers."""
+        seen = set()
+        while module not in seen:
+            seen.add(module)
+            inner = self.modules[module].inner
+            if inner is None:
+                return module
+            module = inner
+        return module
+
+    def unwrapped_to(self, module: str, wanted: Container[str]) -> str | None:
+        """The module or the first inside its wrappers that is among `wanted`, or None."""
+        current: str | None = module
+        seen: set[str] = set()
+        while current is not None and current not in seen:
+            if current in wanted:
+                return current
+            seen.add(current)
+            info = self.modules.get(current)
+            current = info.inner if info is not None else None
+        return None
+
+    def family_escaped(self, module: str) -> bool:
+        """Whether the module, or one that it is part of or consists of, went out of sight."""
+        if not self.complete:
+            return True
+        family = {*self.submodules(module), *self.ancestors(module)}
+        return any(self.modules[m].escaped or not self.modules[m].children_known for m in family)
+
+    # Sharding -------------------------------------------------------------------------------
+
+    def shardings(self, before: Event | None = None) -> dict[str, Sharding]:
+        """Every module that was itself wrapped or sharded (before an event, if one is given)."""
+        end = len(self.events) if before is None else before.index
+        result: dict[str, Sharding] = {}
+        for event in self.events[:end]:
+            if isinstance(event, Wrapped):
+                result[event.module] = Sharding.FSDP1
+            elif isinstance(event, Sharded):
+                for module in event.group or (event.module,):
+                    result[module] = Sharding.FSDP2
+        return result
+
+    def sharding(self, module: str, before: Event | None = None) -> Sharding | None:
+        """How `module` itself was sharded: None where it was not (its parents may be).
+
+        A wrapper that is not FSDP1's own (DDP, torch.compile) answers for what it wraps.
+        """
+        known = self.shardings(before)
+        if module in known:
+            return known[module]
+        info = self.modules.get(module)
+        if info is not None and info.inner is not None:
+            return self.sharding(info.inner, before)
+        return None
+
+    def sharded_within(self, module: str, before: Event | None = None) -> Sharding | None:
+        """How the module or any of its submodules was sharded: None where none of them was."""
+        known = self.shardings(before)
+        for part in self.submodules(module):
+            if part in known:
+                return known[part]
+        return None
+
+
+def first(items: Iterable[E]) -> E | None:
+    """The first of the items, or None."""
+    return next(iter(items), None)

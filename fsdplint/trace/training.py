@@ -1,0 +1,125 @@
+"""Events of the training step: optimizers, calls, backward, clipping, scalers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fsdplint.trace.base import Event, GradMode
+
+
+@dataclass(kw_only=True)
+class OptimizerBuilt(Event):
+    """An optimizer over the parameters of `modules` (those whose parameters were passed).
+
+    complete: whether all of its parameters are known to come from `modules`.
+    chosen_by: what the program asked of parameters to put them into groups (static traces only):
+        "dimensions" (`p.ndim`), "leaf name" (`"bias" in name`).
+    empty_groups: how many of its groups have no parameter (recorded traces only).
+    stale: modules of which it got parameters that sharding had replaced by then.
+    """
+
+    kind: ClassVar[str] = "optimizer-built"
+    optimizer: str
+    class_name: str = ""
+    modules: tuple[str, ...] = ()
+    complete: bool = True
+    chosen_by: tuple[str, ...] = ()
+    empty_groups: int = 0
+    stale: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class Called(Event):
+    """A module was entered.
+
+    via: "call" for `module(x)`, "forward" for `module.forward(x)`, else the method's name.
+    inside: index of the innermost `Called` event of a module that this one runs within, or None.
+    grad: autograd's mode, None where it is not known.
+    communicated: whether this call itself, and none inside it, ran a collective of all ranks
+        (recorded traces only).
+    summoned: whether it runs under FSDP1's `summon_full_params`.
+    view_changed: whether it returned a view, the program changed that in place, and the backward
+        then found the module not gathered (recorded traces only).
+    on_meta: whether parameters that `fully_shard` has taken certainly are on the meta device, in a
+        call that is in no other one.
+    """
+
+    kind: ClassVar[str] = "module-called"
+    module: str
+    via: str = "call"
+    inside: int | None = None
+    grad: GradMode | None = None
+    communicated: bool = False
+    summoned: bool = False
+    view_changed: bool = False
+    on_meta: bool = False
+
+
+@dataclass(kw_only=True)
+class BackwardRun(Event):
+    """averaged: of a loss that an all_reduce summed up in place and that was then divided by the
+    number of ranks, which the gradients take part in.
+    """
+
+    kind: ClassVar[str] = "backward"
+    averaged: bool = False
+
+
+@dataclass(kw_only=True)
+class SyncSwitched(Event):
+    """Gradient synchronisation, or when parameters are sharded again, switched.
+
+    api: "no_sync" (the context manager) or "set_requires_gradient_sync", ...
+    enabled: None where the value is not known.
+    """
+
+    kind: ClassVar[str] = "gradient-sync-switched"
+    module: str
+    api: str
+    enabled: bool | None = None
+
+
+@dataclass(kw_only=True)
+class Clipped(Event):
+    """Gradients clipped. api: "method" (`module.clip_grad_norm_`) or "utils" (torch.nn.utils).
+
+    by_norm: False for `clip_grad_value_`, which looks at each element by itself.
+    max_norm: the bound as far as it is a constant, the dotted name of one, or "?".
+    stale: modules of which it got parameters that sharding had replaced by then.
+    """
+
+    kind: ClassVar[str] = "gradients-clipped"
+    api: str
+    modules: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
+    by_norm: bool = True
+    max_norm: object = "?"
+
+
+@dataclass(kw_only=True)
+class OptimizerStepped(Event):
+    kind: ClassVar[str] = "optimizer-stepped"
+    optimizer: str
+
+
+@dataclass(kw_only=True)
+class ScalerBuilt(Event):
+    """A gradient scaler. class_name: "GradScaler", "ShardedGradScaler" or that of a subclass.
+
+    enabled: None where the value is not known.
+    """
+
+    kind: ClassVar[str] = "scaler-built"
+    scaler: str
+    class_name: str = "GradScaler"
+    enabled: bool | None = True
+
+
+@dataclass(kw_only=True)
+class ScalerStepped(Event):
+    """`scaler.step(optimizer)`, whether the optimizer then steps or not."""
+
+    kind: ClassVar[str] = "scaler-stepped"
+    scaler: str
+    optimizer: str
