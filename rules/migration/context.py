@@ -24,13 +24,17 @@ from fsdplint.rules.rewrites.syntax import library_name
 
 
 class Blocked(Exception):
-    """Something has no faithful rewrite; `node` is what, `reason` why."""
+    """Something has no faithful rewrite; `node` is what, `reason` why.
 
-    def __init__(self, source: Source, node: cst.CSTNode, reason: str) -> None:
+    `advice` is what a person has to decide or do: a sentence or two.
+    """
+
+    def __init__(self, source: Source, node: cst.CSTNode, reason: str, *, advice: str = "") -> None:
         super().__init__(reason)
         self.source = source
         self.node = node
         self.reason = reason
+        self.advice = advice
 
 
 @dataclass
@@ -40,6 +44,21 @@ class Step:
     source: Source
     node: cst.CSTNode
     title: str
+
+
+@dataclass
+class Note:
+    """What changes in cost or in a detail of behaviour.
+
+    Attributes:
+        text: what, in a few words.
+        detail: how much, and what can be done about it.
+        places: the code that it is about, where there is some.
+    """
+
+    text: str
+    detail: str = ""
+    places: list[tuple[Source, cst.CSTNode]] = field(default_factory=list)
 
 
 Span = tuple[int, int]
@@ -53,7 +72,7 @@ class Migration:
         names: every reference to a name of FSDP1 in the files, by node.
         symbols: the canonical dotted name of every reference to anything imported.
         claimed: references that a step accounts for.
-        notes: what changes in cost or in a detail of behaviour, in words.
+        notes: what changes in cost or in a detail of behaviour, by its words.
     """
 
     program: Program
@@ -61,7 +80,7 @@ class Migration:
     rewrite: Rewrite = field(default_factory=Rewrite)
     steps: list[Step] = field(default_factory=list)
     blockers: list[Blocked] = field(default_factory=list)
-    notes: dict[str, None] = field(default_factory=dict)
+    notes: dict[str, Note] = field(default_factory=dict)
     names: dict[cst.CSTNode, str] = field(default_factory=dict)
     symbols: dict[cst.CSTNode, str] = field(default_factory=dict)
     claimed: set[cst.CSTNode] = field(default_factory=set)
@@ -99,9 +118,9 @@ class Migration:
     def values(self, node: cst.CSTNode) -> list[Value]:
         return self.program.values(node)
 
-    def block(self, source: Source, node: cst.CSTNode, reason: str) -> Blocked:
+    def block(self, source: Source, node: cst.CSTNode, reason: str, *, advice: str = "") -> Blocked:
         """The exception to raise where a node has no faithful rewrite."""
-        return Blocked(source, node, reason)
+        return Blocked(source, node, reason, advice=advice)
 
     def wrapped(self, node: cst.CSTNode) -> str:
         """Whether a node is a module that FSDP1 wraps: "always", "sometimes" or "" for not."""
@@ -214,8 +233,19 @@ class Migration:
     def step(self, source: Source, node: cst.CSTNode, title: str) -> None:
         self.steps.append(Step(source, node, title))
 
-    def note(self, text: str) -> None:
-        self.notes.setdefault(text)
+    def note(
+        self,
+        text: str,
+        source: Source | None = None,
+        node: cst.CSTNode | None = None,
+        *,
+        detail: str = "",
+    ) -> None:
+        """Say what changes in cost or behaviour, and at which code; `detail` says how much."""
+        note = self.notes.setdefault(text, Note(text))
+        note.detail = note.detail or detail
+        if source is not None and node is not None and (source, node) not in note.places:
+            note.places.append((source, node))
 
     def finish(self) -> None:
         """Hand the changes of single nodes to the rewrite."""

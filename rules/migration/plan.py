@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 import libcst as cst
@@ -33,6 +34,7 @@ from fsdplint.rules.migration.components import components
 from fsdplint.rules.migration.context import (
     Blocked,
     Migration,
+    Note,
     Step,
     attributes,
     nodes,
@@ -53,6 +55,8 @@ class Plan:
         notes: what changes in cost or in a detail of behaviour.
     """
 
+    NAMED: ClassVar[int] = 2  # notes that a title has room for
+
     group: str
     sources: list[Source]
     blockers: list[Blocked] = field(default_factory=list)
@@ -60,7 +64,7 @@ class Plan:
     edits: tuple[Edit, ...] = ()
     imports: tuple[tuple[str, Import], ...] = ()
     unused: tuple[tuple[str, str], ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     def fix(self, source: Source, node: cst.CSTNode) -> Fix:
         """The whole rewrite, as the fix of the use at a node.
@@ -72,7 +76,10 @@ class Plan:
             "Migrate to FSDP2",
         )
         if self.notes and title == wrap.TITLE:
-            title = f"{title} ({'; '.join(self.notes)})"
+            texts = [note.text for note in self.notes[: self.NAMED]]
+            if len(self.notes) > self.NAMED:
+                texts.append(f"{len(self.notes) - self.NAMED} more: see `fsdplint migrate`")
+            title = f"{title} ({'; '.join(texts)})"
         return Fix(
             title=title,
             safety=Safety.SAFE,
@@ -393,5 +400,5 @@ def make_plan(program: Program, sources: list[Source]) -> Plan:
         return plan
     plan.steps = migration.steps
     plan.edits, plan.imports, plan.unused = fix.edits, fix.imports, fix.unused
-    plan.notes = tuple(migration.notes)
+    plan.notes = tuple(migration.notes.values())
     return plan
