@@ -31,11 +31,15 @@ class DefaultCheck(click.Group):
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*super().list_commands(ctx), "prove", "run"]
+        return [*super().list_commands(ctx), "migrate", "prove", "run"]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name in ("prove", "run"):
             return _running_command(name)
+        if name == "migrate":
+            from fsdplint.migration.command import migrate_command
+
+            return migrate_command
         return super().get_command(ctx, name)
 
 

@@ -1,0 +1,110 @@
+"""The command `fsdplint migrate`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from fsdplint.migration.run import Migrated
+    from fsdplint.report.migration import Report
+
+CLEAN, FOUND, FAILED = 0, 1, 2
+SUFFIXES = {".md": "markdown", ".markdown": "markdown", ".json": "json"}
+
+
+def _suffix(_: click.Context, __: click.Parameter, value: Path | None) -> Path | None:
+    if value is not None and value.suffix.lower() not in SUFFIXES:
+        raise click.BadParameter("the name has to end in .md or .json")
+    return value
+
+
+@click.command("migrate", short_help="Report on the migration to FSDP2, and do it.")
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--fix", is_flag=True, help="Write the files; without it nothing is changed.")
+@click.option(
+    "--report",
+    "report_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    callback=_suffix,
+    metavar="FILE",
+    help="Write the report to FILE.md or FILE.json, and its summary to the terminal.",
+)
+@click.option(
+    "--annotate",
+    is_flag=True,
+    help="Mark what blocks by comments in the files; take away those that no longer hold.",
+)
+@click.option(
+    "--target-torch",
+    metavar="VERSION",
+    help="The oldest torch that the program has to run on.  [default: as the project requires]",
+)
+@click.option("-e", "--exit-zero", is_flag=True, help="Exit with 0 also where FSDP1 is left.")
+def migrate_command(
+    paths: tuple[Path, ...],
+    fix: bool,
+    report_file: Path | None,
+    annotate: bool,
+    target_torch: str | None,
+    exit_zero: bool,
+) -> None:
+    """Report on the migration of files and folders (by default the current one) to FSDP2.
+
+    For each program: what is rewritten and why, what blocks it and what has to be decided, what
+    changes in behaviour or cost, and the command that proves it. A program is migrated whole or
+    not at all; with --fix those that can be are.
+
+    Exit code 0: no FSDP1 is left; 1: some is, blocked or not written yet; 2: something could not
+    be read or written.
+    """
+    from fsdplint.migration.run import MigrationRun
+    from fsdplint.settings import SettingsError
+
+    try:
+        migrated = MigrationRun(paths or (Path(),), target_torch).migrate(
+            fix=fix, annotate=annotate
+        )
+        _write(migrated)
+        _show(migrated.report, report_file)
+    except (SettingsError, OSError) as error:
+        click.echo(f"error: {getattr(error, 'strerror', None) or error}", err=True)
+        sys.exit(FAILED)
+    except KeyboardInterrupt:
+        click.echo("error: interrupted", err=True)
+        sys.stdout.flush()
+        os._exit(FAILED)  # the thread that does the work cannot be stopped in any other way
+    if migrated.report.problems:
+        sys.exit(FAILED)
+    sys.exit(FOUND if migrated.report.left and not exit_zero else CLEAN)
+
+
+def _write(migrated: Migrated) -> None:
+    """Write the changed files, all or none."""
+    from fsdplint.editing.write import NewContent, write
+
+    if migrated.contents:
+        write([NewContent(str(p), old, new) for p, (old, new) in migrated.contents.items()])
+
+
+def _show(report: Report, file: Path | None) -> None:
+    from fsdplint.report import migration_json, migration_markdown, migration_text
+    from fsdplint.report.migration import summary
+    from fsdplint.report.result import problem_line
+
+    for line in report.warnings:
+        click.echo(line, err=True)
+    if file is None:
+        for line in migration_text.write(report, colour=sys.stdout.isatty()):
+            click.echo(line)
+        return
+    writer = migration_json if SUFFIXES[file.suffix.lower()] == "json" else migration_markdown
+    file.write_text("".join(f"{line}\n" for line in writer.write(report)), encoding="utf-8")
+    for problem in report.problems:
+        click.echo(problem_line(problem), err=True)
+    for line in [*summary(report), f"The report is in {file}."]:
+        click.echo(line)

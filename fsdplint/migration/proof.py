@@ -1,0 +1,88 @@
+"""The commands that prove a migration."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+from fsdplint.report.migration import Section
+
+if TYPE_CHECKING:
+    from fsdplint.program import Program
+
+MOST = 3  # programs that are named
+BEFORE = "BEFORE"
+ARGUMENTS = re.compile(
+    r"\bargparse\b|\bsys\.argv\b|\bHfArgumentParser\b"
+    r"|^\s*(?:import|from) (?:absl|click|fire|hydra|jsonargparse|simple_parsing|tap|typer|tyro)\b",
+    re.MULTILINE,
+)
+
+
+def commands(program: Program, section: Section) -> tuple[list[str], str, str]:
+    """The commands, what to know about them, and the file that the section is known by."""
+    entries = _entries(program, section)
+    if section.blocked:
+        return [], "", (entries or section.files)[0]
+    if not entries:
+        note = "None of the files given runs the model; SCRIPT is the program that does."
+        return ["fsdplint prove SCRIPT -- ARGS"], note, section.files[0]
+    lines = [f"fsdplint prove {shlex.quote(one)}{_arguments(program, one)}" for one in entries]
+    notes = []
+    if any(" -- " in line for line in lines):
+        notes.append("ARGS are the arguments of a short run that saves and loads what you keep.")
+    return lines[:MOST], " ".join(notes), entries[0]
+
+
+def after_writing(section: Section) -> None:
+    """Change the commands to those that compare with the files as they were."""
+    lines = []
+    for line in section.prove:
+        words = line.split(" ", 3)
+        script, rest = words[2], words[3:]
+        here = script.strip("'\"")
+        before = os.path.relpath(os.path.realpath(here), _top(here))
+        lines.append(
+            " ".join(
+                ["fsdplint prove", shlex.quote(f"{BEFORE}/{before}"), "--against", script, *rest]
+            )
+        )
+    section.prove = lines
+    folder = "the project as it was"
+    if section.prove:
+        git = os.path.isdir(os.path.join(_top(section.title), ".git"))
+        how = f" (`git worktree add {BEFORE} HEAD` where it was committed)" if git else ""
+        note = f"{BEFORE} is a copy of {folder}{how}."
+        section.prove_note = " ".join(filter(None, [note, section.prove_note]))
+
+
+def _top(path: str) -> str:
+    """The folder of the version control that a file is in, else its own folder."""
+    folder = own = os.path.dirname(os.path.realpath(path))
+    while True:
+        if os.path.isdir(os.path.join(folder, ".git")):
+            return folder
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return own
+        folder = parent
+
+
+def _entries(program: Program, section: Section) -> list[str]:
+    """The programs that run code of the group, those with a constructor first."""
+    from fsdplint.trace import Fsdp1Used, Wrapped
+
+    found: dict[str, None] = {}
+    for trace in program.traces:
+        if not trace.complete:
+            continue
+        for event in trace.of(Wrapped, Fsdp1Used):
+            if event.site.path in section.files:
+                found.setdefault((event.stack[0] if event.stack else event.site).path)
+    return list(found)
+
+
+def _arguments(program: Program, path: str) -> str:
+    return " -- ARGS" if ARGUMENTS.search(program.sources[path].text) else ""

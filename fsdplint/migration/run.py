@@ -1,0 +1,121 @@
+"""A run of the rules of the migration: what is rewritten, what is written, what is said."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsdplint.report.migration import Report
+from fsdplint.run import Run
+from fsdplint.settings import CommandLine
+
+if TYPE_CHECKING:
+    from fsdplint.migration.sections import Sections
+    from fsdplint.program import Program
+    from fsdplint.program.source import Source
+    from fsdplint.rule import Rule
+
+RULES = ("FSDP2",)  # what the command selects, above the settings
+
+
+@dataclass
+class Migrated:
+    """What a migration comes to; nothing is written yet.
+
+    Attributes:
+        report: what there is to say about it.
+        contents: the old and new content of every file that changes.
+    """
+
+    report: Report = field(default_factory=Report)
+    contents: dict[Path, tuple[bytes, bytes]] = field(default_factory=dict)
+
+
+class MigrationRun(Run):
+    """A run of the rules of the migration only."""
+
+    def __init__(self, arguments: Sequence[Path], target_torch: str | None = None) -> None:
+        """See `Run`.
+
+        Raises:
+            SettingsError: the settings are wrong.
+        """
+        super().__init__(arguments, CommandLine(select=RULES, target_torch=target_torch))
+
+    def migrate(self, *, fix: bool = False, annotate: bool = False) -> Migrated:
+        """Work the migration out.
+
+        fix: whether the files are to be changed. annotate: whether comments are to mark the
+            blockers.
+        """
+        migrated = Migrated(Report(wrote=fix, files=len(self.files)))
+        if self.paths:
+            self._deep(lambda paths: self._migrate(paths, migrated, fix, annotate))
+        migrated.report.problems = self._sorted_problems()
+        return migrated
+
+    def _rules(self) -> list[Rule]:
+        from fsdplint.rule import all_rules
+
+        return [rule() for rule in all_rules() if rule.grouped]
+
+    def _migrate(
+        self, paths: Sequence[Path], migrated: Migrated, fix: bool, annotate: bool
+    ) -> None:
+        from fsdplint import engine
+        from fsdplint.editing import edits
+        from fsdplint.editing.annotations import without_annotations
+        from fsdplint.migration.proof import after_writing
+        from fsdplint.migration.sections import Sections
+        from fsdplint.program import load
+
+        program = load(paths, self.overrides)
+        found = engine.check(program, self._rules(), self.options)
+        sections = Sections(
+            program, found, lambda one: self._counts(one, program.sources), self._given
+        )
+        report = migrated.report
+        report.sections = sections.all
+        report.warnings = self._warnings(program.sources)
+        self._add_problems(program.problems)
+        texts: dict[str, str] = {}
+        if fix:
+            ready = [one for one in sections.all if not one.blocked and not one.outside]
+            fixes = [sections.fixes[section.group] for section in ready]
+            texts = edits.apply(program.sources, fixes).texts
+            for path, text in texts.items():
+                texts[path] = without_annotations(_with_text(program.sources[path], text))
+            for section in ready:
+                section.applied = True
+                after_writing(section)
+        if annotate:
+            self._annotate(program, sections, texts, report)
+        for path, text in sorted(texts.items()):
+            source = program.sources[path]
+            if text != source.text:
+                old = source.to_bytes(source.text)
+                migrated.contents[Path(path)] = old, source.to_bytes(text)
+
+    def _annotate(
+        self, program: Program, sections: Sections, texts: dict[str, str], report: Report
+    ) -> None:
+        """Put the comments into the files that are not migrated."""
+        from fsdplint.editing.annotations import annotated
+
+        for path, source in program.sources.items():
+            if path in texts or os.path.realpath(path) not in self._given:
+                continue
+            marks = [(x.node, x.code, x.reason) for x in sections.marks if x.source is source]
+            text = annotated(source, marks)
+            if text != source.text:
+                texts[path] = text
+                report.annotated.append(path)
+
+
+def _with_text(source: Source, text: str) -> Source:
+    from fsdplint.program.source import Source
+
+    return Source(source.path, text, encoding=source.encoding, bom=source.bom)

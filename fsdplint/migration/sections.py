@@ -1,0 +1,292 @@
+"""From the findings and plans of a migration to the sections of its report."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fsdplint.editing import edits
+from fsdplint.editing.regions import Region, regions
+from fsdplint.engine import changed_files, group_of
+from fsdplint.migration.proof import commands
+from fsdplint.report.full import reason
+from fsdplint.report.migration import Change, Obstacle, Place, Reason, Remark, Section
+from fsdplint.report.pages import summary
+from fsdplint.rule import Edit, Finding, Fix, Rule
+
+if TYPE_CHECKING:
+    import libcst as cst
+
+    from fsdplint.program import Program
+    from fsdplint.program.source import Source
+    from fsdplint.rules.migration.context import Blocked, Step
+    from fsdplint.rules.migration.plan import Plan
+
+LONGEST = 6  # lines of the code of an obstacle
+CODE = "FSDP201"  # of an obstacle where no rule finds anything: it keeps the constructor from going
+_IMPORT = re.compile(r"\s*(?:from\s+\S+\s+)?import\b")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A comment that says why code blocks the migration."""
+
+    source: Source
+    node: cst.CSTNode
+    code: str
+    reason: str
+
+
+class Sections:
+    """The sections of a report.
+
+    Attributes:
+        all: the sections, one for each group.
+        fixes: the rewrite of every group that nothing blocks.
+        marks: the comments that would mark what blocks.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        found: Sequence[Finding],
+        counts: Callable[[Finding], bool],
+        given: Collection[str],
+    ) -> None:
+        """counts: whether nothing turns a finding off. given: real paths that may be changed."""
+        from fsdplint.rules.migration.plan import plans_of
+
+        self.program = program
+        self.counts = counts
+        self.given = given
+        self.all: list[Section] = []
+        self.fixes: dict[str, Fix] = {}
+        self.marks: list[Mark] = []
+        plans = {plan.group: plan for plan in plans_of(program)}
+        groups: dict[str, list[Finding]] = {}
+        for finding in found:
+            group = group_of(finding)
+            if group is not None:
+                groups.setdefault(group, []).append(finding)
+        for group in [*plans, *(one for one in groups if one not in plans)]:
+            section = self._section(group, plans.get(group), groups.get(group, []))
+            if section is not None:
+                self.all.append(section)
+
+    def _section(self, group: str, plan: Plan | None, findings: list[Finding]) -> Section | None:
+        blockers = plan.blockers if plan is not None else []
+        if not blockers and not findings:
+            return None
+        files = [source.path for source in plan.sources] if plan is not None else []
+        files = list(dict.fromkeys([*files, *(one.site.path for one in findings)]))
+        section = Section(group, files[0], files)
+        section.obstacles = self._obstacles(blockers, findings)
+        fix = next((one.fix for one in findings if one.fix is not None), None)
+        if not section.obstacles and fix is not None:
+            try:
+                changed = edits.complete(self.program.sources, fix)
+            except edits.BrokenFixError as error:
+                section.obstacles = [self._defect(findings[0], str(error))]
+            else:
+                self.fixes[group] = fix
+                section.changes = self._changes(changed, plan.steps if plan else [], findings)
+                section.outside = self._outside(fix)
+                section.remarks = _remarks(plan)
+        if section.blocked:
+            at = {obstacle.place for obstacle in section.obstacles}
+            section.waiting = list(dict.fromkeys(p for p in map(_place, findings) if p not in at))
+        section.prove, section.prove_note, section.title = commands(self.program, section)
+        return section
+
+    def _outside(self, fix: Fix) -> list[str]:
+        paths = changed_files(fix) | {path for path, _ in fix.unused}
+        return sorted(path for path in paths if os.path.realpath(path) not in self.given)
+
+    # What stands in the way ---------------------------------------------------------------------
+
+    def _obstacles(self, blockers: Sequence[Blocked], findings: list[Finding]) -> list[Obstacle]:
+        from fsdplint.rules.migration.advice import advice_on
+
+        result: dict[tuple[Place, str], Obstacle] = {}
+        for blocked in blockers:
+            source, node = blocked.source, blocked.node
+            code = self._code_at(blocked, findings)
+            self.marks.append(Mark(source, node, code, blocked.reason))
+            at = source.location(node)
+            lines = _excerpt(source, at.line, at.end_line)
+            place = Place(source.path, at.line)
+            result.setdefault(
+                (place, blocked.reason),
+                Obstacle(place, code, lines, blocked.reason, advice_on(blocked)),
+            )
+        if not blockers:
+            for finding in findings:
+                obstacle = self._without_plan(finding)
+                if obstacle is not None:
+                    result.setdefault((obstacle.place, obstacle.reason), obstacle)
+        first: dict[str, Obstacle] = {}
+        obstacles = sorted(result.values(), key=lambda one: (one.place.path, one.place.line))
+        for one in obstacles:  # what a whole project lacks is said once
+            first.setdefault(
+                one.reason if one.reason.startswith("the fix needs") else str(id(one)), one
+            )
+        return list(first.values())
+
+    def _without_plan(self, finding: Finding) -> Obstacle | None:
+        """What keeps a finding from being fixed that no plan speaks of."""
+        code = finding.rule.code
+        if not self.counts(finding):
+            why = f"{code} is turned off here, and a migration is whole or not at all"
+            what = "Take the comment or the setting away that turns it off."
+        elif finding.fix is None:
+            why = finding.blocker or "it has no rewrite"
+            what = finding.help or "Rewrite it by hand."
+            if why.startswith("the fix needs"):
+                what = (
+                    "Raise the torch that the project asks for, or say with --target-torch which "
+                    "one it runs on."
+                )
+        else:
+            return None
+        at = finding.site.location()
+        source = self.program.sources.get(at.path)
+        lines = _excerpt(source, at.line, at.end_line) if source is not None else []
+        return Obstacle(_place(finding), code, lines, why, what)
+
+    def _defect(self, finding: Finding, error: str) -> Obstacle:
+        why = f"the rewrite could not be put together ({error})"
+        what = "This is a defect of fsdplint, please report it."
+        return Obstacle(_place(finding), finding.rule.code, [], why, what)
+
+    def _code_at(self, blocked: Blocked, findings: list[Finding]) -> str:
+        """The rule that finds something at the code that blocks; the smallest finding decides."""
+        left, right = blocked.source.span(blocked.node)
+        best: tuple[int, str] | None = None
+        for finding in findings:
+            node = getattr(finding.site, "node", None)
+            if finding.site.path != blocked.source.path or node is None:
+                continue
+            start, end = blocked.source.span(node)
+            if (start <= left and right <= end) or (left <= start and end <= right):
+                size = end - start
+                if best is None or size < best[0]:
+                    best = size, finding.rule.code
+        return best[1] if best is not None else CODE
+
+    # What is rewritten --------------------------------------------------------------------------
+
+    def _changes(
+        self, changed: Iterable[Edit], steps: Sequence[Step], findings: list[Finding]
+    ) -> list[Change]:
+        by_path: dict[str, list[Edit]] = {}
+        for edit in changed:
+            by_path.setdefault(edit.path, []).append(edit)
+        result = []
+        for path, own in by_path.items():
+            source = self.program.sources[path]
+            here = [one for one in findings if one.site.path == path]
+            for region in regions(source.text, own):
+                titles = _titles(source, region, [x for x in steps if x.source is source])
+                result.append(
+                    Change(
+                        place=Place(path, region.line),
+                        new_line=region.new_line,
+                        titles=titles,
+                        before=[line.rstrip("\r\n") for line in region.before],
+                        after=[line.rstrip("\r\n") for line in region.after],
+                        reasons=_reasons(region, here),
+                    )
+                )
+        return result
+
+
+def _place(finding: Finding) -> Place:
+    at = finding.site.location()
+    return Place(at.path, at.line)
+
+
+def _excerpt(source: Source, line: int, end_line: int) -> list[tuple[int, str]]:
+    """The lines of some code; of long code the first ones."""
+    last = min(max(line, end_line), line + LONGEST - 1)
+    return [(number, source.line(number)) for number in range(line, last + 1)]
+
+
+def _reasons(region: Region, findings: Iterable[Finding]) -> list[Reason]:
+    rules = {}
+    for finding in findings:
+        at = finding.site.location()
+        if region.touches(at.line, max(at.line, at.end_line)):
+            rules[finding.rule.code] = finding.rule
+    return [Reason(code, rules[code].name, _why(rules[code])) for code in sorted(rules)]
+
+
+def _why(rule: type[Rule]) -> str:
+    why = reason(rule)
+    return f"{summary(rule)} {why.removesuffix(':')}" + ("." if why.endswith(":") else "")
+
+
+def _titles(source: Source, region: Region, steps: Iterable[Step]) -> list[str]:
+    """What is done to some lines: the steps there, else what can be told from the lines."""
+    found: dict[str, None] = {}
+    for step in steps:
+        at = source.location(step.node)
+        if region.touches(at.line, max(at.line, at.end_line)):
+            found.setdefault(step.title)
+    if found:
+        return list(found)
+    names = _names(source, region)
+    lines = [line for line in [*region.before, *region.after] if line.strip()]
+    if lines and _IMPORT.match(lines[0]) or _in_import(source, region):
+        if not region.after:
+            return ["Take away imports that nothing uses any longer"]
+        return ["Import what the new code uses"]
+    if not lines:
+        return ["Keep the blank lines as they should be"]
+    if names:
+        listed = ", ".join(f"`{name}`" for name in names)
+        return [f"Replace {listed}" if region.after else f"Remove {listed}"]
+    if not region.after:
+        return ["Remove what nothing uses any longer"]
+    if not region.before:
+        return ["Add what the new code calls"]
+    return ["Adapt what goes with it"]
+
+
+def _names(source: Source, region: Region) -> list[str]:
+    """The names of FSDP1 in the lines that change."""
+    from fsdplint.program.names import references
+    from fsdplint.rules.migration.names import PREFIX, fsdp1_name
+
+    names: dict[str, None] = {}
+    for _, node, full in references(source, PREFIX):
+        name = fsdp1_name(full)
+        line = source.position(source.span(node)[0])[0]
+        if name is not None and region.line <= line < region.line + region.count:
+            names.setdefault(name)
+    return list(names)
+
+
+def _in_import(source: Source, region: Region) -> bool:
+    """Whether the lines stand inside of an import statement."""
+    import libcst as cst
+
+    from fsdplint.program.names import walk
+
+    for node in walk(source):
+        if isinstance(node, cst.Import | cst.ImportFrom):
+            at = source.location(node)
+            if at.line <= region.line <= at.end_line and region.count:
+                return True
+    return False
+
+
+def _remarks(plan: Plan | None) -> list[Remark]:
+    result = []
+    for note in plan.notes if plan is not None else ():
+        places = [Place(source.path, source.location(node).line) for source, node in note.places]
+        text = note.text[:1].upper() + note.text[1:]
+        result.append(Remark(text, note.detail, list(dict.fromkeys(places))))
+    return result

@@ -1,0 +1,171 @@
+"""`fsdplint migrate`: what it says, what it writes, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fsdplint.cli import main
+
+TRAIN = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+dist.init_process_group("gloo")
+model = FSDP(nn.Linear(4, 4), device_id=torch.device("cpu"))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.randn(2, 4)).sum().backward()
+model.clip_grad_norm_(1.0)
+optimizer.step()
+dist.destroy_process_group()
+"""
+BLOCKER = "print(model.rank)\n"
+BLOCKED = TRAIN.replace("optimizer.step", BLOCKER + "optimizer.step")
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(one) for one in arguments])
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_report_and_nothing_written(folder: Path) -> None:
+    (folder / "train.py").write_text(TRAIN)
+    result = run("migrate", ".")
+    assert result.exit_code == 1, result.output
+    assert (folder / "train.py").read_text() == TRAIN
+    lines = result.output.splitlines()
+    assert lines[0] == "train.py: can be migrated whole (3 changes in 1 file)"
+    assert "  train.py:7: Shard the model with fully_shard" in lines
+    assert '    - model = FSDP(nn.Linear(4, 4), device_id=torch.device("cpu"))' in lines
+    assert "  train.py:10: Clip with torch.nn.utils.clip_grad_norm_" in lines
+    assert "    fsdplint prove train.py" in lines
+    assert lines[-2:] == ["1 program can be migrated whole.", "Nothing was written: --fix writes."]
+    assert run("migrate", "--exit-zero").exit_code == 0
+
+
+def test_fix_writes_what_the_report_says(folder: Path) -> None:
+    file = folder / "train.py"
+    file.write_text(TRAIN)
+    assert run("migrate", ".", "--report", "report.json").exit_code == 1
+    (program,) = json.loads((folder / "report.json").read_text())["programs"]
+    assert program["verdict"] == "migratable"
+    result = run("migrate", "--fix", "train.py")
+    assert result.exit_code == 0, result.output
+    assert "train.py: migrated whole (3 changes in 1 file)" in result.output
+    assert "fsdplint prove BEFORE/train.py --against train.py" in result.output
+    lines = TRAIN.splitlines()
+    for change in reversed(program["changes"]):
+        row, count = change["row"] - 1, len(change["before"])
+        assert lines[row : row + count] == change["before"]
+        lines[row : row + count] = change["after"]
+    assert file.read_text().splitlines() == lines
+    for change in program["changes"]:
+        row = change["new_row"] - 1
+        assert lines[row : row + len(change["after"])] == change["after"]
+    again = run("migrate", "--fix", "train.py")
+    assert (again.exit_code, again.output) == (
+        0,
+        "No use of FSDP1 was found; there is nothing to migrate.\n",
+    )
+
+
+def test_what_blocks_and_what_to_decide(folder: Path) -> None:
+    (folder / "train.py").write_text(BLOCKED)
+    result = run("migrate", "--fix", ".")
+    assert result.exit_code == 1
+    assert (folder / "train.py").read_text() == BLOCKED
+    lines = result.output.splitlines()
+    assert lines[0] == "train.py: not migrated: blocked at 1 place"
+    assert any(line.startswith("  train.py:11: FSDP201 `.rank`") for line in lines)
+    assert "    11 | print(model.rank)" in lines
+    assert any(line.startswith("    = decide: ") for line in lines)
+    assert lines[-1] == "1 program blocked at 1 place; nothing of it is rewritten."
+
+
+def test_annotate(folder: Path) -> None:
+    file = folder / "train.py"
+    file.write_text(BLOCKED)
+    assert run("migrate", "--annotate", ".").exit_code == 1
+    marked = file.read_text()
+    line = "# fsdplint: FSDP201 blocks the migration: `.rank`"
+    assert [x.startswith(line) for x in marked.splitlines()].count(True) == 1
+    assert marked.replace(next(x for x in marked.splitlines() if line in x) + "\n", "") == BLOCKED
+    run("migrate", "--annotate", "--fix", ".")
+    assert file.read_text() == marked
+    file.write_text(marked.replace(BLOCKER, ""))
+    run("migrate", "--annotate", ".")
+    assert file.read_text() == TRAIN
+    file.write_text(marked.replace(BLOCKER, ""))
+    assert run("migrate", "--fix", ".").exit_code == 0
+    assert "blocks the migration" not in file.read_text()
+
+
+def test_two_programs_are_two_sections(folder: Path) -> None:
+    (folder / "good.py").write_text(TRAIN)
+    (folder / "bad.py").write_text(BLOCKED)
+    result = run("migrate", "--fix", ".", "--report", "out.md")
+    assert result.exit_code == 1
+    text = (folder / "out.md").read_text()
+    assert "| `good.py` | migrated whole (3 changes in 1 file) |" in text
+    assert "| `bad.py` | not migrated: blocked at 1 place |" in text
+    assert "```diff\n-model.clip_grad_norm_(1.0)\n+" in text
+    assert "**Decide:**" in text
+    assert (folder / "bad.py").read_text() == BLOCKED
+    assert "FSDP(" not in (folder / "good.py").read_text()
+
+
+def test_comments_and_settings_hold(folder: Path) -> None:
+    (folder / "train.py").write_text(TRAIN.replace("(1.0)\n", "(1.0)  # noqa: FSDP204\n"))
+    result = run("migrate", "--fix", ".")
+    assert result.exit_code == 1
+    assert "train.py:10: FSDP204 FSDP204 is turned off here" in result.output
+    (folder / "train.py").write_text(TRAIN)
+    (folder / "pyproject.toml").write_text('[tool.fsdplint]\nselect = ["FSDP1"]\n')
+    assert "can be migrated whole" in run("migrate", ".").output
+    (folder / "pyproject.toml").write_text('[tool.fsdplint]\ntarget-torch = "2.5"\n')
+    result = run("migrate", "--fix", ".")
+    assert "the fix needs torch 2.6; target-torch is 2.5" in result.output
+    assert result.output.count("needs torch 2.6") == 1
+    assert run("migrate", "--fix", "--target-torch", "2.6", ".").exit_code == 0
+
+
+def test_files_outside_of_the_paths(folder: Path) -> None:
+    (folder / "wrap.py").write_text(
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+        "def wrap(model):\n    return FSDP(model, device_id=0)\n"
+    )
+    text = TRAIN.replace(
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP",
+        "from wrap import wrap",
+    )
+    text = text.replace(
+        'FSDP(nn.Linear(4, 4), device_id=torch.device("cpu"))', "wrap(nn.Linear(4, 4))"
+    )
+    (folder / "train.py").write_text(text)
+    result = run("migrate", "--fix", "train.py")
+    assert result.exit_code == 1, result.output
+    assert "Files outside of the paths that must change too: wrap.py" in result.output
+    assert (folder / "train.py").read_text() == text
+    assert run("migrate", "--fix", "train.py", "wrap.py").exit_code == 0
+
+
+def test_trouble(folder: Path) -> None:
+    assert run("migrate", "gone.py").exit_code == 2
+    (folder / "broken.py").write_text("import fsdp\ndef f(:\n")
+    assert run("migrate", ".").exit_code == 2
+    result = run("migrate", ".", "--report", "report.txt")
+    assert result.exit_code == 2
+    assert "has to end in .md or .json" in result.output
+    (folder / "broken.py").unlink()
+    assert run("migrate", ".").exit_code == 0
+    assert "migrate" in run("--help").output
