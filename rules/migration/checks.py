@@ -45,7 +45,7 @@ def run(migration: Migration) -> None:
         outside.handed_out,
         outside.branches,
         _batch_norm,
-        _group_states,
+        _local_states,
     ):
         check(migration, calls)
     _notes(migration, calls)
@@ -206,15 +206,18 @@ def _gradients(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> No
                     _block(migration, source, node.name, reason)
 
 
-def _group_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """FSDP1 gathers a state on the first rank of its group, torch's getter on rank 0 of all."""
-    if not migration.on_rank0:
-        return
-    for source, call in calls:
-        group = arguments(call, wrap.PARAMETERS)[0].get("process_group")
-        if group is not None and not is_constant(group.value, "None"):
-            reason = "the whole state of a model in a process group is taken on its first rank"
-            _block(migration, source, group, reason)
+def _local_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """FSDP2's sharded states take the place of local ones where nobody else reads them."""
+    found = migration.local_states
+    if len(found) == 1:
+        ((name, (source, node)),) = found.items()
+        other = "loaded" if name == "state_dict" else "saved"
+        reason = f"a state of flat parameters (LOCAL_STATE_DICT) that is not {other} here"
+        _block(migration, source, node, reason)
+    elif found:
+        migration.note(
+            "checkpoints of local states (LOCAL_STATE_DICT) that FSDP1 wrote cannot be loaded"
+        )
 
 
 def _batch_norm(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:

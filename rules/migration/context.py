@@ -86,7 +86,8 @@ class Migration:
     claimed: set[cst.CSTNode] = field(default_factory=set)
     mapped: set[str] = field(default_factory=set)  # notes of helper functions already written
     variables: dict[cst.CSTNode, object] = field(default_factory=dict)  # configs, by definition
-    on_rank0: bool = False  # whether a whole state is taken for rank 0 only
+    # The first use of each method of models whose states are FSDP1's local ones.
+    local_states: dict[str, tuple[Source, cst.CSTNode]] = field(default_factory=dict)
     gathers_optimizer: bool = False  # whether plain optimizer states are gathered now
     unwrapped: set[cst.CSTNode] = field(default_factory=set)  # blocks that lose their head
     kept: dict[cst.CSTNode, list[str]] = field(default_factory=dict)  # those that hold options

@@ -45,11 +45,15 @@ class Config:
 
 @dataclass
 class Kind:
-    """A type of state dict with its configs, as `state_dict_type` is given them."""
+    """A type of state dict with its configs, as `state_dict_type` is given them.
+
+    local: whether it is that of FSDP1's flat parameters, which becomes a sharded one.
+    """
 
     full: bool
     model: Config
     optimizer: Config
+    local: bool = False
     options: str = ""  # the name of a variable that holds the options
 
     def alike(self, other: Kind) -> bool:
@@ -57,7 +61,7 @@ class Kind:
 
         def said(kind: Kind) -> tuple[bool, ...]:
             configs = (kind.model, kind.optimizer)
-            return (kind.full, *(x for c in configs for x in (c.offload, c.rank0)))
+            return (kind.full, kind.local, *(x for c in configs for x in (c.offload, c.rank0)))
 
         return said(self) == said(other)
 

@@ -6,6 +6,7 @@ import libcst as cst
 
 from fsdplint.editing.layout import statement_of
 from fsdplint.program.values import OptimizerValue
+from fsdplint.rules.migration import state_functions
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.context import expression
 from fsdplint.rules.migration.kinds import MODULE, OLD_OPTIMIZER_LOAD, Kind
@@ -83,6 +84,8 @@ class States(ModelStates):
         if not kind.full:
             self._read_before(named)
         state = expression(self.migration, self.source, named["optim_state_dict"].value)
+        if kind.full:
+            state = self._separate(node, state, named["optim"].value)
         if kind.full and kind.optimizer.rank0:
             parts.append("broadcast_from_rank0=True")
         options = kind.options if kind.options and len(parts) == 1 else ""
@@ -160,7 +163,8 @@ class States(ModelStates):
         if not simple(named["full_optim_state_dict"].value):
             raise self.migration.block(self.source, node, "the state is computed in the call")
         options = self.make(["full_state_dict=True", "broadcast_from_rank0=True"], node)
-        self._set_optimizer(node, named, f"{state} or {{}}", options)
+        state = self._separate(node, f"{state} or {{}}", named["optim"].value)
+        self._set_optimizer(node, named, state, options)
 
     def _shard(self, node: cst.Call, kind: Kind) -> None:
         named, rest = arguments(node, ("full_optim_state_dict", "model", "optim_input", "optim"))
@@ -169,6 +173,7 @@ class States(ModelStates):
                 self.source, node, "`shard_full_optim_state_dict` with further arguments"
             )
         state = expression(self.migration, self.source, named["full_optim_state_dict"].value)
+        state = self._separate(node, state, named["optim"].value)
         self._set_optimizer(node, named, state, self.make(["full_state_dict=True"], node))
 
     def _flatten(self, node: cst.Call, kind: Kind) -> None:
@@ -179,6 +184,20 @@ class States(ModelStates):
             )
         state = expression(self.migration, self.source, named["sharded_optim_state_dict"].value)
         self._set_optimizer(node, named, state, "")
+
+    def _separate(self, node: cst.Call, state: str, optimizer: cst.BaseExpression) -> str:
+        """A whole state as it can be loaded although FSDP1 has saved it."""
+        if not state_functions.flat(self.migration) or self._steps_not(optimizer):
+            return state
+        return f"{state_functions.steps_helper(self.migration, self.source, node)}({state})"
+
+    def _steps_not(self, node: cst.BaseExpression) -> bool:
+        """Whether an optimizer certainly counts no steps."""
+        values = self.migration.values(node)
+        return bool(values) and all(
+            isinstance(value, OptimizerValue) and value.class_name in ("SGD", "torch.optim.SGD")
+            for value in values
+        )
 
     def _set_optimizer(
         self, node: cst.Call, named: dict[str, cst.Arg], state: str, options: str

@@ -6,29 +6,22 @@ import libcst as cst
 
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import NodeSite, Source
-from fsdplint.program.values import Made, ModuleValue
-from fsdplint.rules.migration.calls import arguments, is_constant
+from fsdplint.program.values import ModuleValue, OptimizerValue
+from fsdplint.rules.migration import state_functions
+from fsdplint.rules.migration.calls import arguments
 from fsdplint.rules.migration.context import Migration, expression
-from fsdplint.rules.migration.kinds import (
-    CONFIG_PARAMETERS,
-    CONFIGS,
-    MODULE,
-    OPTIMIZER_METHODS,
-    TYPE_PARAMETERS,
-    Config,
-    Kind,
-)
+from fsdplint.rules.migration.kind_reader import KindReader
+from fsdplint.rules.migration.kinds import MODULE, OPTIMIZER_METHODS, Config, Kind
 from fsdplint.rules.migration.names import FSDP
-from fsdplint.rules.migration.scopes import definitions, fresh
+from fsdplint.rules.migration.scopes import fresh
 from fsdplint.trace import Saved, StateLoaded, StateTaken
 
 
-class ModelStates:
+class ModelStates(KindReader):
     """Rewrites the state dicts of the models of one file, and the blocks around them."""
 
     def __init__(self, migration: Migration, source: Source) -> None:
-        self.migration = migration
-        self.source = source
+        super().__init__(migration, source)
         self.done: set[cst.CSTNode] = set()
         self.current: Kind | None = None
         self.emptied: set[cst.With] = set()  # blocks that lose their only statement
@@ -96,88 +89,21 @@ class ModelStates:
             return True
         if isinstance(node.func, cst.Name):
             return node.func.value in ("print", "len", "str", "int", "dict", "list")
-        method = node.func.attr.value if isinstance(node.func, cst.Attribute) else ""
-        return method in ("state_dict", "join", "info", "format", "items", "keys")
+        if not isinstance(node.func, cst.Attribute):
+            return False
+        method = node.func.attr.value
+        if method in ("state_dict", "load_state_dict"):
+            return self._no_model(node.func.value)
+        return method in ("join", "info", "format", "items", "keys")
 
-    def kind(self, node: cst.Call) -> tuple[Kind, str]:
-        named, rest = arguments(node, TYPE_PARAMETERS)
-        if rest or "module" not in named:
-            raise self.migration.block(self.source, node, "the arguments cannot be read here")
-        name = "FULL_STATE_DICT"
-        if "state_dict_type" in named:
-            name = self._type(named["state_dict_type"].value)
-        if name not in CONFIGS:
-            raise self.migration.block(
-                self.source, node, "FSDP2 has no local state dicts (LOCAL_STATE_DICT)"
-            )
-        full = name == "FULL_STATE_DICT"
-        one, other = CONFIGS[name]
-        model = self._config(named.get("state_dict_config"), one, Config())
-        optimizer = self._config(named.get("optim_state_dict_config"), other, Config(offload=True))
-        return Kind(full, model, optimizer), self.source.code(named["module"].value)
-
-    def _type(self, node: cst.BaseExpression) -> str:
-        name = self.migration.fsdp1(node)
-        if not name and isinstance(node, cst.Name):
-            found = definitions(self.source, node)
-            if found and len(found) == 1:
-                name = self.migration.fsdp1(found[0].value)
-                if name:
-                    self.migration.claim(self.source, found[0].value)
-                    self.migration.delete_statement(self.source, found[0].statement)
-        if not name.startswith("StateDictType."):
-            raise self.migration.block(
-                self.source, node, "the type of the state dict is only known at run time"
-            )
-        return name.partition(".")[2]
-
-    def _config(self, arg: cst.Arg | None, name: str, default: Config) -> Config:
-        if arg is None or is_constant(arg.value, "None"):
-            return default
-        node: cst.BaseExpression = arg.value
-        where: tuple[Source, cst.BaseExpression] | None = None
-        if not isinstance(node, cst.Call):
-            where = self._definition(node)
-            node = where[1]
-        source = where[0] if where else self.source
-        if not isinstance(node, cst.Call) or self.migration.called(node) != name:
-            raise self.migration.block(
-                self.source, arg, f"the arguments of this `{name}` cannot be read here"
-            )
-        found, rest = arguments(node, CONFIG_PARAMETERS)
-        config = Config(offload="Optim" in name)
-        for key, value in found.items():
-            if key not in CONFIG_PARAMETERS or not is_constant(value.value, "True", "False"):
-                if key == "_use_dtensor":
-                    continue
-                raise self.migration.block(source, value, f"`{key}` is only known at run time")
-            chosen = is_constant(value.value, "True")
-            if key == "offload_to_cpu":
-                config.offload = chosen
-            else:
-                config.rank0 = chosen
-        if rest:
-            raise self.migration.block(source, node, "the arguments cannot be read here")
-        self.migration.claim(source, node)
-        if where is not None:
-            config.name = expression(self.migration, self.source, arg.value)
-            config.variable = where
-            self.migration.variables.setdefault(node, config)
-        return config
-
-    def _definition(self, node: cst.BaseExpression) -> tuple[Source, cst.BaseExpression]:
-        """Where a config that is held by a variable, an attribute or another file is made."""
-        if isinstance(node, cst.Name):
-            found = definitions(self.source, node)
-            if found and len(found) == 1:
-                return self.source, found[0].value
-        made = [v.made_at for v in self.migration.values(node) if isinstance(v, Made)]
-        sites = {s.node: s for s in made if isinstance(s, NodeSite)}
-        if len(sites) == 1:
-            site = next(iter(sites.values()))
-            if site.source in self.migration.sources and isinstance(site.node, cst.BaseExpression):
-                return site.source, site.node
-        raise self.migration.block(self.source, node, "where this config is made cannot be seen")
+    def _no_model(self, node: cst.BaseExpression) -> bool:
+        """Whether what has a state is an optimizer or the like, whose state has no type."""
+        values = self.migration.values(node)
+        if values:
+            return all(isinstance(value, OptimizerValue) for value in values)
+        name = node.attr if isinstance(node, cst.Attribute) else node
+        words = name.value.lower() if isinstance(name, cst.Name) else ""
+        return any(word in words for word in ("opt", "sched", "scaler"))
 
     # Uses in a block ------------------------------------------------------------------------------
 
@@ -219,7 +145,10 @@ class ModelStates:
                 )
         func = node.func
         if isinstance(func, cst.Attribute) and self.source.code(func.value) == model:
-            if func.attr.value in ("save_pretrained", "save_checkpoint"):
+            given = any(
+                a.keyword is not None and a.keyword.value == "state_dict" for a in node.args
+            )
+            if func.attr.value in ("save_pretrained", "save_checkpoint") and not given:
                 raise self.migration.block(
                     self.source, node, f"`{func.attr.value}` takes the state by itself"
                 )
@@ -247,13 +176,20 @@ class ModelStates:
         assert isinstance(node.func, cst.Attribute)
         for value in self.migration.values(node.func.value):
             if isinstance(value, ModuleValue) and value.wrapper == "compile":
-                raise self.migration.block(
-                    self.source, node, "the state of a compiled model, whose names are others"
-                )
+                if not kind.full and not kind.local and not kind.model.offload:
+                    return  # FSDP2's own state is sharded, and the compiled model names it alike
+                reason = "the whole state of a compiled model, which torch's getter names otherwise"
+                raise self.migration.block(self.source, node, reason)
         model = expression(self.migration, self.source, node.func.value)
+        if kind.local:
+            self.migration.local_states.setdefault(node.func.attr.value, (self.source, node))
         if node.func.attr.value == "state_dict":
             if node.args:
                 raise self.migration.block(self.source, node, "`state_dict` with arguments")
+            if self._on_first(kind, node):
+                function = state_functions.gather_helper(self.migration, self.source, node)
+                self.migration.put_call(self.source, node, function, [model])
+                return
             self.put(node, "get_model_state_dict", [model], self._get_options(kind, node))
             return
         named, rest = arguments(node, ("state_dict", "strict", "assign"))
@@ -265,6 +201,12 @@ class ModelStates:
             more.append(f"strict={expression(self.migration, self.source, named['strict'].value)}")
         options = self._set_options(kind, more, node)
         self.put(node, "set_model_state_dict", [model, state], options)
+
+    def _on_first(self, kind: Kind, node: cst.Call) -> bool:
+        """Whether a model's whole state goes to the first rank of a group that is not all ranks."""
+        if not kind.full or not state_functions.in_groups(self.migration):
+            return False
+        return kind.model.rank0 or (kind.model.offload and self._only_one_rank(node))
 
     def put(
         self,
@@ -302,6 +244,8 @@ class ModelStates:
         if name == "optim_state_dict":
             return self._config_key(kind, kind.optimizer, node)
         if not name and attribute == "state_dict":
+            if self._on_first(kind, node):
+                return ()
             return self._config_key(kind, kind.model, node)
         if name in ("", "optim_state_dict_to_load") and kind.full:
             more = len(node.args) > 1 if not name else kind.optimizer.rank0
@@ -333,7 +277,6 @@ class ModelStates:
         if config.rank0 or (config.offload and self._only_one_rank(node)):
             if not config.offload:
                 self.migration.note("the gathered state is on the CPU (FSDP1: on rank 0's GPU)")
-            self.migration.on_rank0 = True
             return [*parts, "cpu_offload=True"]
         if config.offload:
             self.migration.note("the gathered state is on the device on every rank (FSDP1: CPU)")

@@ -740,28 +740,6 @@ FORMS = {
         set_model_state_dict(model, state, options=StateDictOptions(strict=False))
         """,
     ),
-    "the older names of optimizer states": (
-        """
-        model = FSDP(Net())
-        optimizer = torch.optim.AdamW(model.parameters())
-        state = FSDP.full_optim_state_dict(model, optimizer)
-        loadable = FSDP.scatter_full_optim_state_dict(state, model, optim=optimizer)
-        optimizer.load_state_dict(loadable)
-        """,
-        """
-        model = fully_shard(Net())
-        optimizer = torch.optim.AdamW(model.parameters())
-        state = get_optimizer_state_dict(
-            model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
-        )
-        set_optimizer_state_dict(
-            model,
-            optimizer,
-            state or {},
-            options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
-        )
-        """,
-    ),
     "the module inside": (
         """
         model = FSDP(Net())
@@ -824,11 +802,6 @@ BLOCKED = {
         "def build(**kwargs):\n    return FSDP(Net(), **kwargs)\n\n\nmodel = build()",
         r"come from cannot be seen",
     ),
-    "local states": (
-        "model = FSDP(Net())\nwith FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):\n"
-        "    state = model.state_dict()",
-        "no local state dicts",
-    ),
     "a state taken elsewhere": (
         "def save(model):\n    print(model)\n\n\n"
         "model = FSDP(Net())\nwith FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
@@ -871,13 +844,6 @@ BLOCKED = {
         "    dist.all_reduce(total)\n    return total\n\n\n"
         "model = FSDP(Net())\nprint(norm(model))",
         "part of the gradients",
-    ),
-    "a state on the first rank of a group": (
-        "model = FSDP(Net(), process_group=dist.new_group([0, 1]))\n"
-        "config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)\n"
-        "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):\n"
-        "    state = model.state_dict()",
-        "on its first rank",
     ),
     "a norm in a loop of the file": (
         "model = FSDP(Net())\ntotal = torch.zeros(1)\n"

@@ -145,11 +145,21 @@ def save_checkpoint(model, optimizer, scheduler, epoch, out):
     dist.barrier()
 
 
+def separate_steps(state):
+    """Give each parameter a step of its own: in FSDP1's checkpoints, a unit shares one."""
+    for values in state.get('state', {}).values():
+        if 'step' in values:
+            values['step'] = values['step'].clone()
+    return state
+
+
 def load_checkpoint(model, optimizer, scheduler, out):
     checkpoint = torch.load(os.path.join(out, 'last.pt'), map_location='cpu')
     options = StateDictOptions(full_state_dict=True)
     set_model_state_dict(model, checkpoint['model'], options=options)
-    set_optimizer_state_dict(model, optimizer, checkpoint['optimizer'], options=options)
+    set_optimizer_state_dict(
+        model, optimizer, separate_steps(checkpoint['optimizer']), options=options
+    )
     scheduler.load_state_dict(checkpoint['scheduler'])
     return checkpoint['epoch'] + 1
 

@@ -1,0 +1,114 @@
+"""Reads which type of state dict `state_dict_type` is asked for, and its configs."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.program.source import NodeSite, Source
+from fsdplint.program.values import Made
+from fsdplint.rules.migration.calls import arguments, is_constant
+from fsdplint.rules.migration.context import Migration, expression
+from fsdplint.rules.migration.kinds import (
+    CONFIG_PARAMETERS,
+    CONFIGS,
+    TYPE_PARAMETERS,
+    Config,
+    Kind,
+)
+from fsdplint.rules.migration.scopes import definitions
+
+
+class KindReader:
+    """Reads the arguments of `state_dict_type` and `set_state_dict_type` in one file."""
+
+    def __init__(self, migration: Migration, source: Source) -> None:
+        self.migration = migration
+        self.source = source
+
+    def kind(self, node: cst.Call) -> tuple[Kind, str]:
+        named, rest = arguments(node, TYPE_PARAMETERS)
+        if rest or "module" not in named:
+            raise self.migration.block(self.source, node, "the arguments cannot be read here")
+        name = "FULL_STATE_DICT"
+        if "state_dict_type" in named:
+            name = self._type(named["state_dict_type"].value)
+        if name == "LOCAL_STATE_DICT":
+            for config in ("state_dict_config", "optim_state_dict_config"):
+                if config in named and not is_constant(named[config].value, "None"):
+                    raise self.migration.block(
+                        self.source, named[config], "a config of local state dicts"
+                    )
+            kind = Kind(False, Config(), Config(), local=True)
+            return kind, self.source.code(named["module"].value)
+        if name not in CONFIGS:
+            raise self.migration.block(
+                self.source, node, "the type of the state dict is only known at run time"
+            )
+        full = name == "FULL_STATE_DICT"
+        one, other = CONFIGS[name]
+        model = self._config(named.get("state_dict_config"), one, Config())
+        optimizer = self._config(named.get("optim_state_dict_config"), other, Config(offload=True))
+        return Kind(full, model, optimizer), self.source.code(named["module"].value)
+
+    def _type(self, node: cst.BaseExpression) -> str:
+        name = self.migration.fsdp1(node)
+        if not name and isinstance(node, cst.Name):
+            found = definitions(self.source, node)
+            if found and len(found) == 1:
+                name = self.migration.fsdp1(found[0].value)
+                if name:
+                    self.migration.claim(self.source, found[0].value)
+                    self.migration.delete_statement(self.source, found[0].statement)
+        if not name.startswith("StateDictType."):
+            raise self.migration.block(
+                self.source, node, "the type of the state dict is only known at run time"
+            )
+        return name.partition(".")[2]
+
+    def _config(self, arg: cst.Arg | None, name: str, default: Config) -> Config:
+        if arg is None or is_constant(arg.value, "None"):
+            return default
+        node: cst.BaseExpression = arg.value
+        where: tuple[Source, cst.BaseExpression] | None = None
+        if not isinstance(node, cst.Call):
+            where = self._definition(node)
+            node = where[1]
+        source = where[0] if where else self.source
+        if not isinstance(node, cst.Call) or self.migration.called(node) != name:
+            raise self.migration.block(
+                self.source, arg, f"the arguments of this `{name}` cannot be read here"
+            )
+        found, rest = arguments(node, CONFIG_PARAMETERS)
+        config = Config(offload="Optim" in name)
+        for key, value in found.items():
+            if key not in CONFIG_PARAMETERS or not is_constant(value.value, "True", "False"):
+                if key == "_use_dtensor":
+                    continue
+                raise self.migration.block(source, value, f"`{key}` is only known at run time")
+            chosen = is_constant(value.value, "True")
+            if key == "offload_to_cpu":
+                config.offload = chosen
+            else:
+                config.rank0 = chosen
+        if rest:
+            raise self.migration.block(source, node, "the arguments cannot be read here")
+        self.migration.claim(source, node)
+        if where is not None:
+            config.name = expression(self.migration, self.source, arg.value)
+            config.variable = where
+            self.migration.variables.setdefault(node, config)
+        return config
+
+    def _definition(self, node: cst.BaseExpression) -> tuple[Source, cst.BaseExpression]:
+        """Where a config that is held by a variable, an attribute or another file is made."""
+        if isinstance(node, cst.Name):
+            found = definitions(self.source, node)
+            if found and len(found) == 1:
+                return self.source, found[0].value
+        made = [v.made_at for v in self.migration.values(node) if isinstance(v, Made)]
+        sites = {s.node: s for s in made if isinstance(s, NodeSite)}
+        if len(sites) == 1:
+            site = next(iter(sites.values()))
+            if site.source in self.migration.sources and isinstance(site.node, cst.BaseExpression):
+                return site.source, site.node
+        raise self.migration.block(self.source, node, "where this config is made cannot be seen")

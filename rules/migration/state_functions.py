@@ -1,0 +1,128 @@
+"""Small functions that a migrated file gets for its states and checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from fsdplint.program.source import Source
+from fsdplint.rules.migration.calls import arguments, is_constant
+from fsdplint.rules.migration.context import Migration, nodes
+from fsdplint.rules.migration.names import FSDP
+from fsdplint.rules.migration.scopes import top_level
+from fsdplint.rules.migration.text import quoted
+from fsdplint.rules.migration.wrap import PARAMETERS
+
+WHOLE = (
+    "torch.distributed.group.WORLD",
+    "torch.distributed.GroupMember.WORLD",
+    "torch.distributed.distributed_c10d._get_default_group",
+)
+
+
+def gather_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
+    """The function that gathers a state on the first rank of each group, as FSDP1 does."""
+    name = "gather_state_dict"
+    top = top_level(source, at)
+    if not _first(migration, f"gather {source.path}"):
+        return name
+    sharded = migration.need(source, "torch.distributed.tensor", "DTensor", top)
+    _put(
+        migration,
+        source,
+        top,
+        [
+            f"def {name}(model):",
+            '\t"""Gather a model\'s whole state on the CPU of the first rank that shares it."""',
+            "\tstate = {}",
+            "\tfor name, value in model.state_dict().items():",
+            f"\t\tif isinstance(value, {sharded}):",
+            "\t\t\tfirst = value.device_mesh.get_coordinate()[-1] == 0",
+            "\t\t\tvalue = value.full_tensor()",
+            "\t\t\tif not first:",
+            "\t\t\t\tcontinue",
+            "\t\tstate[name] = value.cpu()",
+            "\treturn state",
+        ],
+    )
+    return name
+
+
+def steps_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
+    """The function that makes a checkpoint of FSDP1's flat parameters loadable.
+
+    All parameters of a unit share one `step` tensor there, which each of them would count up.
+    """
+    name = "separate_steps"
+    if not _first(migration, f"steps {source.path}"):
+        return name
+    state, step = quoted(source, "state"), quoted(source, "step")
+    _put(
+        migration,
+        source,
+        top_level(source, at),
+        [
+            f"def {name}(state):",
+            '\t"""Give each parameter a step of its own: in FSDP1\'s checkpoints, a unit shares one."""',
+            f"\tfor values in state.get({state}, {{}}).values():",
+            f"\t\tif {step} in values:",
+            f"\t\t\tvalues[{step}] = values[{step}].clone()",
+            "\treturn state",
+        ],
+    )
+    return name
+
+
+def _put(migration: Migration, source: Source, top: cst.CSTNode, lines: list[str]) -> None:
+    """Write a function behind the last one in front of a statement, else right before it."""
+    statements = list(source.tree.body)
+    before = [
+        statement
+        for statement in statements[: statements.index(top)]  # type: ignore[arg-type]
+        if isinstance(statement, cst.FunctionDef | cst.ClassDef)
+    ]
+    if before:
+        migration.rewrite.insert_after(source, before[-1], ["", "", *lines])
+    else:
+        migration.rewrite.insert_before(source, top, [*lines, "", ""])
+
+
+def _first(migration: Migration, key: str) -> bool:
+    if key in migration.mapped:
+        return False
+    migration.mapped.add(key)
+    return True
+
+
+def flat(migration: Migration) -> bool:
+    """Whether a model may have been wrapped without `use_orig_params=True`."""
+    return any(
+        given is None or not is_constant(given.value, "True")
+        for given in _given(migration, "use_orig_params")
+    )
+
+
+def in_groups(migration: Migration) -> bool:
+    """Whether a model may be sharded over a part of the ranks only.
+
+    FSDP1 gathers its state on the first rank of the group, torch's getter on the first of all.
+    """
+    return any(
+        given is not None and not _is_world(migration, given.value)
+        for given in _given(migration, "process_group")
+    )
+
+
+def _is_world(migration: Migration, node: cst.BaseExpression) -> bool:
+    if is_constant(node, "None"):
+        return True
+    return migration.symbol(node.func if isinstance(node, cst.Call) else node) in WHOLE
+
+
+def _given(migration: Migration, name: str) -> Iterator[cst.Arg | None]:
+    """An argument of every call of the constructor."""
+    for source in migration.sources:
+        for node in nodes(source):
+            if isinstance(node, cst.Call) and migration.fsdp1(node.func) == FSDP:
+                yield arguments(node, PARAMETERS)[0].get(name)

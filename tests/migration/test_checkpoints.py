@@ -1,0 +1,179 @@
+"""Checkpoints: what FSDP1 has saved, the migrated program loads, and goes on as FSDP1 does."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from two_ranks import TwoRanks
+
+from fsdplint.engine import fix
+from fsdplint.rule import all_rules
+
+PROGRAM = """\
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+import torch.nn as nn
+from torch.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict
+from torch.distributed.fsdp import (
+    FullOptimStateDictConfig,
+    FullStateDictConfig,
+    FullyShardedDataParallel as FSDP,
+    StateDictType,
+)
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return x + self.linear(x)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(), Block()])
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+SAVE
+
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+model = FSDP(Net(), GROUPauto_wrap_policy=ModuleWrapPolicy({Block}), device_id=torch.device("cpu"))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+first = 0
+if "resume" in sys.argv:
+    load(model, optimizer)
+    first = 3
+for step in range(first, 6):
+    generator = torch.Generator().manual_seed(10 * step + rank)
+    loss = model(torch.randn(4, 8, generator=generator)).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    if step >= 3:
+        print(f"loss {step} {loss.item():.7f}")
+    elif step == 2:
+        save(model, optimizer)
+        dist.barrier()
+dist.destroy_process_group()
+"""
+
+KINDS = {
+    "whole": """
+        WHOLE = StateDictType.FULL_STATE_DICT
+
+
+        def save(model, optimizer):
+            config = FullStateDictConfig(rank0_only=True)
+            optim_config = FullOptimStateDictConfig(rank0_only=True)
+            with FSDP.state_dict_type(model, WHOLE, config, optim_config):
+                state = {"model": model.state_dict(), "optimizer": FSDP.optim_state_dict(model, optimizer)}
+            if dist.get_rank() == 0:
+                torch.save(state, "checkpoint.pt")
+
+
+        def load(model, optimizer):
+            state = torch.load("checkpoint.pt")
+            with FSDP.state_dict_type(model, WHOLE):
+                model.load_state_dict(state["model"])
+                optimizer.load_state_dict(
+                    FSDP.optim_state_dict_to_load(model, optimizer, state["optimizer"])
+                )
+        """,
+    "the first rank's": """
+        def save(model, optimizer):
+            state = FSDP.full_optim_state_dict(model, optimizer)
+            with FSDP.state_dict_type(
+                model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(rank0_only=True)
+            ):
+                weights = model.state_dict()
+            if dist.get_rank() == 0:
+                torch.save(state, "optimizer.pt")
+                torch.save(weights, "model.pt")
+
+
+        def load(model, optimizer):
+            model.load_state_dict(torch.load("model.pt"))
+            state = torch.load("optimizer.pt") if dist.get_rank() == 0 else None
+            state = FSDP.scatter_full_optim_state_dict(state, model, optim=optimizer)
+            optimizer.load_state_dict(state)
+        """,
+    "sharded": """
+        def save(model, optimizer):
+            with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+                state = {"model": model.state_dict(), "optimizer": FSDP.optim_state_dict(model, optimizer)}
+            dcp.save_state_dict(state, dcp.FileSystemWriter("checkpoint"))
+
+
+        def load(model, optimizer):
+            with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+                state = {"model": model.state_dict()}
+                dcp.load_state_dict(state, dcp.FileSystemReader("checkpoint"))
+                model.load_state_dict(state["model"])
+                loaded = load_sharded_optimizer_state_dict(
+                    model_state_dict=state["model"],
+                    optimizer_key="optimizer",
+                    storage_reader=dcp.FileSystemReader("checkpoint"),
+                )
+                optimizer.load_state_dict(
+                    FSDP.optim_state_dict_to_load(model, optimizer, loaded["optimizer"])
+                )
+        """,
+    "of a group": """
+        def save(model, optimizer):
+            config = FullStateDictConfig(rank0_only=True)
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+                state = model.state_dict()
+                if dist.get_rank() == 0:
+                    torch.save(state, "model.pt")
+            with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+                state = {"optimizer": FSDP.optim_state_dict(model, optimizer)}
+            dcp.save(state, checkpoint_id="optimizer")
+
+
+        def load(model, optimizer):
+            model.load_state_dict(torch.load("model.pt"))
+            with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+                state = {"optimizer": FSDP.optim_state_dict(model, optimizer)}
+                dcp.load(state, checkpoint_id="optimizer")
+                optimizer.load_state_dict(
+                    FSDP.optim_state_dict_to_load(model, optimizer, state["optimizer"])
+                )
+        """,
+}
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_what_fsdp1_has_saved_is_loaded(kind: str, tmp_path: Path, two_ranks: TwoRanks) -> None:
+    before = PROGRAM.replace("SAVE", textwrap.dedent(KINDS[kind]).strip())
+    group = "process_group=dist.new_group([0, 1]), " if kind == "of a group" else ""
+    before = before.replace("GROUP", group)
+    path = tmp_path / "train.py"
+    path.write_text(before, encoding="utf-8")
+    result = fix([path], [rule() for rule in all_rules()])
+    after = result.texts[path]
+    assert "FullyShardedDataParallel" not in after
+    saved = two_ranks.run(before)
+    assert saved.status == "ok", str(saved)
+    resumed = two_ranks.run(after, args=["resume"], continuing=saved)
+    assert resumed.status == "ok", str(resumed)
+    assert saved.stdout.count("loss") == 6
+    assert resumed.stdout == saved.stdout

@@ -1,0 +1,178 @@
+"""The text that each form of state dicts and checkpoints is migrated to."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+from test_forms import HEAD, migrated, plan
+
+FORMS = {
+    "the older names of optimizer states": (
+        """
+        model = FSDP(Net())
+        optimizer = torch.optim.AdamW(model.parameters())
+        state = FSDP.full_optim_state_dict(model, optimizer)
+        loadable = FSDP.scatter_full_optim_state_dict(state, model, optim=optimizer)
+        optimizer.load_state_dict(loadable)
+        """,
+        """
+        model = fully_shard(Net())
+        optimizer = torch.optim.AdamW(model.parameters())
+        state = get_optimizer_state_dict(
+            model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+        )
+        set_optimizer_state_dict(
+            model,
+            optimizer,
+            separate_steps(state or {}),
+            options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
+        )
+        """,
+    ),
+    "steps that are each parameter's own": (
+        """
+        model = FSDP(Net(), use_orig_params=True)
+        optimizer = torch.optim.AdamW(model.parameters())
+        state = FSDP.optim_state_dict_to_load(model, optimizer, torch.load("state.pt"))
+        optimizer.load_state_dict(state)
+        """,
+        """
+        model = fully_shard(Net())
+        optimizer = torch.optim.AdamW(model.parameters())
+        set_optimizer_state_dict(
+            model, optimizer, torch.load("state.pt"), options=StateDictOptions(full_state_dict=True)
+        )
+        """,
+    ),
+    "a type that is set and has no effect": (
+        """
+        model = FSDP(Net())
+        FSDP.set_state_dict_type(model, StateDictType.LOCAL_STATE_DICT)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        torch.save(optimizer.state_dict(), f"{dist.get_rank()}.pt")
+        """,
+        """
+        model = fully_shard(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        torch.save(optimizer.state_dict(), f"{dist.get_rank()}.pt")
+        """,
+    ),
+    "local states that are saved and loaded": (
+        """
+        model = FSDP(Net())
+        path = f"{dist.get_rank()}.pt"
+        with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):
+            torch.save(model.state_dict(), path)
+        with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):
+            model.load_state_dict(torch.load(path))
+        """,
+        """
+        model = fully_shard(Net())
+        path = f"{dist.get_rank()}.pt"
+        torch.save(get_model_state_dict(model), path)
+        set_model_state_dict(model, torch.load(path))
+        """,
+    ),
+    "the first rank of a group": (
+        """
+        model = FSDP(Net(), process_group=dist.new_group([0, 1]))
+        config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+            state = model.state_dict()
+        """,
+        """
+        model = fully_shard(Net(), mesh=DeviceMesh.from_group(dist.new_group([0, 1]), "cuda"))
+        state = gather_state_dict(model)
+        """,
+    ),
+    "a library that is given the state": (
+        """
+        model = FSDP(Net())
+        config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+            state = model.state_dict()
+            if dist.get_rank() == 0:
+                model.save_pretrained("out", state_dict=state)
+        """,
+        """
+        model = fully_shard(Net())
+        config = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        state = get_model_state_dict(model, options=config)
+        if dist.get_rank() == 0:
+            model.save_pretrained("out", state_dict=state)
+        """,
+    ),
+    "the sharded state of a compiled model": (
+        """
+        model = torch.compile(FSDP(Net()))
+        with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+            state = model.state_dict()
+        """,
+        """
+        model = torch.compile(fully_shard(Net()))
+        state = model.state_dict()
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), list(FORMS.values()), ids=list(FORMS))
+def test_a_form_becomes(before: str, after: str, tmp_path: Path) -> None:
+    assert migrated(tmp_path, before).strip() == textwrap.dedent(after).strip()
+
+
+FUNCTIONS = {
+    "first rank of a group": '''
+        def gather_state_dict(model):
+            """Gather a model's whole state on the CPU of the first rank that shares it."""
+            state = {}
+            for name, value in model.state_dict().items():
+                if isinstance(value, DTensor):
+                    first = value.device_mesh.get_coordinate()[-1] == 0
+                    value = value.full_tensor()
+                    if not first:
+                        continue
+                state[name] = value.cpu()
+            return state
+        ''',
+    "older names": '''
+        def separate_steps(state):
+            """Give each parameter a step of its own: in FSDP1's checkpoints, a unit shares one."""
+            for values in state.get("state", {}).values():
+                if "step" in values:
+                    values["step"] = values["step"].clone()
+            return state
+        ''',
+}
+
+
+@pytest.mark.parametrize(("form", "function"), list(FUNCTIONS.items()), ids=list(FUNCTIONS))
+def test_a_function_is_written_behind_the_last_one(
+    form: str, function: str, tmp_path: Path
+) -> None:
+    (before,) = (before for name, (before, _) in FORMS.items() if form in name)
+    _, text = plan(tmp_path, before)
+    last = HEAD[
+        HEAD.index("            x = block(x)\n        return x\n") : HEAD.index("local_rank")
+    ]
+    assert last.rstrip() + "\n\n" + textwrap.dedent(function) + "\n\nlocal_rank" in text
+
+
+BLOCKED = {
+    "local states for others": (
+        "model = FSDP(Net())\nwith FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):\n"
+        "    state = model.state_dict()",
+        "flat parameters .* that is not loaded here",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "reason"), list(BLOCKED.values()), ids=list(BLOCKED))
+def test_what_has_no_rewrite_blocks(body: str, reason: str, tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, body + "\n")
+    assert found.blockers
+    assert any(re.search(reason, blocker.reason) for blocker in found.blockers)
+    assert not found.edits
