@@ -64,6 +64,11 @@ def main() -> None:
     default=None,
     help="Take fixes too that may change what the program does.",
 )
+@click.option(
+    "--project",
+    is_flag=True,
+    help="Let fixes change other files of the project as well, where they have to change together.",
+)
 @click.option("--diff", is_flag=True, help="Show what --fix would change; write nothing.")
 @click.option("--select", multiple=True, metavar="RULES", help="The rules that are on.")
 @click.option("--ignore", multiple=True, metavar="RULES", help="Rules that are off.")
@@ -91,6 +96,7 @@ def check(
     paths: tuple[Path, ...],
     fix: bool,
     unsafe_fixes: bool | None,
+    project: bool,
     diff: bool,
     select: tuple[str, ...],
     ignore: tuple[str, ...],
@@ -105,6 +111,7 @@ def check(
 
     RULES are codes, beginnings of codes, names or ALL, with commas between them.
     """
+    from fsdplint.editing.journal import Interrupted
     from fsdplint.run import STDIN, Run
     from fsdplint.selection import split
     from fsdplint.settings import CommandLine, SettingsError
@@ -117,6 +124,7 @@ def check(
         unsafe_fixes,
         force_exclude,
         target_torch,
+        project,
     )
     stdin = None
     if Path("-") in paths:
@@ -136,7 +144,7 @@ def check(
             result = run.check()
             _report(result, run.settings.output_format)
             code = _exit_code(result.findings, result.problems)
-    except SettingsError as error:
+    except (SettingsError, Interrupted) as error:
         _fail(str(error))
     except KeyboardInterrupt:
         click.echo("error: interrupted", err=True)

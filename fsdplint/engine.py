@@ -33,6 +33,7 @@ class FixResult:
         problems: files that could not be read.
         sources: the files as they are in the new texts.
         originals: every file that changes, as it was read.
+        context: files of `sources` that were looked at only because they call the others.
     """
 
     texts: dict[Path, str] = field(default_factory=dict)
@@ -42,6 +43,68 @@ class FixResult:
     problems: list[Problem] = field(default_factory=list)
     sources: dict[str, Source] = field(default_factory=dict)
     originals: dict[Path, Source] = field(default_factory=dict)
+    context: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A program and what was found in it.
+
+    Attributes:
+        program: the files given, what they import, and the files of `context`.
+        found: all findings.
+        callers: files that were read only because they import some of the others.
+        context: the paths of all files that are there only because of those.
+    """
+
+    program: Program
+    found: list[Finding]
+    callers: Sequence[Path] = ()
+    context: frozenset[str] = frozenset()
+
+
+Callers = Callable[[Iterable[Path]], Sequence[Path]]
+
+
+def examine(
+    paths: Sequence[Path],
+    rules: Sequence[Rule],
+    options: Options = DEFAULT,
+    *,
+    overrides: Mapping[Path, str] | None = None,
+    callers: Callers | None = None,
+) -> Examined:
+    """Load files and check them.
+
+    Where fixes go together over files (those of a migration), it also matters who calls what is
+    in them, so they are looked at together with the files that import them.
+
+    callers: of some files, those of their project that import them, however indirectly.
+    """
+    from fsdplint.program import load
+
+    program = load(paths, overrides)
+    found = check(program, rules, options)
+    grouped = {one.site.path for one in found if one.rule.grouped}
+    if any(rule.grouped for rule in rules):
+        # What gets a model from somebody unseen is no finding yet.
+        grouped |= {str(path) for path in paths if _may_get_wrapped(program, path)}
+    if callers is None or not grouped:
+        return Examined(program, found)
+    read = {os.path.realpath(path) for path in program.sources}
+    more = [
+        path for path in callers(map(Path, sorted(grouped))) if os.path.realpath(path) not in read
+    ]
+    if not more:
+        return Examined(program, found)
+    whole = load([*paths, *more], overrides, known=program.sources)
+    context = frozenset(whole.sources) - frozenset(program.sources)
+    return Examined(whole, check(whole, rules, options), more, context)
+
+
+def _may_get_wrapped(program: Program, path: Path) -> bool:
+    source = program.sources.get(str(path))
+    return source is not None and "FullyShardedDataParallel" in source.text
 
 
 def check(program: Program, rules: Sequence[Rule], options: Options = DEFAULT) -> list[Finding]:
@@ -132,7 +195,8 @@ def fix(
     overrides: Mapping[Path, str] | None = None,
     wanted: Iterable[str] | None = None,
     keep: Callable[[Finding, Mapping[str, Source]], bool] | None = None,
-    editable: Iterable[Path] = (),
+    editable: Callable[[str], bool] | None = None,
+    callers: Callers | None = None,
     options: Options = DEFAULT,
 ) -> FixResult:
     """Apply the fixes of what is found in files, again and again until none is left.
@@ -145,20 +209,22 @@ def fix(
         wanted: codes of the rules whose fixes are applied; all by default.
         keep: whether a finding counts (the settings and comments of its file may turn it off). One
             that does not is neither fixed nor given back, and its group is not fixed either.
-        editable: further files that may be changed; fixes that would change any other file than
-            these and `paths` are not applied.
+        editable: whether a further file, given by its real path, may be changed; fixes that would
+            change any other than those and `paths` are not applied.
+        callers: see `examine`.
         options: what the result has to run on, and how to fix.
     """
     from fsdplint.editing import edits
     from fsdplint.program import load
 
     codes = None if wanted is None else set(wanted)
-    files = {os.path.realpath(path) for path in (*paths, *editable)}
+    given = {os.path.realpath(path) for path in paths}
     result = FixResult()
     texts: dict[Path, str] = dict(overrides or {})
     seen_texts: list[dict[Path, str]] = [dict(texts)]
-    program = load(paths, texts)
-    found = check(program, rules, options)
+    examined = examine(paths, rules, options, overrides=texts, callers=callers)
+    program, found = examined.program, examined.found
+    result.context = examined.context
     for _ in range(MAX_ROUNDS):
         counted = [
             f
@@ -166,7 +232,12 @@ def fix(
             if (codes is None or f.rule.code in codes)
             and (keep is None or keep(f, program.sources))
         ]
-        usable = applicable(found, counted, files, unsafe=unsafe)
+        usable = applicable(
+            found,
+            counted,
+            lambda path: path in given or (editable is not None and editable(path)),
+            unsafe=unsafe,
+        )
         applied = edits.apply(program.sources, [f.fix for f in usable if f.fix is not None])
         if not applied.texts:
             break
@@ -176,7 +247,7 @@ def fix(
             result.texts[Path(path)] = text
         done = set(applied.applied)  # findings of one migration may share a fix
         result.applied.extend(f for f in usable if f.fix in done)
-        program = load(paths, texts)
+        program = load([*paths, *examined.callers], texts, known=program.sources)
         found = check(program, rules, options)
         if texts in seen_texts:  # two fixes undo each other: stop rather than go round
             break
@@ -189,19 +260,24 @@ def fix(
 
 
 def applicable(
-    found: Sequence[Finding], counted: Iterable[Finding], files: set[str], *, unsafe: bool
+    found: Sequence[Finding],
+    counted: Iterable[Finding],
+    editable: Callable[[str], bool],
+    *,
+    unsafe: bool,
 ) -> list[Finding]:
     """Of `counted` (some of `found`), the findings whose fixes may be applied.
 
-    A fix may be if it is safe or `unsafe` ones are wanted, and if it stays within `files`, which
-    are real paths; one that belongs to a group only if all of the group may be.
+    A fix may be if it is safe or `unsafe` ones are wanted, and if all files that it changes are
+    `editable` (asked with their real paths); one that belongs to a group only if all of the group
+    may be.
     """
     possible = [
         f
         for f in counted
         if f.fix is not None
         and (unsafe or f.fix.safety is Safety.SAFE)
-        and all(os.path.realpath(path) in files for path in changed_files(f.fix))
+        and all(editable(os.path.realpath(path)) for path in changed_files(f.fix))
     ]
     able = {id(f) for f in possible}
     broken = {group_of(f) for f in found if id(f) not in able} - {None}

@@ -28,6 +28,7 @@ DEFAULT_EXCLUDES = frozenset(
         *("__pypackages__", "build", "dist", "node_modules", "site-packages", "venv", "wandb"),
     ]
 )
+JOURNAL_PREFIX = ".fsdplint-journal-"  # see fsdplint.editing.journal
 PROJECT_MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 
 _LONE_CARRIAGE_RETURN = re.compile(r"\r(?!\n)")
@@ -76,6 +77,7 @@ class File:
 def discover(
     arguments: Iterable[Path],
     excluded: Callable[[Path, bool], bool] = lambda path, is_folder: False,
+    journals: list[str] | None = None,
 ) -> tuple[list[File], list[Problem]]:
     """The Python files that the arguments name, each real file once, in order.
 
@@ -83,12 +85,13 @@ def discover(
         arguments: files, which are always taken, and folders, which are searched.
         excluded: whether the settings exclude a file or folder (its second argument says which)
             that was found in a search.
+        journals: gets the journals of writes that lie in the folders that were searched.
     """
     files: dict[str, File] = {}
     problems: list[Problem] = []
     for argument in arguments:
         if argument.is_dir():
-            search = _Search(excluded, problems)
+            search = _Search(excluded, problems, journals)
             for path in search.run(argument):
                 files.setdefault(os.path.realpath(path), File(path))
         elif argument.suffix == ".ipynb":
@@ -120,9 +123,15 @@ def _missing_reason(path: Path) -> OSError:
 class _Search:
     """The search of one folder. What is a link comes last, so that real names win."""
 
-    def __init__(self, excluded: Callable[[Path, bool], bool], problems: list[Problem]) -> None:
+    def __init__(
+        self,
+        excluded: Callable[[Path, bool], bool],
+        problems: list[Problem],
+        journals: list[str] | None,
+    ) -> None:
         self.excluded = excluded
         self.problems = problems
+        self.journals = [] if journals is None else journals
         self.seen: set[str] = set()
         self.file_links: list[Path] = []
         self.links: list[tuple[Path, list[_IgnoreFile]]] = []
@@ -156,6 +165,8 @@ class _Search:
                 if _is_folder(entry):
                     if entry.name not in DEFAULT_EXCLUDES and self._wanted(path, True, ignores):
                         (self.links if entry.is_symlink() else below).append((path, ignores))
+                elif entry.name.startswith(JOURNAL_PREFIX):
+                    self.journals.append(str(path))
                 elif (
                     entry.name.endswith(SUFFIXES)
                     and path.is_file()
@@ -226,6 +237,19 @@ def _ignore_files_above(folder: Path) -> list[_IgnoreFile]:
     return []
 
 
+def project_files(
+    path: Path, excluded: Callable[[Path, bool], bool] = lambda path, is_folder: False
+) -> list[Path]:
+    """The Python files of the project that a file belongs to.
+
+    Where nothing marks a project's root, it is the file's folder without those below it.
+    """
+    root = project_root(path)
+    if any((root / marker).exists() for marker in PROJECT_MARKERS):
+        return [file.path for file in discover([root], excluded)[0]]
+    return [file for file in sorted(root.glob("*.py")) if not excluded(file, False)]
+
+
 def project_root(path: Path) -> Path:
     """The nearest folder above (or at) `path` that looks like a project's root, else its own."""
     folder = path.absolute()
@@ -248,12 +272,13 @@ def read_bytes(path: Path) -> bytes:
         raise Unreadable(Problem(str(path), None, *_os_error_text(error))) from error
 
 
-def read_source(path: Path, text: str | None = None) -> Source:
+def read_source(path: Path, text: str | None = None, known: Source | None = None) -> Source:
     """The file as a Source whose tree is parsed.
 
     Args:
         path: the file, as it is shown to the user.
         text: what to take instead of the file's content.
+        known: the file as it was read before, given back where it still holds the same.
 
     Raises:
         Unreadable: it is missing, too large, not decodable, not Python, or nested too deeply.
@@ -266,6 +291,8 @@ def read_source(path: Path, text: str | None = None) -> Source:
         text, encoding, bom = decode_or_refuse(shown, data)
     else:
         encoding, bom = _declared(data), False
+    if known is not None and (known.text, known.encoding, known.bom) == (text, encoding, bom):
+        return known
     _refuse_text(shown, text)
 
     import libcst as cst

@@ -7,6 +7,7 @@ a run costs little more than reading it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -237,14 +238,43 @@ def importing(
     is imported, or all of it) and the importing file's content. Unreadable files are left out.
     """
     scan = _Scan({})
+    yield from _importing(scan, _contents(scan, files), targets)
+
+
+def callers(targets: Iterable[Path], files: Iterable[Path], limit: int) -> list[Path]:
+    """Those of these files that import one of the targets, however indirectly, the nearest first.
+
+    limit: how many there may be; the farthest are left out.
+    """
+    scan = _Scan({})
+    contents = list(_contents(scan, files))
+    nearest = {scan.key(target): target for target in targets}
+    seen = set(nearest)
+    found: list[Path] = []
+    while nearest and len(found) < limit:
+        importers = {
+            scan.key(importer): importer
+            for importer, *_ in _importing(scan, contents, nearest.values())
+        }
+        nearest = {key: path for key, path in importers.items() if key not in seen}
+        seen.update(nearest)
+        found += nearest.values()
+    return found[:limit]
+
+
+def _contents(scan: _Scan, files: Iterable[Path]) -> Iterator[tuple[Path, bytes]]:
+    for path in files:
+        with contextlib.suppress(Unreadable):
+            yield path, scan.read(path)
+
+
+def _importing(
+    scan: _Scan, contents: Iterable[tuple[Path, bytes]], targets: Iterable[Path]
+) -> Iterator[tuple[Path, Path, tuple[str, ...], bytes]]:
     wanted = {scan.key(target): target for target in targets}
     stems = {os.path.basename(key).removesuffix(".py") for key in wanted}
     stems |= {os.path.basename(os.path.dirname(key)) for key in wanted if "__init__" in key}
-    for path in files:
-        try:
-            data = scan.read(path)
-        except Unreadable:
-            continue
+    for path, data in contents:
         if not any(stem.encode() in data for stem in stems):
             continue
         folder = os.path.dirname(scan.key(path))

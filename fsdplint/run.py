@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,11 +17,13 @@ from fsdplint import prefilter
 from fsdplint.decoding import decode
 from fsdplint.editing.nesting import deep_stack
 from fsdplint.files import (
+    JOURNAL_PREFIX,
     File,
     Problem,
     Unreadable,
     decode_or_refuse,
     discover,
+    project_files,
     project_root,
 )
 from fsdplint.options import Options
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 DEBUG = "FSDPLINT_DEBUG"  # set in the environment: a defect shows its traceback and ends the run
 STDIN = Path("<stdin>")
+CALLERS = 40  # files that a migration is judged with because they import those that it changes
 
 T = TypeVar("T")
 
@@ -83,18 +86,23 @@ class Run:
 
         Raises:
             SettingsError: the settings are wrong.
+            Interrupted: an earlier run was killed while it wrote, and that can't be completed.
         """
+        self._command_line = command_line or CommandLine()
         self._finder = SettingsFinder(command_line)
         self._suppressions: dict[tuple[str, int], Suppressions] = {}
         self.settings: Settings = self._finder.of(arguments[0])
         self._root = arguments[0]
         self.problems: list[Problem] = []
         self.stdin = stdin
+        self.completed: list[str] = []
         self.overrides: dict[Path, str] = {}
         folders = [path for path in arguments if path.is_dir()]
         if stdin is None:
             wanted = [path for path in arguments if not self._left_out(path)]
-            files, self.problems = discover(wanted, self._excluded)
+            journals: list[str] = []
+            files, self.problems = discover(wanted, self._excluded, journals)
+            self.completed = _complete([*journals, *_journals(arguments)])
         else:
             files = self._from_stdin(arguments[0], stdin)
         selected, problems = prefilter.select(files, searched=folders, overrides=self.overrides)
@@ -136,12 +144,12 @@ class Run:
 
     def _check(self, paths: Sequence[Path], result: Result) -> None:
         from fsdplint import engine
-        from fsdplint.program import load
 
-        program = load(paths, self.overrides)
-        found = engine.check(program, self._rules(), self.options)
-        self._set_findings(result, found, program.sources)
-        self._add_problems(program.problems)
+        seen = engine.examine(
+            paths, self._rules(), self.options, overrides=self.overrides, callers=self._callers
+        )
+        self._set_findings(result, seen.found, seen.program.sources, seen.context)
+        self._add_problems(seen.program.problems)
 
     def check_recorded(self, trace: Trace, contents: Mapping[str, bytes] | None = None) -> Result:
         """The findings in a recorded run of the program that was given.
@@ -175,7 +183,8 @@ class Run:
             unsafe=self.unsafe,
             overrides=self.overrides,
             keep=self._counts,
-            editable=self.files,
+            editable=self._editable,
+            callers=self._callers,
             options=self.options,
         )
         for path in sorted(fixed.texts):
@@ -186,7 +195,10 @@ class Run:
                 changes.contents[path] = (self._bytes(source, before), self._bytes(source, after))
         changes.result.fixed = len(fixed.applied)
         changes.applied = list(fixed.applied)
-        self._set_findings(changes.result, fixed.found, fixed.sources)
+        changes.result.changed_outside = [
+            str(path) for path in changes.texts if os.path.realpath(path) not in self._given
+        ]
+        self._set_findings(changes.result, fixed.found, fixed.sources, fixed.context)
         self._add_problems(fixed.problems)
 
     def _bytes(self, source: Source, text: str) -> bytes:
@@ -196,25 +208,32 @@ class Run:
         return (self.stdin[:3] if bom else b"") + text.encode(encoding)
 
     def _set_findings(
-        self, result: Result, found: Sequence[Finding], sources: Mapping[str, Source]
+        self,
+        result: Result,
+        found: Sequence[Finding],
+        sources: Mapping[str, Source],
+        context: Set[str] = frozenset(),
     ) -> None:
-        """Put the findings that count into the result, with what is known about fixing them."""
+        """Put the findings that count into the result, with what is known about fixing them.
+
+        context: files looked at for the sake of others; what is found in them is not shown.
+        """
         from fsdplint.engine import applicable, changed_files, group_of
 
         counted = [one for one in found if self._counts(one, sources)]
-        result.warnings = self._warnings(sources)
-        result.findings = counted
+        result.warnings = [*self._completion(), *self._warnings(sources)]
+        result.findings = [one for one in counted if one.site.path not in context]
         result.sources = sources
         result.fixable = {
-            id(one) for one in applicable(found, counted, self._given, unsafe=self.unsafe)
+            id(one) for one in applicable(found, counted, self._editable, unsafe=self.unsafe)
         }
         result.fixable_unsafe = {
-            id(one) for one in applicable(found, counted, self._given, unsafe=True)
+            id(one) for one in applicable(found, counted, self._editable, unsafe=True)
         }
         outside: dict[str, set[str]] = {}
         for one in found:
             files = changed_files(one.fix) if one.fix else ()
-            missing = {path for path in files if os.path.realpath(path) not in self._given}
+            missing = {path for path in files if not self._editable(os.path.realpath(path))}
             outside.setdefault(group_of(one) or str(id(one)), set()).update(missing)
         result.outside = {
             id(one): sorted(outside[group_of(one) or str(id(one))]) for one in counted
@@ -240,6 +259,41 @@ class Run:
     @cached_property
     def options(self) -> Options:
         return Options(self.target, self.settings.checkpoint)
+
+    def _editable(self, path: str) -> bool:
+        """Whether a file, given by its real path, may be changed."""
+        if path in self._given:
+            return True
+        if not self._command_line.project or self.stdin is not None:
+            return False
+        found = Path(path)
+        return found.is_relative_to(self._project) and not self._left_out_of_search(found)
+
+    def _left_out_of_search(self, path: Path) -> bool:
+        """Whether a search of the project for files would leave out a file."""
+        from fsdplint.files import DEFAULT_EXCLUDES
+
+        folders = path.relative_to(self._project).parents
+        return any(folder.name in DEFAULT_EXCLUDES for folder in folders) or any(
+            self._excluded(part, part != path)
+            for part in (path, *path.parents)
+            if part.is_relative_to(self._project) and part != self._project
+        )
+
+    @cached_property
+    def _project(self) -> Path:
+        return Path(os.path.realpath(project_root(self._root)))
+
+    def _callers(self, targets: Iterable[Path]) -> list[Path]:
+        """The files of the targets' projects that import them, however indirectly."""
+        targets = list(targets)
+        roots = {project_root(path): path for path in targets}
+        found = [file for path in roots.values() for file in project_files(path, self._excluded)]
+        if all(os.path.realpath(path) in self._given for path in found):
+            return []
+        return [
+            Path(_shown_like(self._root, p)) for p in prefilter.callers(targets, found, CALLERS)
+        ]
 
     def _rules(self) -> list[Rule]:
         """The rules that are on in some file, and those whose fixes go together with theirs: what
@@ -292,6 +346,12 @@ class Run:
                     result.append(f"{path}:{line}: warning: {error}")
         return result
 
+    def _completion(self) -> list[str]:
+        return [
+            f"{path}: written now; an earlier run was interrupted before it could"
+            for path in self.completed
+        ]
+
     # Trouble --------------------------------------------------------------------------------
 
     def _deep(self, job: Callable[[Sequence[Path]], None]) -> None:
@@ -329,6 +389,36 @@ class Run:
 
     def _sorted_problems(self) -> list[Problem]:
         return sorted(self.problems, key=lambda one: (one.path, one.line or 0, one.message))
+
+
+# Files ------------------------------------------------------------------------------------------
+
+
+def _journals(arguments: Iterable[Path]) -> list[str]:
+    """The journals in the roots of the projects that the arguments belong to."""
+    roots = {str(project_root(path)) for path in arguments}
+    return [
+        entry.path
+        for root in sorted(roots)
+        if os.path.isdir(root)
+        for entry in os.scandir(root)
+        if entry.name.startswith(JOURNAL_PREFIX)
+    ]
+
+
+def _complete(journals: Iterable[str]) -> list[str]:
+    """Complete what earlier runs were writing when they were killed: the files written now."""
+    found = {os.path.realpath(path): path for path in journals}
+    if not found:
+        return []
+    from fsdplint.editing.journal import complete
+
+    return [os.path.relpath(file) for path in found.values() for file in complete(path)]
+
+
+def _shown_like(path: Path, other: Path) -> str:
+    """A path, relative to the current folder where the user's own are."""
+    return str(other) if path.is_absolute() else os.path.relpath(other)
 
 
 # Findings of a real run ---------------------------------------------------------------------------

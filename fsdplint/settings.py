@@ -95,6 +95,7 @@ class CommandLine:
     unsafe_fixes: bool | None = None
     force_exclude: bool | None = None
     target_torch: str | None = None
+    project: bool = False  # fixes may change files of the project that were not given
 
     def over(self, settings: Settings) -> Settings:
         """The settings with the command line's word above them.

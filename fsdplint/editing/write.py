@@ -2,8 +2,8 @@
 
 A new text goes into a temporary file in the same folder, which then takes the place of the old one
 in a single step. Of several files all temporary ones are written before the first takes its place;
-if a later step fails, those already replaced get their old content back. Only a killed process can
-leave some files new and others old (never half a file), and a hidden temporary file beside them.
+if a later step fails, those already replaced get their old content back. If the process is killed
+half-way, the next run completes the write from the journal (`fsdplint.editing.journal`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-SUFFIX = ".fsdplint-new"
+from fsdplint.editing.journal import SUFFIX, Entry, journal, sync_folder, temporary_prefix
+from fsdplint.files import project_root
 
 
 @dataclass(frozen=True)
@@ -43,13 +45,31 @@ def write(files: Sequence[NewContent]) -> None:
     Raises:
         WriteError: a file changed since it was read, or cannot be written; says which and why.
     """
+    if not files:
+        return
+    targets = [os.path.realpath(file.path) for file in files]
+    for file, target in zip(files, targets, strict=True):
+        with _named(file.path):
+            _check_unchanged(file, target)
+    entries = [Entry(t, file.old, file.new) for file, t in zip(files, targets, strict=True)]
+    with contextlib.ExitStack() as stack:
+        with _named(files[0].path):
+            stack.enter_context(journal(_journal_folder(targets[0]), entries))
+        _replace_all(files, targets)
+
+
+def _journal_folder(target: str) -> str:
+    """The root of the file's project; the file's own folder where nothing can be put there."""
+    root = str(project_root(Path(target)))
+    return root if os.access(root, os.W_OK) else os.path.dirname(target)
+
+
+def _replace_all(files: Sequence[NewContent], targets: Sequence[str]) -> None:
     ready: list[tuple[NewContent, str, str]] = []  # with its target and temporary file
     done: list[tuple[NewContent, str]] = []
     try:
-        for file in files:
-            target = os.path.realpath(file.path)
+        for file, target in zip(files, targets, strict=True):
             with _named(file.path):
-                _check_unchanged(file, target)
                 ready.append((file, target, _temporary(target, file.new)))
         while ready:
             file, target, temporary = ready[0]
@@ -65,7 +85,19 @@ def write(files: Sequence[NewContent]) -> None:
         _put_back(done)
         raise
     for folder in {os.path.dirname(target) for _, target in done}:
-        _sync_folder(folder)
+        sync_folder(folder)
+
+
+def replace_content(target: str, content: bytes) -> None:
+    """Replace the content of one file in a single step. Raises OSError."""
+    temporary = _temporary(target, content)
+    try:
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    sync_folder(os.path.dirname(target))
 
 
 @contextlib.contextmanager
@@ -98,7 +130,9 @@ def _temporary(target: str, content: bytes) -> str:
     """A file beside the target with the content and the target's mode, safely on the disk."""
     folder, name = os.path.split(target)
     before = os.stat(target)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{name[:100]}.", suffix=SUFFIX, dir=folder)
+    descriptor, temporary = tempfile.mkstemp(
+        prefix=temporary_prefix(name), suffix=SUFFIX, dir=folder
+    )
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(content)
@@ -120,20 +154,4 @@ def _put_back(done: Sequence[tuple[NewContent, str]]) -> None:
     """Give replaced files their old content again, as far as that is possible."""
     for file, target in done:
         with contextlib.suppress(OSError):
-            temporary = _temporary(target, file.old)
-            try:
-                os.replace(temporary, target)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(temporary)
-                raise
-
-
-def _sync_folder(folder: str) -> None:
-    """Make the new names last over a power cut, where the system can."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+            replace_content(target, file.old)

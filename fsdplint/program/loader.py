@@ -26,7 +26,11 @@ _MAIN = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
 
 
 def load(
-    paths: Sequence[Path], overrides: Mapping[Path, str] | None = None, *, root: Path | None = None
+    paths: Sequence[Path],
+    overrides: Mapping[Path, str] | None = None,
+    *,
+    root: Path | None = None,
+    known: Mapping[str, Source] | None = None,
 ) -> Program:
     """Read and interpret files (see the package's docstring).
 
@@ -34,15 +38,20 @@ def load(
         paths: the files that the user gave, those that can matter.
         overrides: texts to use instead of what is on disk.
         root: the project's root; by default it is looked for from each file.
+        known: sources of an earlier program; one whose text is still the same is not parsed again.
     """
-    return deep_stack(lambda: _Loader(paths, overrides or {}, root).run())
+    return deep_stack(lambda: _Loader(paths, overrides or {}, root, known or {}).run())
 
 
 class _Loader:
     def __init__(
-        self, paths: Sequence[Path], overrides: Mapping[Path, str], root: Path | None
+        self,
+        paths: Sequence[Path],
+        overrides: Mapping[Path, str],
+        root: Path | None,
+        known: Mapping[str, Source],
     ) -> None:
-        self.project = Project(overrides, root)
+        self.project = Project(overrides, root, known)
         self.paths = list(paths)
         self.program = Program()
         self.reached: set[cst.CSTNode] = set()

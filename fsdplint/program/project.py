@@ -32,9 +32,15 @@ class Project:
         namespaces: dotted names of folders of the project that are packages without a file.
     """
 
-    def __init__(self, overrides: Mapping[Path, str], root: Path | None = None) -> None:
+    def __init__(
+        self,
+        overrides: Mapping[Path, str],
+        root: Path | None = None,
+        known: Mapping[str, Source] | None = None,
+    ) -> None:
         self.overrides = {os.path.realpath(path): text for path, text in overrides.items()}
         self.root = root
+        self._known = dict(known or {})
         self.sources: dict[str, Source] = {}
         self.problems: list[Problem] = []
         self.namespaces: set[str] = set()
@@ -59,7 +65,7 @@ class Project:
         if imported and len(self._by_file) >= MAX_FILES:
             return None
         try:
-            source = read_source(path, self.overrides.get(key))
+            source = read_source(path, self.overrides.get(key), self._known.get(str(path)))
         except Unreadable as error:
             if not imported:
                 self.problems.append(error.problem)

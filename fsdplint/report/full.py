@@ -62,7 +62,11 @@ def _notes(result: Result, finding: Finding, path: str) -> Iterator[tuple[str, s
         yield "fix", finding.fix.title + (" (unsafe: needs --unsafe-fixes)" if unsafe else "")
     outside = result.outside.get(id(finding))
     if outside:
-        yield "note", f"the fix also changes {', '.join(outside)}: name these files as well"
+        yield (
+            "note",
+            f"the fix also changes {', '.join(outside)}: "
+            "name these files as well, or use --project",
+        )
 
 
 def reason(rule: type[Rule]) -> str:

@@ -27,6 +27,7 @@ class Result:
         fixable: ids of the findings that `--fix` with the same options would fix.
         fixable_unsafe: ids of those that it would fix with `--unsafe-fixes`.
         outside: by the id of a finding, the files that its group changes and that were not given.
+        changed_outside: files that fixing changed and that were not given.
         warnings: lines about comments that turn nothing off; they are no findings.
         files: how many files were looked at, where that is known.
         colour: whether a terminal will show it.
@@ -40,6 +41,7 @@ class Result:
     fixable: Set[int] = frozenset()
     fixable_unsafe: Set[int] = frozenset()
     outside: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    changed_outside: Sequence[str] = ()
     warnings: Sequence[str] = ()
     files: int | None = None
     colour: bool = False
@@ -95,6 +97,8 @@ def summary(result: Result) -> list[str]:
     elif not result.problems:
         none = "No Python files were found; nothing was checked."
         lines.append(none if result.files == 0 else "All checks passed.")
+    if result.changed_outside:
+        lines.append(f"Changed with them: {', '.join(result.changed_outside)}.")
     if result.problems:
         lines.append(f"{plural(len(result.problems), 'problem')} kept files from being checked.")
     safe = sum(result.applicable(f) for f in result.findings)

@@ -157,6 +157,7 @@ def run_command(
     2: the program could not be run, or did not come to its end and nothing was found.
     """
     _prepare("run")
+    from fsdplint.editing.journal import Interrupted
     from fsdplint.report import write
     from fsdplint.selection import split
     from fsdplint.settings import CommandLine, SettingsError
@@ -171,7 +172,7 @@ def run_command(
             Options(command_line=command_line, **values),
             say=lambda text: click.echo(text, err=True),
         )
-    except (LaunchError, SettingsError, WorkplaceError) as error:
+    except (LaunchError, SettingsError, Interrupted, WorkplaceError) as error:
         click.echo(f"fsdplint run: {error}", err=True)
         sys.exit(2)
     result = watched.result

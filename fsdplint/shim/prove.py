@@ -116,6 +116,7 @@ def _script(path: Path) -> Path:
 
 def _fixes(script: Path, unsafe: bool) -> Changes:
     """The fixes of a program: of its script and of the project's files that it imports."""
+    from fsdplint.editing.journal import Interrupted
     from fsdplint.program import load
     from fsdplint.run import Run as FixRun
     from fsdplint.settings import CommandLine, SettingsError
@@ -123,9 +124,10 @@ def _fixes(script: Path, unsafe: bool) -> Changes:
     root = project_root(script)
     sources = [Path(os.path.realpath(path)) for path in load([script]).sources]
     files = dict.fromkeys([script, *(path for path in sources if path.is_relative_to(root))])
+    command_line = CommandLine(unsafe_fixes=True if unsafe else None, project=True)
     try:
-        changes = FixRun(list(files), CommandLine(unsafe_fixes=True if unsafe else None)).fix()
-    except SettingsError as error:
+        changes = FixRun(list(files), command_line).fix()
+    except (SettingsError, Interrupted) as error:
         raise ProveError(str(error)) from error
     for problem in changes.result.problems:
         if os.path.realpath(problem.path) == str(script):
@@ -358,12 +360,13 @@ def _found(
     script: Path, trace: Trace, contents: Mapping[Path, bytes], known: Sequence[Finding]
 ) -> list[Finding]:
     """What the rules find in the run of the program after, beyond what a check of it finds."""
+    from fsdplint.editing.journal import Interrupted
     from fsdplint.run import Run as Checked
     from fsdplint.settings import SettingsError
 
     try:
         checked = Checked([script])
-    except SettingsError as error:
+    except (SettingsError, Interrupted) as error:
         raise ProveError(str(error)) from error
     result = checked.check_recorded(trace, {str(path): data for path, data in contents.items()})
     seen = {(finding.rule, place_of(finding)) for finding in known}

@@ -9,7 +9,7 @@ from pathlib import Path
 import libcst as cst
 
 from fsdplint.editing.layout import descend
-from fsdplint.files import PROJECT_MARKERS, discover, project_root
+from fsdplint.files import project_files, project_root
 from fsdplint.prefilter import importing
 from fsdplint.program.source import Source
 from fsdplint.rule import Edit
@@ -30,7 +30,12 @@ def check(migration: Migration, edits: Iterable[Edit]) -> list[Blocked]:
         return []
     given = {Path(source.path).resolve() for source in migration.program.sources.values()}
     blockers: dict[tuple[Path, Path], Blocked] = {}
-    others = (path for path in _project(exposed) if path.resolve() not in given)
+    others = (
+        path
+        for root in {project_root(path): path for path in exposed}.values()
+        for path in project_files(root)
+        if path.resolve() not in given
+    )
     for importer, target, names, data in importing(others, exposed):
         source, found = exposed[target]
         for name, node in found.items():
@@ -39,16 +44,6 @@ def check(migration: Migration, edits: Iterable[Edit]) -> list[Blocked]:
                 reason = f"`{name}` is also imported by {_shown(importer, target)}: name that file as well"
                 blockers.setdefault((importer, target), Blocked(source, node, reason))
     return list(blockers.values())
-
-
-def _project(exposed: Iterable[Path]) -> Iterator[Path]:
-    """The Python files of the projects that these files belong to."""
-    for root in {project_root(path) for path in exposed}:
-        if any((root / marker).exists() for marker in PROJECT_MARKERS):
-            for file in discover([root])[0]:
-                yield file.path
-        else:
-            yield from sorted(root.glob("*.py"))
 
 
 def _shown(importer: Path, target: Path) -> str:

@@ -110,7 +110,10 @@ def test_files_that_were_not_given_are_named(source: Source, finding: Finding) -
     result = Result([finding], sources={"a.py": source}, outside={id(finding): ["b.py", "c.py"]})
     shown = lines(result, "full")
     assert "[*]" not in "".join(shown)
-    assert "  = note: the fix also changes b.py, c.py: name these files as well" in shown
+    assert (
+        "  = note: the fix also changes b.py, c.py: name these files as well, or use --project"
+        in shown
+    )
 
 
 def test_full_without_source(finding: Finding) -> None:

@@ -1,0 +1,155 @@
+"""Fixes over the files of a project: who calls what they change, and what may be written."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fsdplint.cli import main
+from fsdplint.files import JOURNAL_PREFIX
+
+WRAP = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def shard(model):
+    return FSDP(model)
+"""
+LOOP = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def train(model, optimizer, batches):
+    assert isinstance(model, FSDP)
+    for batch in batches:
+        model(batch).sum().backward()
+        model.clip_grad_norm_(1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+TRAIN = """\
+import torch
+import torch.nn as nn
+from lib.loop import train
+from lib.wrap import shard
+
+
+def main():
+    torch.cuda.set_device(0)
+    torch.distributed.init_process_group("nccl")
+    model = shard(nn.Linear(4, 4))
+    optimizer = torch.optim.AdamW(model.parameters())
+    train(model, optimizer, [torch.randn(2, 4)])
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project of which lib/ holds the wrapping and the loop, and train.py calls both."""
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "wrap.py").write_text(WRAP)
+    (tmp_path / "lib" / "loop.py").write_text(LOOP)
+    (tmp_path / "train.py").write_text(TRAIN)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def texts(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*.py"))
+    }
+
+
+@pytest.mark.parametrize("named", ["lib/loop.py", "lib/wrap.py", "train.py"])
+def test_a_file_alone_is_judged_with_its_project(project: Path, named: str) -> None:
+    """Whichever file is named, the migration is of all of them, and it says what must change."""
+    before = texts(project)
+    done = run("--fix", named)
+    assert texts(project) == before
+    if named != "train.py":
+        other = {"lib/loop.py": "lib/wrap.py", "lib/wrap.py": "lib/loop.py"}[named]
+        assert done.exit_code == 1
+        assert f"the fix also changes {other}: name these files as well" in done.output
+    done = run("--fix", "--project", named)
+    assert done.exit_code == 0, done.output
+    after = texts(project)
+    assert "fully_shard(model)" in after["lib/wrap.py"]
+    assert "isinstance(model, FSDPModule)" in after["lib/loop.py"]
+    assert "clip_grad_norm_(model.parameters(), 1.0)" in after["lib/loop.py"]
+    for name, text in after.items():
+        ast.parse(text)
+        assert (f"Changed with them: {name}" in done.output.replace(", lib/wrap.py", "")) == (
+            name == ({"lib/loop.py": "lib/wrap.py"}.get(named, "lib/loop.py"))
+        )
+    assert run("--fix", "--project", ".").exit_code == 0
+    assert texts(project) == after
+
+
+def test_what_is_found_in_callers_alone_is_not_shown(project: Path) -> None:
+    path = project / "train.py"
+    path.write_text(
+        path.read_text().replace(
+            "    train(", '    torch.save(model.state_dict(), "model.pt")\n    train('
+        )
+    )
+    assert "FSDP207" in run("--output-format", "concise", "train.py").output
+    done = run("--output-format", "concise", "lib/wrap.py")
+    assert "FSDP201" in done.output
+    assert "train.py" not in done.output
+
+
+def test_an_excluded_file_is_never_changed(project: Path) -> None:
+    (project / "pyproject.toml").write_text('[tool.fsdplint]\nexclude = ["lib/loop.py"]\n')
+    before = texts(project)
+    assert run("--fix", "--project", "train.py").exit_code == 1
+    assert texts(project) == before
+
+
+def test_an_interrupted_write_is_completed_by_the_next_run(project: Path) -> None:
+    """Of a migration of two files one was written when the process was killed."""
+    wrap, loop = project / "lib" / "wrap.py", project / "lib" / "loop.py"
+    old = {path: path.read_bytes() for path in (wrap, loop)}
+    assert run("--fix", ".").exit_code == 0
+    new = {path: path.read_bytes() for path in (wrap, loop)}
+    assert new[wrap] != old[wrap] and new[loop] != old[loop]
+    wrap.write_bytes(old[wrap])
+    files = [
+        {
+            "path": str(path),
+            "old": base64.b64encode(old[path]).decode(),
+            "new": base64.b64encode(new[path]).decode(),
+        }
+        for path in (loop, wrap)
+    ]
+    journal = project / f"{JOURNAL_PREFIX}abc.json"
+    journal.write_text(json.dumps({"version": 1, "files": files}))
+    done = run("train.py")
+    assert done.exit_code == 0, done.output
+    assert f"{Path('lib', 'wrap.py')}: written now" in done.output
+    assert {path: path.read_bytes() for path in (wrap, loop)} == new
+    assert not journal.exists()
+
+
+def test_an_interrupted_write_that_cannot_be_completed(project: Path) -> None:
+    loop = project / "lib" / "loop.py"
+    entry = {"path": str(loop), "old": "", "new": ""}
+    journal = project / f"{JOURNAL_PREFIX}abc.json"
+    journal.write_text(json.dumps({"version": 1, "files": [entry]}))
+    done = run("train.py")
+    assert done.exit_code == 2
+    assert "loop.py was changed since" in done.output
+    assert journal.exists()
