@@ -156,7 +156,11 @@ def test_files_outside_of_the_paths(folder: Path) -> None:
     assert result.exit_code == 1, result.output
     assert "Files outside of the paths that must change too: wrap.py" in result.output
     assert (folder / "train.py").read_text() == text
-    assert run("migrate", "--fix", "train.py", "wrap.py").exit_code == 0
+    assert "give --project" in result.output
+    (folder / "pyproject.toml").touch()
+    result = run("migrate", "--fix", "--project", "train.py")
+    assert result.exit_code == 0, result.output
+    assert "fully_shard" in (folder / "wrap.py").read_text()
 
 
 def test_trouble(folder: Path) -> None:

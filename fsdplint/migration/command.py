@@ -27,6 +27,11 @@ def _suffix(_: click.Context, __: click.Parameter, value: Path | None) -> Path |
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--fix", is_flag=True, help="Write the files; without it nothing is changed.")
 @click.option(
+    "--project",
+    is_flag=True,
+    help="Let it change other files of the project as well, where they have to change together.",
+)
+@click.option(
     "--report",
     "report_file",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -48,6 +53,7 @@ def _suffix(_: click.Context, __: click.Parameter, value: Path | None) -> Path |
 def migrate_command(
     paths: tuple[Path, ...],
     fix: bool,
+    project: bool,
     report_file: Path | None,
     annotate: bool,
     target_torch: str | None,
@@ -62,16 +68,16 @@ def migrate_command(
     Exit code 0: no FSDP1 is left; 1: some is, blocked or not written yet; 2: something could not
     be read or written.
     """
+    from fsdplint.editing.journal import Interrupted
     from fsdplint.migration.run import MigrationRun
     from fsdplint.settings import SettingsError
 
     try:
-        migrated = MigrationRun(paths or (Path(),), target_torch).migrate(
-            fix=fix, annotate=annotate
-        )
+        run = MigrationRun(paths or (Path(),), target_torch, project=project)
+        migrated = run.migrate(fix=fix, annotate=annotate)
         _write(migrated)
         _show(migrated.report, report_file)
-    except (SettingsError, OSError) as error:
+    except (SettingsError, Interrupted, OSError) as error:
         click.echo(f"error: {getattr(error, 'strerror', None) or error}", err=True)
         sys.exit(FAILED)
     except KeyboardInterrupt:

@@ -37,13 +37,21 @@ class Migrated:
 class MigrationRun(Run):
     """A run of the rules of the migration only."""
 
-    def __init__(self, arguments: Sequence[Path], target_torch: str | None = None) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[Path],
+        target_torch: str | None = None,
+        *,
+        project: bool = False,
+    ) -> None:
         """See `Run`.
 
         Raises:
             SettingsError: the settings are wrong.
+            Interrupted: an earlier run was killed while it wrote, and that can't be completed.
         """
-        super().__init__(arguments, CommandLine(select=RULES, target_torch=target_torch))
+        wanted = CommandLine(select=RULES, target_torch=target_torch, project=project)
+        super().__init__(arguments, wanted)
 
     def migrate(self, *, fix: bool = False, annotate: bool = False) -> Migrated:
         """Work the migration out.
@@ -70,16 +78,18 @@ class MigrationRun(Run):
         from fsdplint.editing.annotations import without_annotations
         from fsdplint.migration.proof import after_writing
         from fsdplint.migration.sections import Sections
-        from fsdplint.program import load
 
-        program = load(paths, self.overrides)
-        found = engine.check(program, self._rules(), self.options)
-        sections = Sections(
-            program, found, lambda one: self._counts(one, program.sources), self._given
+        seen = engine.examine(
+            paths, self._rules(), self.options, overrides=self.overrides, callers=self._callers
         )
+        program = seen.program
+        sections = Sections(
+            program, seen.found, lambda one: self._counts(one, program.sources), self._editable
+        )
+        sections.leave_out(seen.context)
         report = migrated.report
         report.sections = sections.all
-        report.warnings = self._warnings(program.sources)
+        report.warnings = [*self._completion(), *self._warnings(program.sources)]
         self._add_problems(program.problems)
         texts: dict[str, str] = {}
         if fix:
@@ -106,7 +116,7 @@ class MigrationRun(Run):
         from fsdplint.editing.annotations import annotated
 
         for path, source in program.sources.items():
-            if path in texts or os.path.realpath(path) not in self._given:
+            if path in texts or not self._editable(os.path.realpath(path)):
                 continue
             marks = [(x.node, x.code, x.reason) for x in sections.marks if x.source is source]
             text = annotated(source, marks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -54,14 +54,14 @@ class Sections:
         program: Program,
         found: Sequence[Finding],
         counts: Callable[[Finding], bool],
-        given: Collection[str],
+        editable: Callable[[str], bool],
     ) -> None:
-        """counts: whether nothing turns a finding off. given: real paths that may be changed."""
+        """counts: whether nothing turns a finding off. editable: whether a file may be changed."""
         from fsdplint.rules.migration.plan import plans_of
 
         self.program = program
         self.counts = counts
-        self.given = given
+        self.editable = editable
         self.all: list[Section] = []
         self.fixes: dict[str, Fix] = {}
         self.marks: list[Mark] = []
@@ -103,7 +103,13 @@ class Sections:
 
     def _outside(self, fix: Fix) -> list[str]:
         paths = changed_files(fix) | {path for path, _ in fix.unused}
-        return sorted(path for path in paths if os.path.realpath(path) not in self.given)
+        return sorted(path for path in paths if not self.editable(os.path.realpath(path)))
+
+    def leave_out(self, context: Set[str]) -> None:
+        """Leave out groups of files that were looked at only because they call others."""
+        self.all = [one for one in self.all if not set(one.files) <= context]
+        kept = {path for section in self.all for path in section.files}
+        self.marks = [mark for mark in self.marks if mark.source.path in kept]
 
     # What stands in the way ---------------------------------------------------------------------
 

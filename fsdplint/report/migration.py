@@ -172,7 +172,7 @@ def summary(report: Report) -> list[str]:
     if pending and not report.wrote:
         lines.append("Nothing was written: --fix writes.")
     if any(one.outside for one in pending):
-        lines.append("Name the files outside of the paths as well, or their folder.")
+        lines.append("Name the files outside of the paths as well, or give --project.")
     if report.annotated:
         lines.append(f"The comments were changed in {', '.join(report.annotated)}.")
     return lines

@@ -56,6 +56,12 @@ class Buffers:
             raise self.migration.block(
                 self.source, value, "which `buffer_dtype` the buffers get cannot be told here"
             )
+        self.migration.note(
+            "buffers are saved in the low precision that they are cast to",
+            self.source,
+            value,
+            detail="FSDP1 saved the same rounded values in the type that they had at first.",
+        )
 
     def _configs(self, value: cst.BaseExpression) -> tuple[set[cst.Call], bool]:
         """The `MixedPrecision(...)` calls that an argument may be, and whether it may be None."""

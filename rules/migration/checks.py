@@ -9,14 +9,12 @@ import libcst as cst
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.rules.common import fsdp1_on_fsdp2
-from fsdplint.rules.migration import device, outside, parameters, wrap
+from fsdplint.rules.migration import device, notes, outside, parameters, wrap
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.context import Blocked, Migration, nodes
 from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import ancestors
 from fsdplint.trace import (
-    Clipped,
-    Compiled,
     Fsdp1Used,
     ModuleCopied,
     OptimizerBuilt,
@@ -36,7 +34,6 @@ def run(migration: Migration) -> None:
     for check in (
         _called_here,
         _optimizers,
-        _compiled,
         _copied,
         _inner_states,
         _devices,
@@ -48,7 +45,7 @@ def run(migration: Migration) -> None:
         _local_states,
     ):
         check(migration, calls)
-    _notes(migration, calls)
+    notes.add(migration, calls)
 
 
 def _block(migration: Migration, source: Source, node: cst.CSTNode, reason: str) -> None:
@@ -142,14 +139,6 @@ def _optimizers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> N
                         )
 
 
-def _compiled(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """It goes on working, but FSDP2 gains more from compiled blocks."""
-    for trace in migration.program.traces:
-        for event in trace.of(Compiled):
-            if trace.sharding(event.module, event) is Sharding.FSDP1:
-                migration.note("compiling the blocks before they are sharded is faster in FSDP2")
-
-
 def _copied(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """FSDP2 modules cannot be copied."""
     for trace in migration.program.traces:
@@ -229,25 +218,6 @@ def _batch_norm(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> N
             reason = "batch norms under mixed precision are not migrated yet"
             _block(migration, *calls[0], reason)
             return
-
-
-def _notes(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """Differences that are for the better but show in the numbers."""
-    for trace in migration.program.traces:
-        for event in trace.of(Clipped):
-            if event.api == "utils" and any(
-                trace.sharded_within(m, event) is Sharding.FSDP1 for m in event.modules
-            ):
-                migration.note(
-                    "torch.nn.utils.clip_grad_norm_ clips by the norm over all ranks (FSDP1: by "
-                    "each rank's own)"
-                )
-    text = "\n".join(source.text for source in migration.program.sources.values())
-    if re.search(r"\.ndim\b|\.dim\(\)\s*[<>=]", text) and "weight_decay" in text:
-        migration.note("parameters have their whole shape: groups chosen by `p.dim()` may change")
-    flat = any("use_orig_params" not in source.code(call) for source, call in calls)
-    if flat and "named_parameters" in text and "weight_decay" in text:
-        migration.note("parameters have their own names: groups chosen by name may change")
 
 
 def _known(migration: Migration, node: cst.CSTNode) -> bool:

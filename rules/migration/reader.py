@@ -242,7 +242,12 @@ class Reader:
         text = self._policy_or_default(value, "CPUOffload", "OffloadPolicy")
         self.keywords.items.append(("offload_policy", text))
         if any("clip_grad_norm_" in source.text for source in migration.sources):
-            migration.note("clipping the gradients of an offloaded model needs a CPU backend too")
+            migration.note(
+                "clipping the gradients of an offloaded model needs a CPU backend too",
+                self.source,
+                value,
+                detail='`init_process_group("cpu:gloo,cuda:nccl")` has both.',
+            )
 
     def _off(self, value: cst.BaseExpression) -> bool:
         if self.migration.called(value) != "CPUOffload" or not isinstance(value, cst.Call):
@@ -254,14 +259,21 @@ class Reader:
     def _backward_prefetch(self, value: cst.BaseExpression) -> None:
         if not self.migration.fsdp1(value).endswith("BACKWARD_PRE"):
             self.migration.note(
-                "FSDP2 always prefetches in the backward pass, as BACKWARD_PRE does"
+                "FSDP2 always prefetches in the backward pass, as BACKWARD_PRE does",
+                self.source,
+                value,
+                detail="The next unit is gathered while the gradients of one are worked out: it takes "
+                "less time, and the parameters of one unit more are in memory.",
             )
         self._drop(value)
 
     def _forward_prefetch(self, value: cst.BaseExpression) -> None:
         if not is_constant(value, "False"):
             self.migration.note(
-                "explicit forward prefetching is dropped (set_modules_to_forward_prefetch has it)"
+                "explicit forward prefetching is dropped (set_modules_to_forward_prefetch has it)",
+                self.source,
+                value,
+                detail="It matters only where the CPU falls behind the GPU.",
             )
         self._drop(value)
 

@@ -276,10 +276,17 @@ class ModelStates(KindReader):
             return ["cpu_offload=True"] if config.offload else []
         if config.rank0 or (config.offload and self._only_one_rank(node)):
             if not config.offload:
-                self.migration.note("the gathered state is on the CPU (FSDP1: on rank 0's GPU)")
+                self.migration.note(
+                    "the gathered state is on the CPU (FSDP1: on rank 0's GPU)", self.source, node
+                )
             return [*parts, "cpu_offload=True"]
         if config.offload:
-            self.migration.note("the gathered state is on the device on every rank (FSDP1: CPU)")
+            self.migration.note(
+                "the gathered state is on the device on every rank (FSDP1: CPU)",
+                self.source,
+                node,
+                detail="While it is taken, each device holds the whole model besides its part.",
+            )
         return parts
 
     def make(self, parts: list[str], node: cst.CSTNode) -> str:

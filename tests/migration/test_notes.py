@@ -1,0 +1,125 @@
+"""What a migration says about behaviour and cost: each thing once, with its lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsdplint.program import load
+from fsdplint.rules.migration.advice import KINDS, OTHERWISE, advice_on
+from fsdplint.rules.migration.context import Blocked
+from fsdplint.rules.migration.plan import plans_of
+
+PROGRAM = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import BackwardPrefetch, MixedPrecision
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+dist.init_process_group("gloo")
+model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+model = FSDP(model, device_id=torch.device("cpu"){arguments})
+{before}
+optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.1)
+model(torch.randn(2, 4)).sum().backward()
+{after}
+optimizer.step()
+"""
+
+
+def notes(
+    folder: Path, arguments: str = "", before: str = "", after: str = ""
+) -> dict[str, list[int]]:
+    file = folder / "train.py"
+    file.write_text(PROGRAM.format(arguments=arguments, before=before, after=after))
+    (plan,) = plans_of(load([file]))
+    assert not plan.blockers, [blocker.reason for blocker in plan.blockers]
+    return {
+        note.text: [source.location(node).line for source, node in note.places]
+        for note in plan.notes
+    }
+
+
+def test_none_where_nothing_changes(tmp_path: Path) -> None:
+    assert notes(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "lines", "arguments", "before", "after"),
+    [
+        (
+            "always prefetches",
+            [9],
+            ", backward_prefetch=BackwardPrefetch.BACKWARD_POST",
+            "",
+            "",
+        ),
+        ("forward prefetching", [9], ", forward_prefetch=True", "", ""),
+        (
+            "clips by the norm over all ranks",
+            [13, 14],
+            "",
+            "",
+            "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+            "torch.nn.utils.clip_grad_norm_(model.parameters(), 2.0)",
+        ),
+        (
+            "counted whole",
+            [10],
+            "",
+            "print(sum(p.numel() for p in model.parameters()))",
+            "",
+        ),
+        (
+            "their whole shape",
+            [10],
+            ", use_orig_params=True",
+            "decay = [p for p in model.parameters() if p.dim() >= 2]",
+            "",
+        ),
+        (
+            "their own names",
+            [10],
+            "",
+            "decay = [p for n, p in model.named_parameters() if 'bias' not in n]",
+            "",
+        ),
+        (
+            "accumulated in `reduce_dtype`",
+            [13],
+            ", mixed_precision=MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)",
+            "",
+            "with model.no_sync():\n    model(torch.randn(2, 4)).sum().backward()",
+        ),
+        ("each rank keeps the model", [9], ", sync_module_states=True", "", ""),
+    ],
+)
+def test_once_with_its_lines(
+    words: str, lines: list[int], arguments: str, before: str, after: str, tmp_path: Path
+) -> None:
+    found = notes(tmp_path, arguments, before, after)
+    (text,) = [text for text in found if words in text]
+    assert found[text] == lines
+    assert len(found) == 1, found
+
+
+def test_what_is_no_parameter_makes_no_note(tmp_path: Path) -> None:
+    assert notes(tmp_path, before="x = torch.randn(2)\nprint(x.numel(), x.dim() == 1)") == {}
+
+
+def test_advice() -> None:
+    def on(reason: str, advice: str = "") -> str:
+        blocked = Blocked.__new__(Blocked)
+        blocked.reason, blocked.advice = reason, advice
+        return advice_on(blocked)
+
+    assert on("the state of a compiled model, whose names are others").startswith("Take and load")
+    assert on("`rank0_only` is only known at run time").startswith("Write the value out")
+    assert on("`wrap` is also imported by x.py: name that file as well").startswith(
+        "Name that file"
+    )
+    assert on("anything", advice="Do this.") == "Do this."
+    assert on("anything") == OTHERWISE
+    assert all(advice.endswith(".") for _, advice in KINDS)
