@@ -131,6 +131,10 @@ def check(program: Program, rules: Sequence[Rule], options: Options = DEFAULT) -
             known = chosen.get(key)
             if known is None or len(finding.configuration) < len(known[0].configuration):
                 chosen[key] = (finding, rule)
+    for config in program.configs.values():
+        for rule in rules:
+            for finding in rule.check_config(config):
+                chosen[rule.code, finding.site.location()] = (finding, rule)
     for key, (finding, rule) in list(chosen.items()):
         if rule.unanimous and not all(_shown(trace, finding, rule) for trace in program.traces):
             del chosen[key]
@@ -229,8 +233,7 @@ def fix(
         counted = [
             f
             for f in found
-            if (codes is None or f.rule.code in codes)
-            and (keep is None or keep(f, program.sources))
+            if (codes is None or f.rule.code in codes) and (keep is None or keep(f, program.files))
         ]
         usable = applicable(
             found,
@@ -238,11 +241,11 @@ def fix(
             lambda path: path in given or (editable is not None and editable(path)),
             unsafe=unsafe,
         )
-        applied = edits.apply(program.sources, [f.fix for f in usable if f.fix is not None])
+        applied = edits.apply(program.files, [f.fix for f in usable if f.fix is not None])
         if not applied.texts:
             break
         for path, text in applied.texts.items():
-            result.originals.setdefault(Path(path), program.sources[path])
+            result.originals.setdefault(Path(path), program.files[path])
             texts[Path(path)] = text
             result.texts[Path(path)] = text
         done = set(applied.applied)  # findings of one migration may share a fix
@@ -253,9 +256,9 @@ def fix(
             break
         seen_texts.append(dict(texts))
     result.found = found
-    result.remaining = [f for f in found if keep is None or keep(f, program.sources)]
+    result.remaining = [f for f in found if keep is None or keep(f, program.files)]
     result.problems = program.problems
-    result.sources = program.sources
+    result.sources = program.files
     return result
 
 

@@ -1,4 +1,4 @@
-"""From what the user names to Python files, and from files to sources.
+"""From what the user names to files of Python and of settings, and from files to sources.
 
 Nothing here imports libcst before a file is really parsed.
 """
@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fsdplint import configs
 from fsdplint.decoding import decode
 from fsdplint.editing.nesting import too_deep
 
 if TYPE_CHECKING:
+    from fsdplint.configs.source import ConfigSource
     from fsdplint.program.source import Source
 
 MAX_BYTES = 2 * 1024 * 1024
@@ -79,7 +81,8 @@ def discover(
     excluded: Callable[[Path, bool], bool] = lambda path, is_folder: False,
     journals: list[str] | None = None,
 ) -> tuple[list[File], list[Problem]]:
-    """The Python files that the arguments name, each real file once, in order.
+    """The files that the arguments name, each real file once, in order: Python files, and those of
+    settings that can be about FSDP.
 
     Args:
         arguments: files, which are always taken, and folders, which are searched.
@@ -168,9 +171,10 @@ class _Search:
                 elif entry.name.startswith(JOURNAL_PREFIX):
                     self.journals.append(str(path))
                 elif (
-                    entry.name.endswith(SUFFIXES)
+                    entry.name.endswith((*SUFFIXES, *configs.SUFFIXES))
                     and path.is_file()
                     and self._wanted(path, False, ignores)
+                    and (entry.name.endswith(SUFFIXES) or configs.found_matters(path))
                 ):
                     if entry.is_symlink():
                         self.file_links.append(path)
@@ -305,6 +309,23 @@ def read_source(path: Path, text: str | None = None, known: Source | None = None
     except cst.ParserSyntaxError as error:
         raise Unreadable(_syntax_problem(shown, text, str(error))) from error
     return source
+
+
+def read_config(path: Path, text: str | None = None) -> ConfigSource:
+    """A file of settings. Raises Unreadable where it is missing or not UTF-8.
+
+    One that is no YAML or JSON is a template, or made to be wrong: that is nobody's problem here.
+    """
+    from fsdplint.configs.source import ConfigSource
+
+    if text is not None:
+        return ConfigSource(str(path), text)
+    data = read_bytes(path)
+    try:
+        return ConfigSource.from_data(str(path), data)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise Unreadable(Problem(str(path), line, "not UTF-8", "save it as UTF-8")) from error
 
 
 def check_text(path: Path, data: bytes) -> Problem | None:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from fsdplint import configs
 from fsdplint.files import File, Problem, Unreadable, check_text, project_root, read_bytes
 
 MENTIONS = (b"fsdp", b"FSDP", b"Fsdp", b"fully_shard", b"FullyShard", b"fullyShard")
@@ -54,12 +55,17 @@ def select(
     scan = _Scan(overrides or {})
     problems: list[Problem] = []
     readable: list[File] = []
+    settings: list[File] = []
     direct: set[str] = set()
     for file in files:
         try:
             data = scan.read(file.path)
         except Unreadable as error:
             problems.append(error.problem)
+            continue
+        if configs.is_config(file.path):
+            if configs.matters(data):
+                settings.append(file)
             continue
         readable.append(file)
         if mentions(data):
@@ -74,7 +80,7 @@ def select(
             problem = check_text(file.path, scan.read(file.path))
             if problem is not None:
                 problems.append(problem)
-    return result, problems
+    return result + settings, problems
 
 
 def _is_whole_project(folder: Path) -> bool:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 from fsdplint.trace import Event, Guard, Site, Trace
 
 if TYPE_CHECKING:
+    from fsdplint.configs.source import ConfigSource
     from fsdplint.program import Program
 
 
@@ -146,6 +147,7 @@ class Bad:
         config_dependent: whether the finding must name a configuration.
         runs: False where it cannot run here; `why_not` says why (never for lack of proof).
         target_torch: the torch that it is checked for, as a setting says it.
+        filename: its file's name, where it is no Python program.
     """
 
     code: str
@@ -157,6 +159,7 @@ class Bad:
     why_not: str = ""
     changes: tuple[tuple[str, str], ...] = ()
     target_torch: str | None = None
+    filename: str = "program.py"
 
     def __post_init__(self) -> None:
         if not self.changes:
@@ -198,6 +201,7 @@ class Good:
     why: str = ""
     runs: bool = True
     target_torch: str | None = None
+    filename: str = "program.py"
 
 
 class Rule(ABC):
@@ -225,6 +229,10 @@ class Rule(ABC):
     @abstractmethod
     def check(self, trace: Trace) -> Iterable[Finding]:
         """The findings in one trace, static or recorded."""
+
+    def check_config(self, config: ConfigSource) -> Iterable[Finding]:
+        """The findings in a file of settings (YAML or JSON)."""
+        return ()
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         """A rewrite of the program's source that mends the finding, or None.

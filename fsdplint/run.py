@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from fsdplint import prefilter
+from fsdplint.configs import is_config
 from fsdplint.decoding import decode
 from fsdplint.editing.nesting import deep_stack
 from fsdplint.files import (
@@ -30,7 +31,7 @@ from fsdplint.options import Options
 from fsdplint.report.result import Result
 from fsdplint.selection import UnknownRuleError, resolve
 from fsdplint.settings import CommandLine, Settings, SettingsFinder
-from fsdplint.suppressions import Suppressions, read_suppressions
+from fsdplint.suppressions import Suppressions, read_line_comments, read_suppressions
 from fsdplint.trace import FixedSite, Site
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class Run:
         seen = engine.examine(
             paths, self._rules(), self.options, overrides=self.overrides, callers=self._callers
         )
-        self._set_findings(result, seen.found, seen.program.sources, seen.context)
+        self._set_findings(result, seen.found, seen.program.files, seen.context)
         self._add_problems(seen.program.problems)
 
     def check_recorded(self, trace: Trace, contents: Mapping[str, bytes] | None = None) -> Result:
@@ -330,7 +331,8 @@ class Run:
     def _comments(self, source: Source) -> Suppressions:
         key = (source.path, hash(source.text))
         if key not in self._suppressions:
-            self._suppressions[key] = read_suppressions(source.text)
+            read = read_line_comments if is_config(Path(source.path)) else read_suppressions
+            self._suppressions[key] = read(source.text)
         return self._suppressions[key]
 
     def _warnings(self, sources: Mapping[str, Source]) -> list[str]:

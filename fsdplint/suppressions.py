@@ -76,6 +76,19 @@ def read_suppressions(text: str) -> Suppressions:
     return result
 
 
+def read_line_comments(text: str) -> Suppressions:
+    """The same of a file in which a `#` behind white space begins a comment, as in YAML."""
+    result = Suppressions()
+    if not _QUICK.search(text):
+        return result
+    for number, line in enumerate(text.split("\n"), 1):
+        match = _LINE_COMMENT.search(line)
+        if match:
+            _read_comment(result, match.group(), number)
+    return result
+
+
+_LINE_COMMENT = re.compile(r"(?:(?<=\s)|^)#.*")
 _BLANK = {tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER}
 
 

@@ -101,13 +101,47 @@ def required(root: Path) -> Target | None:
     return Target(lowest[0] if lowest else None, newest[0] if newest else None, origin)
 
 
+def too_old(package: str, since: str, path: Path, root: Path) -> str | None:
+    """The requirement that keeps a package older than a version ("requirements.txt: x==1.2"), if
+    the nearest ones above a file, up to the project's root, do."""
+    folder = path.absolute().parent
+    for parent in (folder, *folder.parents):
+        found = _of_package(parent, package)
+        if found:
+            bounds = [(_bound(requirement), origin) for requirement, origin in found]
+            if all(bound is not None and older(bound, since) for bound, _ in bounds):
+                return bounds[0][1]
+            return None
+        if parent == root:
+            break
+    return None
+
+
+def _bound(requirement: Requirement) -> str | None:
+    """The newest release that a requirement allows, or the first that it no longer does."""
+    found = []
+    for spec in requirement.specifier:
+        release = spec.version.split(".")
+        if spec.operator in {"==", "===", "<=", "<"}:
+            found.append(spec.version)
+        elif spec.operator == "~=" and len(release) > 2:
+            found.append(".".join(release[:2]))
+    numbers = [m.group() for m in map(re.compile(r"\d+(\.\d+)?").match, found) if m]
+    plain = [number if "." in number else f"{number}.0" for number in numbers]
+    return min(plain, key=as_numbers, default=None)
+
+
 def _of_torch(root: Path) -> list[tuple[Requirement, str]]:
-    """The requirements of torch of the project in a folder, each with where it is from."""
+    return _of_package(root, "torch")
+
+
+def _of_package(root: Path, package: str) -> list[tuple[Requirement, str]]:
+    """The requirements of a package of the project in a folder, each with where it is from."""
     found: list[tuple[Requirement, str]] = []
-    for origin, text in _requirements(root):
+    for origin, text in _requirements(root, package):
         requirement = _parsed(text)
-        if requirement is not None and requirement.name.lower() == "torch":
-            found.append((requirement, f"{origin}: {_plain(requirement)}"))
+        if requirement is not None and requirement.name.lower() == package:
+            found.append((requirement, f"{origin}: {package}{requirement.specifier}"))
     return found
 
 
@@ -148,10 +182,6 @@ def _clauses(requirement: Requirement) -> Iterator[tuple[str, str]]:
             yield spec.operator, numbers.group() if numbers.group(1) else f"{numbers.group()}.0"
 
 
-def _plain(requirement: Requirement) -> str:
-    return f"torch{requirement.specifier}"
-
-
 def _parsed(text: str) -> Requirement | None:
     from packaging.requirements import InvalidRequirement, Requirement
 
@@ -164,11 +194,11 @@ def _parsed(text: str) -> Requirement | None:
 # Files ------------------------------------------------------------------------------------------
 
 
-def _requirements(root: Path) -> Iterator[tuple[str, str]]:
-    """The requirements of a project that may be torch's: the file's name, and the text of one."""
+def _requirements(root: Path, package: str) -> Iterator[tuple[str, str]]:
+    """The requirements of a project that may be a package's: the file's name, and one's text."""
     for name, texts in (
-        ("pyproject.toml", _of_pyproject(_text(root / "pyproject.toml"))),
-        ("setup.cfg", _of_setup_cfg(_text(root / "setup.cfg"))),
+        ("pyproject.toml", _of_pyproject(_text(root / "pyproject.toml"), package)),
+        ("setup.cfg", _of_setup_cfg(_text(root / "setup.cfg"), package)),
     ):
         for text in texts:
             yield name, text
@@ -179,7 +209,7 @@ def _requirements(root: Path) -> Iterator[tuple[str, str]]:
     for file in files:
         for line in _text(file).splitlines():
             text = re.split(r"(?:^|\s)#|\s--|\s*\\$", line.strip())[0].strip()
-            if text.lower().startswith("torch"):
+            if text.lower().startswith(package):
                 yield file.relative_to(root).as_posix(), text
 
 
@@ -190,8 +220,8 @@ def _text(file: Path) -> str:
         return ""
 
 
-def _of_pyproject(text: str) -> Iterator[str]:
-    if "torch" not in text:
+def _of_pyproject(text: str, package: str) -> Iterator[str]:
+    if package not in text:
         return
     if sys.version_info >= (3, 11):
         import tomllib
@@ -213,8 +243,8 @@ def _of_pyproject(text: str) -> Iterator[str]:
             yield from (item for item in one if isinstance(item, str))
 
 
-def _of_setup_cfg(text: str) -> Iterator[str]:
-    if "torch" not in text:
+def _of_setup_cfg(text: str, package: str) -> Iterator[str]:
+    if package not in text:
         return
     parser = configparser.ConfigParser(interpolation=None)
     try:

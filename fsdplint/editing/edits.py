@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from fsdplint.configs.source import ConfigError, ConfigSource
 from fsdplint.editing.importplan import plan
 from fsdplint.editing.imports import local_name
 from fsdplint.editing.pieces import Pieces
@@ -211,7 +212,7 @@ def _build(sources: Mapping[str, Source], fixes: Sequence[Fix]) -> dict[str, Pie
             imports.setdefault(path, []).append(wanted)
         for path, name in fix.unused:
             unused.setdefault(path, set()).add(name)
-    project = dict(sources)
+    project = {path: one for path, one in sources.items() if not isinstance(one, ConfigSource)}
     for path, changed in pieces.items():
         project[path] = _parsed(sources[path], changed.text)
     for path in sorted({*imports, *unused}):
@@ -236,10 +237,10 @@ def _moved(wanted: Import, changed: Pieces) -> Import:
 
 
 def _parsed(source: Source, text: str) -> Source:
-    result = Source(source.path, text, encoding=source.encoding, bom=source.bom)
+    result = source.renewed(text)
     try:
-        result.tree  # noqa: B018
-    except (cst.ParserSyntaxError, RecursionError) as error:
+        result.validate()
+    except (cst.ParserSyntaxError, ConfigError, RecursionError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise BrokenFixError(f"{source.path} would no longer be a Python file: {reason}") from None
+        raise BrokenFixError(f"{source.path} could no longer be parsed: {reason}") from None
     return result

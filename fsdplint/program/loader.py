@@ -9,7 +9,9 @@ from pathlib import Path
 
 import libcst as cst
 
+from fsdplint.configs import is_config
 from fsdplint.editing.nesting import deep_stack
+from fsdplint.files import Unreadable, read_config
 from fsdplint.program.decisions import Exploration
 from fsdplint.program.frames import Call, Frame, OutOfSteps
 from fsdplint.program.interpreter import Interpreter
@@ -52,7 +54,8 @@ class _Loader:
         known: Mapping[str, Source],
     ) -> None:
         self.project = Project(overrides, root, known)
-        self.paths = list(paths)
+        self.paths = [path for path in paths if not is_config(path)]
+        self.config_paths = [path for path in paths if is_config(path)]
         self.program = Program()
         self.reached: set[cst.CSTNode] = set()
         self.instantiated: set[cst.CSTNode] = set()
@@ -68,6 +71,11 @@ class _Loader:
             self._explore_rest(source)
         self.program.sources = self.project.sources
         self.program.problems = self.project.problems
+        for path in self.config_paths:
+            try:
+                self.program.configs[str(path)] = read_config(path, self.project.override(path))
+            except Unreadable as error:
+                self.program.problems.append(error.problem)
         return self.program
 
     # Programs ----------------------------------------------------------------------------------

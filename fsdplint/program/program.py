@@ -13,6 +13,7 @@ from fsdplint.program.source import Source
 from fsdplint.trace import Trace
 
 if TYPE_CHECKING:
+    from fsdplint.configs.source import ConfigSource
     from fsdplint.files import Problem
     from fsdplint.program.values import Value
 
@@ -36,6 +37,7 @@ class Program:
             constant, its values in the traces. Names and attributes are there as well as calls.
         problems: files that could not be read or parsed.
         options: how its findings are to be fixed.
+        configs: the files of settings among those given, by their paths.
     """
 
     sources: dict[str, Source] = field(default_factory=dict)
@@ -43,6 +45,12 @@ class Program:
     evaluations: dict[cst.CSTNode, list[Evaluation]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     options: Options = DEFAULT
+    configs: dict[str, ConfigSource] = field(default_factory=dict)
+
+    @property
+    def files(self) -> dict[str, Source]:
+        """Every file that was read, those of settings among them."""
+        return {**self.sources, **self.configs}
 
     def values(self, node: cst.CSTNode) -> list[Value]:
         """The distinct values that a node had, over all traces; empty where it was not reached."""

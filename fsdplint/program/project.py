@@ -75,6 +75,10 @@ class Project:
         self.sources[source.path] = source
         return source
 
+    def override(self, path: Path) -> str | None:
+        """The text that stands for a file's content, if there is one."""
+        return self.overrides.get(self._realpath(str(path)))
+
     def _realpath(self, path: str) -> str:
         if path not in self._real:
             self._real[path] = os.path.realpath(path)

@@ -76,6 +76,14 @@ class Source:
         text, encoding, bom = decode(data)
         return cls(path, text, encoding=encoding, bom=bom)
 
+    def renewed(self, text: str) -> Source:
+        """The same file with another text."""
+        return Source(self.path, text, encoding=self.encoding, bom=self.bom)
+
+    def validate(self) -> None:
+        """Parse the text. Raises libcst.ParserSyntaxError."""
+        _ = self.tree
+
     def to_bytes(self, text: str) -> bytes:
         """Encode a new text of this file the way the file is encoded."""
         return (codecs.BOM_UTF8 if self.bom else b"") + text.encode(self.encoding)

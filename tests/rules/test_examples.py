@@ -50,9 +50,9 @@ unfixed = pytest.mark.parametrize(("rule", "example"), list(examples_to_fix(Fals
 good = pytest.mark.parametrize(("rule", "example"), list(good_examples()))
 
 
-def written(folder: Path, code: str) -> Path:
-    path = folder / "program.py"
-    path.write_text(without_markers(code), encoding="utf-8")
+def written(folder: Path, example: Bad | Good) -> Path:
+    path = folder / example.filename
+    path.write_text(without_markers(example.code), encoding="utf-8")
     return path
 
 
@@ -105,7 +105,7 @@ def options(example: Bad | Good) -> Options:
 @bad
 def test_the_marked_lines_are_found(rule: Rule, example: Bad, tmp_path: Path) -> None:
     """Of a rule that only a real run shows, nothing is found without one."""
-    path = written(tmp_path, example.code)
+    path = written(tmp_path, example)
     unseen = {one.code for one in RULES if one.runtime_only}
     wanted = {(line, code) for line, code in markers(example.code) if code not in unseen}
     assert static(path, rule, example) == wanted
@@ -115,7 +115,7 @@ def test_the_marked_lines_are_found(rule: Rule, example: Bad, tmp_path: Path) ->
 def test_a_finding_names_its_configuration(rule: Rule, example: Bad, tmp_path: Path) -> None:
     if rule.runtime_only:
         pytest.skip("only a real run shows it")
-    found = check(load([written(tmp_path, example.code)]), [rule], options(example))
+    found = check(load([written(tmp_path, example)]), [rule], options(example))
     assert {bool(f.configuration) for f in found} == {example.config_dependent}
     assert all(f.message and f.rule is type(rule) for f in found)
 
@@ -123,7 +123,7 @@ def test_a_finding_names_its_configuration(rule: Rule, example: Bad, tmp_path: P
 @fixed
 def test_the_fix_gives_the_fixed_text(rule: Rule, example: Bad, tmp_path: Path) -> None:
     assert example.fixed is not None
-    path = written(tmp_path, example.code)
+    path = written(tmp_path, example)
     result = fix([path], [rule], unsafe=True, options=options(example))
     wanted = without_markers(example.fixed)
     assert result.texts.get(path) == wanted
@@ -137,7 +137,7 @@ def test_fixes_have_the_safety_that_the_rule_names(rule: Rule, tmp_path: Path) -
     seen = set()
     for example in rule.bad:
         if example.fixed is not None:
-            found = check(load([written(tmp_path, example.code)]), [rule], options(example))
+            found = check(load([written(tmp_path, example)]), [rule], options(example))
             fixes = [f.fix for f in found if f.fix is not None]
             assert fixes
             seen |= {one.safety for one in fixes}
@@ -147,13 +147,13 @@ def test_fixes_have_the_safety_that_the_rule_names(rule: Rule, tmp_path: Path) -
 
 @unfixed
 def test_what_has_no_fixed_text_is_not_touched(rule: Rule, example: Bad, tmp_path: Path) -> None:
-    path = written(tmp_path, example.code)
+    path = written(tmp_path, example)
     assert fix([path], [rule], unsafe=True, options=options(example)).texts == {}
 
 
 @good
 def test_a_good_example_is_silent(rule: Rule, example: Good, tmp_path: Path) -> None:
-    assert static(written(tmp_path, example.code), rule, example) == set()
+    assert static(written(tmp_path, example), rule, example) == set()
 
 
 # On two ranks ------------------------------------------------------------------------------------

@@ -1,0 +1,196 @@
+"""A file of settings: its text, and what stands where in it.
+
+YAML is read by ruamel.yaml and JSON, whose files YAML can read, as well; the text is never written
+by a library, so that comments, quotes, order and line ends stay as they are.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from fsdplint.program.source import Source
+from fsdplint.trace import FixedSite, Location
+
+_NULL = {"", "~", "null", "Null", "NULL"}
+# As YAML 1.1 has them, which is what PyYAML reads.
+_TRUE = {"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"}
+_FALSE = {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"}
+_INTEGER = re.compile(r"[-+]?[0-9][0-9_]*")
+
+
+class ConfigError(Exception):
+    """A text is not a file of settings that can be read, or not in a form that can be edited."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A piece of the text: the characters start..end."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Scalar(Node):
+    """A single value, with its quotes; `text` is what they hold."""
+
+    text: str
+    quote: str = ""
+    anchored: bool = False
+
+    @property
+    def value(self) -> object:
+        """The value as PyYAML reads it; numbers with a point are left as text."""
+        if self.quote:
+            return self.text
+        if self.text in _NULL:
+            return None
+        if self.text in _TRUE or self.text in _FALSE:
+            return self.text in _TRUE
+        return int(self.text) if _INTEGER.fullmatch(self.text) else self.text
+
+
+@dataclass(frozen=True)
+class Sequence(Node):
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A key and its value."""
+
+    key: Scalar
+    value: Node
+
+    @property
+    def end(self) -> int:
+        return last(self.value) or self.key.end
+
+
+@dataclass(frozen=True)
+class Mapping(Node):
+    """Keys and values. `flow`: in braces, as all of JSON is."""
+
+    entries: tuple[Entry, ...]
+    flow: bool
+
+    def get(self, key: str) -> Entry | None:
+        return next((entry for entry in self.entries if entry.key.text == key), None)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+
+def last(node: Node) -> int:
+    """The end of what is written of a node (a block's own end lies on a later line)."""
+    if isinstance(node, Mapping) and not node.flow and node.entries:
+        return node.entries[-1].end
+    if isinstance(node, Sequence) and node.items:
+        return max(node.end if node.end <= last(node.items[-1]) else 0, last(node.items[-1]))
+    return node.end
+
+
+class ConfigSource(Source):
+    """One file of settings. It has no syntax tree of Python."""
+
+    @classmethod
+    def from_data(cls, path: str, data: bytes) -> ConfigSource:
+        """The file. Raises UnicodeDecodeError where it is not UTF-8."""
+        bom = data.startswith(codecs.BOM_UTF8)
+        return cls(path, data[3 if bom else 0 :].decode("utf-8"), bom=bom)
+
+    def renewed(self, text: str) -> ConfigSource:
+        return ConfigSource(self.path, text, encoding=self.encoding, bom=self.bom)
+
+    def validate(self) -> None:
+        _ = self.top
+
+    @cached_property
+    def newline(self) -> str:
+        return "\r\n" if "\r\n" in self.text else "\n"
+
+    @property
+    def is_json(self) -> bool:
+        return self.path.lower().endswith(".json")
+
+    @property
+    def mapping(self) -> Mapping | None:
+        """What the whole file holds, or None where that cannot be read."""
+        try:
+            return self.top
+        except ConfigError:
+            return None
+
+    def at(self, node: Node | Entry) -> FixedSite:
+        """Where a key (with its value, where that is on the same line) or value stands."""
+        start = node.key.start if isinstance(node, Entry) else node.start
+        end = node.end
+        if "\n" in self.text[start:end]:
+            end = node.key.end if isinstance(node, Entry) else start + 1
+        line, column = self.position(start)
+        end_line, end_column = self.position(end)
+        return FixedSite(Location(self.path, line, column, end_line, end_column))
+
+    @cached_property
+    def top(self) -> Mapping:
+        """What the whole file holds. Raises ConfigError where that is no mapping."""
+        node = _Reader(self.text, is_json=self.is_json).read()
+        if not isinstance(node, Mapping):
+            raise ConfigError("the file holds no mapping")
+        return node
+
+
+class _Reader:
+    """From a text to its nodes."""
+
+    def __init__(self, text: str, *, is_json: bool) -> None:
+        self.text = text
+        self.is_json = is_json
+        self.seen: set[int] = set()
+
+    def read(self) -> Node:
+        from ruamel.yaml import YAML
+        from ruamel.yaml.error import YAMLError
+
+        text = self.text
+        if self.is_json:
+            try:
+                json.loads(text)
+            except ValueError as error:
+                raise ConfigError(f"not JSON: {error}") from None
+            text = text.replace("\t", " ")  # only between values: in JSON's strings there are none
+        try:
+            root = YAML(typ="safe", pure=True).compose(text)
+        except (YAMLError, ValueError) as error:
+            raise ConfigError(str(error).splitlines()[0]) from None
+        if root is None:
+            raise ConfigError("the file is empty")
+        return self._node(root)
+
+    def _node(self, node: Any) -> Node:
+        if id(node) in self.seen:
+            raise ConfigError("a value stands at two places (an alias)")
+        self.seen.add(id(node))
+        start, end = node.start_mark.index, node.end_mark.index
+        if node.id == "scalar":
+            quote = node.style if node.style in ("'", '"') else ""
+            if node.style in ("|", ">"):
+                end = start + len(self.text[start:end].rstrip())
+            return Scalar(start, end, node.value, quote, node.anchor is not None)
+        if node.id == "sequence":
+            return Sequence(start, end, tuple(self._node(item) for item in node.value))
+        entries = []
+        for key, value in node.value:
+            name = self._node(key)
+            if not isinstance(name, Scalar) or name.text == "<<":
+                raise ConfigError("a key is no plain name")
+            entries.append(Entry(name, self._node(value)))
+        if len({entry.key.text for entry in entries}) < len(entries):
+            raise ConfigError("a key stands twice in a mapping")
+        return Mapping(start, end, tuple(entries), bool(node.flow_style))

@@ -1,0 +1,1 @@
+"""What the rules on frameworks' own FSDP settings share."""

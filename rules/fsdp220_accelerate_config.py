@@ -1,0 +1,232 @@
+"""FSDP220: see the class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity
+from fsdplint.trace import Trace
+
+if TYPE_CHECKING:
+    from fsdplint.configs.source import ConfigSource
+    from fsdplint.program import Program
+
+WHY_NOT = "it is read by `accelerate launch`, which is not installed for the tests"
+USUAL = """\
+compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+mixed_precision: bf16
+fsdp_config:  # <- FSDP220
+  # one unit for each layer
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_backward_prefetch: BACKWARD_PRE
+  fsdp_cpu_ram_efficient_loading: true
+  fsdp_forward_prefetch: false
+  fsdp_offload_params: false
+  fsdp_sharding_strategy: FULL_SHARD  # all of it
+  fsdp_state_dict_type: SHARDED_STATE_DICT
+  fsdp_sync_module_states: true
+  fsdp_use_orig_params: true
+num_machines: 1
+num_processes: 8
+"""
+MACHINES = """\
+distributed_type: "FSDP"
+num_machines: 2
+num_processes: 16
+fsdp_config: # <- FSDP220
+    sharding_strategy: 5
+    transformer_layer_cls_to_wrap: 'Block'
+    auto_wrap_policy: TRANSFORMER_BASED_WRAP
+    backward_prefetch: BACKWARD_PRE
+main_training_function: main
+"""
+RANKS_DIFFER = """\
+distributed_type: FSDP
+fsdp_config:  # <- FSDP220
+  fsdp_sharding_strategy: 2
+  fsdp_cpu_ram_efficient_loading: false
+  fsdp_backward_prefetch_policy: BACKWARD_PRE
+  fsdp_state_dict_type: FULL_STATE_DICT
+  fsdp_version: 1
+num_processes: 8
+"""
+REPLICATED = """\
+distributed_type: FSDP
+fsdp_config:  # <- FSDP220
+  fsdp_sharding_strategy: NO_SHARD
+  fsdp_state_dict_type: LOCAL_STATE_DICT
+"""
+BY_SIZE = """\
+distributed_type: FSDP
+fsdp_config:  # <- FSDP220
+  fsdp_auto_wrap_policy: SIZE_BASED_WRAP
+  fsdp_min_num_params: 1000000
+"""
+MIGRATED = """\
+distributed_type: FSDP
+fsdp_config:
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_reshard_after_forward: true
+  fsdp_version: 2
+"""
+NOT_USED = """\
+distributed_type: MULTI_GPU
+# distributed_type: FSDP is for the large model
+fsdp_config:
+  fsdp_sharding_strategy: FULL_SHARD
+"""
+OTHER_TOOL = """\
+trainer:
+  distributed_type: FSDP
+  fsdp_config:
+    sharding_strategy: FULL_SHARD
+"""
+
+
+class AccelerateConfig(Rule):
+    """A configuration of `accelerate launch` asks for FSDP1.
+
+    ## What it does
+    Finds YAML and JSON files of Accelerate with `distributed_type: FSDP` and an `fsdp_config` whose
+    `fsdp_version` is 1, which it also is where it is not given.
+
+    ## Why is this bad?
+    FSDP1 is deprecated, in torch and in Accelerate. Accelerate's own `to-fsdp2` loses the comments, takes
+    `HYBRID_SHARD` for sharding over all machines and `NO_SHARD` for ZeRO-2, leaves numbered strategies and
+    `LOCAL_STATE_DICT` to fail later, and lets the format of checkpoints change.
+
+    ## Fix safety
+    Safe: `fsdp_sharding_strategy` becomes `fsdp_reshard_after_forward`, a hybrid one with the
+    `parallelism_config` that it needs; keys without a meaning go; the state dicts stay full where that was the
+    default. Unsafe where rank 0's weights were sent to the other ranks and would not be any longer
+    (`fsdp_sync_module_states` without `fsdp_cpu_ram_efficient_loading`: each rank then shards its own weights),
+    with ignored modules, and with `fsdp_activation_checkpointing`: Accelerate's FSDP2 does not restore the random numbers when it
+    recomputes a layer, so that dropout in it gives wrong gradients.
+
+    What has no counterpart is left as it is and named: `NO_SHARD`; `HYBRID_SHARD` where the numbers of machines and
+    processes are not in the file; `LOCAL_STATE_DICT`; `SIZE_BASED_WRAP`, which in Accelerate's FSDP2 shards
+    `ModuleList`s as well and fails; ignored modules with `fsdp_cpu_ram_efficient_loading`, which are sharded all the
+    same.
+
+    What the program has to do: give the model and its optimizer to `accelerator.prepare` in one call (Transformers'
+    Trainer does). With `fsdp_cpu_ram_efficient_loading`, which is the default, a model with persistent buffers
+    (BatchNorm's) fails in `prepare`, with "'Tensor' object has no attribute 'device_mesh'".
+
+    Seen with Accelerate 1.15.0 and torch 2.13.0 on two CPU ranks: before and after, the losses of a small model are the
+    same in float32 and bf16 and the gradient norms within 2e-7; on four, the hybrid mesh trains as a flat one does;
+    `fsdp_cpu_ram_efficient_loading` sends rank 0's weights to all. The gradient norm of the first step with dropout
+    and activation checkpointing was 6.84 before and 6.35 after. The tests of this rule run nothing: Accelerate is not
+    one of their dependencies.
+
+    ## Since
+    Accelerate 1.10 for `parallelism_config`, 1.7 otherwise, and torch 2.6.
+
+    ## References
+    - https://huggingface.co/docs/accelerate/concept_guides/fsdp1_vs_fsdp2
+    - https://huggingface.co/docs/accelerate/usage_guides/fsdp
+    """
+
+    code = "FSDP220"
+    name = "accelerate-config"
+    severity = Severity.INFO
+    fixable = Safety.SAFE
+    fix_since = "2.6"
+    bad = (
+        Bad(
+            USUAL,
+            runs=False,
+            why_not=WHY_NOT,
+            filename="config.yaml",
+            changes=(
+                ("  fsdp_backward_prefetch: BACKWARD_PRE\n", ""),
+                ("  fsdp_forward_prefetch: false\n", ""),
+                ("fsdp_sharding_strategy: FULL_SHARD ", "fsdp_reshard_after_forward: true "),
+                ("  fsdp_sync_module_states: true\n", ""),
+                ("fsdp_use_orig_params: true", "fsdp_version: 2"),
+            ),
+        ),
+        Bad(
+            MACHINES,
+            runs=False,
+            why_not=WHY_NOT,
+            filename="config.yaml",
+            changes=(
+                ("sharding_strategy: 5", "reshard_after_forward: false"),
+                (
+                    "    backward_prefetch: BACKWARD_PRE\n",
+                    """\
+    state_dict_type: FULL_STATE_DICT
+    fsdp_version: 2
+parallelism_config:
+    parallelism_config_dp_replicate_size: 2
+    parallelism_config_dp_shard_size: 8
+""",
+                ),
+            ),
+        ),
+        Bad(
+            RANKS_DIFFER,
+            runs=False,
+            why_not=WHY_NOT,
+            filename="config.yaml",
+            changes=(
+                ("fsdp_sharding_strategy: 2", "fsdp_reshard_after_forward: false"),
+                ("  fsdp_backward_prefetch_policy: BACKWARD_PRE\n", ""),
+                ("fsdp_version: 1", "fsdp_version: 2"),
+            ),
+        ),
+        Bad(REPLICATED, runs=False, why_not=WHY_NOT, filename="config.yaml"),
+        Bad(BY_SIZE, runs=False, why_not=WHY_NOT, filename="config.yaml"),
+    )
+    good = (
+        Good(MIGRATED, why="FSDP2", runs=False, filename="config.yaml"),
+        Good(NOT_USED, why="another `distributed_type`", runs=False, filename="config.yaml"),
+        Good(OTHER_TOOL, why="another tool's file", runs=False, filename="config.yaml"),
+    )
+
+    def check(self, trace: Trace) -> Iterable[Finding]:
+        return ()
+
+    def check_config(self, config: ConfigSource) -> Iterable[Finding]:
+        from fsdplint.rules.frameworks.accelerate_file import fsdp1_entry, translated
+
+        entry = fsdp1_entry(config)
+        if entry is None:
+            return
+        finding = Finding(
+            rule=type(self),
+            site=config.at(entry),
+            message="this configuration of Accelerate trains with FSDP1",
+            help="Set `fsdp_version: 2`, and what it means in FSDP2.",
+        )
+        blockers = translated(config, entry).blockers
+        if blockers:
+            finding.blocker = "; ".join(reason for _, reason in blockers)
+            finding.help = f"Not migrated: {finding.blocker}."
+            finding.related = tuple(
+                (config.at(one), "stands in the way") for one, _ in blockers if one is not None
+            )
+        yield finding
+
+    def fix(self, finding: Finding, program: Program) -> Fix | None:
+        from fsdplint.configs.source import ConfigError
+        from fsdplint.rules.frameworks.accelerate_file import edits_of, fsdp1_entry, translated
+
+        config = program.configs[finding.site.path]
+        entry = fsdp1_entry(config)
+        if entry is None or finding.blocker:
+            return None
+        wanted = translated(config, entry).translation
+        try:
+            edits = edits_of(config, entry, wanted)
+        except ConfigError as error:
+            finding.blocker = f"the form of this file can't be edited: {error}"
+            return None
+        words = "; ".join([*wanted.doubts, *wanted.notes])
+        return Fix(
+            title="Configure FSDP2" + (f" ({words})" if words else ""),
+            safety=Safety.UNSAFE if wanted.doubts else Safety.SAFE,
+            edits=edits,
+        )
