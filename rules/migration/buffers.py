@@ -47,11 +47,13 @@ class Buffers:
         text = texts.pop() if len(texts) == 1 else None
         if text and not maybe_none:
             keywords.buffers = text
-        elif all(known.same.get(call, False) for call in found):
-            keywords.buffers_as_parameters = True
+        elif self._same("param_dtype", found):
+            keywords.buffers_as = "param_dtype"
         elif text and all(call in known.lowering for call in found):
-            keywords.buffers_as_parameters = True
+            keywords.buffers_as = "param_dtype"
             keywords.buffers_to = text
+        elif self._same("reduce_dtype", found):
+            keywords.buffers_as = "reduce_dtype"
         else:
             raise self.migration.block(
                 self.source, value, "which `buffer_dtype` the buffers get cannot be told here"
@@ -62,6 +64,10 @@ class Buffers:
             value,
             detail="FSDP1 saved the same rounded values in the type that they had at first.",
         )
+
+    def _same(self, field: str, found: set[cst.Call]) -> bool:
+        """Whether a field of the new policy is what the buffers get, whichever config it is."""
+        return all(field in self.precision.same.get(call, ()) for call in found)
 
     def _configs(self, value: cst.BaseExpression) -> tuple[set[cst.Call], bool]:
         """The `MixedPrecision(...)` calls that an argument may be, and whether it may be None."""

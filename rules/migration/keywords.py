@@ -43,10 +43,13 @@ class Keywords:
     policy: Policy | None = None
     sync: str = ""
     buffers: str = ""
-    buffers_as_parameters: bool = False  # whether buffers are cast where the parameters are
-    buffers_to: str = ""  # to which dtype then, "" for that of the parameters
+    buffers_as: str = ""  # the field of the policy that says whether buffers are cast, or ""
+    buffers_to: str = ""  # to which dtype then, "" for that of the field
     materialize: str = ""
     in_group: bool = False  # whether the weights come from the first rank of a group
+    in_two: bool = False  # whether the mesh may have two dimensions
+    empty: bool = False  # whether other ranks may have no weights of their own
+    strategy: str = ""  # the variable that holds the strategy, where there is one
     state: str = ""
     mapped_policy: bool = False  # whether the mapping has a policy of mixed precision
     spread_definition: bool = False
@@ -65,15 +68,15 @@ class Keywords:
         """
         items = dict(self.items)
         if self.in_group and not is_simple(items["mesh"]):
-            items["mesh"] = self._variable("mesh", items["mesh"])
+            items["mesh"] = self.variable("mesh", items["mesh"])
             self.items = list(items.items())
         self._mesh = items.get("mesh", "")
-        if self.buffers_as_parameters and self.mapping:
+        if self.buffers_as and self.mapping:
             self._policy = f"{self.mapping}[{quoted(self.source, 'mp_policy')}]"
-        elif self.buffers_as_parameters and "mp_policy" in items:
+        elif self.buffers_as and "mp_policy" in items:
             policy = items["mp_policy"]
             if not is_simple(policy):
-                policy = self._variable("mp_policy", policy)
+                policy = self.variable("mp_policy", policy)
                 items["mp_policy"] = policy
                 self.items = list(items.items())
             self._policy = policy
@@ -93,7 +96,7 @@ class Keywords:
         elif self.items:
             key, value = self.items[0]
             if not is_simple(value):
-                self.items = [(key, self._variable(key, value))]
+                self.items = [(key, self.variable(key, value))]
 
     def _single(self) -> None:
         """What is chosen at run time, for a call that shards nothing but the root."""
@@ -127,7 +130,7 @@ class Keywords:
         items = dict(self.items)
         policy = items.pop("mp_policy")
         if not is_simple(policy):
-            policy = self._variable("mp_policy", policy)
+            policy = self.variable("mp_policy", policy)
         replace = library_name(self.migration.rewrite, self.source, "dataclasses.replace", self.at)
         inner = fresh(self.source, self.at, "inner_policy", "inner_mp_policy")
         rest = list(items.items())
@@ -135,7 +138,7 @@ class Keywords:
             self._collect(rest)
             rest = []
         elif rest and not is_simple(rest[0][1]):
-            rest = [(rest[0][0], self._variable(*rest[0]))]
+            rest = [(rest[0][0], self.variable(*rest[0]))]
         self.before.append("# Only the root casts its inputs.")
         self.before.append(f"{inner} = {replace}({policy}, cast_forward_inputs=False)")
         base = self._spreads() + [f"{key}={value}" for key, value in rest]
@@ -153,7 +156,7 @@ class Keywords:
         )
         self._inner = [f"**{name}", *(f"{key}={value}" for key, value in self.items)]
 
-    def _variable(self, wanted: str, value: str) -> str:
+    def variable(self, wanted: str, value: str) -> str:
         name = fresh(self.source, self.at, wanted, f"fsdp_{wanted}")
         self.before.append(f"{name} = {value}")
         return name
@@ -189,10 +192,10 @@ class Keywords:
                 "\tif buffer.is_floating_point():",
                 f"\t\tbuffer.data = buffer.data.to({self.buffers})",
             ]
-        if self.buffers_as_parameters and self._policy:
-            dtype = self.buffers_to or f"{self._policy}.param_dtype"
+        if self.buffers_as and self._policy:
+            dtype = self.buffers_to or f"{self._policy}.{self.buffers_as}"
             lines += [
-                f"if {self._policy}.param_dtype is not None:",
+                f"if {self._policy}.{self.buffers_as} is not None:",
                 f"\tfor buffer in {model}.buffers():",
                 "\t\tif buffer.is_floating_point():",
                 f"\t\t\tbuffer.data = buffer.data.to({dtype})",
@@ -213,6 +216,7 @@ class Keywords:
         need = self.migration.need
         distribute = need(self.source, "torch.distributed.tensor", "distribute_tensor", self.at)
         no_grad = self.migration.torch(self.source, self.at) + ".no_grad()"
+        empty_like = self.migration.torch(self.source, self.at) + ".empty_like"
         broadcast = self.migration.dist(self.source, self.at, "broadcast")
         state, mesh = self.state or "full_parameters", self._mesh
         lines = [
@@ -223,6 +227,18 @@ class Keywords:
             f"for buffer in {model}.buffers():",
             f"\t{broadcast}(buffer, group={mesh}.get_group(), group_src=0)",
         ]
+        if self.in_two:
+            lines[-1:] = [
+                f"\tfor group in {mesh}.get_all_groups():",
+                f"\t\t{broadcast}(buffer, group=group, group_src=0)",
+            ]
+        if self.empty:
+            lines[2:3] = [
+                f"\t\tfull = {state}[name]",
+                "\t\tif full.is_meta:",
+                f"\t\t\tfull = {empty_like}(full, device={mesh}.device_type)",
+                f"\t\tfull = full.to({mesh}.device_type)",
+            ]
         if self.sync != "True":
             lines = [f"if {self.sync}:", *("\t" + line for line in lines)]
         comment = "# All ranks of a group start from its first rank's weights and buffers."

@@ -183,7 +183,7 @@ class _Items:
         scratch = Keywords(self.migration, self.source, self.at)
         reader = Reader(self.migration, self.source, self.at, scratch, self.precision, self.values)
         reader.read(item.key, item.value)
-        self.keywords.buffers_as_parameters |= scratch.buffers_as_parameters
+        self.keywords.buffers_as = self.keywords.buffers_as or scratch.buffers_as
         self.keywords.buffers_to = self.keywords.buffers_to or scratch.buffers_to
         if scratch.sync or scratch.buffers or scratch.materialize:
             if self._conditional(item):

@@ -32,14 +32,15 @@ class Precision:
     Attributes:
         buffers: the `buffer_dtype` arguments that are not None, by call.
         lowering: the calls whose `param_dtype` is a dtype outright.
-        same: whether this is written like the `param_dtype` beside it (or neither is given), by call.
+        same: the fields of the new policy that are written like this one (or neither is given), by
+            call.
         casts_inner: whether inner modules cast their inputs too, as FSDP2 does.
         lowers: whether some policy has a `param_dtype`.
     """
 
     buffers: dict[cst.Call, cst.BaseExpression] = field(default_factory=dict)
     lowering: set[cst.Call] = field(default_factory=set)
-    same: dict[cst.Call, bool] = field(default_factory=dict)
+    same: dict[cst.Call, tuple[str, ...]] = field(default_factory=dict)
     casts_inner: bool = True
     lowers: bool = False
     calls: list[cst.Call] = field(default_factory=list)
@@ -128,7 +129,11 @@ def _dtypes(
         return migration.text(source, arg.value)
 
     known.lowers = known.lowers or bool(text("param_dtype"))
-    known.same[call] = text("buffer_dtype") == text("param_dtype")
+    fields = {
+        "param_dtype": text("param_dtype"),
+        "reduce_dtype": text("reduce_dtype") or text("param_dtype"),
+    }
+    known.same[call] = tuple(x for x, given in fields.items() if given == text("buffer_dtype"))
     if text("buffer_dtype"):
         known.buffers[call] = named["buffer_dtype"].value
     if migration.symbol(named["param_dtype"].value if "param_dtype" in named else None):

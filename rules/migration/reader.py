@@ -8,14 +8,17 @@ import libcst as cst
 
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
+from fsdplint.program.values import is_none
 from fsdplint.rules.migration import device, strategy
 from fsdplint.rules.migration.buffers import Buffers
 from fsdplint.rules.migration.calls import is_constant
-from fsdplint.rules.migration.context import Migration, expression
+from fsdplint.rules.migration.context import Blocked, Migration, expression
 from fsdplint.rules.migration.keywords import Keywords
+from fsdplint.rules.migration.meshes import Meshes
 from fsdplint.rules.migration.policy import Policies
 from fsdplint.rules.migration.precision import Precision
 from fsdplint.rules.migration.scopes import definitions, home_of, reads, returned
+from fsdplint.rules.migration.text import simple
 
 SILENT = {"limit_all_gathers", "use_orig_params", "device_id"}
 
@@ -40,8 +43,15 @@ def read_keywords(
 
         read_mapping(migration, source, node, rest, values, keywords, precision)
     reader = Reader(migration, source, node, keywords, precision, values)
+    blocked: list[Blocked] = []
     for name, value in values.items():
-        reader.read(name, value)
+        try:
+            reader.read(name, value)
+        except Blocked as found:
+            blocked.append(found)
+    if blocked:
+        migration.blockers.extend(blocked[1:])
+        raise blocked[0]
     reader.mesh()
     return keywords
 
@@ -106,12 +116,24 @@ class Reader:
             return
         found = self._literal(value)
         device_type = self._device_text()
-        mesh = "mesh" if "device_mesh" in self.values else ""
-        chosen = strategy.keywords(self.migration, self.source, self.at, found, device_type, mesh)
+        given = self._given()
+        if given:
+            self._meshes(given)
+        chosen = strategy.keywords(
+            self.migration, self.source, self.at, found, device_type, given, self.keywords.strategy
+        )
         self.keywords.items.extend(chosen.items)
         self.keywords.spread = chosen.spread
         self.keywords.spreads_mesh = chosen.mesh
         self.keywords.kept = chosen.kept
+
+    def _given(self) -> str:
+        """The argument that says over which processes the model is sharded, or ""."""
+        for name in ("device_mesh", "process_group"):
+            node = self.values.get(name)
+            if node is not None and not is_constant(node, "None"):
+                return name
+        return ""
 
     def _literal(self, value: cst.BaseExpression) -> cst.BaseExpression:
         """The strategy that a variable of this function holds, if it is a literal one."""
@@ -127,37 +149,78 @@ class Reader:
         return device.type_text(self.migration, self.source, self.at, node)
 
     def _device_mesh(self, value: cst.BaseExpression) -> None:
-        if not is_constant(value, "None"):
-            self.keywords.items.insert(0, ("mesh", expression(self.migration, self.source, value)))
+        if is_constant(value, "None"):
+            return
+        meshes = self._meshes("device_mesh")
+        text = expression(self.migration, self.source, value)
+        made = meshes.of_mesh(text, optional=self._optional(value))
+        self.keywords.items.insert(0, ("mesh", made))
 
     def _process_group(self, value: cst.BaseExpression) -> None:
         if is_constant(value, "None"):
             return
+        meshes = self._meshes("process_group")
+        text = expression(self.migration, self.source, value)
+        made = meshes.of_group(text, optional=self._optional(value))
+        self.keywords.in_two = bool(meshes.choices - set(strategy.PLAIN))
+        self.keywords.items.insert(0, ("mesh", made))
+
+    def _meshes(self, given: str) -> Meshes:
+        """What writes meshes; the strategy gets a variable where the mesh depends on it."""
+        optional = self._optional(self.values[given])
         chosen = self.values.get("sharding_strategy")
         choices = {"FULL_SHARD"}
-        if chosen is not None:
-            choices = strategy.choices(self.migration, self._resolved(chosen))
-        plain = choices <= set(strategy.PLAIN)
-        if isinstance(value, cst.Tuple) or not plain or self._optional(value):
-            raise self.migration.block(
-                self.source, value, "`process_group` of FSDP(...) is not migrated yet"
-            )
-        mesh = self.migration.need(
-            self.source, "torch.distributed.device_mesh", "DeviceMesh", self.at
-        )
-        text = expression(self.migration, self.source, value)
+        if chosen is not None and not is_constant(chosen, "None"):
+            resolved = self._resolved(chosen)
+            name = strategy.literal(self.migration, resolved)
+            choices = {name} if name else strategy.choices(self.migration, resolved)
         device_type = self._device_text()
-        self.keywords.items.insert(0, ("mesh", f"{mesh}.from_group({text}, {device_type})"))
+        meshes = Meshes(self.migration, self.source, self.at, device_type, choices, "")
+        if chosen is not None and meshes.needs_strategy(given == "process_group", optional):
+            meshes.strategy = self._strategy_text(chosen)
+        return meshes
+
+    def _strategy_text(self, chosen: cst.BaseExpression) -> str:
+        """The strategy's text, for use in more than one place."""
+        text = expression(self.migration, self.source, chosen)
+        if simple(chosen) or strategy.literal(self.migration, chosen):
+            return text
+        if not self.keywords.strategy:
+            if not any(chosen is arg.value for arg in self.at.args):
+                raise self.migration.block(
+                    self.source, chosen, "a strategy in a dict, together with a mesh"
+                )
+            self.keywords.strategy = self.keywords.variable("sharding_strategy", text)
+        return self.keywords.strategy
 
     def _resolved(self, value: cst.BaseExpression) -> cst.BaseExpression:
         found = definitions(self.source, value) if isinstance(value, cst.Name) else None
         return found[0].value if found and len(found) == 1 else value
 
     def _optional(self, value: cst.BaseExpression) -> bool:
-        found = definitions(self.source, value) if isinstance(value, cst.Name) else None
-        if isinstance(value, cst.IfExp):
+        """Whether a mesh or group may be None, as far as can be seen."""
+        if any(is_none(found) for found in self.migration.values(value)):
             return True
-        return any(is_constant(item.value, "None") for item in found or ())
+        if isinstance(value, cst.IfExp):
+            return any(is_constant(x, "None") or self._optional(x) for x in (value.body, value.orelse))
+        if not isinstance(value, cst.Name):
+            return False
+        found = definitions(self.source, value)
+        if not found:
+            return self._optional_parameter(value)
+        return any(is_constant(item.value, "None") for item in found)
+
+    def _optional_parameter(self, name: cst.Name) -> bool:
+        """Whether a parameter may be None; variables of loops and the like may always be."""
+        home = home_of(self.source, name)
+        if not isinstance(home, cst.FunctionDef):
+            return True
+        given = home.params
+        for parameter in (*given.posonly_params, *given.params, *given.kwonly_params):
+            if parameter.name.value == name.value:
+                default = is_constant(parameter.default, "None")
+                return default or not self.migration.values(name)
+        return True
 
     def _mixed_precision(self, value: cst.BaseExpression) -> None:
         if is_constant(value, "None"):
@@ -282,12 +345,14 @@ class Reader:
             return
         mesh = self.values.get("device_mesh")
         group = self.values.get("process_group")
-        self.keywords.in_group = group is not None and not is_constant(group, "None")
+        grouped = group is not None and not is_constant(group, "None")
+        self.keywords.in_group = grouped or isinstance(mesh, cst.Subscript)
+        self.keywords.in_two |= isinstance(mesh, cst.Subscript)
         starts = self.values.get("param_init_fn")
-        meta = starts is not None and not is_constant(starts, "None")
-        if isinstance(mesh, cst.Subscript) or (self.keywords.in_group and meta):
+        self.keywords.empty = starts is not None and not is_constant(starts, "None")
+        if grouped and group is not None and self._optional(group):
             raise self.migration.block(
-                self.source, value, "`sync_module_states` within a part of the ranks"
+                self.source, value, "`sync_module_states` within a process group that may be None"
             )
         self.keywords.sync = expression(self.migration, self.source, value)
 

@@ -20,6 +20,7 @@ from fsdplint.rules.rewrites.syntax import substituted
 
 ENUM = "ShardingStrategy"
 PLAIN = ("FULL_SHARD", "SHARD_GRAD_OP")
+HYBRID = ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
 KEY = "reshard_after_forward"
 Keywords = list[tuple[str, str]]
 
@@ -124,24 +125,24 @@ def keywords(
     at: cst.CSTNode,
     value: cst.BaseExpression,
     device: str,
-    mesh: str,
+    given: str,
+    variable: str = "",
 ) -> Chosen:
     """The keywords of `fully_shard` for a strategy.
 
-    device: the text of the device's type. mesh: the text of a `device_mesh` that was given, or "".
+    device: the text of the device's type. given: the argument that gives the mesh, or "". variable:
+    the one that holds the strategy, or "".
     """
     name = literal(migration, value)
     if name is not None:
         migration.claim(source, value)
-        return Chosen(_literal(migration, source, at, name, device, mesh))
+        return Chosen(_literal(migration, source, at, name, device, bool(given)))
     found = choices(migration, value)
-    text = expression(migration, source, value)
-    if found <= set(PLAIN) or mesh:
-        if "NO_SHARD" in found:
-            raise migration.block(source, value, "NO_SHARD together with a `device_mesh`")
-        if not found - {"FULL_SHARD", "HYBRID_SHARD"}:
+    text = variable or expression(migration, source, value)
+    if found <= set(PLAIN) or given:
+        if not found - {"FULL_SHARD", "HYBRID_SHARD", "NO_SHARD"}:
             return Chosen()
-        table = _table(migration, source, value)
+        table = "" if variable else _table(migration, source, value)
         if table:
             return Chosen(spread=table)
         quick = quoted(source, "SHARD_GRAD_OP")
@@ -173,10 +174,10 @@ def _table(migration: Migration, source: Source, node: cst.BaseExpression) -> st
 
 
 def _literal(
-    migration: Migration, source: Source, at: cst.CSTNode, name: str, device: str, mesh: str
+    migration: Migration, source: Source, at: cst.CSTNode, name: str, device: str, mesh: bool
 ) -> Keywords:
     found: Keywords = []
-    if name in ("NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2") and not mesh:
+    if name in ("NO_SHARD", *HYBRID) and not mesh:
         found.append(("mesh", _mesh(migration, source, at, name, device)))
     if name in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"):
         found.append(("reshard_after_forward", "False"))
@@ -213,7 +214,7 @@ def _helper(
     top = top_level(source, at)
     world = migration.dist(source, top, "get_world_size") + "()"
     init = migration.need(source, "torch.distributed.device_mesh", "init_device_mesh", top)
-    hybrid = [x for x in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2") if x in choices]
+    hybrid = [x for x in HYBRID if x in choices]
     lines = [
         f"def {name}(strategy):",
         '\t"""The arguments of fully_shard for the name of one of FSDP1\'s sharding strategies."""',

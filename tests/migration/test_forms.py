@@ -254,6 +254,113 @@ FORMS = {
         del full_parameters
         """,
     ),
+    "process groups of hybrid sharding": (
+        """
+        groups = (dist.new_group([0, 1]), dist.new_group([0, 2]))
+        model = FSDP(Net(), process_group=groups, sharding_strategy=ShardingStrategy.HYBRID_SHARD)
+        """,
+        """
+        groups = (dist.new_group([0, 1]), dist.new_group([0, 2]))
+        def mesh_of_groups(group):
+            \"\"\"The mesh for a process group to shard over, or for a pair of them: one to shard over and
+            one to replicate over.
+            \"\"\"
+            if not isinstance(group, tuple):
+                return DeviceMesh.from_group(group, "cuda")
+            shard, replicate = group
+            rows = [None] * replicate.size()
+            dist.all_gather_object(rows, dist.get_process_group_ranks(shard), group=replicate)
+            return DeviceMesh.from_group(
+                [replicate, shard], "cuda", rows, mesh_dim_names=("replicate", "shard")
+            )
+
+
+        model = fully_shard(Net(), mesh=mesh_of_groups(groups))
+        """,
+    ),
+    "a group, and no sharding in some cases": (
+        """
+        model = FSDP(
+            Net(),
+            process_group=dist.new_group([0, 1]),
+            sharding_strategy={
+                "sdp": ShardingStrategy.SHARD_GRAD_OP,
+                "ddp": ShardingStrategy.NO_SHARD,
+            }[os.environ["MODE"]],
+        )
+        """,
+        """
+        def mesh_of_groups(group, strategy):
+            \"\"\"The mesh for a process group to shard over, or for a pair of them: one to shard over and
+            one to replicate over.
+            \"\"\"
+            if strategy == "NO_SHARD":
+                group = (dist.new_group([dist.get_rank()], use_local_synchronization=True), group)
+            if not isinstance(group, tuple):
+                return DeviceMesh.from_group(group, "cuda")
+            shard, replicate = group
+            rows = [None] * replicate.size()
+            dist.all_gather_object(rows, dist.get_process_group_ranks(shard), group=replicate)
+            return DeviceMesh.from_group(
+                [replicate, shard], "cuda", rows, mesh_dim_names=("replicate", "shard")
+            )
+
+
+        model = Net()
+        fsdp_sharding_strategy = {"sdp": "SHARD_GRAD_OP", "ddp": "NO_SHARD"}[os.environ["MODE"]]
+        fsdp_kwargs = {}
+        if fsdp_sharding_strategy == "SHARD_GRAD_OP":
+            fsdp_kwargs["reshard_after_forward"] = False
+        fully_shard(
+            model, **fsdp_kwargs, mesh=mesh_of_groups(dist.new_group([0, 1]), fsdp_sharding_strategy)
+        )
+        """,
+    ),
+    "a mesh that may be None": (
+        """
+        from torch.distributed.device_mesh import init_device_mesh
+        mesh = None
+        if os.environ.get("NODES"):
+            mesh = init_device_mesh("cuda", (2, 4), mesh_dim_names=("replicate", "shard"))
+        model = FSDP(Net(), device_mesh=mesh, sharding_strategy=ShardingStrategy[os.environ["MODE"]])
+        """,
+        """
+        from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+        mesh = None
+        if os.environ.get("NODES"):
+            mesh = init_device_mesh("cuda", (2, 4), mesh_dim_names=("replicate", "shard"))
+        def mesh_for_strategy(mesh, strategy):
+            \"\"\"The mesh to shard over: some strategies have one of their own.\"\"\"
+            if mesh is None and strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
+                per_node = torch.cuda.device_count()
+                return init_device_mesh(
+                    "cuda",
+                    (dist.get_world_size() // per_node, per_node),
+                    mesh_dim_names=("replicate", "shard"),
+                )
+            if mesh is None and strategy == "NO_SHARD":
+                return init_device_mesh(
+                    "cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
+                )
+            if strategy == "NO_SHARD":
+                shard = dist.new_group([dist.get_rank()], use_local_synchronization=True)
+                replicate = mesh.get_group(0)
+                rows = [None] * replicate.size()
+                dist.all_gather_object(rows, dist.get_process_group_ranks(shard), group=replicate)
+                return DeviceMesh.from_group(
+                    [replicate, shard], "cuda", rows, mesh_dim_names=("replicate", "shard")
+                )
+            return mesh
+
+
+        model = Net()
+        fsdp_sharding_strategy = os.environ["MODE"]
+        fsdp_kwargs = {}
+        if fsdp_sharding_strategy in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"):
+            fsdp_kwargs["reshard_after_forward"] = False
+        fully_shard(model, **fsdp_kwargs, mesh=mesh_for_strategy(mesh, fsdp_sharding_strategy))
+        """,
+    ),
     "a strategy that is chosen": (
         """
         strategy = ShardingStrategy.SHARD_GRAD_OP if os.environ.get("FAST") else ShardingStrategy.FULL_SHARD
@@ -785,11 +892,6 @@ def test_a_form_becomes(before: str, after: str, tmp_path: Path) -> None:
 
 
 BLOCKED = {
-    "process groups of hybrid sharding": (
-        "model = FSDP(Net(), process_group=(dist.new_group([0]), dist.new_group([0])), "
-        "sharding_strategy=ShardingStrategy.HYBRID_SHARD)",
-        "process_group",
-    ),
     "init function": (
         "model = FSDP(Net(), param_init_fn=lambda m: m.reset_parameters())",
         "param_init_fn",

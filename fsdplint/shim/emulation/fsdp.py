@@ -79,11 +79,21 @@ def _mend(values: dict[str, Any], wrapper: Any) -> None:
         values["cpu_offload"] = None
     if values.get("sync_module_states"):
         values["sync_module_states"] = False
-        _broadcast(values["module"], values.get("param_init_fn"))
+        _broadcast(values["module"], values.get("param_init_fn"), _groups(values))
 
 
-def _broadcast(module: Any, initialise: Any) -> None:
-    """What sync_module_states does: every rank gets rank 0's parameters and buffers."""
+def _groups(values: dict[str, Any]) -> list[Any]:
+    """The groups over which sync_module_states broadcasts, in that order; None is the whole job."""
+    group, mesh = values.get("process_group"), values.get("device_mesh")
+    if isinstance(group, tuple):
+        return [group[1], group[0]]
+    if mesh is not None:
+        return [mesh.get_group(dim) for dim in range(mesh.ndim)]
+    return [group]
+
+
+def _broadcast(module: Any, initialise: Any, groups: list[Any]) -> None:
+    """What sync_module_states does: every rank gets its first rank's parameters and buffers."""
     import torch
     import torch.distributed as dist
     from torch.distributed.fsdp import FullyShardedDataParallel
@@ -102,7 +112,9 @@ def _broadcast(module: Any, initialise: Any) -> None:
             for tensor in (*part._parameters.values(), *part._buffers.values()):
                 if tensor is not None:
                     whole = tensor.detach().contiguous()
-                    dist.broadcast(whole, 0)
+                    for group in groups:
+                        first = 0 if group is None else dist.get_process_group_ranks(group)[0]
+                        dist.broadcast(whole, first, group=group)
                     tensor.detach().copy_(whole)
 
 

@@ -1,0 +1,184 @@
+"""`process_group` and `device_mesh`: the mesh that FSDP2 gets for the processes FSDP1 was given.
+
+What FSDP1 worked out from the strategy when it ran is worked out by a small local function.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from fsdplint.program.source import Source
+from fsdplint.rules.migration.context import Migration
+from fsdplint.rules.migration.scopes import top_level
+from fsdplint.rules.migration.strategy import HYBRID
+from fsdplint.rules.migration.text import call, quote_of, quoted
+
+
+@dataclass
+class Meshes:
+    """Writes the mesh for one constructor call.
+
+    Attributes:
+        device: the text of the device's type.
+        choices: the strategies that the call may get.
+        strategy: the text of the strategy, for those that are chosen at run time.
+    """
+
+    migration: Migration
+    source: Source
+    at: cst.Call
+    device: str
+    choices: set[str]
+    strategy: str
+
+    def needs_strategy(self, group: bool, optional: bool) -> bool:
+        """Whether the mesh depends on the strategy; `group` for a process group."""
+        hybrid = not group and optional and bool(self.choices & set(HYBRID))
+        return "NO_SHARD" in self.choices or hybrid
+
+    def of_group(self, text: str, *, optional: bool) -> str:
+        """The mesh of a process group, or of the pair of them that hybrid sharding takes."""
+        if not self.choices & {"NO_SHARD", *HYBRID}:
+            made = f"{self._mesh_class(self.at)}.from_group({text}, {self.device})"
+            if not optional:
+                return made
+            if text.isidentifier():
+                return f"{made} if {text} is not None else None"
+        name, given = self._function(optional), [text]
+        if "NO_SHARD" in self.choices:
+            given.append(self.strategy)
+        return f"{name}({', '.join(given)})"
+
+    def of_mesh(self, text: str, *, optional: bool) -> str:
+        """The mesh for a `device_mesh`, which may be None if it is optional."""
+        if not self.needs_strategy(False, optional):
+            return text
+        return f"{self._chooser(optional)}({text}, {self.strategy})"
+
+    def _mesh_class(self, at: cst.CSTNode) -> str:
+        module = "torch.distributed.device_mesh"
+        return self.migration.need(self.source, module, "DeviceMesh", at)
+
+    def _q(self, word: str) -> str:
+        return quoted(self.source, word)
+
+    def _function(self, optional: bool) -> str:
+        """The function that makes a mesh of FSDP1's process groups."""
+        name = "mesh_of_groups"
+        alone = "NO_SHARD" in self.choices
+        hybrid = bool(self.choices & set(HYBRID))
+        key = f"groups {self.source.path} {alone} {hybrid} {optional}"
+        if key in self.migration.mapped:
+            return name
+        self._only(f"groups {self.source.path}", key)
+        top = top_level(self.source, self.at)
+        lines = [
+            f"def {name}(group{', strategy' if alone else ''}):",
+            '\t"""The mesh for a process group to shard over, or for a pair of them: one to shard over and',
+            "\tone to replicate over.",
+            '\t"""',
+        ]
+        if optional:
+            lines += ["\tif group is None:", "\t\treturn None"]
+        if alone:
+            lines += [
+                f"\tif strategy == {self._q('NO_SHARD')}:",
+                f"\t\tgroup = ({self._alone(top)}, group)",
+            ]
+        from_group = f"{self._mesh_class(top)}.from_group"
+        if not hybrid and not alone:
+            lines.append(f"\treturn {from_group}(group, {self.device})")
+        else:
+            lines += [
+                "\tif not isinstance(group, tuple):",
+                f"\t\treturn {from_group}(group, {self.device})",
+                "\tshard, replicate = group",
+                *self._two_dimensional(top),
+            ]
+        self.migration.rewrite.insert_before(self.source, top, [*lines, "", ""])
+        return name
+
+    def _only(self, prefix: str, key: str) -> None:
+        """One function of a kind is enough for a file."""
+        if any(other.startswith(prefix) for other in self.migration.mapped):
+            raise self.migration.block(
+                self.source, self.at, "several models with process groups of different kinds"
+            )
+        self.migration.mapped.add(key)
+
+    def _alone(self, at: cst.CSTNode) -> str:
+        """A group of this rank only: the shards of a model that is replicated."""
+        new_group = self.migration.dist(self.source, at, "new_group")
+        rank = self.migration.dist(self.source, at, "get_rank")
+        return f"{new_group}([{rank}()], use_local_synchronization=True)"
+
+    def _two_dimensional(self, at: cst.CSTNode, depth: int = 1) -> list[str]:
+        """Lines that return the mesh over `shard` and `replicate`."""
+        gather = self.migration.dist(self.source, at, "all_gather_object")
+        ranks = self.migration.dist(self.source, at, "get_process_group_ranks")
+        tabs = "\t" * depth
+        names = f"mesh_dim_names=({self._q('replicate')}, {self._q('shard')})"
+        made = call(
+            self.source,
+            "",
+            f"return {self._mesh_class(at)}.from_group",
+            ["[replicate, shard]", self.device, "rows", names],
+            depth=depth,
+        )
+        return [
+            f"{tabs}rows = [None] * replicate.size()",
+            f"{tabs}{gather}(rows, {ranks}(shard), group=replicate)",
+            tabs + made,
+        ]
+
+    def _chooser(self, optional: bool) -> str:
+        """The function that gives the mesh for a strategy and the mesh that the program has."""
+        name = "mesh_for_strategy"
+        key = f"chooser {self.source.path} {sorted(self.choices)} {optional}"
+        if key in self.migration.mapped:
+            return name
+        self._only(f"chooser {self.source.path}", key)
+        top = top_level(self.source, self.at)
+        lines = [
+            f"def {name}(mesh, strategy):",
+            '\t"""The mesh to shard over: some strategies have one of their own."""',
+        ]
+        hybrid = [name for name in HYBRID if name in self.choices]
+        if optional and hybrid:
+            names = ", ".join(map(self._q, hybrid))
+            test = f"in ({names})" if len(hybrid) > 1 else f"== {names}"
+            per_node = f"{self.migration.torch(self.source, top)}.cuda.device_count()"
+            lines += [
+                f"\tif mesh is None and strategy {test}:",
+                f"\t\tper_node = {per_node}",
+                *self._made(top, f"({self._world(top)} // per_node, per_node)"),
+            ]
+        if "NO_SHARD" in self.choices:
+            test = f"strategy == {self._q('NO_SHARD')}"
+            if optional:
+                lines += [
+                    f"\tif mesh is None and {test}:",
+                    *self._made(top, f"({self._world(top)}, 1)"),
+                ]
+            lines += [
+                f"\tif {test}:",
+                f"\t\tshard = {self._alone(top)}",
+                "\t\treplicate = mesh.get_group(0)",
+                *self._two_dimensional(top, depth=2),
+            ]
+        lines.append("\treturn mesh")
+        self.migration.rewrite.insert_before(self.source, top, [*lines, "", ""])
+        return name
+
+    def _world(self, at: cst.CSTNode) -> str:
+        return self.migration.dist(self.source, at, "get_world_size") + "()"
+
+    def _made(self, at: cst.CSTNode, shape: str) -> list[str]:
+        need = self.migration.need
+        init = need(self.source, "torch.distributed.device_mesh", "init_device_mesh", at)
+        quote = quote_of(self.source)
+        names = f"mesh_dim_names=({quote}replicate{quote}, {quote}shard{quote})"
+        made = call(self.source, "", f"return {init}", [self.device, shape, names], depth=2)
+        return ["\t\t" + made]
