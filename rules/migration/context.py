@@ -88,6 +88,8 @@ class Migration:
     variables: dict[cst.CSTNode, object] = field(default_factory=dict)  # configs, by definition
     # The first use of each method of models whose states are FSDP1's local ones.
     local_states: dict[str, tuple[Source, cst.CSTNode]] = field(default_factory=dict)
+    # The wrapping policies that were rewritten where they are made.
+    policies: dict[cst.CSTNode, object] = field(default_factory=dict)
     gathers_optimizer: bool = False  # whether plain optimizer states are gathered now
     unwrapped: set[cst.CSTNode] = field(default_factory=set)  # blocks that lose their head
     kept: dict[cst.CSTNode, list[str]] = field(default_factory=dict)  # those that hold options

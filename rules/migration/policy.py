@@ -9,12 +9,20 @@ count by a small local function.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import libcst as cst
 
-from fsdplint.editing.layout import descend
+from fsdplint.editing.layout import descend, statement_of
 from fsdplint.program.source import NodeSite, Source
-from fsdplint.program.values import Class, Function, ModuleValue, Partial, Symbol, Value
+from fsdplint.program.values import (
+    Class,
+    Function,
+    ModuleValue,
+    Partial,
+    Symbol,
+    Value,
+)
 from fsdplint.rules.migration.calls import arguments, elements, is_constant
 from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.local_functions import (
@@ -87,6 +95,9 @@ class Policies:
         elif isinstance(node, cst.IfExp) and is_constant(node.body, "None"):
             self.policy.guard = f"not ({expression(self.migration, self.source, node.test)})"
             node = node.orelse
+        if self._shared(node):
+            self._elsewhere(node)
+            return self.policy
         if self._size(node):
             return self.policy
         tests = self._test(node, self.policy.variable)
@@ -95,6 +106,15 @@ class Policies:
             return self.policy
         self._elsewhere(node)
         return self.policy
+
+    def _shared(self, node: cst.BaseExpression) -> bool:
+        """Whether a policy is a variable of these files that is read in several places."""
+        found = self._definition(node)
+        if found is None or not isinstance(node, cst.Name):
+            return False
+        home = home_of(self.source, node)
+        several = home is not None and len(reads(self.source, home, node.value)) > 1
+        return several and self._is_written_policy(found.value)
 
     # Policies written in this function -----------------------------------------------------------
 
@@ -152,7 +172,7 @@ class Policies:
                 return None
             return self._isinstance(named["module_classes"].value, variable)
         if name == "CustomPolicy":
-            raise self.migration.block(self.source, node, "CustomPolicy is not migrated yet")
+            return self._custom(node, variable)
         if self.migration.symbol(node.func) != "functools.partial" or not node.args:
             return None
         name = self.migration.fsdp1(node.args[0].value)
@@ -170,8 +190,58 @@ class Policies:
             return self._either(named["policies"].value, variable)
         return None
 
+    def _custom(self, node: cst.Call, variable: str) -> str | None:
+        """A function that says yes or no; one that also gives arguments is another matter."""
+        named, rest = arguments(node, ("lambda_fn",))
+        if rest or set(named) != {"lambda_fn"}:
+            return None
+        function = self._local(named["lambda_fn"].value)
+        bodies: list[cst.CSTNode] = [function]
+        if isinstance(function, cst.Name):
+            bodies = list(self._functions(function.value))
+        if not bodies or any(_makes_dict(part) for body in bodies for part in descend(body)):
+            reason = "whether this CustomPolicy only says yes or no cannot be seen"
+            raise self.migration.block(self.source, node, reason)
+        self.policy.root, self.policy.classes = True, None
+        return self._predicate(named["lambda_fn"].value, variable)
+
+    def _functions(self, name: str) -> list[cst.FunctionDef]:
+        return [
+            part
+            for part in descend(self.source.tree)
+            if isinstance(part, cst.FunctionDef) and part.name.value == name
+        ]
+
+    def _listed(self, node: cst.BaseExpression, variable: str) -> str | None:
+        """A list of policies that is put together bit by bit: each becomes a test where it is made."""
+        if not isinstance(node, cst.Name) or home_of(self.source, node) is not self.function:
+            return None
+        found = definitions(self.source, node)
+        if not found:
+            return None
+        parts: list[cst.BaseExpression] = []
+        for item in found:
+            parts += elements(item.value) or [item.value]
+        for use in reads(self.source, self.function, node.value):
+            if use is not node:
+                added = _added(self.source, use)
+                if added is None:
+                    return None
+                parts += added
+        made = [self._local(part) for part in parts]
+        if not all(self._is_written_policy(part) for part in made):
+            return None
+        for part in made:
+            convert(self.migration, self.source, part, sharder=False)
+        self.policy.root, self.policy.classes = True, None
+        one = fresh(self.source, self.at, "policy", "matches")
+        return f"any({one}({variable}) for {one} in {node.value})"
+
     def _either(self, node: cst.BaseExpression, variable: str) -> str | None:
-        parts = elements(self._local(node))
+        local = self._local(node)
+        parts = elements(local)
+        if isinstance(node, cst.Name) and len(reads(self.source, self.function, node.value)) > 1:
+            return self._listed(node, variable)
         if parts is None:
             return None
         tests = []
@@ -300,12 +370,24 @@ class Policies:
     def _elsewhere(self, node: cst.BaseExpression) -> None:
         """Rewrite the policy where it is made into a function of a module, and call that."""
         sites = self._made(node)
-        if not sites:
+        if sites is None:
             raise self.migration.block(
                 self.source, node, "where this wrapping policy comes from cannot be seen"
             )
+        inside = {part for site in sites for part in descend(site.node)}
+        for part in descend(node):
+            if part in self.migration.names and part not in inside:
+                raise self.migration.block(
+                    self.source, part, "this wrapping policy is not migrated yet"
+                )
         kinds = {site.node: self._kind(site) for site in sites}
-        found = set(kinds.values())
+        found = set(kinds.values()) or {"function"}
+        if "function" in found and len(found) > 1:
+            raise self.migration.block(
+                self.source, node, "several wrapping policies, of which one is a function"
+            )
+        if found != {"function"}:
+            self._rewrite_sites(sites, sharder="size" in found)
         text = expression(self.migration, self.source, node)
         name = text
         if not simple(node):
@@ -313,30 +395,27 @@ class Policies:
             if found != {"test"}:
                 name = fresh(self.source, self.at, "wrap_policy", "shard_policy")
             self.policy.before.append(f"{name} = {text}")
-        if self._may_be_none(node):
+        if not sites or self._may_be_none(node):
             self.policy.guard = f"{name} is not None"
         if found == {"function"}:
             helper = policy_helper(self.migration, self.source, self.at)
             self.policy.helper = f"{helper}({{model}}, {name}"
             self.policy.classes = None
             return
-        if "function" in found:
-            raise self.migration.block(
-                self.source, node, "several wrapping policies, of which one is a function"
-            )
+        if "size" in found:
+            self.policy.helper = f"{name}({{model}}"
+        else:
+            self.policy.test = f"{name}({self.policy.variable})"
+
+    def _rewrite_sites(self, sites: list[NodeSite], *, sharder: bool) -> None:
         for site in sites:
             assert isinstance(site.node, cst.BaseExpression)
-            other = convert(self.migration, site.source, site.node, sharder="size" in found)
+            other = convert(self.migration, site.source, site.node, sharder=sharder)
             self.policy.root = self.policy.root or other.root
             if other.classes is None:
                 self.policy.classes = None
             elif self.policy.classes is not None:
                 self.policy.classes.extend(other.classes)
-        # The name is read after its definitions were rewritten.
-        if "size" in found:
-            self.policy.helper = f"{name}({{model}}"
-        else:
-            self.policy.test = f"{name}({self.policy.variable})"
 
     def _kind(self, site: NodeSite) -> str:
         """Whether a policy is a test of a module, one by size, or a function of three parameters."""
@@ -359,30 +438,65 @@ class Policies:
             return "size"
         return "test"
 
-    def _made(self, node: cst.BaseExpression) -> list[NodeSite]:
-        """Where the policies that a node can hold are made."""
+    def _made(self, node: cst.BaseExpression) -> list[NodeSite] | None:
+        """Where the policies that a node can hold are made; none where a library makes them, None
+        where some of them cannot be seen.
+        """
         sites: dict[cst.CSTNode, NodeSite] = {}
         unknown = False
-        values = self.migration.values(node)
-        for value in values:
+        for part in _arms(node):
+            found = self._values_made(part)
+            for site in self._written(part):
+                found.setdefault(site.node, site)
+            unknown = unknown or not found
+            sites.update(found)
+        if any(self.source_of(site) is None for site in sites.values()):
+            return None
+        if unknown:
+            return None if sites or not self._from_library(node) else []
+        return list(sites.values())
+
+    def _values_made(self, node: cst.BaseExpression) -> dict[cst.CSTNode, NodeSite]:
+        """Where the values that reach a node are made, if all of them are policies."""
+        sites: dict[cst.CSTNode, NodeSite] = {}
+        for value in self.migration.values(node):
             if _none(value):
                 continue
             site = value.made_at
             if site is None or not _is_policy(value):
-                unknown = True
-                continue
+                return {}
             sites[site.node] = site
-        if not values and isinstance(node, cst.Name):
-            found = definitions(self.source, node)
-            for item in found or ():
-                if not is_constant(item.value, "None"):
-                    sites[item.value] = NodeSite(self.source, item.value)
-            unknown = found is None
-        for site in self._returned(self.source, node):
-            sites.setdefault(site.node, site)
-        if unknown or any(self.source_of(site) is None for site in sites.values()):
-            return []
-        return list(sites.values())
+        return sites
+
+    def _written(self, node: cst.BaseExpression) -> list[NodeSite]:
+        """The policies that the code gives a node, also where the traces do not come by."""
+        if self._is_written_policy(node):
+            return [NodeSite(self.source, node)]
+        found = self._returned(self.source, node)
+        items = definitions(self.source, node) if isinstance(node, cst.Name) else None
+        for item in items or ():
+            for value in _arms(item.value):
+                if self._is_written_policy(value):
+                    found.append(NodeSite(self.source, value))
+                else:
+                    found += self._returned(self.source, value)
+        return found
+
+    def _from_library(self, node: cst.BaseExpression) -> bool:
+        """Whether a policy is what a library's function returns."""
+        items = definitions(self.source, node) if isinstance(node, cst.Name) else None
+        made = [item.value for item in items] if items else [node]
+        return all(isinstance(call, cst.Call) and self._of_library(call.func) for call in made)
+
+    def _of_library(self, func: cst.BaseExpression) -> bool:
+        name = self.migration.symbol(func)
+        followed = any(isinstance(v, Function | Class) for v in self.migration.values(func))
+        if not name or name.startswith("builtins.") or followed:
+            return False
+        folder = Path(self.source.path).resolve().parent
+        first = name.partition(".")[0]
+        near = [folder, *folder.parents[:3]]
+        return not any((x / first).is_dir() or (x / f"{first}.py").is_file() for x in near)
 
     def _returned(self, source: Source, node: cst.BaseExpression, depth: int = 0) -> list[NodeSite]:
         """The policies that a called function of these files may return, also where the traces
@@ -412,7 +526,9 @@ class Policies:
         return sites
 
     def _is_written_policy(self, node: cst.BaseExpression) -> bool:
-        if self.migration.called(node) == "ModuleWrapPolicy":
+        if self.migration.called(node) in ("ModuleWrapPolicy", "CustomPolicy"):
+            return True
+        if self.migration.fsdp1(node) in ("always_wrap_policy", "size_based_auto_wrap_policy"):
             return True
         return (
             isinstance(node, cst.Call)
@@ -441,8 +557,12 @@ def convert(
     Raises:
         Blocked: it cannot be expressed.
     """
+    if node in migration.policies:
+        known = migration.policies[node]
+        assert isinstance(known, Policy)
+        return known
     reader = Policies(migration, source, node)
-    policy = reader.policy
+    policy = migration.policies[node] = reader.policy
     policy.variable = "module"
     if sharder and reader._size(node):
         head = policy.helper.removesuffix(")")
@@ -451,14 +571,18 @@ def convert(
         migration.substitute(source, node, f"{partial}({name}, min_num_params={number})")
         return policy
     test = reader._test(node, "module")
-    if test is None or policy.before:
+    if test is None:
         raise migration.block(source, node, "this wrapping policy is not migrated yet")
+    if policy.before:
+        migration.rewrite.insert_before(source, statement_of(source, node), policy.before)
     for other, found in policy.variables:
         migration.delete_statement(other, found.statement, comments=False)
     text = f"lambda module: {test}"
+    if test.endswith("(module)") and test.removesuffix("(module)").isidentifier():
+        text = test.removesuffix("(module)")
     start = source.span(node)[0] - source.line_start(source.span(node)[0])
-    if start + len(text) > width(source) and not sharder:
-        parts = test.split(" or ")
+    parts = test.split(" or ")
+    if start + len(text) > width(source) and len(parts) > 1 and not sharder:
         lines = "".join(f"\n\t{'or ' if number else ''}{part}" for number, part in enumerate(parts))
         text = migration.placed(source, node, f"lambda module: ({lines}\n)")
     if sharder:
@@ -467,6 +591,33 @@ def convert(
         text = f"{partial}({helper}, test={text})"
     migration.substitute(source, node, text)
     return policy
+
+
+def _arms(node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """What an expression may give, arm by arm, without None."""
+    if isinstance(node, cst.IfExp):
+        return [*_arms(node.body), *_arms(node.orelse)]
+    return [] if is_constant(node, "None") else [node]
+
+
+def _added(source: Source, use: cst.Name) -> list[cst.BaseExpression] | None:
+    """What a statement `policies.append(...)` or the like adds to a list; None if it is none."""
+    attribute = source.parent(use)
+    if not isinstance(attribute, cst.Attribute) or attribute.value is not use:
+        return None
+    called = source.parent(attribute)
+    if not isinstance(called, cst.Call) or called.func is not attribute or len(called.args) != 1:
+        return None
+    if attribute.attr.value == "append":
+        return [called.args[0].value]
+    return elements(called.args[0].value) if attribute.attr.value == "extend" else None
+
+
+def _makes_dict(node: cst.CSTNode) -> bool:
+    """Whether a node makes a dict: what FSDP1's CustomPolicy takes besides True and False."""
+    if isinstance(node, cst.Call):
+        return isinstance(node.func, cst.Name) and node.func.value == "dict"
+    return isinstance(node, cst.Dict | cst.DictComp)
 
 
 def _none(value: Value) -> bool:

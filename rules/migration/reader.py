@@ -202,7 +202,9 @@ class Reader:
         if any(is_none(found) for found in self.migration.values(value)):
             return True
         if isinstance(value, cst.IfExp):
-            return any(is_constant(x, "None") or self._optional(x) for x in (value.body, value.orelse))
+            return any(
+                is_constant(x, "None") or self._optional(x) for x in (value.body, value.orelse)
+            )
         if not isinstance(value, cst.Name):
             return False
         found = definitions(self.source, value)

@@ -776,6 +776,178 @@ FORMS = {
         fully_shard(model)
         """,
     ),
+    "a policy that says yes or no": (
+        """
+        def is_block(module):
+            return isinstance(module, Block) and module.training
+
+
+        model = FSDP(Net(), auto_wrap_policy=CustomPolicy(is_block))
+        """,
+        """
+        def is_block(module):
+            return isinstance(module, Block) and module.training
+
+
+        model = Net()
+        for submodule in reversed(list(model.modules())[1:]):
+            if is_block(submodule):
+                fully_shard(submodule)
+        fully_shard(model)
+        """,
+    ),
+    "a policy for two models": (
+        """
+        policy = ModuleWrapPolicy({Block})
+        model = FSDP(Net(), auto_wrap_policy=policy)
+        average = FSDP(Net(), auto_wrap_policy=policy)
+        """,
+        """
+        policy = lambda module: isinstance(module, Block)
+        model = Net()
+        for module in reversed(list(model.modules())):
+            if policy(module):
+                fully_shard(module)
+        fully_shard(model)
+        average = Net()
+        for module in reversed(list(average.modules())):
+            if policy(module):
+                fully_shard(module)
+        fully_shard(average)
+        """,
+    ),
+    "a policy with the class of a part, chosen": (
+        """
+        net = Net()
+        if os.environ.get("PARTS"):
+            policy = ModuleWrapPolicy([type(net.blocks[0].linear)])
+        else:
+            policy = ModuleWrapPolicy([type(net.blocks[0])])
+        model = FSDP(net, auto_wrap_policy=policy)
+        """,
+        """
+        net = Net()
+        if os.environ.get("PARTS"):
+            layer_class = type(net.blocks[0].linear)
+            policy = lambda module: isinstance(module, layer_class)
+        else:
+            layer_class = type(net.blocks[0])
+            policy = lambda module: isinstance(module, layer_class)
+        for module in reversed(list(net.modules())):
+            if policy(module):
+                fully_shard(module)
+        model = fully_shard(net)
+        """,
+    ),
+    "a list of policies that grows": (
+        """
+        def policies_for(blocks):
+            def is_linear(module):
+                return isinstance(module, nn.Linear)
+
+            linear = functools.partial(lambda_auto_wrap_policy, lambda_fn=is_linear)
+            layers = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+            if blocks:
+                return layers
+            policies = [linear]
+            if os.environ.get("LAYERS"):
+                policies.append(layers)
+            return functools.partial(_or_policy, policies=policies)
+
+
+        model = FSDP(Net(), auto_wrap_policy=policies_for("BLOCKS" in os.environ))
+        """,
+        """
+        def policies_for(blocks):
+            def is_linear(module):
+                return isinstance(module, nn.Linear)
+
+            linear = is_linear
+            layers = lambda module: isinstance(module, Block)
+            if blocks:
+                return layers
+            policies = [linear]
+            if os.environ.get("LAYERS"):
+                policies.append(layers)
+            return lambda module: any(policy(module) for policy in policies)
+
+
+        model = Net()
+        should_shard = policies_for("BLOCKS" in os.environ)
+        for submodule in reversed(list(model.modules())[1:]):
+            if should_shard(submodule):
+                fully_shard(submodule)
+        fully_shard(model)
+        """,
+    ),
+    "a policy of a library": (
+        """
+        from library.policies import make_policy
+        policy = make_policy()
+        model = FSDP(Net(), auto_wrap_policy=policy)
+        """,
+        """
+        from library.policies import make_policy
+        policy = make_policy()
+        def shard_by_policy(model, policy, **kwargs):
+            \"\"\"Shard the submodules that a policy(module, recurse, nonwrapped_numel) picks,
+            children first.
+            \"\"\"
+
+            def visit(module):
+                numel = sum(p.numel() for p in module.parameters())
+                if not policy(module=module, recurse=True, nonwrapped_numel=numel):
+                    return 0
+                taken = sum(visit(child) for child in module.children())
+                if module is model:
+                    return taken
+                if not policy(module=module, recurse=False, nonwrapped_numel=numel - taken):
+                    return taken
+                fully_shard(module, **kwargs)
+                return numel
+
+            visit(model)
+
+
+        model = Net()
+        if policy is not None:
+            shard_by_policy(model, policy)
+        fully_shard(model)
+        """,
+    ),
+    "a policy that is not taken here": (
+        """
+        def linear_policy():
+            return functools.partial(lambda_auto_wrap_policy, lambda_fn=lambda m: hasattr(m, "bias"))
+
+
+        def main(peft=False):
+            if peft:
+                policy = linear_policy()
+            return FSDP(Net(), auto_wrap_policy=policy if peft else ModuleWrapPolicy({Block}))
+
+
+        main()
+        """,
+        """
+        def linear_policy():
+            return lambda module: hasattr(module, "bias")
+
+
+        def main(peft=False):
+            if peft:
+                policy = linear_policy()
+            model = Net()
+            should_shard = policy if peft else lambda module: isinstance(module, Block)
+            for module in reversed(list(model.modules())[1:]):
+                if should_shard(module):
+                    fully_shard(module)
+            return fully_shard(model)
+
+
+        main()
+        """,
+    ),
     "a policy that is chosen": (
         """
         if os.environ.get("BLOCKS"):
@@ -1002,8 +1174,10 @@ BLOCKED = {
         "handed to",
     ),
     "a policy with parameters of its own": (
-        "model = FSDP(Net(), auto_wrap_policy=CustomPolicy(lambda m: True))",
-        "CustomPolicy",
+        "def choose(module):\n    if isinstance(module, Block):\n"
+        "        return {'sharding_strategy': ShardingStrategy.SHARD_GRAD_OP}\n    return False\n\n\n"
+        "model = FSDP(Net(), auto_wrap_policy=CustomPolicy(choose))",
+        "only says yes or no",
     ),
 }
 
