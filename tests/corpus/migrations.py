@@ -1,0 +1,205 @@
+"""The migration on programs that others wrote: which are migrated whole, and what blocks the others.
+
+    python tests/corpus/migrations.py INDEX [--out FILE] [--diffs FOLDER] [--only TEXT]
+
+INDEX has a line for each program: kind, role and absolute path of the file, with tabs between them;
+those of kind "fsdp1" whose role begins with "user" are looked at. Each is fixed as
+`fsdplint --fix --project FILE` would, in a copy of its project (the first `--depth` parts of the path),
+and the result is examined: it parses, nothing of FSDP1 is left in any file that the migration is
+about, ruff finds no undefined or unused name that was not there before, and a second run changes
+nothing. The verdicts:
+
+    migrated   all of that holds
+    blocked    nothing was written; every blocker is named
+    no FSDP1   the file uses nothing of FSDP1 (a configuration, a helper that only speaks of it)
+    defect     one of the points above does not hold, or a crash; the last column says which
+
+Nothing of the programs is kept, except for the diffs where a folder for them is given. Not a test:
+`pytest` does not collect it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import csv
+import functools
+import json
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from programs import NEWEST, WORKERS, Program, read_index
+
+from fsdplint.decoding import decode
+from fsdplint.program.names import references
+from fsdplint.program.source import Source
+from fsdplint.report.diffs import unified
+from fsdplint.rule import Finding
+from fsdplint.rules.migration.names import PREFIX, fsdp1_name
+from fsdplint.run import Changes, Run
+
+NAMES = "F401,F811,F821,F841"  # ruff's rules on unused and undefined names
+HEADER = ["program", "verdict", "files changed", "blockers or defects"]
+
+
+def table(programs: tuple[Path, list[Program]], diffs: Path | None) -> list[list[str]]:
+    """A line for each program of a project."""
+    project, members = programs
+    with tempfile.TemporaryDirectory() as temporary:
+        copy = Path(temporary, project.name)
+        shutil.copytree(project, copy, ignore=_only_code, symlinks=True)
+        (copy / ".git").mkdir(exist_ok=True)  # its root, as in a checkout
+        return [line(program, project, copy, diffs) for program in members]
+
+
+def line(program: Program, project: Path, copy: Path, diffs: Path | None) -> list[str]:
+    """The line of one program: name, verdict, files changed, blockers or defects."""
+    file = copy / program.path.relative_to(project)
+    try:
+        changes = Run([file], replace(NEWEST, project=True)).fix()
+        migrated = [one for one in changes.applied if _of_migration(one)]
+        left = [one for one in changes.result.findings if _of_migration(one)]
+        if left:
+            blockers = sorted({reason for one in left for reason in _reasons(one, copy)})
+            return [program.name, "blocked", "0", " | ".join(blockers)]
+        if not migrated:
+            used = sorted(set(_fsdp1_left(file, file.read_bytes())))
+            if used:
+                return [program.name, "blocked", "0", f"not followed: {', '.join(used)}"]
+            return [program.name, "no FSDP1", "0", ""]
+        if diffs is not None:
+            _keep_diff(changes, copy, diffs / f"{program.name.replace('/', '__')}.diff")
+        defects = _defects(file, changes)
+    except Exception as error:
+        return [program.name, "defect", "", f"crash: {type(error).__name__}: {error}"]
+    verdict = "defect" if defects else "migrated"
+    return [program.name, verdict, str(len(changes.texts)), " | ".join(defects)]
+
+
+def _defects(file: Path, changes: Changes) -> list[str]:
+    """What is wrong with the result, which is on disk only while it is looked at."""
+    found = []
+    for path, (before, after) in changes.contents.items():
+        try:
+            ast.parse(decode(after)[0])
+        except SyntaxError as error:
+            found.append(f"{path.name} does not parse: {error}")
+            continue
+        new = _name_errors(path, after) - _name_errors(path, before)
+        found += [f"{path.name}: {message}" for message in sorted(new)]
+        left = sorted(set(_fsdp1_left(path, after)))
+        if left:
+            found.append(f"{path.name} still has {', '.join(left)}")
+    for path, (_, after) in changes.contents.items():
+        path.write_bytes(after)
+    try:
+        again = Run([file], replace(NEWEST, project=True)).fix()
+        found += [f"{path.name} is changed again by a second run" for path in again.texts]
+    finally:
+        for path, (before, _) in changes.contents.items():
+            path.write_bytes(before)
+    return found
+
+
+def _fsdp1_left(path: Path, content: bytes) -> Iterator[str]:
+    source = Source.from_bytes(str(path), content)
+    for _, _, full in references(source, PREFIX):
+        name = fsdp1_name(full)
+        if name is not None:
+            yield name
+
+
+def _name_errors(path: Path, content: bytes) -> Counter[str]:
+    command = [
+        *(
+            "ruff",
+            "check",
+            "--isolated",
+            "--no-cache",
+            "--select",
+            NAMES,
+            "--output-format",
+            "json",
+        ),
+        *("--exit-zero", "--stdin-filename", path.name, "-"),
+    ]
+    done = subprocess.run(command, input=content, capture_output=True, check=True)
+    return Counter(f"{one['code']} {one['message']}" for one in json.loads(done.stdout))
+
+
+def _of_migration(finding: Finding) -> bool:
+    return finding.rule.grouped
+
+
+def _reasons(finding: Finding, copy: Path) -> Iterator[str]:
+    at = finding.site.location()
+    name = os.path.relpath(os.path.realpath(at.path), os.path.realpath(copy))
+    if finding.blocker:
+        yield f"{name}:{at.line} {finding.blocker}"
+    elif finding.fix is not None:
+        yield f"{name}:{at.line} the fix was not applied"
+    elif not finding.help.startswith("Not migrated, because of"):
+        yield f"{name}:{at.line} {finding.message}"
+    else:
+        yield finding.help.replace(f"{os.path.realpath(copy)}{os.sep}", "").replace(f"{copy}/", "")
+
+
+def _keep_diff(changes: Changes, copy: Path, file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pieces = [
+        piece
+        for path, (old, new) in changes.texts.items()
+        for piece in unified(os.path.relpath(path, copy), old, new)
+    ]
+    file.write_text("".join(pieces))
+
+
+def _only_code(folder: str, names: list[str]) -> Iterable[str]:
+    kept = (".py", ".toml", ".cfg")
+    return [
+        name
+        for name in names
+        if name == ".git" or (not name.endswith(kept) and not Path(folder, name).is_dir())
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("index", type=Path)
+    parser.add_argument("--depth", type=int, default=3, help="parts of a project's path")
+    parser.add_argument("--out", type=argparse.FileType("w"), default=sys.stdout)
+    parser.add_argument("--diffs", type=Path, help="a folder for the diffs of what was migrated")
+    parser.add_argument("--only", default="", help="programs whose name has this in it")
+    args = parser.parse_args()
+    projects: dict[Path, list[Program]] = {}
+    for program in read_index(args.index, args.depth):
+        if (
+            program.kind == "fsdp1"
+            and program.role.startswith("user")
+            and args.only in program.name
+        ):
+            projects.setdefault(program.project, []).append(program)
+    writer = csv.writer(args.out, delimiter="\t", lineterminator="\n")
+    writer.writerow(HEADER)
+    counts: Counter[str] = Counter()
+    with multiprocessing.Pool(WORKERS) as pool:
+        job = functools.partial(table, diffs=args.diffs)
+        for lines in pool.imap(job, projects.items()):
+            writer.writerows(lines)
+            args.out.flush()
+            counts.update(verdict for _, verdict, _, _ in lines)
+    print(dict(counts), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
