@@ -13,7 +13,14 @@ from fsdplint.rules.migration.context import Migration
 from fsdplint.rules.migration.policy import Policy
 from fsdplint.rules.migration.scopes import fresh
 from fsdplint.rules.migration.strategy import KEY, conditional
-from fsdplint.rules.migration.text import WIDTH, call, dict_display, quoted, spread
+from fsdplint.rules.migration.text import (
+    WIDTH,
+    call,
+    dict_display,
+    quoted,
+    spread,
+    statement,
+)
 from fsdplint.rules.rewrites.syntax import library_name
 
 
@@ -158,7 +165,7 @@ class Keywords:
 
     def variable(self, wanted: str, value: str) -> str:
         name = fresh(self.source, self.at, wanted, f"fsdp_{wanted}")
-        self.before.append(f"{name} = {value}")
+        self.before.append(statement(self.source, self.at, f"{name} = {value}"))
         return name
 
     # The texts --------------------------------------------------------------------------------

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import io
+import itertools
 import re
+import tokenize
 from collections.abc import Sequence
 
 import libcst as cst
@@ -59,6 +62,73 @@ def call(
         return f"{head}(\n{tabs}\t{joined}\n{tabs}){tail}"
     body = "".join(f"{tabs}\t{argument},\n" for argument in arguments)
     return f"{head}(\n{body}{tabs}){tail}"
+
+
+def statement(source: Source, at: cst.CSTNode, line: str) -> str:
+    """A statement that is to stand before a node's, broken up in its brackets if it is too long.
+
+    Lines after the first are indented by tabs, one a level (see `Rewrite`).
+    """
+    indent = line_indent(source, source.span(at)[0]).expandtabs(4)
+    unit = len(source.tree.default_indent.expandtabs(4))
+    text = _broken(line, width(source) - len(indent), unit, 0)
+    return text if _same(text, line) else line
+
+
+def _broken(text: str, room: int, unit: int, depth: int) -> str:
+    if len(text) <= room - depth * unit or "\n" in text:
+        return text
+    parts = _brackets(text)
+    if parts is None:
+        return text
+    head, items, tail = parts
+    tabs = "\t" * depth
+    joined = ", ".join(items)
+    if len(joined) <= room - (depth + 1) * unit and not head.endswith("{"):
+        return f"{head}\n{tabs}\t{joined}\n{tabs}{tail}"
+    lines = [_broken(item + ",", room, unit, depth + 1) for item in items]
+    return "\n".join([head, *(f"{tabs}\t{line}" for line in lines), tabs + tail])
+
+
+def _brackets(text: str) -> tuple[str, list[str], str] | None:
+    """The longest outermost brackets in a text: the text up to them, the items between them, and
+    the rest. None where there are none; those of comprehensions don't count.
+    """
+    longest: tuple[int, int, list[int]] | None = None
+    depth = start = 0
+    commas: list[int] = []
+    single = False
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    except (tokenize.TokenError, SyntaxError):
+        return None
+    for token in tokens:
+        at = token.start[1]
+        if token.string in ("(", "[", "{") and token.type == tokenize.OP:
+            if not depth:
+                start, commas, single = at, [], False
+            depth += 1
+        elif token.string in (")", "]", "}") and token.type == tokenize.OP:
+            depth -= 1
+            if not depth and not single and (longest is None or at - start > longest[1]):
+                longest = start, at - start, commas
+        elif depth == 1 and token.string == ",":
+            commas.append(at)
+        elif depth == 1 and token.string == "for":
+            single = True
+    if longest is None:
+        return None
+    start, length, commas = longest
+    ends = [start, *commas, start + length]
+    items = [text[a + 1 : b].strip() for a, b in itertools.pairwise(ends)]
+    return text[: start + 1], [item for item in items if item], text[start + length :]
+
+
+def _same(one: str, other: str) -> bool:
+    try:
+        return ast.dump(ast.parse(one)) == ast.dump(ast.parse(other))
+    except SyntaxError:
+        return False
 
 
 def spread(text: str) -> str:
