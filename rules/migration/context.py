@@ -92,6 +92,8 @@ class Migration:
     policies: dict[cst.CSTNode, object] = field(default_factory=dict)
     gathers_optimizer: bool = False  # whether plain optimizer states are gathered now
     unwrapped: set[cst.CSTNode] = field(default_factory=set)  # blocks that lose their head
+    gathered: set[cst.CSTNode] = field(default_factory=set)  # blocks in which all is unsharded
+    whole: set[cst.CSTNode] = field(default_factory=set)  # blocks in which parameters are whole
     kept: dict[cst.CSTNode, list[str]] = field(default_factory=dict)  # those that hold options
     _texts: dict[Source, dict[Span, str]] = field(default_factory=dict)
     _owned: dict[Source, list[Span]] = field(default_factory=dict)

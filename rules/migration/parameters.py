@@ -16,6 +16,7 @@ from fsdplint.program.names import references
 from fsdplint.program.source import Source
 from fsdplint.program.values import ParametersOf
 from fsdplint.rules.migration.context import Blocked, Migration, is_fsdp1, nodes
+from fsdplint.rules.migration.scopes import ancestors
 from fsdplint.trace import Wrapped
 
 REDUCING = {
@@ -68,6 +69,8 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
         for node in _expressions(source):
             found = _use(migration, source, node, symbols, wrapped)
             if found is None or (statement := statement_of(source, found)) in seen:
+                continue
+            if any(around in migration.whole for around in ancestors(source, found)):
                 continue
             seen.add(statement)
             text = " ".join(source.code(found).split())

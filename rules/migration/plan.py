@@ -27,6 +27,7 @@ from fsdplint.rules.migration import (
     optimizers,
     precision,
     strategy,
+    summon,
     training,
     wrap,
 )
@@ -175,8 +176,13 @@ class Planner:
             self._star(source)
         for source, node, name in self._references():
             self._try(lambda s=source, n=node, x=name: self._config(s, n, x))  # type: ignore[misc]
+        summons: list[summon.Summon] = []
+        for source, node in self._summons():
+            self._try(lambda s=source, n=node: summons.append(self._summon(s, n)))  # type: ignore[misc]
         for source in self.migration.sources:
             self._uses(source)
+        for one in summons:
+            self._try(one.write)
         self._set_types()
         for source, node, name in self._references():
             if name == f"{FSDP}.state_dict_type":
@@ -203,6 +209,19 @@ class Planner:
             for node in nodes(source):
                 if node in self.migration.names and node not in self.migration.claimed:
                     yield source, node, self.migration.names[node]
+
+    def _summons(self) -> list[tuple[Source, cst.CSTNode]]:
+        """The references to `summon_full_params`, through the class or a wrapped model."""
+        found = [(s, n) for s, n, name in self._references() if name == summon.API]
+        for source in self.migration.sources:
+            for node in attributes(source):
+                if node.attr.value == "summon_full_params" and self._receives(node):
+                    found.append((source, node))
+        return found
+
+    def _summon(self, source: Source, node: cst.CSTNode) -> summon.Summon:
+        self.migration.claimed.add(node)
+        return summon.collect(self.migration, source, node, self.precision)
 
     def _star(self, source: Source) -> None:
         for node in descend(source.tree):

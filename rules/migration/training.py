@@ -12,6 +12,7 @@ from fsdplint.program.values import Function, ModuleValue, ParametersOf
 from fsdplint.rules.migration.calls import arguments
 from fsdplint.rules.migration.context import Migration, expression, is_fsdp1, nodes
 from fsdplint.rules.migration.names import FSDP
+from fsdplint.rules.migration.scopes import ancestors
 from fsdplint.rules.migration.text import quoted
 from fsdplint.rules.rewrites import no_sync
 from fsdplint.rules.rewrites.clipping import CLIP, plain_result_wanted
@@ -42,7 +43,15 @@ FINE = {
     "to",
     "cuda",
 }
-HANDLED = {"state_dict", "load_state_dict", "clip_grad_norm_", "no_sync", "module", "forward"}
+HANDLED = {
+    "state_dict",
+    "load_state_dict",
+    "clip_grad_norm_",
+    "no_sync",
+    "module",
+    "forward",
+    "summon_full_params",
+}
 GONE = {
     "apply": "FSDP.apply runs on whole parameters",
     "register_comm_hook": "FSDP2 has no communication hooks of this kind",
@@ -288,6 +297,8 @@ def check_attribute(migration: Migration, source: Source, node: cst.Attribute) -
         raise migration.block(source, node, f"`.{name}`: {GONE[name]}")
     parent = source.parent(node)
     if not isinstance(parent, cst.Call) or parent.func is not node:
+        return
+    if any(around in migration.gathered for around in ancestors(source, node)):
         return
     if _runs_submodules(migration, node):
         raise migration.block(

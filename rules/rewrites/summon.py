@@ -36,7 +36,7 @@ def rewrite_summon(rewrite: Rewrite, source: Source, call: cst.Call, *, several:
         return False
     if any(text not in {"True", "False"} for text in options.values()):
         return False
-    if options.get("writeback") != "False" and _writes(block.body):
+    if options.get("writeback") != "False" and writes(block.body):
         return False
     early = left_early(block.body)
     if early and len(block.items) > 1:
@@ -48,11 +48,32 @@ def rewrite_summon(rewrite: Rewrite, source: Source, call: cst.Call, *, several:
         before, after = [*head, f"\t\t{one}.unshard()"], [*head, f"\t\t{one}.reshard()"]
     else:
         before, after = [f"{model}.unshard()"], [f"{model}.reshard()"]
+    surround(rewrite, source, block, item, before, after)
+    root = call.func
+    while isinstance(root, cst.Attribute):
+        root = root.value
+    if isinstance(root, cst.Name):
+        rewrite.unused(source, root.value)
+    return True
+
+
+def surround(
+    rewrite: Rewrite,
+    source: Source,
+    block: cst.With,
+    item: cst.WithItem,
+    before: list[str],
+    after: list[str],
+) -> None:
+    """Put lines before and after the body of a `with`, in place of one of its items.
+
+    A body that may be left early needs that item to be the only one.
+    """
     if len(block.items) > 1:
         remove_item(rewrite, source, block, item)
         rewrite.insert_before(source, block, before)
         rewrite.insert_after(source, block, after)
-    elif early:
+    elif left_early(block.body):
         start, colon = source.span(block)[0], source.text.index(":", source.span(item)[1])
         rewrite.replace_span(source, start, colon, "try")
         rewrite.insert_before(source, block, before)
@@ -60,12 +81,6 @@ def rewrite_summon(rewrite: Rewrite, source: Source, call: cst.Call, *, several:
     else:
         rewrite.unwrap(source, block, before)
         rewrite.insert_after(source, block, after)
-    root = call.func
-    while isinstance(root, cst.Attribute):
-        root = root.value
-    if isinstance(root, cst.Name):
-        rewrite.unused(source, root.value)
-    return True
 
 
 def _arguments(source: Source, call: cst.Call) -> tuple[str | None, dict[str, str]]:
@@ -80,7 +95,7 @@ def _arguments(source: Source, call: cst.Call) -> tuple[str | None, dict[str, st
     return source.code(first.value), named
 
 
-def _writes(body: cst.CSTNode) -> bool:
+def writes(body: cst.CSTNode) -> bool:
     """Whether a block may change parameters, as far as its own lines tell."""
     parameters: set[str] = set()  # the names that loops give to what may be one
     stack: list[cst.CSTNode] = [body]
