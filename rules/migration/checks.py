@@ -186,12 +186,16 @@ def _gradients(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> No
         if ".grad" not in source.text:
             continue
         for node in nodes(source):
-            if not isinstance(node, cst.FunctionDef):
+            if not isinstance(node, cst.FunctionDef) or node in migration.local:
                 continue
             names = {part.attr.value for part in descend(node) if isinstance(part, cst.Attribute)}
             if "grad" in names and names & {"norm", "all_reduce", "vector_norm"}:
                 if not names & {"clip_grad_norm_"} or "all_reduce" in names:
-                    reason = f"`{node.name.value}` computes with each rank's part of the gradients"
+                    reason = (
+                        f"`{node.name.value}` computes with each rank's part of the gradients, which "
+                        "FSDP1 cuts in its own way: decide whether it is about the whole gradient "
+                        "(`p.grad.full_tensor()`) or this rank's part (`p.grad.to_local()`)"
+                    )
                     _block(migration, source, node.name, reason)
 
 

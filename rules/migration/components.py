@@ -6,7 +6,7 @@ from fsdplint.editing.bindings import bindings_of
 from fsdplint.program import Program
 from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue, OptimizerValue
-from fsdplint.rules.migration import training
+from fsdplint.rules.migration import gradients, training
 from fsdplint.rules.migration.context import attributes, is_fsdp1, uses_of_fsdp1
 
 
@@ -33,7 +33,7 @@ def components(program: Program) -> list[list[Source]]:
 
 
 def _relevant(program: Program, source: Source) -> bool:
-    if uses_of_fsdp1(source):
+    if uses_of_fsdp1(source) or gradients.adds_up(program, source):
         return True
     wanted = training.HANDLED | set(training.GONE)
     return any(

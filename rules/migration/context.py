@@ -94,6 +94,7 @@ class Migration:
     unwrapped: set[cst.CSTNode] = field(default_factory=set)  # blocks that lose their head
     gathered: set[cst.CSTNode] = field(default_factory=set)  # blocks in which all is unsharded
     whole: set[cst.CSTNode] = field(default_factory=set)  # blocks in which parameters are whole
+    local: set[cst.CSTNode] = field(default_factory=set)  # functions that say `to_local()` now
     kept: dict[cst.CSTNode, list[str]] = field(default_factory=dict)  # those that hold options
     _texts: dict[Source, dict[Span, str]] = field(default_factory=dict)
     _owned: dict[Source, list[Span]] = field(default_factory=dict)

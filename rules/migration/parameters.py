@@ -70,7 +70,8 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
             found = _use(migration, source, node, symbols, wrapped)
             if found is None or (statement := statement_of(source, found)) in seen:
                 continue
-            if any(around in migration.whole for around in ancestors(source, found)):
+            around = set(ancestors(source, found))
+            if around & migration.whole or around & migration.local:
                 continue
             seen.add(statement)
             text = " ".join(source.code(found).split())

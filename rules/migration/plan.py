@@ -20,6 +20,7 @@ from fsdplint.rules.migration import (
     checks,
     configs,
     dead,
+    gradients,
     helpers,
     importers,
     kinds,
@@ -183,6 +184,8 @@ class Planner:
             self._uses(source)
         for one in summons:
             self._try(one.write)
+        for source in self.migration.sources:
+            gradients.rewrite(self.migration, source)
         self._set_types()
         for source, node, name in self._references():
             if name == f"{FSDP}.state_dict_type":

@@ -1094,9 +1094,10 @@ BLOCKED = {
         "model = FSDP(Net(), mixed_precision=MixedPrecision(torch.bfloat16, keep_low_precision_grads=True))",
         "keep_low_precision_grads",
     ),
-    "whole parameters": (
-        "model = FSDP(Net())\nwith FSDP.summon_full_params(model):\n    print(model)",
-        "summon_full_params",
+    "whole parameters that are written": (
+        "model = FSDP(Net())\nwith FSDP.summon_full_params(model):\n"
+        "    nn.init.normal_(model.blocks[0].linear.weight)",
+        "written inside of `summon_full_params`",
     ),
     "a subclass": ("class Mine(FSDP):\n    pass\n\n\nmodel = Mine(Net())\nFSDP(Net())", "subclass"),
     "the class as an argument": (
@@ -1114,7 +1115,7 @@ BLOCKED = {
     ),
     "a norm of each rank's part": (
         "def norm(model):\n"
-        "    total = sum(p.grad.norm() ** 2 for p in model.parameters())\n"
+        "    total = sum(p.grad.norm() for p in model.parameters())\n"
         "    dist.all_reduce(total)\n    return total\n\n\n"
         "model = FSDP(Net())\nprint(norm(model))",
         "part of the gradients",

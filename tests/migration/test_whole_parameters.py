@@ -1,0 +1,311 @@
+"""What becomes of `summon_full_params`, and of squares of gradients that are added up by hand."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+from test_forms import migrated, plan
+from two_ranks import TwoRanks
+
+from fsdplint.engine import fix
+from fsdplint.rule import all_rules
+
+FORMS = {
+    "read": (
+        """
+        model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}))
+        with FSDP.summon_full_params(model, writeback=False):
+            # all of them
+            for name, p in model.module.named_parameters():
+                print(name, p.norm())
+        """,
+        """
+        model = Net()
+        for submodule in reversed(list(model.modules())):
+            if isinstance(submodule, Block):
+                fully_shard(submodule)
+        fully_shard(model)
+        for fsdp_module in model.modules():
+            if isinstance(fsdp_module, FSDPModule):
+                fsdp_module.unshard()
+        # all of them
+        for name, p in model.named_parameters():
+            print(name, p.norm())
+        for fsdp_module in model.modules():
+            if isinstance(fsdp_module, FSDPModule):
+                fsdp_module.reshard()
+        """,
+    ),
+    "read on rank 0, of a model that is one unit": (
+        """
+        model = FSDP(Net())
+        with torch.no_grad(), FSDP.summon_full_params(model, rank0_only=True):
+            if dist.get_rank() == 0:
+                print(model.blocks[0].linear.weight)
+        """,
+        """
+        model = fully_shard(Net())
+        model.unshard()
+        with torch.no_grad():
+            if dist.get_rank() == 0:
+                print(model.blocks[0].linear.weight)
+        model.reshard()
+        """,
+    ),
+    "left early": (
+        """
+        def norm(model):
+            with FSDP.summon_full_params(model):
+                return sum(p.norm() for p in model.parameters())
+
+
+        model = FSDP(Net())
+        print(norm(model))
+        """,
+        """
+        def norm(model):
+            model.unshard()
+            try:
+                return sum(p.norm() for p in model.parameters())
+            finally:
+                model.reshard()
+
+
+        model = fully_shard(Net())
+        print(norm(model))
+        """,
+    ),
+    "generation": (
+        """
+        model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}))
+        model(torch.ones(2, 8))
+        with torch.no_grad():
+            with FSDP.summon_full_params(model, recurse=False):
+                model.generate(torch.ones(2, 8))
+        """,
+        """
+        model = Net()
+        for module in reversed(list(model.modules())):
+            if isinstance(module, Block):
+                fully_shard(module)
+        fully_shard(model)
+        model(torch.ones(2, 8))
+        with torch.no_grad():
+            model.unshard()
+            model.generate(torch.ones(2, 8))
+            model.reshard()
+        """,
+    ),
+    "read in full precision, on the CPU": (
+        """
+        shadow = {}
+        model = FSDP(Net(), mixed_precision=MixedPrecision(torch.bfloat16))
+        with FSDP.summon_full_params(model, writeback=False, offload_to_cpu=True):
+            for name, p in model.named_parameters():
+                shadow[name] = p.detach().clone()
+        """,
+        """
+        shadow = {}
+        model = fully_shard(
+            Net(),
+            mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16),
+        )
+        model.reshard()
+        for name, p in model.named_parameters():
+            p = p.full_tensor().cpu()
+            shadow[name] = p.detach().clone()
+        """,
+    ),
+    "written": (
+        """
+        shadow = {}
+        model = FSDP(Net())
+        with FSDP.summon_full_params(model):
+            for name, p in model.named_parameters():
+                if name in shadow:
+                    p.data.copy_(shadow[name])
+                else:
+                    p.data.mul_(0.5)
+        """,
+        """
+        shadow = {}
+        model = fully_shard(Net())
+        model.reshard()
+        for name, p in model.named_parameters():
+            if name in shadow:
+                p.data.copy_(distribute_tensor(
+                    shadow[name], p.device_mesh, p.placements, src_data_rank=None
+                ))
+            else:
+                p.data.mul_(0.5)
+        """,
+    ),
+    "squares of gradients that are added up": (
+        """
+        def norm(model):
+            total = torch.tensor(0.0, device="cuda")
+            for name, p in model.named_parameters():
+                if p.grad is None:
+                    continue
+                total += p.grad.norm(dtype=torch.float32) ** 2
+            dist.all_reduce(total)
+            return total.item() ** 0.5
+
+
+        model = FSDP(Net())
+        print(norm(model))
+        """,
+        """
+        def norm(model):
+            total = torch.tensor(0.0, device="cuda")
+            for name, p in model.named_parameters():
+                if p.grad is None:
+                    continue
+                total += p.grad.to_local().norm(dtype=torch.float32) ** 2
+            dist.all_reduce(total)
+            return total.item() ** 0.5
+
+
+        model = fully_shard(Net())
+        print(norm(model))
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), list(FORMS.values()), ids=list(FORMS))
+def test_a_form_becomes(before: str, after: str, tmp_path: Path) -> None:
+    assert migrated(tmp_path, before).strip() == textwrap.dedent(after).strip()
+
+
+BLOCK = "with FSDP.summon_full_params(model{arguments}):\n    {body}"
+BLOCKED = {
+    "written in other ways": ("", "model.blocks[0].linear.weight.data[0] = 0", "is lost in FSDP2"),
+    "out of sight": ("", "torch.jit.trace(model, ())", "whether .* writes parameters"),
+    "a state": ("", 'torch.save(model.state_dict(), "x.pt")', "a state is taken or loaded inside"),
+    "gradients": (", with_grads=True", "print(model)", "with gradients"),
+    "on the CPU": (", offload_to_cpu=True", "print(model.blocks[0].linear.weight)", "on the CPU"),
+    "known at run time": (", writeback=bool(local_rank)", "print(model)", "only known at run time"),
+    "before the first forward": ("", "model.blocks[0](torch.ones(8))", "to be called first"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "body", "reason"), list(BLOCKED.values()), ids=list(BLOCKED))
+def test_what_blocks(arguments: str, body: str, reason: str, tmp_path: Path) -> None:
+    code = "model = FSDP(Net())\n" + BLOCK.format(arguments=arguments, body=body) + "\n"
+    found, _ = plan(tmp_path, code)
+    assert any(re.search(reason, blocker.reason) for blocker in found.blockers)
+
+
+def test_a_context_that_is_kept_blocks(tmp_path: Path) -> None:
+    found, _ = plan(
+        tmp_path,
+        "model = FSDP(Net())\ncontext = FSDP.summon_full_params(model)\nwith context:\n    pass\n",
+    )
+    assert "not the head of a `with` block" in found.blockers[0].reason
+
+
+PROGRAM = """\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+
+    def forward(self, x):
+        return x + self.linear(x)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Linear(16, 16)
+        self.blocks = nn.ModuleList([Block(), Block()])
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, x):
+        x = self.embed(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+    def generate(self, x):
+        for _ in range(2):
+            x = x + self(x).sum()
+        return x
+
+
+def norm_of_gradients(model):
+    total = torch.tensor(0.0)
+    for p in model.parameters():
+        if p.grad is None:
+            continue
+        total += p.grad.norm(dtype=torch.float32) ** 2
+    dist.all_reduce(total)
+    return total.item() ** 0.5
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+device = torch.device("cpu")
+model = FSDP(
+    Net(), auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=device, use_orig_params=True
+)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+generator = torch.Generator().manual_seed(dist.get_rank())
+shadow = {}
+with FSDP.summon_full_params(model, writeback=False):
+    for name, parameter in model.named_parameters():
+        shadow[name] = parameter.detach().clone()
+for step in range(3):
+    loss = model(torch.randn(2, 16, generator=generator)).pow(2).mean()
+    loss.backward()
+    print(f"norm {norm_of_gradients(model):.5f}")
+    optimizer.step()
+    optimizer.zero_grad()
+    print(f"loss {loss.item():.9f}")
+    with torch.no_grad(), FSDP.summon_full_params(model, writeback=False):
+        for name, parameter in model.named_parameters():
+            shadow[name].mul_(0.9).add_(parameter, alpha=0.1)
+model.eval()
+with torch.no_grad():
+    model(torch.ones(2, 16))
+    with FSDP.summon_full_params(model, writeback=False, recurse=False):
+        print(f"generated {model.generate(torch.ones(2, 16)).sum().item():.9f}")
+with torch.no_grad():
+    with FSDP.summon_full_params(model):
+        for name, parameter in model.named_parameters():
+            if name in shadow:
+                parameter.data.copy_(shadow[name])
+            parameter.data.mul_(0.5)
+model.train()
+loss = model(torch.ones(2, 16)).pow(2).mean()
+loss.backward()
+optimizer.step()
+print(f"after {loss.item():.9f}")
+with FSDP.summon_full_params(model, writeback=False, rank0_only=True):
+    if dist.get_rank() == 0:
+        print("norms", [f"{p.norm().item():.9f}" for p in model.parameters()])
+dist.destroy_process_group()
+"""
+
+
+def test_the_parameters_and_losses_are_the_same(tmp_path: Path, two_ranks: TwoRanks) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM, encoding="utf-8")
+    after = fix([path], [rule() for rule in all_rules()]).texts[path]
+    assert "FullyShardedDataParallel" not in after
+    old, new = two_ranks.run(PROGRAM), two_ranks.run(after)
+    assert old.status == "ok", str(old)
+    assert new.status == "ok", str(new)
+    assert "generated" in old.stdout and "norms" in old.stdout
+    assert new.stdout == old.stdout
