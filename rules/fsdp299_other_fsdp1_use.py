@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fsdplint.rule import Bad, Finding, Good, Severity, Symptom
+from fsdplint.rule import Bad, Finding, Good, Safety, Severity, Symptom
 from fsdplint.rules.common import fsdp1_on_fsdp2
 from fsdplint.rules.migration.examples import FSDP2, OWN_CLASS, program
 from fsdplint.rules.migration.rule import OPTIMIZER_APIS, STATE_APIS, MigrationRule
@@ -31,11 +31,33 @@ print(len(FSDP.fsdp_modules(model)), "units")  # <- FSDP299
 dist.destroy_process_group()
 """,
 )
+HOOK = program(
+    IMPORT,
+    BODY,
+    """\
+model.register_comm_hook(None, lambda state, grad, *output: print("hook"))  # <- FSDP299
+model(torch.ones(2, 8)).sum().backward()
+dist.destroy_process_group()
+""",
+)
+FSDP2_IMPORT = """\
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+"""
+ASKED_IMPORT = FSDP2_IMPORT.replace("fully_shard", "FSDPModule, fully_shard")
+WRAPPED = (
+    'model = FSDP(nn.Linear(8, 4), device_id=torch.device("cpu"))\n',
+    """\
+model = fully_shard(
+    nn.Linear(8, 4), mesh=init_device_mesh("cpu", (dist.get_world_size(),))
+)
+""",
+)
 HANDLED = (*STATE_APIS, *OPTIMIZER_APIS, "ShardedGradScaler")
 
 
 class OtherFsdp1Use(MigrationRule):
-    """A part of FSDP1's API is used that this tool does not rewrite yet.
+    """Another part of FSDP1's API is used than its constructor, states and training methods.
 
     ## What it does
     Finds what remains of FSDP1's API: `summon_full_params`, `fsdp_modules`, `register_comm_hook`, `enable_wrap`
@@ -44,6 +66,12 @@ class OtherFsdp1Use(MigrationRule):
     ## Why is this bad?
     None of it does anything for a model that `fully_shard` shards (`summon_full_params` gathers nothing there,
     without an error), so the program is not migrated while it is there.
+
+    ## Fix safety
+    Safe, as a part of the migration of the whole program. What is read or computed with whole parameters is
+    gathered by `unshard()` and `reshard()`, or read with `full_tensor()`; loops that set each parameter set the
+    sharded ones; `fsdp_modules` asks for `FSDPModule`; `wrap` becomes `fully_shard`. Where something else is
+    done, or FSDP2 has no counterpart (communication hooks), nothing is rewritten and the reason is given.
 
     ## Since
     torch 2.6, where `fully_shard` became public.
@@ -56,9 +84,42 @@ class OtherFsdp1Use(MigrationRule):
     code = "FSDP299"
     name = "other-fsdp1-use"
     severity = Severity.INFO
+    fixable = Safety.SAFE
     bad = (
-        Bad(SUMMON, symptom=Symptom(prints=r"^36 numbers$")),
-        Bad(MODULES, symptom=Symptom(prints=r"^1 units$")),
+        Bad(
+            SUMMON,
+            symptom=Symptom(prints=r"^36 numbers$"),
+            changes=(
+                (IMPORT, FSDP2_IMPORT),
+                WRAPPED,
+                (
+                    """\
+with FSDP.summon_full_params(model):
+    print(sum(p.numel() for p in model.parameters()), "numbers")
+""",
+                    """\
+model.unshard()
+print(sum(p.numel() for p in model.parameters()), "numbers")
+model.reshard()
+""",
+                ),
+            ),
+            healthy=r"^36 numbers$",
+        ),
+        Bad(
+            MODULES,
+            symptom=Symptom(prints=r"^1 units$"),
+            changes=(
+                (IMPORT, ASKED_IMPORT),
+                WRAPPED,
+                (
+                    "FSDP.fsdp_modules(model)",
+                    "[m for m in model.modules() if isinstance(m, FSDPModule)]",
+                ),
+            ),
+            healthy=r"^1 units$",
+        ),
+        Bad(HOOK, symptom=Symptom(prints=r"^hook$")),
     )
     good = (
         Good(OWN_CLASS, why="no FSDP1"),
@@ -71,6 +132,6 @@ class OtherFsdp1Use(MigrationRule):
             if api not in HANDLED and not fsdp1_on_fsdp2(trace, event):
                 yield self.finding(
                     event,
-                    f"`{api}` of FSDP1 has no rewrite to FSDP2 yet",
-                    help="Rewrite it by hand; the rest of the program is migrated then.",
+                    f"`{api}` is FSDP1's",
+                    help="FSDP2 has other means, or none: see the rule's page.",
                 )

@@ -57,8 +57,15 @@ def _constructors(migration: Migration) -> list[tuple[Source, cst.Call]]:
         (source, node)
         for source in migration.sources
         for node in nodes(source)
-        if isinstance(node, cst.Call) and migration.fsdp1(node.func) == FSDP
+        if isinstance(node, cst.Call) and _wraps(migration, node)
     ]
+
+
+def _wraps(migration: Migration, call: cst.Call) -> bool:
+    """Whether a call is FSDP(...), partial(FSDP, ...), or the `wrap(...)` of an `enable_wrap` block."""
+    if migration.symbol(call.func) == "functools.partial":
+        return bool(call.args) and migration.fsdp1(call.args[0].value) == FSDP
+    return migration.fsdp1(call.func) in (FSDP, "wrap")
 
 
 def _wrapped_here(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:

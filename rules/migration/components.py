@@ -35,7 +35,7 @@ def components(program: Program) -> list[list[Source]]:
 def _relevant(program: Program, source: Source) -> bool:
     if uses_of_fsdp1(source) or gradients.adds_up(program, source):
         return True
-    wanted = training.HANDLED | set(training.GONE)
+    wanted = training.CHANGED
     return any(
         node.attr.value in wanted
         and any(is_fsdp1(value) or _of_fsdp1(value) for value in program.values(node.value))

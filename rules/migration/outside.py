@@ -10,10 +10,9 @@ from fsdplint.program.source import Source
 from fsdplint.program.values import Bound, Class, Function, Method, Partial
 from fsdplint.rules.migration.context import Blocked, Migration, attributes, nodes
 from fsdplint.rules.migration.scopes import function_of
-from fsdplint.rules.migration.training import GONE, HANDLED
+from fsdplint.rules.migration.training import CHANGED
 
 FOLLOWED = (Function, Class, Bound, Partial, Method)
-CHANGED = HANDLED | set(GONE)
 Known = dict[tuple[cst.CSTNode, str], int]
 
 

@@ -20,6 +20,7 @@ from fsdplint.rules.migration import (
     checks,
     configs,
     dead,
+    enabled,
     gradients,
     helpers,
     importers,
@@ -31,6 +32,7 @@ from fsdplint.rules.migration import (
     summon,
     training,
     wrap,
+    wrapper,
 )
 from fsdplint.rules.migration.components import components
 from fsdplint.rules.migration.context import (
@@ -177,6 +179,7 @@ class Planner:
             self._star(source)
         for source, node, name in self._references():
             self._try(lambda s=source, n=node, x=name: self._config(s, n, x))  # type: ignore[misc]
+        blocks = enabled.collect(self.migration)
         summons: list[summon.Summon] = []
         for source, node in self._summons():
             self._try(lambda s=source, n=node: summons.append(self._summon(s, n)))  # type: ignore[misc]
@@ -194,7 +197,15 @@ class Planner:
             self._plain_states(source)
         for source in self.migration.sources:
             self._optimizer_loads(source)
+        for block in reversed(blocks):
+            self._try(lambda b=block: enabled.rewrite(self.migration, b, self.precision))  # type: ignore[misc]
+        wrapped = {part for block in blocks for part in descend(block.call)}
         for source, node, name in reversed(list(self._references())):
+            if node in wrapped:
+                continue
+            if name == f"{FSDP}.fsdp_modules":
+                self.migration.claimed.add(node)
+                self._try(lambda s=source, n=node: wrapper.rewrite_modules(self.migration, s, n))  # type: ignore[misc]
             if name == FSDP:
                 self._try(lambda s=source, n=node: self._class(s, n))  # type: ignore[misc]
         self._rest()
@@ -264,8 +275,11 @@ class Planner:
         for node in reversed(list(attributes(source))):
             if node not in self.migration.symbols:
                 if not self.migration.wrapped(node.value):
+                    self._try(
+                        lambda n=node: wrapper.check_private(self.migration, source, n)  # type: ignore[misc]
+                    )
                     continue
-                if node.attr.value == "module":
+                if node.attr.value in ("module", "_fsdp_wrapped_module"):
                     self._try(
                         lambda n=node: training.rewrite_inner_module(self.migration, source, n)  # type: ignore[misc]
                     )

@@ -172,7 +172,8 @@ class Body:
         if method == "named_parameters":
             if not isinstance(target, cst.Tuple) or len(target.elements) != 2:
                 return None
-            target = target.elements[1].value
+            second = target.elements[1].value
+            return Loop(statement, second) if isinstance(second, cst.Name) else None
         return Loop(statement, target) if isinstance(target, cst.Name) else None
 
     def _is_model(self, node: cst.BaseExpression) -> bool:

@@ -9,7 +9,8 @@ import libcst as cst
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
 from fsdplint.program.values import Function, ModuleValue, ParametersOf
-from fsdplint.rules.migration.calls import arguments
+from fsdplint.rules.migration import wrapper
+from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.context import Migration, expression, is_fsdp1, nodes
 from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import ancestors
@@ -51,20 +52,21 @@ HANDLED = {
     "module",
     "forward",
     "summon_full_params",
+    "_fsdp_wrapped_module",
+    "fsdp_modules",
 }
-GONE = {
-    "apply": "FSDP.apply runs on whole parameters",
-    "register_comm_hook": "FSDP2 has no communication hooks of this kind",
-    "_fsdp_wrapped_module": "FSDP2 wraps nothing",
-    "flat_param": "FSDP2 has no flat parameters",
-    "check_is_root": "FSDP2 has no counterpart",
-    "rank": "an attribute of FSDP1's wrapper",
-    "world_size": "an attribute of FSDP1's wrapper",
-    "process_group": "an attribute of FSDP1's wrapper",
-    "sharding_strategy": "an attribute of FSDP1's wrapper",
-    "mixed_precision": "an attribute of FSDP1's wrapper",
-    "compute_device": "an attribute of FSDP1's wrapper",
-}
+CHANGED = HANDLED | set(wrapper.GONE) | wrapper.GROUPS | {"apply"}
+
+
+SCALER = (
+    "device",
+    "init_scale",
+    "backoff_factor",
+    "growth_factor",
+    "growth_interval",
+    "enabled",
+    "process_group",
+)
 
 
 def rewrite_clipping(migration: Migration, source: Source, node: cst.Call) -> None:
@@ -174,13 +176,9 @@ def rewrite_class_reference(migration: Migration, source: Source, node: cst.CSTN
         Blocked: the class is used in another way.
     """
     if not (_in_isinstance(source, node) or _in_annotation(source, node)):
-        parent = source.parent(node)
-        reason = "this use of the FSDP class is not migrated yet"
-        if isinstance(parent, cst.Arg) and isinstance(source.parent(parent), cst.ClassDef):
-            reason = "a subclass of FSDP"
-        elif isinstance(parent, cst.Arg):
-            reason = "the FSDP class is passed as an argument"
-        raise migration.block(source, node, reason)
+        if wrapper.rewrite_partial(migration, source, node):
+            return
+        raise migration.block(source, node, wrapper.reason(migration, source, node))
     name = migration.need(source, "torch.distributed.fsdp", "FSDPModule", node)
     migration.claim(source, node)
     migration.substitute(source, node, name)
@@ -268,16 +266,30 @@ def rewrite_scaler(migration: Migration, source: Source, node: cst.CSTNode) -> N
             torch = migration.torch(source, node)
             migration.substitute(source, node, f"{torch}.amp.GradScaler")
             return
-        raise migration.block(source, node, "this use of ShardedGradScaler is not migrated yet")
-    named, rest = arguments(
-        parent,
-        ("device", "init_scale", "backoff_factor", "growth_factor", "growth_interval", "enabled"),
-    )
-    if rest or "process_group" in named or any(a.keyword is None for a in parent.args[1:]):
-        raise migration.block(source, node, "ShardedGradScaler with a process group")
-    given = [_argument(migration, source, arg) for arg in parent.args]
-    if "device" not in named:
-        given = [quoted(source, "cuda"), *given]
+        raise migration.block(
+            source,
+            node,
+            "ShardedGradScaler is not called here (a subclass, or a name that is handed on): "
+            "torch.amp.GradScaler takes its place",
+        )
+    named, rest = arguments(parent, SCALER)
+    if rest:
+        raise migration.block(
+            source, node, "the arguments of ShardedGradScaler cannot be read here"
+        )
+    group = named.pop("process_group", None)
+    if group is not None and not is_constant(group.value, "None"):
+        if migration.symbol(group.value) != "torch.distributed.group.WORLD":
+            raise migration.block(
+                source,
+                group,
+                "ShardedGradScaler with a process group: torch.amp.GradScaler asks the ranks that "
+                "the model is sharded over; is that the same group?",
+            )
+    given = [] if "device" in named else [quoted(source, "cuda")]
+    for name, arg in named.items():
+        text = expression(migration, source, arg.value)
+        given.append(text if name == "device" else f"{name}={text}")
     torch = migration.torch(source, node)
     migration.claim(source, node)
     migration.put_call(source, parent, f"{torch}.amp.GradScaler", given)
@@ -293,8 +305,14 @@ def check_attribute(migration: Migration, source: Source, node: cst.Attribute) -
     name = node.attr.value
     if name in FINE or name in HANDLED:
         return
-    if name in GONE:
-        raise migration.block(source, node, f"`.{name}`: {GONE[name]}")
+    if name in wrapper.GROUPS:
+        wrapper.rewrite_group(migration, source, node)
+        return
+    if name == "apply":
+        wrapper.rewrite_apply(migration, source, node)
+        return
+    if name in wrapper.GONE:
+        raise migration.block(source, node, f"`.{name}`: {wrapper.GONE[name]}")
     parent = source.parent(node)
     if not isinstance(parent, cst.Call) or parent.func is not node:
         return

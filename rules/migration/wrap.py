@@ -9,7 +9,7 @@ import libcst as cst
 
 from fsdplint.editing.layout import comments_at, statement_of
 from fsdplint.program.source import Source
-from fsdplint.program.values import Class
+from fsdplint.program.values import Class, ModuleValue
 from fsdplint.rules.migration.calls import arguments
 from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.keywords import Keywords
@@ -89,16 +89,15 @@ class Wrap:
         elif place == "expression":
             self._replace(statement, [*root, *self._last(model, "", statement)])
         else:
-            self.migration.rewrite.insert_before(self.source, statement, root)
-            self.migration.substitute(
-                self.source,
-                self.call,
-                self.migration.placed(self.source, self.call, self._root(model, "")),
-            )
-            if self.keywords.after(model):
-                raise self.migration.block(
-                    self.source, self.call, "`sync_module_states` inside an expression"
-                )
+            self._nested(statement, model, root)
+
+    def _nested(self, statement: cst.CSTNode, model: str, root: list[str]) -> None:
+        """The call is a part of its statement: what comes before and after stands before that."""
+        text = self.migration.placed(self.source, self.call, self._root(model, ""))
+        if after := self.keywords.after(model):
+            root, text = [*root, self._root(model, ""), *after], model
+        self.migration.rewrite.insert_before(self.source, statement, root)
+        self.migration.substitute(self.source, self.call, text)
 
     def _name(self) -> str:
         """A variable for a module that is built, or only moved, in the call."""
@@ -289,9 +288,31 @@ def rewrite_wrap(
         Blocked: an argument, or the place where it stands, has no faithful rewrite yet.
     """
     named, rest = arguments(node, PARAMETERS)
+    rewrite_call(migration, source, node, named, rest, precision)
+
+
+def rewrite_call(
+    migration: Migration,
+    source: Source,
+    node: cst.Call,
+    named: dict[str, cst.Arg],
+    rest: list[cst.Arg],
+    precision: Precision,
+) -> None:
+    """Rewrite a call that wraps a module, whose arguments need not all stand in it.
+
+    Raises:
+        Blocked: as `rewrite_wrap` does.
+    """
     module = named.get("module")
     if module is None:
         raise migration.block(source, node, "which module FSDP(...) wraps cannot be read here")
+    if migration.called(node) == "wrap" and _container(migration, module.value):
+        raise migration.block(
+            source,
+            node,
+            "a ModuleList or ModuleDict, which FSDP2 does not shard: it has no forward",
+        )
     keywords = read_keywords(migration, source, node, named, rest, precision)
     policy = keywords.policy
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", node)
@@ -305,6 +326,16 @@ def rewrite_wrap(
         for other, found in policy.variables:
             migration.delete_statement(other, found.statement, comments=False)
     migration.step(source, node, TITLE)
+
+
+def _container(migration: Migration, module: cst.BaseExpression) -> bool:
+    """Whether a module may be a container without a forward."""
+    held = {value.id for value in migration.values(module) if isinstance(value, ModuleValue)}
+    return any(
+        trace.modules[one].container
+        for trace in migration.program.traces
+        for one in held & set(trace.modules)
+    )
 
 
 def inner_casts(

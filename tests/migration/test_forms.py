@@ -1101,12 +1101,12 @@ BLOCKED = {
     ),
     "a subclass": ("class Mine(FSDP):\n    pass\n\n\nmodel = Mine(Net())\nFSDP(Net())", "subclass"),
     "the class as an argument": (
-        "wrapped = functools.partial(FSDP, device_id=0)\nmodel = FSDP(Net())",
+        "wrapped = [cls(Net()) for cls in map(type, [FSDP(Net())])]\nmodel = dict(cls=FSDP)",
         "passed as an argument",
     ),
     "an enclosing context": (
-        "with enable_wrap(wrapper_cls=FSDP):\n    model = wrap(Net())\nFSDP(Net())",
-        "enable_wrap|passed as an argument",
+        "with enable_wrap(wrapper_cls=FSDP):\n    pass\nmodel = wrap(Net())\nFSDP(Net())",
+        "which `enable_wrap` block",
     ),
     "the optimizer first": (
         "net = Net()\noptimizer = torch.optim.SGD(net.parameters(), lr=1)\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fsdplint.program.frames import Call
@@ -221,9 +222,26 @@ def fsdp1_method(run: Interpreter, receiver: ModuleValue, name: str, call: Call)
     return Unknown()
 
 
-@function("torch.distributed.fsdp.wrap.enable_wrap", "torch.distributed.fsdp.wrap.wrap")
+@function("torch.distributed.fsdp.wrap.enable_wrap")
 def enable_wrap(run: Interpreter, name: str, call: Call) -> Value:
-    api = name.rpartition(".")[2]
-    module = run.as_module(call.arg(0, "module")) if api == "wrap" else None
-    run.emit(Fsdp1Used, call.node, api=api, module=module.id if module is not None else None)
-    return module if module is not None else Context("enable_wrap")
+    run.emit(Fsdp1Used, call.node, api="enable_wrap", module=None)
+    details = dict(call.kwargs)
+    if call.open:
+        details["**"] = Unknown()
+    return Context("enable_wrap", None, details)
+
+
+@function("torch.distributed.fsdp.wrap.wrap")
+def wrap_in_block(run: Interpreter, name: str, call: Call) -> Value:
+    """`FSDP(module, ...)` with the arguments of the `enable_wrap` block that it runs in."""
+    module = run.as_module(call.arg(0, "module"))
+    for context in reversed(run.contexts):
+        if isinstance(context, Context) and context.kind == "enable_wrap":
+            given = context.details | call.kwargs
+            wrapper = run.settle(given.pop("wrapper_cls", Unknown()))
+            unseen = given.pop("**", None) is not None or call.open
+            if module is not None and isinstance(wrapper, Symbol) and wrapper.name == FSDP1:
+                return constructor(run, FSDP1, replace(call, kwargs=given, open=unseen))
+            break
+    run.emit(Fsdp1Used, call.node, api="wrap", module=module.id if module is not None else None)
+    return module if module is not None else Unknown()

@@ -1,0 +1,325 @@
+"""What FSDP1's wrapper is asked for: its group, its units, its kind; the class handed to functions."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.editing.layout import descend
+from fsdplint.program.source import NodeSite, Source
+from fsdplint.program.values import Function, ModuleValue, Sequence
+from fsdplint.rules.migration.calls import arguments, is_constant
+from fsdplint.rules.migration.context import Migration, expression, is_fsdp1, nodes
+from fsdplint.rules.migration.names import FSDP
+from fsdplint.rules.migration.scopes import fresh, function_of
+from fsdplint.rules.migration.wrap import PARAMETERS
+from fsdplint.rules.rewrites.summon import writes
+from fsdplint.trace import Called, Fsdp1Used
+
+# What FSDP2 has no counterpart of, and what to do instead.
+GONE = {
+    "register_comm_hook": "FSDP2 has no communication hooks of this kind: "
+    "`set_custom_reduce_scatter` and `set_all_reduce_hook` replace single collectives",
+    "flat_param": "FSDP2 has no flat parameters: each parameter is a DTensor with its own name",
+    "_flat_param": "FSDP2 has no flat parameters: each parameter is a DTensor with its own name",
+    "_handle": "FSDP2 has no flat parameters and no handles of them",
+    "_handles": "FSDP2 has no flat parameters and no handles of them",
+    "check_is_root": "no module of FSDP2 says whether it is the root: it is the one that you call",
+    "_is_root": "no module of FSDP2 says whether it is the root: it is the one that you call",
+    "sharding_strategy": "a module of FSDP2 does not know its strategy: keep it in a variable",
+    "mixed_precision": "a module of FSDP2 does not know its precision: keep the policy in a variable",
+    "compute_device": "an attribute of FSDP1's wrapper: `next(model.parameters()).device` in FSDP2",
+    "set_state_dict_type": "FSDP2 has no types of states: `get_model_state_dict` takes options",
+}
+# What only FSDP1's wrappers have, whatever holds it.
+PRIVATE = {"flat_param", "_flat_param", "_handle", "_handles", "_is_root", "check_is_root"}
+GROUPS = {"process_group", "rank", "world_size"}
+SIMPLE = {
+    "parameters", "named_parameters", "modules", "named_modules", "children", "named_children",
+    "buffers", "named_buffers", "train", "eval", "zero_grad", "requires_grad_", "training",
+    "register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook",
+    "__class__",
+}  # fmt: skip
+CONSTANTS = {"constant_", "zeros_", "ones_", "fill_", "zero_"}
+
+
+# Attributes of the wrapper -------------------------------------------------------------------------
+
+
+def rewrite_group(migration: Migration, source: Source, node: cst.Attribute) -> None:
+    """`model.process_group`, `.rank` and `.world_size` are those of the group it is sharded over.
+
+    Raises:
+        Blocked: which group that is cannot be told.
+    """
+    name = node.attr.value
+    parent = source.parent(node)
+    if isinstance(parent, cst.AssignTarget):
+        raise migration.block(source, node, f"an assignment to `.{name}` of FSDP1's wrapper")
+    group = _group(migration, source, node)
+    if group is None:
+        raise migration.block(
+            source,
+            node,
+            f"`.{name}` of FSDP1's wrapper: keep the process group, or the mesh, that the model is "
+            "sharded over in a variable",
+        )
+    if name == "process_group":
+        text = group or migration.dist(source, node, "group") + ".WORLD"
+    else:
+        function = "get_rank" if name == "rank" else "get_world_size"
+        text = f"{migration.dist(source, node, function)}({group})"
+    migration.substitute(source, node, text)
+    migration.step(source, node, "Use the process group itself")
+
+
+def _group(migration: Migration, source: Source, node: cst.Attribute) -> str | None:
+    """The text of the group that a model is sharded over, "" for that of all ranks."""
+    calls = [
+        (other, call)
+        for other in migration.sources
+        for call in nodes(other)
+        if isinstance(call, cst.Call) and migration.fsdp1(call.func) == FSDP
+    ]
+    texts: set[str | None] = set()
+    for other, call in calls:
+        named, rest = arguments(call, PARAMETERS)
+        given = {k: v.value for k, v in named.items() if not is_constant(v.value, "None")}
+        strategy = given.get("sharding_strategy")
+        group = given.get("process_group")
+        if rest or (group is None and strategy is not None and not _flat(migration, strategy)):
+            return None
+        if "device_mesh" not in given and "process_group" not in given:
+            texts.add("")
+            continue
+        if "device_mesh" in given and isinstance(given["device_mesh"], cst.Name):
+            texts.add(_seen(source, node, other, given["device_mesh"], ".get_group()"))
+        elif isinstance(group, cst.Name) and not any(
+            isinstance(value, Sequence) for value in migration.values(group)
+        ):
+            texts.add(_seen(source, node, other, group, ""))
+        else:
+            return None
+    return texts.pop() if len(texts) == 1 else None
+
+
+def _flat(migration: Migration, strategy: cst.BaseExpression) -> bool:
+    """Whether a strategy certainly shards over one group."""
+    return migration.fsdp1(strategy) in (
+        "ShardingStrategy.FULL_SHARD",
+        "ShardingStrategy.SHARD_GRAD_OP",
+    )
+
+
+def _seen(
+    source: Source, node: cst.Attribute, other: Source, name: cst.Name, tail: str
+) -> str | None:
+    """A variable of the constructor's place, where it means the same at a node."""
+    if other is source and function_of(source, node) is function_of(source, name):
+        return name.value + tail
+    return None
+
+
+def rewrite_apply(migration: Migration, source: Source, node: cst.Attribute) -> None:
+    """`model.apply(fn)`, which gathers the parameters in FSDP1, stays where `fn` needs no whole ones.
+
+    Raises:
+        Blocked: it may.
+    """
+    call = source.parent(node)
+    if not isinstance(call, cst.Call) or call.func is not node or len(call.args) != 1:
+        raise migration.block(source, node, "this use of `FSDP.apply` cannot be followed")
+    values = migration.values(call.args[0].value)
+    functions = [v.node for v in values if isinstance(v, Function)]
+    if not functions or len(functions) != len(values):
+        raise migration.block(
+            source, node, "`FSDP.apply` runs on whole parameters, and its function cannot be seen"
+        )
+    for function in functions:
+        if not writes(function.body) and not _reads_parameters(function):
+            continue
+        if _constant(function) and not _entered(migration, call):
+            continue
+        raise migration.block(
+            source,
+            node,
+            "`FSDP.apply` runs on whole parameters, FSDP2's on sharded ones: initialise the model "
+            "before it is sharded",
+        )
+    migration.step(source, node, "Apply to the sharded model")
+
+
+def _reads_parameters(function: cst.CSTNode) -> bool:
+    return any(
+        isinstance(part, cst.Attribute)
+        and part.attr.value in ("weight", "bias", "parameters", "named_parameters", "data", "grad")
+        for part in descend(function)
+    )
+
+
+def _constant(function: cst.FunctionDef | cst.Lambda) -> bool:
+    """Whether a function writes constants only, the same into every part of a parameter."""
+    for part in descend(function):
+        if isinstance(part, cst.Call) and isinstance(part.func, cst.Attribute):
+            name = part.func.attr.value
+            if name.endswith("_") and not name.endswith("__") and name not in CONSTANTS:
+                return False
+        if isinstance(part, cst.AugAssign | cst.Subscript):
+            return False
+        if isinstance(part, cst.AssignTarget) and isinstance(part.target, cst.Attribute):
+            return False
+    names = {p.attr.value for p in descend(function) if isinstance(p, cst.Attribute)}
+    return bool(names & CONSTANTS) and not names & {"copy_", "normal_", "uniform_"}
+
+
+def _entered(migration: Migration, call: cst.Call) -> bool:
+    """Whether the model has been called before: its root may be gathered then."""
+    for trace in migration.program.traces:
+        for event in trace.of(Fsdp1Used):
+            if isinstance(event.site, NodeSite) and event.site.node is call:
+                if any(True for _ in trace.before(event, Called)):
+                    return True
+    return False
+
+
+def check_private(migration: Migration, source: Source, node: cst.Attribute) -> None:
+    """Block on what only FSDP1's wrappers have, of an object that is not known.
+
+    Raises:
+        Blocked: with the reason.
+    """
+    name = node.attr.value
+    if name not in PRIVATE or is_constant(node.value, "self"):
+        return
+    if any(not isinstance(v, ModuleValue) or is_fsdp1(v) for v in migration.values(node.value)):
+        return  # something else, or judged as an attribute of a wrapped model
+    raise migration.block(source, node, f"`.{name}`: {GONE[name]}")
+
+
+# The class -----------------------------------------------------------------------------------------
+
+
+def rewrite_modules(migration: Migration, source: Source, node: cst.CSTNode) -> None:
+    """`FSDP.fsdp_modules(model)` becomes the list of its modules that are FSDPModules.
+
+    Raises:
+        Blocked: only roots are asked for, or more is done with them than FSDP2 has.
+    """
+    call = source.parent(node)
+    if not isinstance(call, cst.Call) or call.func is not node:
+        raise migration.block(source, node, "`fsdp_modules` is not called here")
+    named, rest = arguments(call, ("module", "root_only"))
+    root_only = named.get("root_only")
+    if rest or "module" not in named or root_only and not is_constant(root_only.value, "False"):
+        raise migration.block(
+            source,
+            call,
+            "`fsdp_modules` of roots only: the root of FSDP2 is the module that you call",
+        )
+    if not _plainly_used(source, call):
+        raise migration.block(
+            source,
+            call,
+            "what is done with the modules of `fsdp_modules` may need FSDP1's wrappers",
+        )
+    model = expression(migration, source, named["module"].value)
+    module = migration.need(source, "torch.distributed.fsdp", "FSDPModule", node)
+    one = fresh(source, node, "m", "module")
+    migration.claim(source, node)
+    migration.substitute(
+        source, call, f"[{one} for {one} in {model}.modules() if isinstance({one}, {module})]"
+    )
+    migration.step(source, call, "Ask for FSDPModule")
+
+
+def _plainly_used(source: Source, call: cst.Call) -> bool:
+    """Whether the modules are only counted, or looped over for what every module has."""
+    parent = source.parent(call)
+    if isinstance(parent, cst.Arg):
+        outer = source.parent(parent)
+        return (
+            isinstance(outer, cst.Call)
+            and isinstance(outer.func, cst.Name)
+            and (outer.func.value in ("len", "bool", "print"))
+        )
+    if isinstance(parent, cst.For) and isinstance(parent.target, cst.Name):
+        return _simple_uses(source, parent.body, parent.target.value)
+    if isinstance(parent, cst.CompFor) and isinstance(parent.target, cst.Name):
+        whole = source.parent(parent)
+        return whole is not None and _simple_uses(source, whole, parent.target.value)
+    return isinstance(parent, cst.If | cst.While | cst.UnaryOperation)
+
+
+def _simple_uses(source: Source, body: cst.CSTNode, name: str) -> bool:
+    for node in descend(body):
+        if not isinstance(node, cst.Name) or node.value != name:
+            continue
+        parent = source.parent(node)
+        if isinstance(parent, cst.Attribute) and parent.value is node:
+            if parent.attr.value not in SIMPLE:
+                return False
+        elif isinstance(parent, cst.Arg):
+            outer = source.parent(parent)
+            simple = isinstance(outer, cst.Call) and isinstance(outer.func, cst.Name)
+            if not simple or outer.func.value not in ("print", "isinstance", "type", "id"):  # type: ignore[union-attr]
+                return False
+        elif not isinstance(parent, cst.For | cst.CompFor | cst.FormattedStringExpression):
+            return False
+    return True
+
+
+def rewrite_partial(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
+    """`functools.partial(FSDP, ...)` becomes one of `fully_shard` where it only has what that has.
+
+    Returns whether the class is an argument of `partial` at all.
+
+    Raises:
+        Blocked: it has more.
+    """
+    arg = source.parent(node)
+    call = source.parent(arg) if isinstance(arg, cst.Arg) else None
+    if not isinstance(call, cst.Call) or migration.symbol(call.func) != "functools.partial":
+        return False
+    from fsdplint.rules.migration.precision import Precision
+    from fsdplint.rules.migration.reader import read_keywords
+
+    if call.args[0] is not arg or any(a.keyword is None for a in call.args[1:]):
+        raise migration.block(source, call, "a partial of FSDP with positional arguments")
+    named = {a.keyword.value: a for a in call.args[1:] if a.keyword is not None}
+    keywords = read_keywords(migration, source, call, named, [], Precision())
+    keywords.prepare(False, True)
+    if keywords.policy is not None or keywords.before or keywords.after("model"):
+        raise migration.block(
+            source,
+            call,
+            "a partial of FSDP that does more than shard one module: write a function that shards "
+            "the submodules and then the module",
+        )
+    shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", call)
+    migration.claim(source, call)
+    migration.put_call(
+        source, call, migration.text(source, call.func), [shard, *keywords.arguments(inner=False)]
+    )
+    migration.step(source, call, "Shard the model with fully_shard")
+    return True
+
+
+def reason(migration: Migration, source: Source, node: cst.CSTNode) -> str:
+    """Why a reference to the class has no rewrite."""
+    parent = source.parent(node)
+    owner = source.parent(parent) if parent is not None else None
+    if isinstance(parent, cst.Arg) and isinstance(owner, cst.ClassDef):
+        return (
+            "a subclass of FSDP: FSDP2 wraps nothing, so that its methods have to become functions "
+            "of the model"
+        )
+    if isinstance(parent, cst.Arg) and isinstance(owner, cst.Call):
+        called = source.code(owner.func)
+        if parent.keyword is not None and parent.keyword.value == "wrapper_cls":
+            return "FSDP as `wrapper_cls`: shard the modules with `fully_shard` one by one"
+        return (
+            f"the FSDP class is passed as an argument to `{called}`: `fully_shard` is a function "
+            "that shards in place"
+        )
+    if isinstance(parent, cst.Assign):
+        return "the FSDP class is given another name: `fully_shard` is a function, not a class"
+    return "this use of the FSDP class: `fully_shard` is a function, and there are no wrappers"
