@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from fsdplint.program import Program
     from fsdplint.program.source import Source
 
+FSDP1 = re.compile(r"FullyShardedDataParallel|torch\.distributed\.fsdp\b")
 MAX_ROUNDS = 10  # of fixing: one fix may uncover the next
 
 
@@ -104,7 +106,7 @@ def examine(
 
 def _may_get_wrapped(program: Program, path: Path) -> bool:
     source = program.sources.get(str(path))
-    return source is not None and "FullyShardedDataParallel" in source.text
+    return source is not None and FSDP1.search(source.text) is not None
 
 
 def check(program: Program, rules: Sequence[Rule], options: Options = DEFAULT) -> list[Finding]:

@@ -224,6 +224,7 @@ class Run:
         counted = [one for one in found if self._counts(one, sources)]
         result.warnings = [*self._completion(), *self._warnings(sources)]
         result.findings = [one for one in counted if one.site.path not in context]
+        result.elsewhere = [one for one in counted if one.site.path in context]
         result.sources = sources
         result.fixable = {
             id(one) for one in applicable(found, counted, self._editable, unsafe=self.unsafe)

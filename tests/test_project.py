@@ -153,3 +153,18 @@ def test_an_interrupted_write_that_cannot_be_completed(project: Path) -> None:
     assert done.exit_code == 2
     assert "loop.py was changed since" in done.output
     assert journal.exists()
+
+
+def test_a_file_of_settings_is_migrated_with_those_who_use_them(project: Path) -> None:
+    """What the file named holds is no finding, and yet it has to change with the others."""
+    (project / "lib" / "settings.py").write_text(
+        "import torch\nfrom torch.distributed.fsdp import MixedPrecision\n\n"
+        "half = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)\n"
+    )
+    wrap = project / "lib" / "wrap.py"
+    text = WRAP.replace("FSDP(model)", "FSDP(model, mixed_precision=half)")
+    wrap.write_text(f"from lib.settings import half\n{text}")
+    assert run("--fix", "--project", "lib/settings.py").exit_code == 0
+    after = texts(project)
+    assert "half = MixedPrecisionPolicy(param_dtype" in after["lib/settings.py"]
+    assert "fully_shard(model, mp_policy=half" in after["lib/wrap.py"]

@@ -21,6 +21,7 @@ class Result:
 
     Attributes:
         findings: what is there (after fixing, what remains), sorted.
+        elsewhere: what is in files that were looked at only because they call those given.
         problems: what could not be checked.
         sources: the files that the findings are in, by their paths.
         fixed: how many findings were fixed.
@@ -35,6 +36,7 @@ class Result:
     """
 
     findings: Sequence[Finding] = ()
+    elsewhere: Sequence[Finding] = ()
     problems: Sequence[Problem] = ()
     sources: Mapping[str, Source] = field(default_factory=dict)
     fixed: int = 0

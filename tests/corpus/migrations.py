@@ -27,6 +27,7 @@ import functools
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -68,7 +69,8 @@ def line(program: Program, project: Path, copy: Path, diffs: Path | None) -> lis
     try:
         changes = Run([file], replace(NEWEST, project=True)).fix()
         migrated = [one for one in changes.applied if _of_migration(one)]
-        left = [one for one in changes.result.findings if _of_migration(one)]
+        found = [*changes.result.findings, *changes.result.elsewhere]
+        left = [one for one in found if _of_migration(one)]
         if left:
             blockers = sorted({reason for one in left for reason in _reasons(one, copy)})
             return [program.name, "blocked", "0", " | ".join(blockers)]
@@ -134,7 +136,10 @@ def _name_errors(path: Path, content: bytes) -> Counter[str]:
         *("--exit-zero", "--stdin-filename", path.name, "-"),
     ]
     done = subprocess.run(command, input=content, capture_output=True, check=True)
-    return Counter(f"{one['code']} {one['message']}" for one in json.loads(done.stdout))
+    return Counter(
+        f"{one['code']} {re.sub(r' line [0-9]+', '', one['message'])}"
+        for one in json.loads(done.stdout)
+    )
 
 
 def _of_migration(finding: Finding) -> bool:
