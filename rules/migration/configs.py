@@ -93,11 +93,8 @@ def prefetch(migration: Migration, source: Source, node: cst.CSTNode, name: str)
     elif not member and _annotation(source, node):
         migration.claim(source, node)
         migration.substitute(source, node, "str")
-    elif not member and isinstance(parent, cst.Subscript) and parent.value is node:
-        index = parent.slice[0].slice
-        if isinstance(index, cst.Index):
-            migration.claim(source, node)
-            migration.substitute(source, parent, migration.text(source, index.value))
+    elif not member:
+        _looked_up(migration, source, node)
 
 
 def state_type(migration: Migration, source: Source, node: cst.CSTNode, name: str) -> None:
@@ -114,6 +111,23 @@ def state_type(migration: Migration, source: Source, node: cst.CSTNode, name: st
     elif not member and _annotation(source, node):
         migration.claim(source, node)
         migration.substitute(source, node, "str")
+    elif not member:
+        _looked_up(migration, source, node)
+
+
+def _looked_up(migration: Migration, source: Source, node: cst.CSTNode) -> None:
+    """`getattr(Enum, name)` and `Enum[name]` become the name."""
+    parent = source.parent(node)
+    if isinstance(parent, cst.Subscript) and parent.value is node:
+        index = parent.slice[0].slice
+        if isinstance(index, cst.Index):
+            migration.claim(source, node)
+            migration.substitute(source, parent, migration.text(source, index.value))
+    call = source.parent(parent) if isinstance(parent, cst.Arg) else None
+    if isinstance(call, cst.Call) and len(call.args) == 2 and call.args[0] is parent:
+        if isinstance(call.func, cst.Name) and call.func.value == "getattr":
+            migration.claim(source, node)
+            migration.substitute(source, call, migration.text(source, call.args[1].value))
 
 
 def _in_constructor(migration: Migration, source: Source, node: cst.CSTNode) -> bool:

@@ -15,7 +15,7 @@ from fsdplint.rules.migration.kinds import (
     Config,
     Kind,
 )
-from fsdplint.rules.migration.scopes import definitions
+from fsdplint.rules.migration.scopes import Definition, definitions, home_of, reads
 
 
 class KindReader:
@@ -57,13 +57,23 @@ class KindReader:
             if found and len(found) == 1:
                 name = self.migration.fsdp1(found[0].value)
                 if name:
-                    self.migration.claim(self.source, found[0].value)
-                    self.migration.delete_statement(self.source, found[0].statement)
+                    self._leave_out(node, found[0])
         if not name.startswith("StateDictType."):
             raise self.migration.block(
                 self.source, node, "the type of the state dict is only known at run time"
             )
         return name.partition(".")[2]
+
+    def _leave_out(self, node: cst.Name, found: Definition) -> None:
+        """The variable goes that nothing but calls of `state_dict_type` reads."""
+        self.migration.claim(self.source, found.value)
+        home = home_of(self.source, node)
+        for use in reads(self.source, home or self.source.tree, node.value):
+            arg = self.source.parent(use)
+            call = self.source.parent(arg) if isinstance(arg, cst.Arg) else None
+            if not self.migration.called(call).endswith("state_dict_type"):
+                return
+        self.migration.delete_statement(self.source, found.statement)
 
     def _config(self, arg: cst.Arg | None, name: str, default: Config) -> Config:
         if arg is None or is_constant(arg.value, "None"):
@@ -81,15 +91,19 @@ class KindReader:
         found, rest = arguments(node, CONFIG_PARAMETERS)
         config = Config(offload="Optim" in name)
         for key, value in found.items():
-            if key not in CONFIG_PARAMETERS or not is_constant(value.value, "True", "False"):
-                if key == "_use_dtensor":
-                    continue
+            if key == "_use_dtensor":
+                continue
+            known = is_constant(value.value, "True", "False")
+            if key not in CONFIG_PARAMETERS or not (known or key == "offload_to_cpu"):
                 raise self.migration.block(source, value, f"`{key}` is only known at run time")
             chosen = is_constant(value.value, "True")
-            if key == "offload_to_cpu":
+            if key == "rank0_only":
+                config.rank0 = chosen
+            elif known:
                 config.offload = chosen
             else:
-                config.rank0 = chosen
+                config.offload = True
+                config.test = expression(self.migration, source, value.value)
         if rest:
             raise self.migration.block(source, node, "the arguments cannot be read here")
         self.migration.claim(source, node)

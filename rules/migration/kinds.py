@@ -34,9 +34,13 @@ OPTIMIZER_METHODS = (
 
 @dataclass
 class Config:
-    """What a state dict config says. `variable` is its definition, `name` how it is read."""
+    """What a state dict config says. `variable` is its definition, `name` how it is read.
+
+    test: the text of what decides at run time whether the state is offloaded.
+    """
 
     offload: bool = False
+    test: str = ""
     rank0: bool = False
     name: str = ""
     variable: tuple[Source, cst.BaseExpression] | None = None
@@ -59,9 +63,9 @@ class Kind:
     def alike(self, other: Kind) -> bool:
         """Whether another one says the same."""
 
-        def said(kind: Kind) -> tuple[bool, ...]:
+        def said(kind: Kind) -> tuple[object, ...]:
             configs = (kind.model, kind.optimizer)
-            return (kind.full, kind.local, *(x for c in configs for x in (c.offload, c.rank0)))
+            return (kind.full, kind.local, *(x for c in configs for x in (c.offload, c.rank0, c.test)))
 
         return said(self) == said(other)
 

@@ -155,6 +155,9 @@ class States(ModelStates):
             raise self.migration.block(
                 self.source, node, "`scatter_full_optim_state_dict` with `optim_input`"
             )
+        if not rest and set(named) == {"full_optim_state_dict", "model"}:
+            if self._is_dropped(node, named["full_optim_state_dict"].value):
+                return
         if rest or set(named) != {"full_optim_state_dict", "model", "optim"}:
             raise self.migration.block(
                 self.source, node, "`scatter_full_optim_state_dict` with further arguments"
@@ -165,6 +168,39 @@ class States(ModelStates):
         options = self.make(["full_state_dict=True", "broadcast_from_rank0=True"], node)
         state = self._separate(node, f"{state} or {{}}", named["optim"].value)
         self._set_optimizer(node, named, state, options)
+
+    def _is_dropped(self, node: cst.Call, state: cst.BaseExpression) -> bool:
+        """Leave out a call whose result nobody loads into an optimizer."""
+        statement = statement_of(self.source, node)
+        if isinstance(statement, cst.Assign):
+            target = statement.targets[0].target
+            home = home_of(self.source, target) if isinstance(target, cst.Name) else None
+            if not isinstance(target, cst.Name) or len(statement.targets) > 1 or home is None:
+                return False
+            if home is self.source.tree or reads(self.source, home, target.value):
+                return False
+        elif not isinstance(statement, cst.Expr):
+            return False
+        self.migration.claim(self.source, node)
+        if isinstance(state, cst.Name) and len(self._others(state, node)) == 0:
+            self.migration.replace_statement(
+                self.source, node, [f"del {state.value}  # no optimizer was given it by FSDP1 either"]
+            )
+        else:
+            self.migration.delete_statement(self.source, node)
+        self.migration.note("a state that is read for an optimizer is given to none, as before")
+        self.migration.step(self.source, node, "Leave out a call without effect")
+        return True
+
+    def _others(self, name: cst.Name, node: cst.Call) -> list[cst.Name]:
+        """What reads a variable outside of a call."""
+        home = home_of(self.source, name) or self.source.tree
+        start, end = self.source.span(node)
+        return [
+            use
+            for use in reads(self.source, home, name.value)
+            if not start <= self.source.span(use)[0] < end
+        ]
 
     def _shard(self, node: cst.Call, kind: Kind) -> None:
         named, rest = arguments(node, ("full_optim_state_dict", "model", "optim_input", "optim"))

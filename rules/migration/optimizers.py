@@ -6,20 +6,35 @@ changed. Where one rank's part was written as if it were the whole, the whole st
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import libcst as cst
 
-from fsdplint.editing.layout import descend
-from fsdplint.program.source import NodeSite
+from fsdplint.editing.layout import descend, statement_of
+from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import ModuleValue, OptimizerValue
 from fsdplint.rules.migration.context import Migration, expression, is_fsdp1
 from fsdplint.rules.migration.optim_state import States
-from fsdplint.rules.migration.scopes import function_of
+from fsdplint.rules.migration.scopes import fresh, function_of
 from fsdplint.rules.migration.text import simple
-from fsdplint.trace import Saved, StateLoaded, StateTaken, Wrapped
+from fsdplint.rules.rewrites.rank_guard import Place, may_overtake, place_of
+from fsdplint.trace import (
+    Guard,
+    GuardKind,
+    OptimizerBuilt,
+    Saved,
+    StateLoaded,
+    StateTaken,
+    Wrapped,
+)
 
 NOTE = (
     "the optimizer's state is saved whole (FSDP1: one rank's part of it, which cannot be loaded "
     "any longer)"
+)
+PARTS = (
+    "files with each rank's part of the optimizer's state that FSDP1 has written cannot be loaded "
+    "any longer"
 )
 
 
@@ -34,8 +49,11 @@ def rewrite_take(migration: Migration, states: States, node: cst.Call) -> None:
         return
     partial, whole = _fate(migration, node)
     if not whole:
+        if not partial and _is_loaded(migration):
+            migration.note(PARTS)
         return
-    if partial:
+    place = _place(migration, states.source, node) if partial else None
+    if partial and place is None:
         raise migration.block(
             states.source,
             node,
@@ -43,6 +61,8 @@ def rewrite_take(migration: Migration, states: States, node: cst.Call) -> None:
             "that rank takes it",
         )
     _put(migration, states, node, modules, "get_optimizer_state_dict", [])
+    if place is not None:
+        _move_out(migration, states.source, node, place)
     migration.note(NOTE)
     migration.gathers_optimizer = True
 
@@ -67,6 +87,58 @@ def rewrite_load(migration: Migration, states: States, node: cst.Call) -> None:
     _put(migration, states, node, modules, "set_optimizer_state_dict", [state])
 
 
+def _is_loaded(migration: Migration) -> bool:
+    """Whether the program loads the state of an optimizer at all."""
+    return any(
+        event.into in {built.optimizer for built in trace.of(OptimizerBuilt)}
+        for trace in migration.program.traces
+        for event in trace.of(StateLoaded)
+    )
+
+
+def _events(migration: Migration, node: cst.Call) -> Iterator[StateTaken | StateLoaded]:
+    """What happens at a call, in the traces."""
+    for trace in migration.program.traces:
+        for event in trace.of(StateTaken, StateLoaded):
+            if isinstance(event.site, NodeSite) and event.site.node is node:
+                yield event
+
+
+def _place(migration: Migration, source: Source, node: cst.Call) -> Place | None:
+    """Where a call stands under the one test of the rank that it can be moved out of."""
+    guards = {
+        guard.site.node: guard
+        for event in _events(migration, node)
+        for guard in event.guards
+        if guard.kind is GuardKind.RANK and isinstance(guard.site, NodeSite)
+    }
+    if len(guards) != 1:
+        return None
+    place = place_of(source, node, next(iter(guards.values())))
+    return place if place is not None and may_overtake(source, node, place) else None
+
+
+def _move_out(migration: Migration, source: Source, node: cst.Call, place: Place) -> None:
+    """All ranks take the state, before the test of the rank."""
+    text = migration.text(source, node)
+    statement = statement_of(source, node)
+    alone = isinstance(statement, cst.Assign) and statement.value is node
+    if alone and len(place.before) + len(place.behind) > 0 and len(statement.targets) == 1:
+        name = source.code(statement.targets[0].target)
+        migration.delete_statement(source, statement)
+    else:
+        name = fresh(source, node, "optimizer_state", "optimizer_state_dict")
+        migration.substitute(source, node, name)
+    indent, unit = migration.indent(source, node), source.tree.default_indent
+    first, *rest = text.split("\n")
+    lines = [f"{name} = {first}"]
+    for line in rest:
+        bare = line.removeprefix(indent)
+        depth = (len(bare) - len(bare.lstrip())) // len(unit)
+        lines.append("\t" * depth + bare.lstrip())
+    migration.rewrite.insert_before(source, place.test, lines)
+
+
 def _modules(migration: Migration, node: cst.Call) -> set[str]:
     """The FSDP1 modules whose parameters, or parts' parameters, the optimizer of a call updates."""
     assert isinstance(node.func, cst.Attribute)
@@ -76,11 +148,23 @@ def _modules(migration: Migration, node: cst.Call) -> set[str]:
         if isinstance(value, OptimizerValue):
             found.update(m.id for m in value.modules if is_fsdp1(m))
             updated.update(m.id for m in value.modules)
+    guards = [event.guards for event in _events(migration, node)]
     for trace in migration.program.traces:
         for event in trace.of(Wrapped):
-            if updated & set(trace.submodules(event.inner)):
-                found.add(event.module)
+            if event.module in found or updated & set(trace.submodules(event.inner)):
+                if guards and all(_exclude(each, event.guards) for each in guards):
+                    found.discard(event.module)
+                else:
+                    found.add(event.module)
     return found
+
+
+def _exclude(one: tuple[Guard, ...], other: tuple[Guard, ...]) -> bool:
+    """Whether one setting of the program decides that only one of two things happens."""
+    settings = {g.text: g.holds for g in one if g.kind is GuardKind.CONFIG}
+    return any(
+        g.kind is GuardKind.CONFIG and settings.get(g.text, g.holds) is not g.holds for g in other
+    )
 
 
 def _fate(migration: Migration, node: cst.Call) -> tuple[bool, bool]:

@@ -85,7 +85,7 @@ class ModelStates(KindReader):
     def _harmless(self, node: cst.Call) -> bool:
         """Whether a call certainly takes no state of a model that it is not given."""
         name = self.migration.symbol(node.func)
-        if name.startswith(("torch.save", "torch.distributed.", "os.", "time.")):
+        if name.startswith(("torch.save", "torch.load", "torch.distributed.", "os.", "time.")):
             return True
         if isinstance(node.func, cst.Name):
             return node.func.value in ("print", "len", "str", "int", "dict", "list")
@@ -135,7 +135,11 @@ class ModelStates(KindReader):
         if node.func.attr.value not in ("state_dict", "load_state_dict"):
             return False
         receiver = node.func.value
-        return self.source.code(receiver) == model or bool(self.migration.wrapped(receiver))
+        text = self.source.code(receiver)
+        if text == model or self.migration.wrapped(receiver):
+            return True
+        # A part of the model: `model.head.state_dict()`.
+        return text.startswith(f"{model}.") and not self._no_model(receiver)
 
     def _check_other(self, node: cst.Call, model: str) -> None:
         for arg in node.args:
@@ -273,7 +277,7 @@ class ModelStates(KindReader):
     def _parts(self, kind: Kind, config: Config, node: cst.Call) -> list[str]:
         parts = ["full_state_dict=True"] if kind.full else []
         if not kind.full:
-            return ["cpu_offload=True"] if config.offload else []
+            return [f"cpu_offload={config.test or True}"] if config.offload else []
         if config.rank0 or (config.offload and self._only_one_rank(node)):
             if not config.offload:
                 self.migration.note(

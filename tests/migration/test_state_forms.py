@@ -105,6 +105,152 @@ FORMS = {
             model.save_pretrained("out", state_dict=state)
         """,
     ),
+    "offloading that is chosen at run time": (
+        """
+        def save(model, offload):
+            config = ShardedStateDictConfig(offload_to_cpu=offload)
+            with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT, config):
+                return model.state_dict()
+
+
+        save(FSDP(Net()), bool(os.environ.get("OFFLOAD")))
+        """,
+        """
+        def save(model, offload):
+            config = StateDictOptions(cpu_offload=offload)
+            return get_model_state_dict(model, options=config)
+
+
+        save(fully_shard(Net()), bool(os.environ.get("OFFLOAD")))
+        """,
+    ),
+    "the state of a part": (
+        """
+        model = FSDP(Net())
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+            state = model.blocks.state_dict()
+        """,
+        """
+        model = fully_shard(Net())
+        state = get_model_state_dict(model.blocks, options=StateDictOptions(full_state_dict=True))
+        """,
+    ),
+    "a type in a variable that is read elsewhere": (
+        """
+        kind = StateDictType.SHARDED_STATE_DICT
+        model = FSDP(Net())
+        with FSDP.state_dict_type(model, kind):
+            state = model.state_dict()
+        if kind == StateDictType.SHARDED_STATE_DICT or getattr(StateDictType, "X") == kind:
+            print(len(state))
+        """,
+        """
+        kind = "SHARDED_STATE_DICT"
+        model = fully_shard(Net())
+        state = get_model_state_dict(model)
+        if kind == "SHARDED_STATE_DICT" or "X" == kind:
+            print(len(state))
+        """,
+    ),
+    "an optimizer's state that rank 0 saves": (
+        """
+        model = FSDP(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if dist.get_rank() == 0:
+            os.makedirs("out", exist_ok=True)
+            torch.save({"optimizer": optimizer.state_dict(), "epoch": 1}, "out/state.pt")
+        """,
+        """
+        model = fully_shard(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer_state = get_optimizer_state_dict(
+            model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+        )
+        if dist.get_rank() == 0:
+            os.makedirs("out", exist_ok=True)
+            torch.save({"optimizer": optimizer_state, "epoch": 1}, "out/state.pt")
+        """,
+    ),
+    "a state in a variable of rank 0": (
+        """
+        model = FSDP(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if dist.get_rank() == 0:
+            state = optimizer.state_dict()
+            torch.save(state, "state.pt")
+        """,
+        """
+        model = fully_shard(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        state = get_optimizer_state_dict(
+            model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+        )
+        if dist.get_rank() == 0:
+            torch.save(state, "state.pt")
+        """,
+    ),
+    "an optimizer's state without FSDP": (
+        """
+        def main(args):
+            model = Net()
+            if args.fsdp:
+                model = FSDP(model)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            state = FSDP.optim_state_dict(model, optimizer) if args.fsdp else optimizer.state_dict()
+            if dist.get_rank() == 0:
+                torch.save(state, "state.pt")
+
+
+        import argparse
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--fsdp", action="store_true")
+        main(parser.parse_args())
+        """,
+        """
+        def main(args):
+            model = Net()
+            if args.fsdp:
+                fully_shard(model)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            state = get_optimizer_state_dict(
+                model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+            ) if args.fsdp else optimizer.state_dict()
+            if dist.get_rank() == 0:
+                torch.save(state, "state.pt")
+
+
+        import argparse
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--fsdp", action="store_true")
+        main(parser.parse_args())
+        """,
+    ),
+    "a scattered state for no optimizer": (
+        """
+        def load(model):
+            state = None
+            if dist.get_rank() == 0:
+                state = torch.load("state.pt")
+            # called on all ranks
+            scattered = FSDP.scatter_full_optim_state_dict(state, model)
+            print("loaded")
+
+
+        load(FSDP(Net()))
+        """,
+        """
+        def load(model):
+            state = None
+            if dist.get_rank() == 0:
+                state = torch.load("state.pt")
+            # called on all ranks
+            del state  # no optimizer was given it by FSDP1 either
+            print("loaded")
+
+
+        load(fully_shard(Net()))
+        """,
+    ),
     "the sharded state of a compiled model": (
         """
         model = torch.compile(FSDP(Net()))
