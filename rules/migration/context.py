@@ -20,6 +20,7 @@ from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue, Value
 from fsdplint.rules.migration.names import PREFIX, fsdp1_name
 from fsdplint.rules.migration.text import call, flat
+from fsdplint.rules.migration.unreached import Unreached
 from fsdplint.rules.rewrites.syntax import library_name
 
 
@@ -96,6 +97,7 @@ class Migration:
     whole: set[cst.CSTNode] = field(default_factory=set)  # blocks in which parameters are whole
     local: set[cst.CSTNode] = field(default_factory=set)  # functions that say `to_local()` now
     kept: dict[cst.CSTNode, list[str]] = field(default_factory=dict)  # those that hold options
+    _assumed: set[cst.CSTNode] | None = None
     _texts: dict[Source, dict[Span, str]] = field(default_factory=dict)
     _owned: dict[Source, list[Span]] = field(default_factory=dict)
 
@@ -131,10 +133,17 @@ class Migration:
     def wrapped(self, node: cst.CSTNode) -> str:
         """Whether a node is a module that FSDP1 wraps: "always", "sometimes" or "" for not."""
         values = self.values(node)
+        if not values:
+            return "always" if node in self._unreached() else ""
         found = [is_fsdp1(value) for value in values]
         if not any(found):
             return ""
         return "always" if all(found) else "sometimes"
+
+    def _unreached(self) -> set[cst.CSTNode]:
+        if self._assumed is None:
+            self._assumed = Unreached(self.sources, self.values, is_fsdp1).found
+        return self._assumed
 
     # Writing ----------------------------------------------------------------------------------
 

@@ -65,7 +65,11 @@ class Kind:
 
         def said(kind: Kind) -> tuple[object, ...]:
             configs = (kind.model, kind.optimizer)
-            return (kind.full, kind.local, *(x for c in configs for x in (c.offload, c.rank0, c.test)))
+            return (
+                kind.full,
+                kind.local,
+                *(x for c in configs for x in (c.offload, c.rank0, c.test)),
+            )
 
         return said(self) == said(other)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.editing.layout import statement_of
+from fsdplint.editing.layout import descend, statement_of
 from fsdplint.program.values import OptimizerValue
 from fsdplint.rules.migration import state_functions
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.context import expression
 from fsdplint.rules.migration.kinds import MODULE, OLD_OPTIMIZER_LOAD, Kind
-from fsdplint.rules.migration.scopes import definitions, home_of, reads
+from fsdplint.rules.migration.scopes import definitions, function_of, home_of, reads
 from fsdplint.rules.migration.state import ModelStates
 from fsdplint.rules.migration.text import simple
 
@@ -184,7 +184,9 @@ class States(ModelStates):
         self.migration.claim(self.source, node)
         if isinstance(state, cst.Name) and len(self._others(state, node)) == 0:
             self.migration.replace_statement(
-                self.source, node, [f"del {state.value}  # no optimizer was given it by FSDP1 either"]
+                self.source,
+                node,
+                [f"del {state.value}  # no optimizer was given it by FSDP1 either"],
             )
         else:
             self.migration.delete_statement(self.source, node)
@@ -244,13 +246,22 @@ class States(ModelStates):
         optimizer = expression(self.migration, self.source, named["optim"].value)
         self.migration.claim(self.source, node.func)
         self.done.add(load)
-        self.put(load, "set_optimizer_state_dict", [model, optimizer, state], options)
-        if load is not node and not self._within(node, load):
-            block = self._only_statement_of(node)
-            if block is not None:
-                self.emptied.add(block)
-            else:
-                self.migration.delete_statement(self.source, node)
+        if load is not node and self._only_in_branch(node, load):
+            branch = statement_of(self.source, node)
+            assert isinstance(branch, cst.Assign)
+            self.put(branch.value, "set_optimizer_state_dict", [model, optimizer, state], options)
+            text = self.migration.text(self.source, branch.value)
+            self.migration.substitute(self.source, branch, text)
+            otherwise = expression(self.migration, self.source, load)
+            self.migration.replace_statement(self.source, load, ["else:", f"\t{otherwise}"])
+        else:
+            self.put(load, "set_optimizer_state_dict", [model, optimizer, state], options)
+            if load is not node and not self._within(node, load):
+                block = self._only_statement_of(node)
+                if block is not None:
+                    self.emptied.add(block)
+                else:
+                    self.migration.delete_statement(self.source, node)
         self.migration.step(
             self.source, node, "Load the optimizer's state with set_optimizer_state_dict"
         )
@@ -279,22 +290,67 @@ class States(ModelStates):
         statement = statement_of(self.source, node)
         if isinstance(statement, cst.Assign) and statement.value is node:
             target = statement.targets[0].target
-            if isinstance(target, cst.Name) and len(statement.targets) == 1:
-                home = home_of(self.source, target)
-                after = self.source.span(node)[1]
-                uses = [
-                    use
-                    for use in reads(self.source, home or self.source.tree, target.value)
-                    if self.source.span(use)[0] > after
-                ]
-                if len(uses) == 1:
-                    arg = self.source.parent(uses[0])
-                    outer = self.source.parent(arg) if isinstance(arg, cst.Arg) else None
-                    if isinstance(outer, cst.Call) and self._loads(outer):
+            uses = self._uses_after(target, node) if len(statement.targets) == 1 else []
+            if len(uses) == 1:
+                arg = self.source.parent(uses[0])
+                outer = self.source.parent(arg) if isinstance(arg, cst.Arg) else None
+                if isinstance(outer, cst.Call) and self._loads(outer):
+                    if self._same_block(node, outer) or self._only_in_branch(node, outer):
                         return outer
         raise self.migration.block(
             self.source, node, "what becomes of this optimizer state cannot be seen"
         )
+
+    def _uses_after(self, target: cst.BaseExpression, node: cst.Call) -> list[cst.CSTNode]:
+        """What reads a variable, or an entry like `state["optimizer"]`, after a call."""
+        after = self.source.span(node)[1]
+        uses: list[cst.CSTNode] = []
+        if isinstance(target, cst.Name):
+            home = home_of(self.source, target)
+            uses += reads(self.source, home or self.source.tree, target.value)
+        elif isinstance(target, cst.Subscript) and isinstance(target.value, cst.Name):
+            text = self.source.code(target)
+            uses += [
+                part
+                for part in descend(function_of(self.source, node))
+                if isinstance(part, cst.Subscript) and self.source.code(part) == text
+            ]
+        return [use for use in uses if self.source.span(use)[0] > after]
+
+    def _same_block(self, one: cst.CSTNode, other: cst.CSTNode) -> bool:
+        """Whether two statements stand in one block, a block that is unwrapped counted as its place."""
+        return self._block_of(one) is self._block_of(other)
+
+    def _block_of(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        line = self.source.parent(statement_of(self.source, node))
+        body = self.source.parent(line) if line is not None else None
+        owner = self.source.parent(body) if body is not None else None
+        while isinstance(owner, cst.With) and owner in self.migration.unwrapped:
+            body = self.source.parent(owner)
+            owner = self.source.parent(body) if body is not None else None
+        return body
+
+    def _only_in_branch(self, node: cst.Call, load: cst.Call) -> bool:
+        """Whether a state is made loadable in a branch of its own right before it is loaded.
+
+        `if fsdp: state = FSDP.optim_state_dict_to_load(...)`, then `optimizer.load_state_dict(state)`.
+        """
+        branch = self.source.parent(self.source.parent(statement_of(self.source, node)) or node)
+        choice = self.source.parent(branch) if branch is not None else None
+        if not isinstance(choice, cst.If) or choice.orelse is not None or choice.body is not branch:
+            return False
+        loading = statement_of(self.source, load)
+        line = self.source.parent(loading)
+        body = self.source.parent(choice)
+        if not isinstance(body, cst.IndentedBlock | cst.Module) or not isinstance(
+            loading, cst.Expr
+        ):
+            return False
+        statements = list(body.body)
+        if choice not in statements or len(choice.body.body) != 1 or loading.value is not load:
+            return False
+        number = statements.index(choice)
+        return number + 1 < len(statements) and statements[number + 1] is line
 
     def _loads(self, node: cst.Call) -> bool:
         return (

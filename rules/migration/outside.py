@@ -86,6 +86,8 @@ def _unreached(
     """Whether a name of a wrapped model has no value here, since nothing leads here."""
     if not isinstance(node, cst.Name | cst.Attribute) or migration.values(node):
         return False
+    if migration.wrapped(node):
+        return False
     first = wrapped.get((function_of(source, node), source.code(node)))
     return first is not None and first < source.span(node)[0]
 

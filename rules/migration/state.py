@@ -214,7 +214,7 @@ class ModelStates(KindReader):
 
     def put(
         self,
-        node: cst.Call,
+        node: cst.CSTNode,
         function: str,
         given: list[str],
         options: str,

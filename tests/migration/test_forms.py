@@ -1137,11 +1137,6 @@ BLOCKED = {
         "from library.parallel import prepare_for_fsdp\nmodel = FSDP(Net())\nprepare_for_fsdp(model)",
         "`prepare_for_fsdp` gets the wrapped model",
     ),
-    "a branch that is not taken": (
-        "def main(clip=False):\n    model = FSDP(Net())\n    if clip:\n"
-        "        model.clip_grad_norm_(1.0)\n\n\nmain()",
-        "does not reach",
-    ),
     "the state of the inner module": (
         'model = FSDP(Net())\ntorch.save(model.module.state_dict(), "x.pt")',
         "rank's flat part",

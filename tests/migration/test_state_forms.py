@@ -225,6 +225,96 @@ FORMS = {
         main(parser.parse_args())
         """,
     ),
+    "branches that are not taken": (
+        """
+        def save(m, path):
+            state = m.state_dict()
+            if dist.get_rank() == 0:
+                torch.save(state, path)
+
+
+        def main(clip=False, load=False):
+            model = FSDP(Net())
+            if load:
+                model.load_state_dict(torch.load("x.pt"))
+            if clip:
+                model.clip_grad_norm_(1.0)
+                save(model, "x")
+
+
+        main()
+        """,
+        """
+        def save(m, path):
+            state = get_model_state_dict(m, options=StateDictOptions(full_state_dict=True))
+            if dist.get_rank() == 0:
+                torch.save(state, path)
+
+
+        def main(clip=False, load=False):
+            model = fully_shard(Net())
+            if load:
+                set_model_state_dict(
+                    model, torch.load("x.pt"), options=StateDictOptions(full_state_dict=True)
+                )
+            if clip:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                save(model, "x")
+
+
+        main()
+        """,
+    ),
+    "a state that is loaded in a branch": (
+        """
+        def main(args):
+            model = Net()
+            if args.fsdp:
+                model = FSDP(model)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            state = torch.load("x.pt")
+            if args.fsdp:
+                state = FSDP.optim_state_dict_to_load(model, optimizer, state)
+            optimizer.load_state_dict(state)
+
+
+        main(sys.argv)
+        """,
+        """
+        def main(args):
+            model = Net()
+            if args.fsdp:
+                fully_shard(model)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            state = torch.load("x.pt")
+            if args.fsdp:
+                set_optimizer_state_dict(
+                    model, optimizer, state, options=StateDictOptions(full_state_dict=True)
+                )
+            else:
+                optimizer.load_state_dict(state)
+
+
+        main(sys.argv)
+        """,
+    ),
+    "an entry of a checkpoint that is made loadable": (
+        """
+        model = FSDP(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        state = torch.load("x.pt")
+        state["optimizer"] = FSDP.optim_state_dict_to_load(model, optimizer, state["optimizer"])
+        optimizer.load_state_dict(state["optimizer"])
+        """,
+        """
+        model = fully_shard(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        state = torch.load("x.pt")
+        set_optimizer_state_dict(
+            model, optimizer, state["optimizer"], options=StateDictOptions(full_state_dict=True)
+        )
+        """,
+    ),
     "a scattered state for no optimizer": (
         """
         def load(model):
@@ -308,6 +398,18 @@ def test_a_function_is_written_behind_the_last_one(
 
 
 BLOCKED = {
+    "a state that is loaded in another place": (
+        "model = FSDP(Net())\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "if os.environ.get('RESUME'):\n"
+        "    state = FSDP.optim_state_dict_to_load(model, optimizer, torch.load('x.pt'))\n"
+        "    print('loaded')\noptimizer.load_state_dict(state)",
+        "what becomes of this optimizer state",
+    ),
+    "a model that is another one in the branch": (
+        "def main(load=False):\n    model = FSDP(Net())\n    if load:\n"
+        "        model = other(model)\n        model.load_state_dict(torch.load('x.pt'))\n\n\nmain()",
+        "does not reach",
+    ),
     "local states for others": (
         "model = FSDP(Net())\nwith FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):\n"
         "    state = model.state_dict()",
