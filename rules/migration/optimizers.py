@@ -99,7 +99,8 @@ def _is_loaded(migration: Migration) -> bool:
 def _events(migration: Migration, node: cst.Call) -> Iterator[StateTaken | StateLoaded]:
     """What happens at a call, in the traces."""
     for trace in migration.program.traces:
-        for event in trace.of(StateTaken, StateLoaded):
+        states: list[StateTaken | StateLoaded] = [*trace.of(StateTaken), *trace.of(StateLoaded)]
+        for event in states:
             if isinstance(event.site, NodeSite) and event.site.node is node:
                 yield event
 
@@ -122,8 +123,9 @@ def _move_out(migration: Migration, source: Source, node: cst.Call, place: Place
     """All ranks take the state, before the test of the rank."""
     text = migration.text(source, node)
     statement = statement_of(source, node)
-    alone = isinstance(statement, cst.Assign) and statement.value is node
-    if alone and len(place.before) + len(place.behind) > 0 and len(statement.targets) == 1:
+    others = bool(place.before or place.behind)
+    assigned = isinstance(statement, cst.Assign) and len(statement.targets) == 1
+    if isinstance(statement, cst.Assign) and assigned and statement.value is node and others:
         name = source.code(statement.targets[0].target)
         migration.delete_statement(source, statement)
     else:

@@ -59,7 +59,7 @@ class Unreached:
 
     def _names(self, known: Known) -> list[tuple[Source, cst.CSTNode]]:
         """The names that are found, where others are known."""
-        new = []
+        new: list[tuple[Source, cst.CSTNode]] = []
         for source in self.sources:
             for node in _names(source):
                 if node in self.found or self.values(node):
