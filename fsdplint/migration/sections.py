@@ -236,13 +236,21 @@ def _why(rule: type[Rule]) -> str:
 
 def _titles(source: Source, region: Region, steps: Iterable[Step]) -> list[str]:
     """What is done to some lines: the steps there, else what can be told from the lines."""
-    found: dict[str, None] = {}
+    here = []
     for step in steps:
         at = source.location(step.node)
         if region.touches(at.line, max(at.line, at.end_line)):
-            found.setdefault(step.title)
-    if found:
-        return list(found)
+            here.append((source.span(step.node), step.title))
+    outer = [
+        title
+        for (start, end), title in here
+        if not any(
+            left <= start and end <= right and (left, right) != (start, end)
+            for (left, right), _ in here
+        )
+    ]
+    if outer:
+        return list(dict.fromkeys(outer))
     names = _names(source, region)
     lines = [line for line in [*region.before, *region.after] if line.strip()]
     if lines and _IMPORT.match(lines[0]) or _in_import(source, region):
@@ -293,6 +301,7 @@ def _remarks(plan: Plan | None) -> list[Remark]:
     result = []
     for note in plan.notes if plan is not None else ():
         places = [Place(source.path, source.location(node).line) for source, node in note.places]
-        text = note.text[:1].upper() + note.text[1:]
+        word = note.text.split(" ")[0]
+        text = note.text[:1].upper() + note.text[1:] if word.isalpha() else note.text
         result.append(Remark(text, note.detail, list(dict.fromkeys(places))))
     return result

@@ -2,12 +2,64 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from fsdplint.editing.bindings import bindings_of
 from fsdplint.program import Program
 from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue, OptimizerValue
 from fsdplint.rules.migration import gradients, training
 from fsdplint.rules.migration.context import attributes, is_fsdp1, uses_of_fsdp1
+from fsdplint.trace import Trace
+
+
+@dataclass(eq=False)
+class Part(Program):
+    """What of a program matters for the migration of some of its files.
+
+    Attributes:
+        whole: the program that it is a part of.
+    """
+
+    whole: Program = field(default_factory=Program)
+
+
+def parts(program: Program) -> list[tuple[Part, list[Source]]]:
+    """The files that belong to one migration, for each, with what matters for it.
+
+    Files and traces that belong to another migration and not to this one are left out: what one
+    program does with its model says nothing about the model of another.
+    """
+    groups = components(program)
+    imports = _imports(program)
+    related: list[set[Source]] = [set() for _ in groups]
+    for source in program.sources.values():
+        together = set(_closure(imports, source))
+        for group, found in zip(groups, related, strict=True):
+            if not together.isdisjoint(group):
+                found |= together
+    result = []
+    for group, found in zip(groups, related, strict=True):
+        foreign = set().union(*related) - found
+        own = {source.path for source in group}
+        others = {source.path for other in groups if other is not group for source in other}
+        part = Part(
+            sources={path: s for path, s in program.sources.items() if s not in foreign},
+            traces=[trace for trace in program.traces if _about(trace, own, others)],
+            evaluations=program.evaluations,
+            problems=program.problems,
+            options=program.options,
+            configs=program.configs,
+            whole=program,
+        )
+        result.append((part, group))
+    return result
+
+
+def _about(trace: Trace, own: set[str], others: set[str]) -> bool:
+    """Whether a trace comes to some files, or to none of the others."""
+    paths = {event.site.path for event in trace}
+    return not paths.isdisjoint(own) or paths.isdisjoint(others)
 
 
 def components(program: Program) -> list[list[Source]]:

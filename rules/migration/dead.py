@@ -40,6 +40,7 @@ def _policy(migration: Migration, source: Source, node: cst.CSTNode) -> None:
             if home is not source.tree and not reads(source, home, target.value):
                 migration.claim(source, whole)
                 migration.delete_statement(source, whole)
+                migration.step(source, whole, "Take away a policy that nothing uses")
                 return
     if not isinstance(whole, cst.BaseExpression) or whole is node:
         return

@@ -13,6 +13,7 @@ from fsdplint.files import project_files, project_root
 from fsdplint.prefilter import importing
 from fsdplint.program.source import Source
 from fsdplint.rule import Edit
+from fsdplint.rules.migration.components import Part
 from fsdplint.rules.migration.context import Blocked, Migration
 
 
@@ -28,7 +29,9 @@ def check(migration: Migration, edits: Iterable[Edit]) -> list[Blocked]:
             exposed[Path(source.path)] = source, found
     if not exposed:
         return []
-    given = {Path(source.path).resolve() for source in migration.program.sources.values()}
+    program = migration.program
+    whole = program.whole if isinstance(program, Part) else program
+    given = {Path(source.path).resolve() for source in whole.sources.values()}
     blockers: dict[tuple[Path, Path], Blocked] = {}
     others = (
         path

@@ -34,7 +34,7 @@ from fsdplint.rules.migration import (
     wrap,
     wrapper,
 )
-from fsdplint.rules.migration.components import components
+from fsdplint.rules.migration.components import parts
 from fsdplint.rules.migration.context import (
     Blocked,
     Migration,
@@ -121,7 +121,7 @@ _plans: WeakKeyDictionary[Program, list[Plan]] = WeakKeyDictionary()
 def plans_of(program: Program) -> list[Plan]:
     """The plans of a program, one for each set of files that belong together; made once."""
     if program not in _plans:
-        _plans[program] = [make_plan(program, files) for files in components(program)]
+        _plans[program] = [make_plan(part, files) for part, files in parts(program)]
     return _plans[program]
 
 
@@ -152,6 +152,13 @@ CARRIED = {
     "always_wrap_policy",
     "_or_policy",
     "_module_wrap_policy",
+}
+
+CONFIG_STEPS = {
+    strategy.ENUM: "Name the strategy by a string",
+    "MixedPrecision": "Say the precision with MixedPrecisionPolicy",
+    "CPUOffload": "Say the offloading with CPUOffloadPolicy",
+    "BackwardPrefetch": "Leave out what FSDP2 always does",
 }
 
 
@@ -259,6 +266,10 @@ class Planner:
             configs.rewrite(self.migration, source, node, name, self.precision)
         elif head == "ShardedGradScaler":
             training.rewrite_scaler(self.migration, source, node)
+        if head in CONFIG_STEPS and node in self.migration.claimed:
+            call = source.parent(node)
+            whole = call if isinstance(call, cst.Call) and call.func is node else node
+            self.migration.step(source, whole, CONFIG_STEPS[head])
 
     def _uses(self, source: Source) -> None:
         """Methods and attributes of FSDP1 modules, but for their states."""

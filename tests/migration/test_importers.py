@@ -86,3 +86,39 @@ def test_an_importer_in_another_folder_of_the_project_blocks(tmp_path: Path) -> 
     (tmp_path / "tools" / "export.py").write_text("from wrap import shard\n")
     (reason,) = reasons(tmp_path, "")
     assert "tools/export.py" in reason
+
+
+ONE = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+torch.distributed.init_process_group("gloo")
+model = FSDP(torch.nn.Linear(4, 4), device_id=torch.device("cpu"))
+"""
+OTHER = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def norm(model):
+    return sum(p.grad.norm() for p in model.parameters())
+
+
+torch.distributed.init_process_group("gloo")
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model = FSDP(model, device_id=torch.device("cpu"), use_orig_params=True)
+print(norm(model))
+torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+"""
+
+
+def test_programs_side_by_side_do_not_block_each_other(tmp_path: Path) -> None:
+    for name, text in (("one.py", ONE), ("other.py", OTHER)):
+        (tmp_path / name).write_text(text)
+    one, other = plans_of(load([tmp_path / "one.py", tmp_path / "other.py"]))
+    assert [source.path for source in one.sources] == [str(tmp_path / "one.py")]
+    assert not one.blockers, [blocker.reason for blocker in one.blockers]
+    assert one.notes == ()
+    assert other.blockers
+    assert {blocker.source.path for blocker in other.blockers} == {str(tmp_path / "other.py")}
