@@ -163,6 +163,29 @@ def test_files_outside_of_the_paths(folder: Path) -> None:
     assert "fully_shard" in (folder / "wrap.py").read_text()
 
 
+ACCELERATE = """\
+distributed_type: FSDP  # a comment
+fsdp_config:
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_backward_prefetch: BACKWARD_PRE
+  fsdp_sharding_strategy: FULL_SHARD
+  fsdp_state_dict_type: SHARDED_STATE_DICT
+mixed_precision: "no"
+num_processes: 2
+"""
+
+
+def test_settings_of_frameworks(folder: Path) -> None:
+    (folder / "good.yaml").write_text(ACCELERATE)
+    (folder / "bad.yaml").write_text(ACCELERATE.replace("FULL_SHARD", "NO_SHARD"))
+    result = run("migrate", "--fix", "--annotate", ".")
+    assert result.exit_code == 1, result.output
+    assert "good.yaml: migrated whole" in result.output
+    assert "bad.yaml:2: FSDP220 `NO_SHARD` replicates the model" in result.output
+    assert "fsdp_version: 2" in (folder / "good.yaml").read_text()
+    assert "fsdp_version: 2" not in (folder / "bad.yaml").read_text()
+
+
 def test_trouble(folder: Path) -> None:
     assert run("migrate", "gone.py").exit_code == 2
     (folder / "broken.py").write_text("import fsdp\ndef f(:\n")

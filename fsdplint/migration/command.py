@@ -27,6 +27,12 @@ def _suffix(_: click.Context, __: click.Parameter, value: Path | None) -> Path |
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--fix", is_flag=True, help="Write the files; without it nothing is changed.")
 @click.option(
+    "--unsafe-fixes/--no-unsafe-fixes",
+    "unsafe",
+    default=None,
+    help="Take rewrites too that may change what the program does.",
+)
+@click.option(
     "--project",
     is_flag=True,
     help="Let it change other files of the project as well, where they have to change together.",
@@ -53,6 +59,7 @@ def _suffix(_: click.Context, __: click.Parameter, value: Path | None) -> Path |
 def migrate_command(
     paths: tuple[Path, ...],
     fix: bool,
+    unsafe: bool | None,
     project: bool,
     report_file: Path | None,
     annotate: bool,
@@ -73,7 +80,7 @@ def migrate_command(
     from fsdplint.settings import SettingsError
 
     try:
-        run = MigrationRun(paths or (Path(),), target_torch, project=project)
+        run = MigrationRun(paths or (Path(),), target_torch, project=project, unsafe=unsafe)
         migrated = run.migrate(fix=fix, annotate=annotate)
         _write(migrated)
         _show(migrated.report, report_file)

@@ -24,7 +24,7 @@ ARGUMENTS = re.compile(
 def commands(program: Program, section: Section) -> tuple[list[str], str, str]:
     """The commands, what to know about them, and the file that the section is known by."""
     entries = _entries(program, section)
-    if section.blocked:
+    if section.blocked or not any(path in program.sources for path in section.files):
         return [], "", (entries or section.files)[0]
     if not entries:
         note = "None of the files given runs the model; SCRIPT is the program that does."

@@ -15,10 +15,10 @@ from fsdplint.settings import CommandLine
 if TYPE_CHECKING:
     from fsdplint.migration.sections import Sections
     from fsdplint.program import Program
-    from fsdplint.program.source import Source
     from fsdplint.rule import Rule
 
 RULES = ("FSDP2",)  # what the command selects, above the settings
+FRAMEWORKS = "FSDP22"  # rules on what frameworks are told of FSDP1; they belong to no group
 
 
 @dataclass
@@ -43,6 +43,7 @@ class MigrationRun(Run):
         target_torch: str | None = None,
         *,
         project: bool = False,
+        unsafe: bool | None = None,
     ) -> None:
         """See `Run`.
 
@@ -50,7 +51,9 @@ class MigrationRun(Run):
             SettingsError: the settings are wrong.
             Interrupted: an earlier run was killed while it wrote, and that can't be completed.
         """
-        wanted = CommandLine(select=RULES, target_torch=target_torch, project=project)
+        wanted = CommandLine(
+            select=RULES, target_torch=target_torch, project=project, unsafe_fixes=unsafe
+        )
         super().__init__(arguments, wanted)
 
     def migrate(self, *, fix: bool = False, annotate: bool = False) -> Migrated:
@@ -68,7 +71,7 @@ class MigrationRun(Run):
     def _rules(self) -> list[Rule]:
         from fsdplint.rule import all_rules
 
-        return [rule() for rule in all_rules() if rule.grouped]
+        return [rule() for rule in all_rules() if rule.grouped or rule.code.startswith(FRAMEWORKS)]
 
     def _migrate(
         self, paths: Sequence[Path], migrated: Migrated, fix: bool, annotate: bool
@@ -82,29 +85,30 @@ class MigrationRun(Run):
         seen = engine.examine(
             paths, self._rules(), self.options, overrides=self.overrides, callers=self._callers
         )
-        program = seen.program
+        program, files = seen.program, seen.program.files
         sections = Sections(
-            program, seen.found, lambda one: self._counts(one, program.sources), self._editable
+            program, seen.found, lambda one: self._counts(one, files), self._editable, self.unsafe
         )
         sections.leave_out(seen.context)
         report = migrated.report
         report.sections = sections.all
-        report.warnings = [*self._completion(), *self._warnings(program.sources)]
+        report.warnings = [*self._completion(), *self._warnings(files)]
         self._add_problems(program.problems)
         texts: dict[str, str] = {}
         if fix:
             ready = [one for one in sections.all if not one.blocked and not one.outside]
             fixes = [sections.fixes[section.group] for section in ready]
-            texts = edits.apply(program.sources, fixes).texts
+            texts = edits.apply(files, fixes).texts
             for path, text in texts.items():
-                texts[path] = without_annotations(_with_text(program.sources[path], text))
+                if path in program.sources:
+                    texts[path] = without_annotations(files[path].renewed(text))
             for section in ready:
                 section.applied = True
                 after_writing(section)
         if annotate:
             self._annotate(program, sections, texts, report)
         for path, text in sorted(texts.items()):
-            source = program.sources[path]
+            source = files[path]
             if text != source.text:
                 old = source.to_bytes(source.text)
                 migrated.contents[Path(path)] = old, source.to_bytes(text)
@@ -123,9 +127,3 @@ class MigrationRun(Run):
             if text != source.text:
                 texts[path] = text
                 report.annotated.append(path)
-
-
-def _with_text(source: Source, text: str) -> Source:
-    from fsdplint.program.source import Source
-
-    return Source(source.path, text, encoding=source.encoding, bom=source.bom)

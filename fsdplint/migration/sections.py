@@ -15,7 +15,7 @@ from fsdplint.migration.proof import commands
 from fsdplint.report.full import reason
 from fsdplint.report.migration import Change, Obstacle, Place, Reason, Remark, Section
 from fsdplint.report.pages import summary
-from fsdplint.rule import Edit, Finding, Fix, Rule
+from fsdplint.rule import Edit, Finding, Fix, Rule, Safety
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -55,22 +55,24 @@ class Sections:
         found: Sequence[Finding],
         counts: Callable[[Finding], bool],
         editable: Callable[[str], bool],
+        unsafe: bool = False,
     ) -> None:
         """counts: whether nothing turns a finding off. editable: whether a file may be changed."""
         from fsdplint.rules.migration.plan import plans_of
 
         self.program = program
+        self.files = program.files
         self.counts = counts
         self.editable = editable
+        self.unsafe = unsafe
         self.all: list[Section] = []
         self.fixes: dict[str, Fix] = {}
         self.marks: list[Mark] = []
         plans = {plan.group: plan for plan in plans_of(program)}
         groups: dict[str, list[Finding]] = {}
         for finding in found:
-            group = group_of(finding)
-            if group is not None:
-                groups.setdefault(group, []).append(finding)
+            group = group_of(finding) or finding.site.path  # a file of settings is its own
+            groups.setdefault(group, []).append(finding)
         for group in [*plans, *(one for one in groups if one not in plans)]:
             section = self._section(group, plans.get(group), groups.get(group, []))
             if section is not None:
@@ -87,12 +89,12 @@ class Sections:
         fix = next((one.fix for one in findings if one.fix is not None), None)
         if not section.obstacles and fix is not None:
             try:
-                changed = edits.complete(self.program.sources, fix)
+                changed = edits.complete(self.files, fix)
             except edits.BrokenFixError as error:
                 section.obstacles = [self._defect(findings[0], str(error))]
             else:
                 self.fixes[group] = fix
-                section.changes = self._changes(changed, plan.steps if plan else [], findings)
+                section.changes = self._changes(fix, changed, plan, findings)
                 section.outside = self._outside(fix)
                 section.remarks = _remarks(plan)
         if section.blocked:
@@ -150,15 +152,20 @@ class Sections:
         elif finding.fix is None:
             why = finding.blocker or "it has no rewrite"
             what = finding.help or "Rewrite it by hand."
+            if why in what:
+                what = "Change this by hand as the reason says; then run this again."
             if why.startswith("the fix needs"):
                 what = (
                     "Raise the torch that the project asks for, or say with --target-torch which "
                     "one it runs on."
                 )
+        elif finding.fix.safety is Safety.UNSAFE and not self.unsafe:
+            why = f"the rewrite may change what the program does: {finding.fix.title}"
+            what = "Look at it (`fsdplint --diff --unsafe-fixes`), and take it with --unsafe-fixes."
         else:
             return None
         at = finding.site.location()
-        source = self.program.sources.get(at.path)
+        source = self.files.get(at.path)
         lines = _excerpt(source, at.line, at.end_line) if source is not None else []
         return Obstacle(_place(finding), code, lines, why, what)
 
@@ -185,17 +192,18 @@ class Sections:
     # What is rewritten --------------------------------------------------------------------------
 
     def _changes(
-        self, changed: Iterable[Edit], steps: Sequence[Step], findings: list[Finding]
+        self, fix: Fix, changed: Iterable[Edit], plan: Plan | None, findings: list[Finding]
     ) -> list[Change]:
         by_path: dict[str, list[Edit]] = {}
         for edit in changed:
             by_path.setdefault(edit.path, []).append(edit)
         result = []
         for path, own in by_path.items():
-            source = self.program.sources[path]
+            source = self.files[path]
             here = [one for one in findings if one.site.path == path]
+            steps = [x for x in plan.steps if x.source is source] if plan is not None else []
             for region in regions(source.text, own):
-                titles = _titles(source, region, [x for x in steps if x.source is source])
+                titles = _titles(source, region, steps) if plan is not None else [fix.title]
                 result.append(
                     Change(
                         place=Place(path, region.line),
@@ -203,7 +211,7 @@ class Sections:
                         titles=titles,
                         before=[line.rstrip("\r\n") for line in region.before],
                         after=[line.rstrip("\r\n") for line in region.after],
-                        reasons=_reasons(region, here),
+                        reasons=_reasons(region if plan is not None else None, here),
                     )
                 )
         return result
@@ -220,11 +228,11 @@ def _excerpt(source: Source, line: int, end_line: int) -> list[tuple[int, str]]:
     return [(number, source.line(number)) for number in range(line, last + 1)]
 
 
-def _reasons(region: Region, findings: Iterable[Finding]) -> list[Reason]:
+def _reasons(region: Region | None, findings: Iterable[Finding]) -> list[Reason]:
     rules = {}
     for finding in findings:
         at = finding.site.location()
-        if region.touches(at.line, max(at.line, at.end_line)):
+        if region is None or region.touches(at.line, max(at.line, at.end_line)):
             rules[finding.rule.code] = finding.rule
     return [Reason(code, rules[code].name, _why(rules[code])) for code in sorted(rules)]
 
