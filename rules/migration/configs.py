@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.program.source import Source
-from fsdplint.rules.migration import precision
+from fsdplint.rules.migration import precision, symbols
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.names import FSDP
@@ -41,7 +41,7 @@ def rewrite(
         migration.claim(source, node)
         migration.substitute(source, node, new)
         return
-    raise migration.block(source, node, f"this use of `{name}` is not migrated yet")
+    raise migration.block(source, node, symbols.reason(name))
 
 
 def _offload(migration: Migration, source: Source, call: cst.Call) -> None:

@@ -30,6 +30,7 @@ from fsdplint.rules.migration import (
     precision,
     strategy,
     summon,
+    symbols,
     training,
     wrap,
     wrapper,
@@ -347,7 +348,7 @@ class Planner:
         call = source.parent(node)
         if not isinstance(call, cst.Call) or call.func is not node:
             raise self.migration.block(
-                source, node, "this use of `state_dict_type` is not migrated yet"
+                source, node, "`state_dict_type` that is not the head of a `with` block"
             )
         if isinstance(source.parent(call), cst.Return):
             helpers.rewrite_helper(self.migration, self.states, source, call)
@@ -398,9 +399,7 @@ class Planner:
         for source, node, name in self._references():
             # What a blocked use would have taken care of is not named a second time.
             if not (cause and _carried(name)):
-                self.migration.blockers.append(
-                    Blocked(source, node, f"`{name}` is not migrated yet")
-                )
+                self.migration.blockers.append(Blocked(source, node, symbols.reason(name)))
         for source in self.migration.sources:
             for node in nodes(source):
                 if self.migration.symbol(node) == kinds.OLD_OPTIMIZER_LOAD:

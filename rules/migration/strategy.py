@@ -12,6 +12,7 @@ import libcst as cst
 
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
+from fsdplint.rules.migration import symbols
 from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.names import STRATEGIES
 from fsdplint.rules.migration.scopes import top_level
@@ -62,14 +63,12 @@ def to_string(migration: Migration, source: Source, node: cst.CSTNode, name: str
     elif not member and isinstance(parent, cst.Subscript) and parent.value is node:
         index = parent.slice[0].slice
         if not isinstance(index, cst.Index):
-            raise migration.block(
-                source, parent, "this use of `ShardingStrategy` is not migrated yet"
-            )
+            raise migration.block(source, parent, symbols.reason(ENUM))
         migration.substitute(source, parent, migration.text(source, index.value))
     elif not member and (got := _getattr(source, node)) is not None:
         migration.substitute(source, got, migration.text(source, got.args[1].value))
     else:
-        raise migration.block(source, node, "this use of `ShardingStrategy` is not migrated yet")
+        raise migration.block(source, node, symbols.reason(ENUM))
     migration.claim(source, node)
 
 

@@ -116,7 +116,12 @@ def rewrite_no_sync(migration: Migration, source: Source, node: cst.Call) -> Non
         raise migration.block(source, node, "`no_sync` is looked for with hasattr")
     if not _switched_each_time(migration, source, node):
         if not no_sync.rewrite_no_sync(migration.rewrite, source, node):
-            raise migration.block(source, node, "this use of `no_sync` is not migrated yet")
+            raise migration.block(
+                source,
+                node,
+                "`no_sync` that is not the head of a `with` block: in FSDP2 it is "
+                "`set_requires_gradient_sync(False)` before the backward and `True` after it",
+            )
     migration.step(source, node, title)
 
 
