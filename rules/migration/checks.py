@@ -41,6 +41,7 @@ def run(migration: Migration) -> None:
         parameters.check,
         outside.handed_out,
         outside.branches,
+        outside.optimizers,
         _batch_norm,
         _local_states,
     ):

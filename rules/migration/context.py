@@ -97,7 +97,7 @@ class Migration:
     whole: set[cst.CSTNode] = field(default_factory=set)  # blocks in which parameters are whole
     local: set[cst.CSTNode] = field(default_factory=set)  # functions that say `to_local()` now
     kept: dict[cst.CSTNode, list[str]] = field(default_factory=dict)  # those that hold options
-    _assumed: set[cst.CSTNode] | None = None
+    _assumed: dict[cst.CSTNode, str] | None = None
     _texts: dict[Source, dict[Span, str]] = field(default_factory=dict)
     _owned: dict[Source, list[Span]] = field(default_factory=dict)
 
@@ -134,13 +134,13 @@ class Migration:
         """Whether a node is a module that FSDP1 wraps: "always", "sometimes" or "" for not."""
         values = self.values(node)
         if not values:
-            return "always" if node in self._unreached() else ""
+            return self._unreached().get(node, "")
         found = [is_fsdp1(value) for value in values]
         if not any(found):
             return ""
         return "always" if all(found) else "sometimes"
 
-    def _unreached(self) -> set[cst.CSTNode]:
+    def _unreached(self) -> dict[cst.CSTNode, str]:
         if self._assumed is None:
             self._assumed = Unreached(self.sources, self.values, is_fsdp1).found
         return self._assumed
@@ -210,6 +210,12 @@ class Migration:
         text = call(source, self.indent(source, node), before + head, given, tail + after)
         text = text.removeprefix(before).removesuffix(after)
         self.substitute(source, node, self.placed(source, node, text))
+
+    def changed(self, source: Source, node: cst.CSTNode) -> bool:
+        """Whether a node gets another text, or a statement around it does."""
+        start, end = source.span(node)
+        spans = [*self._owned.get(source, ()), *self._texts.get(source, ())]
+        return any(left < end and start < right for left, right in spans)
 
     def own(self, source: Source, node: cst.CSTNode) -> None:
         """The node's whole text is rewritten (or deleted) by a change to its statement."""

@@ -7,10 +7,19 @@ import libcst as cst
 from fsdplint.editing.layout import descend
 from fsdplint.program.names import references
 from fsdplint.program.source import Source
-from fsdplint.program.values import Bound, Class, Function, Method, Partial
-from fsdplint.rules.migration.context import Blocked, Migration, attributes, nodes
+from fsdplint.program.values import (
+    Bound,
+    Class,
+    Function,
+    Method,
+    OptimizerValue,
+    Partial,
+    Value,
+)
+from fsdplint.rules.migration.context import Blocked, Migration, attributes, is_fsdp1, nodes
 from fsdplint.rules.migration.scopes import function_of
 from fsdplint.rules.migration.training import CHANGED
+from fsdplint.rules.migration.unreached import Unreached
 
 FOLLOWED = (Function, Class, Bound, Partial, Method)
 Known = dict[tuple[cst.CSTNode, str], int]
@@ -67,6 +76,26 @@ def branches(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None
                         "does not reach"
                     )
                     migration.blockers.append(Blocked(source, call, reason))
+
+
+def optimizers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """Block where code that is not reached takes or loads the state of a wrapped model's optimizer."""
+    found = Unreached(migration.sources, migration.values, _is_optimizer).found
+    for source in migration.sources:
+        for node in attributes(source):
+            if node.attr.value not in ("state_dict", "load_state_dict") or node.value not in found:
+                continue
+            if not migration.changed(source, node):
+                text = source.code(node)
+                reason = f"`{text}` stands in code that the program as given does not reach"
+                migration.blockers.append(Blocked(source, node, reason))
+
+
+def _is_optimizer(value: Value) -> bool:
+    return isinstance(value, OptimizerValue) and any(
+        is_fsdp1(module) or (module.inner is not None and is_fsdp1(module.inner))
+        for module in value.modules
+    )
 
 
 def _wrapped_names(migration: Migration, source: Source) -> Known:

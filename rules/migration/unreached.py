@@ -18,7 +18,7 @@ from fsdplint.program.values import Value
 from fsdplint.rules.migration.calls import arguments
 from fsdplint.rules.migration.scopes import function_of
 
-Known = dict[tuple[cst.CSTNode, str], int]
+Known = dict[tuple[cst.CSTNode, str], tuple[int, str]]  # from which offset on, and how
 Values = Callable[[cst.CSTNode], list[Value]]
 
 
@@ -26,7 +26,7 @@ class Unreached:
     """Finds those names in some files.
 
     Attributes:
-        found: the nodes.
+        found: the nodes, and whether they stand for one "always" or "sometimes".
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Unreached:
     ) -> None:
         self.sources = sources
         self.values = values
-        self.found: set[cst.CSTNode] = set()
+        self.found: dict[cst.CSTNode, str] = {}
         self.functions = self._functions()
         known: Known = {}
         for source in sources:
@@ -42,10 +42,12 @@ class Unreached:
                 if not isinstance(node, cst.Name | cst.Attribute):
                     continue
                 found = values(node)
-                if found and all(map(is_wrapped, found)):
+                if any(map(is_wrapped, found)):
                     key = function_of(source, node), source.code(node)
-                    start = source.span(node)[0]
-                    known[key] = min(start, known.get(key, start))
+                    how = "always" if all(map(is_wrapped, found)) else "sometimes"
+                    start, before = known.get(key, (source.span(node)[0], how))
+                    how = how if how == before else "sometimes"
+                    known[key] = min(start, source.span(node)[0]), how
         while known:
             known = self._given(self._names(known))
 
@@ -65,11 +67,11 @@ class Unreached:
                 if node in self.found or self.values(node):
                     continue
                 key = function_of(source, node), source.code(node)
-                first = known.get(key)
+                first, how = known.get(key, (None, ""))
                 if first is None or first >= source.span(node)[0]:
                     continue
                 if not _bound_again(source, *key, first, source.span(node)[0]):
-                    self.found.add(node)
+                    self.found[node] = how
                     new.append((source, node))
         return new
 
@@ -87,7 +89,10 @@ class Unreached:
             other, function = targets[0]
             for parameter, given in arguments(call, _parameters(function))[0].items():
                 if given is arg and not self._is_reached(function, parameter):
-                    known.setdefault((function, parameter), other.span(function)[0])
+                    how = self.found[node]
+                    _, before = known.get((function, parameter), (0, how))
+                    how = how if how == before else "sometimes"
+                    known[function, parameter] = other.span(function)[0], how
         return known
 
     def _is_reached(self, function: cst.FunctionDef, parameter: str) -> bool:

@@ -447,6 +447,40 @@ FORMS = {
         main()
         """,
     ),
+    "a branch that is not taken": (
+        """
+        def clip(model):
+            model.clip_grad_norm_(2.0)
+
+
+        def main(clipped=False, both=False):
+            model = FSDP(Net())
+            model.train()
+            if clipped:
+                model.clip_grad_norm_(1.0)
+                if both:
+                    clip(model)
+
+
+        main()
+        """,
+        """
+        def clip(model):
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 2.0)
+
+
+        def main(clipped=False, both=False):
+            model = fully_shard(Net())
+            model.train()
+            if clipped:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                if both:
+                    clip(model)
+
+
+        main()
+        """,
+    ),
     "the method forward": (
         """
         model = FSDP(Net())
@@ -1136,6 +1170,20 @@ BLOCKED = {
     "a library's function for FSDP": (
         "from library.parallel import prepare_for_fsdp\nmodel = FSDP(Net())\nprepare_for_fsdp(model)",
         "`prepare_for_fsdp` gets the wrapped model",
+    ),
+    "the state of an optimizer in a branch that is not taken": (
+        "def save(model, optimizer):\n"
+        "    torch.save((model.state_dict(), optimizer.state_dict()), 'x.pt')\n\n\n"
+        "def main(keep=False):\n    model = FSDP(Net())\n    model.train()\n"
+        "    optimizer = torch.optim.AdamW(model.parameters())\n    if keep:\n"
+        "        save(model, optimizer)\n\n\nmain()",
+        "does not reach",
+    ),
+    "a model that a branch replaces": (
+        "def main(data=False):\n    model = FSDP(Net())\n    if data:\n"
+        "        model = nn.parallel.DistributedDataParallel(Net())\n"
+        "        with model.no_sync():\n            pass\n\n\nmain()",
+        "does not reach",
     ),
     "the state of the inner module": (
         'model = FSDP(Net())\ntorch.save(model.module.state_dict(), "x.pt")',
