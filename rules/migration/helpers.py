@@ -1,4 +1,6 @@
-"""A function that returns `FSDP.state_dict_type(...)`: its callers' blocks are rewritten, and it goes."""
+"""A function that returns `FSDP.state_dict_type(...)`, or does nothing but yield within it: the blocks
+under it are rewritten, and it goes.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,16 @@ def rewrite_helper(
         Blocked: the function does more, or is used in another way.
     """
     function = function_of(source, call)
-    if not isinstance(function, cst.FunctionDef) or not _only_returns(function, call):
+    if not isinstance(function, cst.FunctionDef) or not _only_returns(migration, function, call):
         raise migration.block(
             source, call, "`state_dict_type` is returned by a function that does more"
         )
     kind, model = states[source].kind(call)
+    for config in (kind.model, kind.optimizer):
+        if config.variable is not None:
+            if function_of(source, config.variable[1]) is function:
+                migration.variables.pop(config.variable[1], None)
+            config.name, config.variable = "", None  # the blocks may not see the name
     parameters = [p.name.value for p in function.params.params]
     if source.parent(source.parent(function) or function) is not None and _is_method(
         source, function
@@ -41,16 +48,45 @@ def rewrite_helper(
     migration.delete_statement(source, function)
 
 
-def _only_returns(function: cst.FunctionDef, call: cst.Call) -> bool:
-    body = list(function.body.body)
-    if len(body) == 2 and function.get_docstring() is not None:
-        body = body[1:]
-    last = body[-1]
+def is_helper(source: Source, call: cst.Call) -> bool:
+    """Whether a call of `state_dict_type` is the context of blocks in other places."""
+    parent = source.parent(call)
+    block = source.parent(parent) if isinstance(parent, cst.WithItem) else None
+    return isinstance(parent, cst.Return) or (isinstance(block, cst.With) and _only_yields(block))
+
+
+def _only_yields(block: cst.With) -> bool:
+    body = block.body.body
+    if len(body) != 1 or len(block.items) != 1:
+        return False
+    line = body[0]
+    small = line.body[0] if isinstance(line, cst.SimpleStatementLine) else line
     return (
-        len(body) == 1
-        and isinstance(last, cst.SimpleStatementLine)
+        isinstance(small, cst.Expr)
+        and isinstance(small.value, cst.Yield)
+        and small.value.value is None
+    )
+
+
+def _only_returns(migration: Migration, function: cst.FunctionDef, call: cst.Call) -> bool:
+    """Whether a function gives a context of `state_dict_type`, made of configs, and no more."""
+    body = list(function.body.body)
+    if function.get_docstring() is not None:
+        body = body[1:]
+    for line in body[:-1]:
+        small = line.body[0] if isinstance(line, cst.SimpleStatementLine) else line
+        if not isinstance(small, cst.Assign) or not migration.called(small.value):
+            return False
+    last = body[-1]
+    if isinstance(last, cst.With):
+        decorators = [migration.symbol(item.decorator) for item in function.decorators]
+        given = decorators == ["contextlib.contextmanager"] and _only_yields(last)
+        return given and last.items[0].item is call
+    return (
+        isinstance(last, cst.SimpleStatementLine)
         and isinstance(last.body[0], cst.Return)
         and last.body[0].value is call
+        and not function.decorators
     )
 
 

@@ -61,7 +61,11 @@ class States(ModelStates):
         if rank0 is not None and not is_constant(rank0.value, "True", "False"):
             raise self.migration.block(self.source, node, "`rank0_only` is only known at run time")
         parts = ["full_state_dict=True"]
-        if rank0 is None or is_constant(rank0.value, "True") or self._only_one_rank(node):
+        if (
+            rank0 is None
+            or is_constant(rank0.value, "True")
+            or state_functions.only_one_rank(self.migration, node)
+        ):
             parts.append("cpu_offload=True")
         self._get_optimizer(node, named, self.make(parts, node))
 

@@ -181,6 +181,8 @@ class Planner:
         self.migration = Migration(program, sources)
         self.precision = precision.Precision()
         self.states = {source: optim_state.States(self.migration, source) for source in sources}
+        for states in self.states.values():
+            states.others = self.states
 
     def run(self) -> None:
         for source in self.migration.sources:
@@ -198,9 +200,11 @@ class Planner:
         for source in self.migration.sources:
             gradients.rewrite(self.migration, source)
         self._set_types()
-        for source, node, name in self._references():
-            if name == f"{FSDP}.state_dict_type":
-                self._try(lambda s=source, n=node: self._block(s, n))  # type: ignore[misc]
+        typed = [(s, n) for s, n, x in self._references() if x == f"{FSDP}.state_dict_type"]
+        for source, node in typed:
+            self.states[source].announce(node)
+        for source, node in reversed(typed):  # what is nested before what is around it
+            self._try(lambda s=source, n=node: self._block(s, n))  # type: ignore[misc]
         for source in self.migration.sources:
             self._plain_states(source)
         for source in self.migration.sources:
@@ -350,7 +354,7 @@ class Planner:
             raise self.migration.block(
                 source, node, "`state_dict_type` that is not the head of a `with` block"
             )
-        if isinstance(source.parent(call), cst.Return):
+        if helpers.is_helper(source, call):
             helpers.rewrite_helper(self.migration, self.states, source, call)
             return
         self.states[source].block(call)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import libcst as cst
 
 from fsdplint.editing.layout import descend
-from fsdplint.program.source import NodeSite, Source
-from fsdplint.program.values import ModuleValue, OptimizerValue
-from fsdplint.rules.migration import state_functions
+from fsdplint.program.source import Source
+from fsdplint.program.values import Function, ModuleValue, OptimizerValue
+from fsdplint.rules.migration import called_states, state_functions
 from fsdplint.rules.migration.calls import arguments
 from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.kind_reader import KindReader
 from fsdplint.rules.migration.kinds import MODULE, OPTIMIZER_METHODS, Config, Kind
 from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import fresh
-from fsdplint.trace import Saved, StateLoaded, StateTaken
+from fsdplint.rules.migration.state_functions import only_one_rank
 
 
 class ModelStates(KindReader):
@@ -23,10 +25,20 @@ class ModelStates(KindReader):
     def __init__(self, migration: Migration, source: Source) -> None:
         super().__init__(migration, source)
         self.done: set[cst.CSTNode] = set()
+        self.others: Mapping[Source, ModelStates] = {source: self}  # those of all files
         self.current: Kind | None = None
+        self._modules: set[str] = set()
         self.emptied: set[cst.With] = set()  # blocks that lose their only statement
 
     # Blocks ---------------------------------------------------------------------------------------
+
+    def announce(self, node: cst.CSTNode) -> None:
+        """Say that the `with` at a call of `state_dict_type` goes, before its parts are read."""
+        call = self.source.parent(node)
+        item = self.source.parent(call) if isinstance(call, cst.Call) else None
+        block = self.source.parent(item) if isinstance(item, cst.WithItem) else None
+        if isinstance(block, cst.With) and len(block.items) == 1:
+            self.migration.unwrapped.add(block)
 
     def block(self, node: cst.Call) -> None:
         """Rewrite the `with` whose head a call of `state_dict_type` is.
@@ -36,14 +48,13 @@ class ModelStates(KindReader):
         """
         item = self.source.parent(node)
         block = self.source.parent(item) if isinstance(item, cst.WithItem) else None
-        if not isinstance(block, cst.With) or len(block.items) != 1:
+        if not isinstance(block, cst.With):
             raise self.migration.block(
-                self.source, node, "`state_dict_type` that is not the only head of a `with`"
+                self.source, node, "`state_dict_type` that is not the head of a `with`"
             )
         if self._takes_no_state(node, block):
             self.migration.claim(self.source, node)
-            self.migration.unwrapped.add(block)
-            self.migration.unwrap(self.source, block, [])
+            self._behead(node, block, [])
             self.migration.step(self.source, node, "Leave out a state_dict_type without effect")
             return
         kind, model = self.kind(node)
@@ -51,8 +62,11 @@ class ModelStates(KindReader):
 
     def unwrap(self, node: cst.Call, block: cst.With, kind: Kind, model: str) -> None:
         """Rewrite the uses in a block of state of one kind, and take its head away."""
-        self.migration.unwrapped.add(block)
-        uses = self._uses(block, model)
+        if len(block.items) == 1:
+            self.migration.unwrapped.add(block)
+        self._modules = self._ids(node)
+        called: list[Function] = []
+        uses = self._uses(block, model, called)
         lines: list[str] = []
         keys = [key for use in uses if (key := self._key(kind, use))]
         if len(keys) > 1 and len(set(keys)) == 1 and not isinstance(keys[0], str):
@@ -60,14 +74,32 @@ class ModelStates(KindReader):
             lines.append(f"{kind.options} = {self.make(list(keys[0]), block)}")
         for use in uses:
             self.rewrite(use, kind)
+        for function in called:
+            self.others[function.site.source].rewrite_called(function, kind)
         self.migration.claim(self.source, node)
         if block in self.emptied:
             self.migration.delete_statement(self.source, block)
         else:
-            self.migration.unwrap(self.source, block, lines)
+            self._behead(node, block, lines)
         self.migration.step(
             self.source, node, "Take and load the state with torch.distributed.checkpoint"
         )
+
+    def _behead(self, node: cst.Call, block: cst.With, lines: list[str]) -> None:
+        """Take the call of `state_dict_type` out of the head of a block, put lines in its place."""
+        if len(block.items) == 1:
+            self.migration.unwrap(self.source, block, lines)
+            return
+        number = next(n for n, item in enumerate(block.items) if item.item is node)
+        start, end = self.source.span(block.items[number])
+        if number + 1 < len(block.items):
+            end = self.source.span(block.items[number + 1])[0]
+        else:
+            before = block.items[number - 1]
+            start = self.source.span(before.asname or before.item)[1]
+        self.migration.substitute_span(self.source, start, end, "")
+        if lines:
+            self.migration.rewrite.insert_before(self.source, block, lines)
 
     def _takes_no_state(self, node: cst.Call, block: cst.With) -> bool:
         """Whether nothing in a block has to do with the model's state."""
@@ -107,7 +139,29 @@ class ModelStates(KindReader):
 
     # Uses in a block ------------------------------------------------------------------------------
 
-    def _uses(self, block: cst.With, model: str) -> list[cst.Call]:
+    def rewrite_called(self, function: Function, kind: Kind) -> None:
+        """Rewrite the states in a function that a block of a kind calls."""
+        for node in reversed(list(descend(function.node.body))):
+            if isinstance(node, cst.Call) and node not in self.done and self._is_use(node, ""):
+                self.rewrite(node, called_states.kind_there(kind))
+
+    def _ids(self, node: cst.Call) -> set[str]:
+        """The modules whose type a call of `state_dict_type` sets."""
+        given = arguments(node, ("module",))[0].get("module")
+        values = self.migration.values(given.value) if given is not None else []
+        return {value.id for value in values if isinstance(value, ModuleValue)}
+
+    def _is_another(self, node: cst.BaseExpression) -> bool:
+        """Whether a model is certainly none of those, nor a part of one."""
+        ids = {value.id for value in self.migration.values(node) if isinstance(value, ModuleValue)}
+        return bool(ids and self._modules) and not any(
+            trace.related(one, other)
+            for trace in self.migration.program.traces
+            for one in ids
+            for other in self._modules
+        )
+
+    def _uses(self, block: cst.With, model: str, called: list[Function]) -> list[cst.Call]:
         """The calls in a block that take or load state of the model, innermost first.
 
         Raises:
@@ -116,15 +170,19 @@ class ModelStates(KindReader):
         found: list[cst.Call] = []
         for node in descend(block.body):
             if isinstance(node, cst.Call) and self._is_use(node, model):
-                found.append(node)
+                if node not in self.done:
+                    found.append(node)
         for node in descend(block.body):
             if isinstance(node, cst.Call) and node not in found:
-                self._check_other(node, model)
-        if not found:
+                called += self._check_other(node, model)
+        if not found and not called and not self._done_within(block):
             raise self.migration.block(
                 self.source, block.items[0], "the state is taken by code that this block calls"
             )
         return sorted(found, key=lambda node: -self.source.span(node)[0])
+
+    def _done_within(self, block: cst.With) -> bool:
+        return any(node in self.done for node in descend(block.body))
 
     def _is_use(self, node: cst.Call, model: str) -> bool:
         name = self.migration.fsdp1(node.func)
@@ -136,14 +194,24 @@ class ModelStates(KindReader):
             return False
         receiver = node.func.value
         text = self.source.code(receiver)
-        if text == model or self.migration.wrapped(receiver):
+        if text == model:
             return True
+        if self.migration.wrapped(receiver):
+            return not self._is_another(receiver)
         # A part of the model: `model.head.state_dict()`.
         return text.startswith(f"{model}.") and not self._no_model(receiver)
 
-    def _check_other(self, node: cst.Call, model: str) -> None:
+    def _check_other(self, node: cst.Call, model: str) -> list[Function]:
+        """The functions that a call runs and that take the state.
+
+        Raises:
+            Blocked: they cannot be seen.
+        """
         for arg in node.args:
             if self.source.code(arg.value) == model and not self._is_fsdp(node):
+                found = called_states.functions(self.migration, node)
+                if found is not None:
+                    return found
                 raise self.migration.block(
                     self.source, node, "the state is taken by code that this block calls"
                 )
@@ -156,6 +224,7 @@ class ModelStates(KindReader):
                 raise self.migration.block(
                     self.source, node, f"`{func.attr.value}` takes the state by itself"
                 )
+        return []
 
     def _is_fsdp(self, node: cst.Call) -> bool:
         name = self.migration.fsdp1(node.func)
@@ -210,7 +279,7 @@ class ModelStates(KindReader):
         """Whether a model's whole state goes to the first rank of a group that is not all ranks."""
         if not kind.full or not state_functions.in_groups(self.migration):
             return False
-        return kind.model.rank0 or (kind.model.offload and self._only_one_rank(node))
+        return kind.model.rank0 or (kind.model.offload and only_one_rank(self.migration, node))
 
     def put(
         self,
@@ -278,7 +347,7 @@ class ModelStates(KindReader):
         parts = ["full_state_dict=True"] if kind.full else []
         if not kind.full:
             return [f"cpu_offload={config.test or True}"] if config.offload else []
-        if config.rank0 or (config.offload and self._only_one_rank(node)):
+        if config.rank0 or (config.offload and only_one_rank(self.migration, node)):
             if not config.offload:
                 self.migration.note(
                     "the gathered state is on the CPU (FSDP1: on rank 0's GPU)", self.source, node
@@ -318,21 +387,3 @@ class ModelStates(KindReader):
         self.migration.kept[node] = parts
         options = self.migration.need(source, MODULE, "StateDictOptions", node)
         self.migration.put_call(source, node, options, parts)
-
-    def _only_one_rank(self, node: cst.Call) -> bool:
-        """Whether the state that a call takes is only written, and only by one rank."""
-        seen = False
-        for trace in self.migration.program.traces:
-            taken = {
-                event.state
-                for event in trace.of(StateTaken)
-                if isinstance(event.site, NodeSite) and event.site.node is node
-            }
-            if any(event.state in taken for event in trace.of(StateLoaded)):
-                return False
-            for event in trace.of(Saved):
-                if taken & set(event.states):
-                    seen = True
-                    if not event.ranks.partial:
-                        return False
-        return seen

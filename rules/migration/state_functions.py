@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from fsdplint.program.source import Source
+from fsdplint.program.source import NodeSite, Source
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.context import Migration, nodes
 from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import top_level
 from fsdplint.rules.migration.text import quoted
 from fsdplint.rules.migration.wrap import PARAMETERS
+from fsdplint.trace import Saved, StateLoaded, StateTaken
 
 WHOLE = (
     "torch.distributed.group.WORLD",
@@ -126,3 +127,22 @@ def _given(migration: Migration, name: str) -> Iterator[cst.Arg | None]:
         for node in nodes(source):
             if isinstance(node, cst.Call) and migration.fsdp1(node.func) == FSDP:
                 yield arguments(node, PARAMETERS)[0].get(name)
+
+
+def only_one_rank(migration: Migration, node: cst.Call) -> bool:
+    """Whether the state that a call takes is only written, and only by one rank."""
+    seen = False
+    for trace in migration.program.traces:
+        taken = {
+            event.state
+            for event in trace.of(StateTaken)
+            if isinstance(event.site, NodeSite) and event.site.node is node
+        }
+        if any(event.state in taken for event in trace.of(StateLoaded)):
+            return False
+        for event in trace.of(Saved):
+            if taken & set(event.states):
+                seen = True
+                if not event.ranks.partial:
+                    return False
+    return seen

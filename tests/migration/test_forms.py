@@ -1111,7 +1111,7 @@ BLOCKED = {
         r"come from cannot be seen",
     ),
     "a state taken elsewhere": (
-        "def save(model):\n    print(model)\n\n\n"
+        "from library import saver\n\n\ndef save(model):\n    saver.write(model)\n\n\n"
         "model = FSDP(Net())\nwith FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
         "    save(model)",
         "code that this block calls",

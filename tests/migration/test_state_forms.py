@@ -315,6 +315,97 @@ FORMS = {
         )
         """,
     ),
+    "several contexts at once": (
+        """
+        model = FSDP(Net())
+        config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+        with torch.no_grad(), FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+            state = model.state_dict()
+        with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT), open("x", "wb") as file:
+            state = model.state_dict()
+        """,
+        """
+        model = fully_shard(Net())
+        config = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        with torch.no_grad():
+            state = get_model_state_dict(model, options=config)
+        with open("x", "wb") as file:
+            state = get_model_state_dict(model)
+        """,
+    ),
+    "one type within another, and a model that none is about": (
+        """
+        model, other = FSDP(Net()), FSDP(Net())
+        with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+            parts = model.state_dict()
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+                whole = model.state_dict()
+            others = other.state_dict()
+        """,
+        """
+        model, other = fully_shard(Net()), fully_shard(Net())
+        parts = get_model_state_dict(model)
+        whole = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+        others = get_model_state_dict(other, options=StateDictOptions(full_state_dict=True))
+        """,
+    ),
+    "a context of the program's own": (
+        """
+        import contextlib
+
+
+        @contextlib.contextmanager
+        def whole(model):
+            config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+                yield
+
+
+        model = FSDP(Net())
+        with whole(model):
+            state = model.state_dict()
+        """,
+        """
+        model = fully_shard(Net())
+        state = get_model_state_dict(
+            model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+        )
+        """,
+    ),
+    "functions that a block calls": (
+        """
+        def take(model):
+            return model.state_dict()
+
+
+        def save(model, path):
+            state = take(model)
+            if dist.get_rank() == 0:
+                torch.save(state, path)
+
+
+        model = FSDP(Net())
+        config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+            save(model, "s.pt")
+        """,
+        """
+        def take(model):
+            return get_model_state_dict(
+                model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+            )
+
+
+        def save(model, path):
+            state = take(model)
+            if dist.get_rank() == 0:
+                torch.save(state, path)
+
+
+        model = fully_shard(Net())
+        save(model, "s.pt")
+        """,
+    ),
     "a scattered state for no optimizer": (
         """
         def load(model):
@@ -398,6 +489,12 @@ def test_a_function_is_written_behind_the_last_one(
 
 
 BLOCKED = {
+    "a function that others call too": (
+        "def take(model):\n    return model.state_dict()\n\n\nmodel = FSDP(Net())\n"
+        "with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n"
+        "    state = take(model)\nprint(take(model))",
+        "code that this block calls",
+    ),
     "a state that is loaded in another place": (
         "model = FSDP(Net())\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
         "if os.environ.get('RESUME'):\n"
