@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from fsdplint.trace.base import Event, Site
@@ -39,6 +40,24 @@ class LauncherArgumentUsed(Event):
     argument: str
     use: Site | None = None
     overwritten: bool = False
+
+
+@dataclass(kw_only=True)
+class FrameworkConfigured(Event):
+    """A framework is told how to train (static traces only).
+
+    framework: "accelerate", "transformers" or "lightning".
+    api: the class that is called, "FullyShardedDataParallelPlugin".
+    options: the arguments by name: constants, lists and dicts of them, names of libraries as text;
+        `...` where one is not known.
+    open: whether there may be others.
+    """
+
+    kind: ClassVar[str] = "framework-configured"
+    framework: str
+    api: str
+    options: Mapping[str, object] = field(default_factory=dict)
+    open: bool = False
 
 
 @dataclass(kw_only=True)

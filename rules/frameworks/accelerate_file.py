@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from fsdplint.configs.editing import MappingEdit
 from fsdplint.configs.source import ConfigSource, Entry, Mapping, Scalar, Sequence
-from fsdplint.files import project_root
 from fsdplint.rule import Edit
 from fsdplint.rules.frameworks.accelerate import Translation, translate
-from fsdplint.target import too_old
+from fsdplint.rules.frameworks.versions import ACCELERATE, version_obstacle
 
 PREFIX = "fsdp_"
-SINCE = "1.7"  # of Accelerate; 1.10 for `parallelism_config`
+MESH_SINCE = "1.10"  # the Accelerate in which `parallelism_config` came
 
 
 @dataclass(frozen=True)
@@ -83,16 +81,10 @@ def translated(config: ConfigSource, entry: Entry) -> Translated:
                 "Accelerate refuses a `parallelism_config` with FSDP1: say which of both is meant",
             )
         )
-    since = "1.10" if wanted.mesh else SINCE
-    old = too_old("accelerate", since, Path(config.path), project_root(Path(config.path)))
+    since = MESH_SINCE if wanted.mesh else ACCELERATE
+    old = version_obstacle("accelerate", since, config.path)
     if old:
-        blockers.append(
-            (
-                None,
-                f"FSDP2 is set up so since Accelerate {since}, and the project asks "
-                f"for less ({old})",
-            )
-        )
+        blockers.append((None, old))
     return Translated(wanted, tuple(blockers))
 
 

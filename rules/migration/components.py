@@ -84,6 +84,17 @@ def components(program: Program) -> list[list[Source]]:
     return list(groups.values())
 
 
+def related(program: Program, source: Source) -> list[Source]:
+    """The files that can be in one run with a file: what some file that imports it imports."""
+    imports = _imports(program)
+    found: dict[Source, None] = {source: None}
+    for start in program.sources.values():
+        closure = _closure(imports, start)
+        if source in closure:
+            found.update(dict.fromkeys(closure))
+    return list(found)
+
+
 def _relevant(program: Program, source: Source) -> bool:
     if uses_of_fsdp1(source) or gradients.adds_up(program, source):
         return True
