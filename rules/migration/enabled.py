@@ -95,11 +95,12 @@ def rewrite(migration: Migration, one: Enabled, precision: Precision) -> None:
     migration.claim(one.source, one.block.items[0])
     for call in one.wraps:
         migration.claimed.add(call.func)
+    shared: list[str] = []
     for call in reversed(one.wraps):
         own, rest = arguments(call, ("module",))
         named = {**one.named, **own}
-        rewrite_call(migration, one.source, call, named, [*one.rest, *rest], precision)
-    migration.unwrap(one.source, one.block, [])
+        rewrite_call(migration, one.source, call, named, [*one.rest, *rest], precision, shared)
+    migration.unwrap(one.source, one.block, shared)
     migration.forget(one.source, one.block.items[0])
     if not one.wraps:
         migration.step(one.source, one.call, "Shard with fully_shard")

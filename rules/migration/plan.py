@@ -199,6 +199,7 @@ class Planner:
             self._try(one.write)
         for source in self.migration.sources:
             gradients.rewrite(self.migration, source)
+            wrapper.check_names(self.migration, source)
         self._set_types()
         typed = [(s, n) for s, n, x in self._references() if x == f"{FSDP}.state_dict_type"]
         for source, node in typed:
@@ -290,12 +291,17 @@ class Planner:
                     self._try(lambda r=rewrite, n=node: r(self.migration, source, n))  # type: ignore[misc]
         for node in reversed(list(attributes(source))):
             if node not in self.migration.symbols:
+                if node.attr.value == wrapper.INNER:
+                    self._try(
+                        lambda n=node: wrapper.rewrite_inner(self.migration, source, n)  # type: ignore[misc]
+                    )
+                    continue
                 if not self.migration.wrapped(node.value):
                     self._try(
                         lambda n=node: wrapper.check_private(self.migration, source, n)  # type: ignore[misc]
                     )
                     continue
-                if node.attr.value in ("module", "_fsdp_wrapped_module"):
+                if node.attr.value == "module":
                     self._try(
                         lambda n=node: training.rewrite_inner_module(self.migration, source, n)  # type: ignore[misc]
                     )

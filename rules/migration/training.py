@@ -9,7 +9,7 @@ import libcst as cst
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
 from fsdplint.program.values import Function, ModuleValue, ParametersOf
-from fsdplint.rules.migration import wrapper
+from fsdplint.rules.migration import syncing, wrapper
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.context import Migration, expression, is_fsdp1, nodes
 from fsdplint.rules.migration.names import FSDP
@@ -55,6 +55,8 @@ HANDLED = {
     "_fsdp_wrapped_module",
     "fsdp_modules",
 }
+TAKEN = {"state_dict", "load_state_dict", "clip_grad_norm_", "no_sync"}
+SYNC = "Switch gradient synchronisation with set_requires_gradient_sync"
 CHANGED = HANDLED | set(wrapper.GONE) | wrapper.GROUPS | {"apply"}
 
 
@@ -105,7 +107,6 @@ def rewrite_no_sync(migration: Migration, source: Source, node: cst.Call) -> Non
     Raises:
         Blocked: the context manager is used in another way.
     """
-    title = "Switch gradient synchronisation with set_requires_gradient_sync"
     assert isinstance(node.func, cst.Attribute)
     values = migration.values(node.func.value)
     if any(isinstance(value, ModuleValue) and value.wrapper == "ddp" for value in values):
@@ -115,14 +116,15 @@ def rewrite_no_sync(migration: Migration, source: Source, node: cst.Call) -> Non
     if re.search(r"hasattr\([^)]*no_sync", source.text):
         raise migration.block(source, node, "`no_sync` is looked for with hasattr")
     if not _switched_each_time(migration, source, node):
-        if not no_sync.rewrite_no_sync(migration.rewrite, source, node):
+        done = syncing.rewrite_held(migration, source, node.func)
+        if not done and not no_sync.rewrite_no_sync(migration.rewrite, source, node):
             raise migration.block(
                 source,
                 node,
                 "`no_sync` that is not the head of a `with` block: in FSDP2 it is "
                 "`set_requires_gradient_sync(False)` before the backward and `True` after it",
             )
-    migration.step(source, node, title)
+    migration.step(source, node, SYNC)
 
 
 def _switched_each_time(migration: Migration, source: Source, node: cst.Call) -> bool:
@@ -301,6 +303,11 @@ def rewrite_scaler(migration: Migration, source: Source, node: cst.CSTNode) -> N
     migration.step(source, node, "Scale with torch.amp.GradScaler")
 
 
+def _is_called(source: Source, node: cst.Attribute) -> bool:
+    parent = source.parent(node)
+    return isinstance(parent, cst.Call) and parent.func is node
+
+
 def check_attribute(migration: Migration, source: Source, node: cst.Attribute) -> None:
     """Block on a method or attribute of an FSDP1 module that FSDP2 gives another meaning.
 
@@ -308,6 +315,11 @@ def check_attribute(migration: Migration, source: Source, node: cst.Attribute) -
         Blocked: with the reason.
     """
     name = node.attr.value
+    if name in TAKEN and not _is_called(source, node):
+        if name == "no_sync" and syncing.rewrite_held(migration, source, node):
+            migration.step(source, node, SYNC)
+            return
+        raise migration.block(source, node, f"`{name}` of a wrapped model is taken as a function")
     if name in FINE or name in HANDLED:
         return
     if name in wrapper.GROUPS:
@@ -331,8 +343,9 @@ def check_attribute(migration: Migration, source: Source, node: cst.Attribute) -
         raise migration.block(
             source,
             node,
-            f"`.{name}()` of a sharded model is not migrated yet "
-            "(register_fsdp_forward_method makes it gather the parameters)",
+            f"`.{name}()` of a wrapped model runs outside of its forward (FSDP1 wants "
+            f"`summon_full_params` around it): `register_fsdp_forward_method(model, {name!r})` makes "
+            "FSDP2 gather the parameters for it",
         )
 
 

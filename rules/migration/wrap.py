@@ -12,7 +12,7 @@ from fsdplint.program.source import Source
 from fsdplint.program.values import Class, ModuleValue
 from fsdplint.rules.migration.calls import arguments
 from fsdplint.rules.migration.context import Migration, expression
-from fsdplint.rules.migration.keywords import Keywords
+from fsdplint.rules.migration.keywords import Keywords, is_simple
 from fsdplint.rules.migration.policy import Policy
 from fsdplint.rules.migration.precision import Precision
 from fsdplint.rules.migration.reader import read_keywords
@@ -298,8 +298,12 @@ def rewrite_call(
     named: dict[str, cst.Arg],
     rest: list[cst.Arg],
     precision: Precision,
+    shared: list[str] | None = None,
 ) -> None:
     """Rewrite a call that wraps a module, whose arguments need not all stand in it.
+
+    shared: lines that come once before several such calls; what does not depend on the module is
+    added to them.
 
     Raises:
         Blocked: as `rewrite_wrap` does.
@@ -315,6 +319,8 @@ def rewrite_call(
         )
     keywords = read_keywords(migration, source, node, named, rest, precision)
     policy = keywords.policy
+    if shared is not None:
+        _share(source, node, keywords, shared)
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", node)
     wrap = Wrap(migration, source, node, precision, module.value, keywords, policy, shard)
     keywords.prepare(policy is not None, inner_casts(migration, precision, policy, node))
@@ -326,6 +332,22 @@ def rewrite_call(
         for other, found in policy.variables:
             migration.delete_statement(other, found.statement, comments=False)
     migration.step(source, node, TITLE)
+
+
+def _share(source: Source, node: cst.Call, keywords: Keywords, shared: list[str]) -> None:
+    """Put the lines before a call, and the mesh that it makes, among those of all calls."""
+    shared += [line for line in keywords.before if line not in shared]
+    keywords.before = []
+    items = dict(keywords.items)
+    mesh = items.get("mesh", "")
+    if not mesh or is_simple(mesh):
+        return
+    names = (line.partition(" = ") for line in shared)
+    items["mesh"] = next((name for name, _, value in names if value == mesh), "")
+    if not items["mesh"]:
+        items["mesh"] = fresh(source, node, "mesh", "device_mesh")
+        shared.append(f"{items['mesh']} = {mesh}")
+    keywords.items = list(items.items())
 
 
 def _container(migration: Migration, module: cst.BaseExpression) -> bool:

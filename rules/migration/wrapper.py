@@ -32,6 +32,7 @@ GONE = {
 }
 # What only FSDP1's wrappers have, whatever holds it.
 PRIVATE = {"flat_param", "_flat_param", "_handle", "_handles", "_is_root", "check_is_root"}
+INNER = "_fsdp_wrapped_module"
 GROUPS = {"process_group", "rank", "world_size"}
 SIMPLE = {
     "parameters", "named_parameters", "modules", "named_modules", "children", "named_children",
@@ -78,7 +79,7 @@ def _group(migration: Migration, source: Source, node: cst.Attribute) -> str | N
         (other, call)
         for other in migration.sources
         for call in nodes(other)
-        if isinstance(call, cst.Call) and migration.fsdp1(call.func) == FSDP
+        if isinstance(call, cst.Call) and _says_how(migration, call)
     ]
     texts: set[str | None] = set()
     for other, call in calls:
@@ -100,6 +101,15 @@ def _group(migration: Migration, source: Source, node: cst.Attribute) -> str | N
         else:
             return None
     return texts.pop() if len(texts) == 1 else None
+
+
+def _says_how(migration: Migration, call: cst.Call) -> bool:
+    """Whether a call says how modules are sharded: the constructor, or what stands for it."""
+    if migration.symbol(call.func) == "functools.partial":
+        return bool(call.args) and migration.fsdp1(call.args[0].value) == FSDP
+    if migration.called(call) == "wrap":
+        return any(arg.star or arg.keyword is not None for arg in call.args)
+    return migration.called(call) in (FSDP, "enable_wrap")
 
 
 def _flat(migration: Migration, strategy: cst.BaseExpression) -> bool:
@@ -193,6 +203,55 @@ def check_private(migration: Migration, source: Source, node: cst.Attribute) -> 
     if any(not isinstance(v, ModuleValue) or is_fsdp1(v) for v in migration.values(node.value)):
         return  # something else, or judged as an attribute of a wrapped model
     raise migration.block(source, node, f"`.{name}`: {GONE[name]}")
+
+
+def rewrite_inner(migration: Migration, source: Source, node: cst.Attribute) -> None:
+    """`module._fsdp_wrapped_module`, which only FSDP1's wrappers have, is the module itself.
+
+    Raises:
+        Blocked: it is assigned.
+    """
+    if isinstance(source.parent(node), cst.AssignTarget | cst.AugAssign | cst.Del):
+        raise migration.block(source, node, f"an assignment to `.{INNER}`")
+    migration.substitute(source, node, migration.text(source, node.value))
+    migration.step(source, node, "Use the model itself")
+
+
+def check_names(migration: Migration, source: Source) -> None:
+    """Block where names are searched for FSDP1's prefix, other than to take it off.
+
+    FSDP2's names don't have it, so that taking it off changes nothing.
+    """
+    if INNER not in source.text:
+        return
+    for node in nodes(source):
+        if not isinstance(node, cst.SimpleString) or INNER not in node.value:
+            continue
+        if not _takes_off(source, node):
+            reason = (
+                f"names are searched for `{INNER}`, which those of FSDP2's parameters and modules "
+                "do not have"
+            )
+            migration.blockers.append(migration.block(source, node, reason))
+        else:
+            migration.note(f"names have no `{INNER}` any longer: taking it off changes nothing")
+
+
+def _takes_off(source: Source, node: cst.SimpleString) -> bool:
+    """Whether a string is what a call takes off a name, or asks an object for."""
+    arg = source.parent(node)
+    if isinstance(arg, cst.Expr):
+        return True  # a docstring
+    call = source.parent(arg) if isinstance(arg, cst.Arg) else None
+    if not isinstance(call, cst.Call):
+        return False
+    if isinstance(call.func, cst.Name):
+        return call.func.value in ("hasattr", "print") or (
+            call.func.value == "getattr" and len(call.args) == 3
+        )
+    if not isinstance(call.func, cst.Attribute) or call.args[0] is not arg:
+        return False
+    return call.func.attr.value in ("replace", "removeprefix", "sub", "info", "debug", "warning")
 
 
 # The class -----------------------------------------------------------------------------------------

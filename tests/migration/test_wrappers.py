@@ -1,0 +1,296 @@
+"""What becomes of `enable_wrap`, partials of FSDP, its wrapper's attributes and contexts that are kept."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+from test_forms import migrated, plan
+from two_ranks import TwoRanks
+
+from fsdplint.engine import fix
+from fsdplint.rule import all_rules
+
+STEP = "model(torch.ones(2, 8)).sum().backward()"
+
+FORMS = {
+    "children of a model that is not wrapped itself": (
+        """
+        class Outer(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = Net()
+
+
+        def build(model):
+            policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+            with enable_wrap(wrapper_cls=FSDP, auto_wrap_policy=policy):
+                # one after the other
+                for name, module in model.named_children():
+                    model.add_module(name, wrap(module))
+            return model
+
+
+        build(Outer())
+        """,
+        """
+        class Outer(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = Net()
+
+
+        def build(model):
+            # one after the other
+            for name, module in model.named_children():
+                for submodule in reversed(list(module.modules())):
+                    if isinstance(submodule, Block):
+                        fully_shard(submodule)
+                model.add_module(name, fully_shard(module))
+            return model
+
+
+        build(Outer())
+        """,
+    ),
+    "arguments of the block and of the call": (
+        """
+        kwargs = dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+        net = Net()
+        with enable_wrap(wrapper_cls=FSDP, **kwargs):
+            for name, block in net.blocks.named_children():
+                setattr(net.blocks, name, wrap(block))
+            model = wrap(net)
+        model.clip_grad_norm_(1.0)
+        """,
+        """
+        kwargs = {
+            "reshard_after_forward": False,
+        }
+        net = Net()
+        for name, block in net.blocks.named_children():
+            setattr(net.blocks, name, fully_shard(block, **kwargs))
+        model = fully_shard(net, **kwargs)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        """,
+    ),
+    "a partial": (
+        """
+        shard = functools.partial(FSDP, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+        net = Net()
+        net.blocks[0] = shard(net.blocks[0])
+        model = shard(net)
+        print(model.rank)
+        """,
+        """
+        shard = functools.partial(fully_shard, reshard_after_forward=False)
+        net = Net()
+        net.blocks[0] = shard(net.blocks[0])
+        model = shard(net)
+        print(dist.get_rank())
+        """,
+    ),
+    "names and modules inside": (
+        """
+        model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}))
+        model.blocks[0]._fsdp_wrapped_module.linear.register_forward_hook(print)
+        names = [n.replace("_fsdp_wrapped_module.", "") for n, _ in model.named_parameters()]
+        inner = getattr(model, "_fsdp_wrapped_module", model)
+        """,
+        """
+        model = Net()
+        for module in reversed(list(model.modules())):
+            if isinstance(module, Block):
+                fully_shard(module)
+        fully_shard(model)
+        model.blocks[0].linear.register_forward_hook(print)
+        names = [n.replace("_fsdp_wrapped_module.", "") for n, _ in model.named_parameters()]
+        inner = getattr(model, "_fsdp_wrapped_module", model)
+        """,
+    ),
+    "a context of one branch or another": (
+        f"""
+        from contextlib import nullcontext
+
+        model = FSDP(Net())
+        for step in range(4):
+            if step % 2:
+                context = model.no_sync()
+            else:
+                context = nullcontext()
+            with context:
+                {STEP}
+        """,
+        f"""
+        model = fully_shard(Net())
+        for step in range(4):
+            if step % 2:
+                model.set_requires_gradient_sync(False)
+            else:
+                model.set_requires_gradient_sync(True)
+            {STEP}
+            model.set_requires_gradient_sync(True)
+        """,
+    ),
+    "a method that is chosen": (
+        f"""
+        from contextlib import nullcontext
+
+        model = FSDP(Net())
+        for step in range(4):
+            context = model.no_sync if step % 2 else nullcontext
+            with context():
+                {STEP}
+        """,
+        f"""
+        model = fully_shard(Net())
+        for step in range(4):
+            model.set_requires_gradient_sync(not step % 2)
+            {STEP}
+            model.set_requires_gradient_sync(True)
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), list(FORMS.values()), ids=list(FORMS))
+def test_a_form_becomes(before: str, after: str, tmp_path: Path) -> None:
+    assert migrated(tmp_path, before).strip() == textwrap.dedent(after).strip()
+
+
+MODEL = "model = FSDP(Net())\n"
+BLOCKED = {
+    "a container": (
+        "net = Net()\nwith enable_wrap(wrapper_cls=FSDP):\n    net.blocks = wrap(net.blocks)\n",
+        "it has no forward",
+    ),
+    "another class": ("with enable_wrap(wrapper_cls=Net):\n    wrap(Net())\n" + MODEL, "a class that"),
+    "a wrap that is called elsewhere": (
+        "def build(module):\n    return wrap(module)\n\n\n"
+        "with enable_wrap(wrapper_cls=FSDP):\n    model = build(Net())\n",
+        "which `enable_wrap` block",
+    ),
+    "a partial with a policy": (
+        "shard = functools.partial(FSDP, auto_wrap_policy=ModuleWrapPolicy({Block}))\n"
+        "model = shard(Net())",
+        "write a function",
+    ),
+    "a class for a function": ("def build(cls):\n    return cls(Net())\n\n\nbuild(FSDP)\n" + MODEL, "as an argument"),
+    "names that are searched": (
+        MODEL + 'print([n for n, _ in model.named_parameters() if "_fsdp_wrapped_module" in n])',
+        "names are searched",
+    ),
+    "a method in a dict": (
+        MODEL + "contexts = {True: model.no_sync}\nwith contexts[True]():\n    print(model)",
+        "taken as a function",
+    ),
+    "a stack of contexts": (
+        "import contextlib\n" + MODEL + "with contextlib.ExitStack() as stack:\n"
+        "    stack.enter_context(model.no_sync())",
+        "not the head of a `with` block",
+    ),
+    "an unknown module's handle": (
+        MODEL + "for part in FSDP.fsdp_modules(model):\n    print(part._handle)",
+        "no flat parameters",
+    ),
+    "functions on whole parameters": (
+        "def init(module):\n    for p in module.parameters():\n        nn.init.normal_(p)\n\n\n"
+        + MODEL + "model.apply(init)",
+        "before it is sharded",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "reason"), list(BLOCKED.values()), ids=list(BLOCKED))
+def test_what_blocks(body: str, reason: str, tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, body + "\n")
+    reasons = [blocker.reason for blocker in found.blockers]
+    assert any(re.search(reason, one) for one in reasons), reasons
+
+
+PROGRAM = """\
+import functools
+from contextlib import nullcontext
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import enable_wrap, wrap
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+
+    def forward(self, x):
+        return x + self.linear(x)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.Sequential(Block(), Block())
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, x):
+        return self.head(self.blocks(x))
+
+
+def no_bias(module):
+    if isinstance(module, nn.Linear):
+        nn.init.zeros_(module.bias)
+
+
+def train(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    for step in range(4):
+        if step % 2:
+            context = nullcontext()
+        else:
+            context = model.no_sync()
+        with context:
+            loss = model(torch.randn(2, 16, generator=generator)).pow(2).mean()
+            loss.backward()
+        if step % 2:
+            norm = model.clip_grad_norm_(0.5, norm_type=1.0)
+            print(f"norm {norm.item():.3f}")  # summed in another order
+            optimizer.step()
+            optimizer.zero_grad()
+        print(f"loss {loss.item():.7f}")
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+net = Net()
+with enable_wrap(wrapper_cls=FSDP, device_id=torch.device("cpu"), use_orig_params=True):
+    for name, block in net.blocks.named_children():
+        setattr(net.blocks, name, wrap(block))
+    model = wrap(net)
+model.apply(no_bias)
+train(model)
+shard = functools.partial(FSDP, device_id=torch.device("cpu"), use_orig_params=True)
+other = Net()
+other.blocks = shard(other.blocks)
+other = shard(other)
+train(other)
+print(other.world_size, other.process_group.size(), len(FSDP.fsdp_modules(other)))
+dist.destroy_process_group()
+"""
+
+
+def test_the_losses_and_norms_are_the_same(tmp_path: Path, two_ranks: TwoRanks) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM, encoding="utf-8")
+    after = fix([path], [rule() for rule in all_rules()]).texts[path]
+    for gone in ("FullyShardedDataParallel", "enable_wrap", "no_sync"):
+        assert gone not in after
+    old, new = two_ranks.run(PROGRAM), two_ranks.run(after)
+    assert old.status == "ok", str(old)
+    assert new.status == "ok", str(new)
+    assert old.stdout.count("norm") == 8
+    assert new.stdout == old.stdout
