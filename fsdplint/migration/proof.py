@@ -12,8 +12,9 @@ from fsdplint.report.migration import Section
 if TYPE_CHECKING:
     from fsdplint.program import Program
 
+SCRIPT = "SCRIPT"
 MOST = 3  # programs that are named
-BEFORE = "BEFORE"
+BEFORE = "before"  # a copy of the project beside it
 ARGUMENTS = re.compile(
     r"\bargparse\b|\bsys\.argv\b|\bHfArgumentParser\b"
     r"|^\s*(?:import|from) (?:absl|click|fire|hydra|jsonargparse|simple_parsing|tap|typer|tyro)\b",
@@ -28,7 +29,7 @@ def commands(program: Program, section: Section) -> tuple[list[str], str, str]:
         return [], "", (entries or section.files)[0]
     if not entries:
         note = "None of the files given runs the model; SCRIPT is the program that does."
-        return ["fsdplint prove SCRIPT -- ARGS"], note, section.files[0]
+        return [f"fsdplint prove {SCRIPT} -- ARGS"], note, section.files[0]
     lines = [f"fsdplint prove {shlex.quote(one)}{_arguments(program, one)}" for one in entries]
     notes = []
     if any(" -- " in line for line in lines):
@@ -38,23 +39,21 @@ def commands(program: Program, section: Section) -> tuple[list[str], str, str]:
 
 def after_writing(section: Section) -> None:
     """Change the commands to those that compare with the files as they were."""
+    top = _top(section.title)
+    copy = os.path.join(os.path.relpath(os.path.dirname(top)), BEFORE)
     lines = []
     for line in section.prove:
-        words = line.split(" ", 3)
-        script, rest = words[2], words[3:]
-        here = script.strip("'\"")
-        before = os.path.relpath(os.path.realpath(here), _top(here))
-        lines.append(
-            " ".join(
-                ["fsdplint prove", shlex.quote(f"{BEFORE}/{before}"), "--against", script, *rest]
-            )
-        )
+        _, _, script, *rest = shlex.split(line)
+        if script == SCRIPT:
+            continue
+        old = os.path.join(copy, os.path.relpath(os.path.realpath(script), top))
+        words = ["fsdplint", "prove", old, "--against", script, *rest]
+        lines.append(" ".join(map(shlex.quote, words)))
     section.prove = lines
-    folder = "the project as it was"
-    if section.prove:
-        git = os.path.isdir(os.path.join(_top(section.title), ".git"))
-        how = f" (`git worktree add {BEFORE} HEAD` where it was committed)" if git else ""
-        note = f"{BEFORE} is a copy of {folder}{how}."
+    if lines:
+        git = os.path.exists(os.path.join(top, ".git"))
+        how = f" (`git worktree add {copy} HEAD` makes one of what was committed)" if git else ""
+        note = f"{copy} is a copy of the project as it was{how}."
         section.prove_note = " ".join(filter(None, [note, section.prove_note]))
 
 
@@ -62,7 +61,7 @@ def _top(path: str) -> str:
     """The folder of the version control that a file is in, else its own folder."""
     folder = own = os.path.dirname(os.path.realpath(path))
     while True:
-        if os.path.isdir(os.path.join(folder, ".git")):
+        if os.path.exists(os.path.join(folder, ".git")):
             return folder
         parent = os.path.dirname(folder)
         if parent == folder:

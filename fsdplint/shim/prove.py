@@ -187,10 +187,19 @@ class _Pair:
         return run
 
     def _folder(self, root: Path, copy: Path, script: Path) -> Path:
-        """The current folder of the ranks: ours within the project, else the script's."""
+        """The current folder of the ranks: ours within the project, else the script's.
+
+        Two copies of a project run in the same folder of it, that of the copy that we are in.
+        """
         here = Path.cwd().resolve()
-        if here.is_relative_to(root):
-            return copy / here.relative_to(root)
+        roots = [root]
+        if self.script.relative_to(self.root) == self.other_script.relative_to(self.other_root):
+            roots = [self.root, self.other_root]
+        around = [one for one in roots if here.is_relative_to(one)]
+        if around:
+            folder = copy / here.relative_to(max(around, key=lambda one: len(one.parts)))
+            if folder.is_dir():
+                return folder
         return (copy / script.relative_to(root)).parent
 
     def trace(self, run: Run, name: str) -> Trace:

@@ -58,6 +58,8 @@ class Buffers:
             raise self.migration.block(
                 self.source, value, "which `buffer_dtype` the buffers get cannot be told here"
             )
+        if not any("state_dict" in source.text for source in self.migration.sources):
+            return
         self.migration.note(
             "buffers are saved in the low precision that they are cast to",
             self.source,

@@ -63,7 +63,7 @@ def rewrite_take(migration: Migration, states: States, node: cst.Call) -> None:
     _put(migration, states, node, modules, "get_optimizer_state_dict", [])
     if place is not None:
         _move_out(migration, states.source, node, place)
-    migration.note(NOTE)
+    migration.note(NOTE, states.source, node)
     migration.gathers_optimizer = True
 
 

@@ -331,6 +331,7 @@ def rewrite_call(
     if policy is not None:
         for other, found in policy.variables:
             migration.delete_statement(other, found.statement, comments=False)
+            migration.step(other, found.statement, "Say by a loop what the wrapping policy says")
     migration.step(source, node, TITLE)
 
 

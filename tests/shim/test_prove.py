@@ -17,6 +17,7 @@ from migrations import SABOTAGED, flat_after, flat_before, replaced
 
 from fsdplint.shim.command import prove_command
 from fsdplint.shim.copies import CopyError, copy_project, project_root
+from fsdplint.shim.prove import Options, _Pair
 from fsdplint.shim.workplace import workplace
 
 SHORT = (("STEPS = 8", "STEPS = 3"), ("MAX_NORM = 1.0", "MAX_NORM = 0.3"))
@@ -169,3 +170,19 @@ def test_a_script_without_a_project_is_in_its_own_folder(tmp_path: Path) -> None
     path.parent.mkdir()
     path.write_text("")
     assert project_root(path) == path.parent
+
+
+def test_two_copies_of_a_project_run_in_the_same_folder_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new, copy = tmp_path / "new" / "old", tmp_path / "new", tmp_path / "copy"
+    for folder in (old / "src", new / "src", copy / "src"):
+        folder.mkdir(parents=True)
+    script, other = old / "src" / "train.py", new / "src" / "train.py"
+    pair = _Pair(Options(script=script), tmp_path, old, script, new, other)
+    monkeypatch.chdir(new)
+    assert pair._folder(old, copy, script) == pair._folder(new, copy, other) == copy
+    monkeypatch.chdir(old / "src")
+    assert pair._folder(old, copy, script) == pair._folder(new, copy, other) == copy / "src"
+    monkeypatch.chdir(tmp_path)
+    assert pair._folder(old, copy, script) == pair._folder(new, copy, other) == copy / "src"
