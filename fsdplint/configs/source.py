@@ -83,8 +83,20 @@ class Mapping(Node):
     def get(self, key: str) -> Entry | None:
         return next((entry for entry in self.entries if entry.key.text == key), None)
 
+    def values(self) -> dict[str, object]:
+        """The plain values by their keys; `...` for what is none."""
+        return {entry.key.text: _plain(entry.value) for entry in self.entries}
+
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries)
+
+
+def _plain(node: Node) -> object:
+    if isinstance(node, Scalar):
+        return node.value
+    if isinstance(node, Sequence):
+        return [_plain(item) for item in node.items]
+    return ...
 
 
 def last(node: Node) -> int:

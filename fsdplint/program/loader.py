@@ -71,7 +71,11 @@ class _Loader:
             self._explore_rest(source)
         self.program.sources = self.project.sources
         self.program.problems = self.project.problems
+        self.program.configs = dict(self.project.configs)
+        known = {os.path.realpath(path) for path in self.program.configs}
         for path in self.config_paths:
+            if os.path.realpath(path) in known:
+                continue
             try:
                 self.program.configs[str(path)] = read_config(path, self.project.override(path))
             except Unreadable as error:

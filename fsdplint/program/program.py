@@ -37,7 +37,8 @@ class Program:
             constant, its values in the traces. Names and attributes are there as well as calls.
         problems: files that could not be read or parsed.
         options: how its findings are to be fixed.
-        configs: the files of settings among those given, by their paths.
+        configs: the files of settings among those given, and those that a program reads, by their
+            paths.
     """
 
     sources: dict[str, Source] = field(default_factory=dict)

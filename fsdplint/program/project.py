@@ -9,6 +9,7 @@ from pathlib import Path
 
 import libcst as cst
 
+from fsdplint.configs.source import ConfigSource
 from fsdplint.files import Problem, Unreadable, project_root, read_source
 from fsdplint.program.source import Source
 from fsdplint.program.values import Const
@@ -30,6 +31,7 @@ class Project:
         sources: every file read so far, by the path that is shown to the user.
         problems: those that could not be read.
         namespaces: dotted names of folders of the project that are packages without a file.
+        configs: files of settings that a program reads, by the path that is shown to the user.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Project:
         self.sources: dict[str, Source] = {}
         self.problems: list[Problem] = []
         self.namespaces: set[str] = set()
+        self.configs: dict[str, ConfigSource] = {}
         self.texts: dict[cst.CSTNode, str] = {}  # caches for all runs, by node
         self.literals: dict[cst.CSTNode, Const] = {}
         self._worth: dict[cst.CSTNode, bool] = {}
@@ -74,6 +77,30 @@ class Project:
         self._by_file[key] = source
         self.sources[source.path] = source
         return source
+
+    def config(self, name: str, file: str) -> ConfigSource | None:
+        """The file of settings that a program in a file calls by a name, where it is found from
+        the file's folder, the project's root or the current folder."""
+        from fsdplint.configs import is_config
+        from fsdplint.files import read_config
+
+        if not is_config(Path(name)):
+            return None
+        root = self.root or project_root(Path(file))
+        for folder in (Path(file).parent, root, Path()):
+            path = folder / name
+            key = self._realpath(str(path))
+            known = [one for one in self.configs if self._realpath(one) == key]
+            if known:
+                return self.configs[known[0]]
+            if key in self.overrides or os.path.isfile(key):
+                try:
+                    source = read_config(path, self.overrides.get(key))
+                except Unreadable:
+                    return None
+                self.configs[source.path] = source
+                return source
+        return None
 
     def override(self, path: Path) -> str | None:
         """The text that stands for a file's content, if there is one."""

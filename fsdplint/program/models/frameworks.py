@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
 _ACCELERATE = ("accelerate", "accelerate.utils", "accelerate.utils.dataclasses")
 _ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments")
+# TRL's are Transformers' with more.
+_TRL = ("SFTConfig", "DPOConfig", "GRPOConfig", "RewardConfig", "KTOConfig")
 _TRANSFORMERS = (
     *(f"transformers.{name}" for name in _ARGUMENTS),
+    *(f"trl.{name}" for name in _TRL),
     "transformers.training_args.TrainingArguments",
     "transformers.training_args_seq2seq.Seq2SeqTrainingArguments",
 )
@@ -34,7 +37,16 @@ def plugin(run: Interpreter, name: str, call: Call) -> Value:
 
 @function(*_TRANSFORMERS)
 def training_arguments(run: Interpreter, name: str, call: Call) -> Value:
-    return _configured(run, name, call, "transformers")
+    """The settings of `fsdp_config="file.json"` are read; `fsdp_config_file` is the file's path."""
+    options = _options(run, call)
+    path = options.get("fsdp_config")
+    if isinstance(path, str):
+        config = run.project.config(path, run.source.path)
+        top = config.mapping if config is not None else None
+        known = config is not None and top is not None
+        options["fsdp_config"] = top.values() if top is not None and known else ...
+        options["fsdp_config_file"] = config.path if config is not None and known else ...
+    return _configured(run, name, call, "transformers", options)
 
 
 @function(
@@ -46,13 +58,23 @@ def lightning(run: Interpreter, name: str, call: Call) -> Value:
     return _configured(run, name, call, "lightning")
 
 
-def _configured(run: Interpreter, name: str, call: Call, framework: str) -> Value:
+def _options(run: Interpreter, call: Call) -> dict[str, object]:
+    return {key: constant(run, value) for key, value in call.kwargs.items()}
+
+
+def _configured(
+    run: Interpreter,
+    name: str,
+    call: Call,
+    framework: str,
+    options: dict[str, object] | None = None,
+) -> Value:
     run.emit(
         FrameworkConfigured,
         call.node,
         framework=framework,
         api=name.rpartition(".")[2],
-        options={key: constant(run, value) for key, value in call.kwargs.items()},
+        options=_options(run, call) if options is None else options,
         open=call.open or bool(call.args),
     )
     return run.call_unknown(Symbol(name), call)

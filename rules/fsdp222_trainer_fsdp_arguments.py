@@ -1,0 +1,252 @@
+"""FSDP222: see the class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from fsdplint.rule import Bad, Edit, Finding, Fix, Good, Rule, Safety, Severity
+from fsdplint.trace import FrameworkConfigured, Trace
+
+if TYPE_CHECKING:
+    import libcst as cst
+
+    from fsdplint.program import Program
+    from fsdplint.program.source import Source
+    from fsdplint.rules.frameworks.arguments import Wanted
+
+WHY_NOT = "Transformers is not installed for the tests"
+TRAINER = """\
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+args = TrainingArguments(  # <- FSDP222
+    output_dir="out",
+{options}
+)
+trainer = Trainer(AutoModelForCausalLM.from_pretrained("gpt2"), args)
+trainer.train()
+"""
+LINES = TRAINER.format(
+    options="""\
+    fsdp="full_shard auto_wrap",
+    fsdp_config={
+        "transformer_layer_cls_to_wrap": ["GPT2Block"],
+        "backward_prefetch": "backward_pre",
+        "cpu_ram_efficient_loading": True,
+        "use_orig_params": True,
+    },"""
+)
+PLAIN = TRAINER.format(options='    fsdp="shard_grad_op auto_wrap offload",')
+HYBRID = TRAINER.format(options='    fsdp=["hybrid_shard", "auto_wrap"],')
+BY_SIZE = TRAINER.format(
+    options="""\
+    fsdp="full_shard auto_wrap",
+    fsdp_config={"min_num_params": 1000000, "fsdp_version": 1},"""
+)
+FSDP2 = TRAINER.format(
+    options="""\
+    fsdp="full_shard auto_wrap",
+    fsdp_config={"version": 2, "reshard_after_forward": True},"""
+).replace("  # <- FSDP222", "")
+NEWER = TRAINER.format(options="    fsdp=True,").replace("  # <- FSDP222", "")
+XLA = TRAINER.format(
+    options="""\
+    fsdp="full_shard",
+    fsdp_config={"xla": True, "xla_fsdp_settings": {"compute_dtype": "bfloat16"}},"""
+).replace("  # <- FSDP222", "")
+OFF = TRAINER.format(options='    fsdp="",').replace("  # <- FSDP222", "")
+
+
+class TrainerFsdpArguments(Rule):
+    """`TrainingArguments` of Transformers ask for FSDP1, or leave open which FSDP they mean.
+
+    ## What it does
+    Finds `fsdp="full_shard ..."` and the like in `TrainingArguments` (and those made of them: Seq2Seq's, TRL's
+    SFTConfig, DPOConfig, GRPOConfig, RewardConfig and KTOConfig) where `fsdp_config`, a dict or a JSON file, has no
+    `version`, or has 1. FSDP of PyTorch/XLA is something else and left alone.
+
+    ## Why is this bad?
+    Without a version it is FSDP1 before Transformers 5.10 and FSDP2 since, where what only FSDP1 has is passed over
+    in silence or refused. FSDP1 is deprecated there as well.
+
+    ## Fix safety
+    Safe where the settings that stay mean the same. Unsafe where rank 0's weights were sent to the other ranks, which
+    is the default, and are not any longer: without `cpu_ram_efficient_loading` each rank shards its own, so that all
+    have to build the same ones, also those of a new head. Unsafe with `activation_checkpointing` too: the random
+    numbers of a recomputed layer are others, and dropout in it gives wrong gradients.
+
+    `version` has a meaning from Transformers 5 on: 4 passes it over, and TrainingArguments alone can't ask it for
+    FSDP2. The fix is for 5.10 and later; where the project's requirements leave only older ones, nothing is changed.
+    Neither is anything for hybrid strategies, which have no mesh, and for wrapping by size (see FSDP220).
+
+    Read in Transformers 4.46 to 5.23. Tried with 5.23.0: what it gives Accelerate for arguments before and after, and
+    that it refuses the hybrid ones; what Accelerate's FSDP2 does with that is on the page of FSDP220. The tests of
+    this rule run nothing of it.
+
+    ## Since
+    Transformers 5.10 and torch 2.6.
+
+    ## References
+    - https://huggingface.co/docs/transformers/fsdp
+    """
+
+    code = "FSDP222"
+    name = "trainer-fsdp-arguments"
+    severity = Severity.INFO
+    fixable = Safety.SAFE
+    fix_since = "2.6"
+    bad = (
+        Bad(
+            LINES,
+            runs=False,
+            why_not=WHY_NOT,
+            changes=(
+                (
+                    '        "backward_prefetch": "backward_pre",\n',
+                    '        "version": 2,\n        "reshard_after_forward": True,\n',
+                ),
+                ('        "use_orig_params": True,\n', ""),
+            ),
+        ),
+        Bad(
+            PLAIN,
+            runs=False,
+            why_not=WHY_NOT,
+            changes=(
+                (
+                    'offload",\n',
+                    'offload",\n    fsdp_config={"version": 2, "reshard_after_forward": False},\n',
+                ),
+            ),
+        ),
+        Bad(HYBRID, runs=False, why_not=WHY_NOT),
+        Bad(BY_SIZE, runs=False, why_not=WHY_NOT),
+    )
+    good = (
+        Good(FSDP2, why="FSDP2", runs=False),
+        Good(NEWER, why="the form of Transformers 5.10, where it is FSDP2", runs=False),
+        Good(XLA, why="FSDP of PyTorch/XLA", runs=False),
+        Good(OFF, why="no FSDP", runs=False),
+    )
+
+    def check(self, trace: Trace) -> Iterable[Finding]:
+        from fsdplint.rules.frameworks.arguments import is_fsdp1, plain, settings_of
+
+        for event in trace.of(FrameworkConfigured):
+            if event.framework != "transformers" or not is_fsdp1(event.options):
+                continue
+            given = "version" in plain(settings_of(event.options) or {})
+            yield self.finding(
+                event,
+                f"`{event.api}` asks for FSDP1"
+                if given
+                else f"`{event.api}` doesn't say which FSDP: 1 before Transformers 5.10, 2 since",
+                help='Say `"version": 2` in `fsdp_config`, and what its settings are there.',
+            )
+
+    def fix(self, finding: Finding, program: Program) -> Fix | None:
+        import libcst as cst
+
+        from fsdplint.program.source import NodeSite
+        from fsdplint.rules.frameworks.arguments import is_fsdp1, translate
+        from fsdplint.rules.frameworks.versions import (
+            TRANSFORMERS,
+            same_options,
+            version_obstacle,
+        )
+
+        site, event = finding.site, finding.events[0]
+        if not isinstance(site, NodeSite) or not isinstance(site.node, cst.Call):
+            return None
+        assert isinstance(event, FrameworkConfigured)
+        options = same_options(program, event)
+        if ... in (options.get("fsdp"), options.get("fsdp_config")) or not is_fsdp1(options):
+            finding.blocker = "`fsdp` and `fsdp_config` are only known when the program runs"
+            return None
+        wanted = translate(options)
+        old = version_obstacle("transformers", TRANSFORMERS, site.source.path)
+        reasons = [*wanted.blockers, *([old] if old else [])]
+        fix = None if reasons else _rewritten(program, site.source, site.node, options, wanted)
+        if fix is None:
+            reasons = reasons or ["`fsdp_config` is not written where it can be changed"]
+            finding.blocker = "; ".join(reasons)
+            finding.help = f"Not migrated: {finding.blocker}."
+        return fix
+
+
+def _rewritten(
+    program: Program,
+    source: Source,
+    call: cst.Call,
+    options: dict[str, object],
+    wanted: Wanted,
+) -> Fix | None:
+    """The fix: of the dict, of the file, or with a new argument."""
+    import libcst as cst
+
+    from fsdplint.configs.editing import MappingEdit
+    from fsdplint.configs.source import ConfigError
+    from fsdplint.editing.rewrite import Rewrite
+    from fsdplint.rules.frameworks.dicts import change
+
+    words = "; ".join([*wanted.doubts, *wanted.notes])
+    title = "Configure FSDP2" + (f" ({words})" if words else "")
+    safety = Safety.UNSAFE if wanted.doubts else Safety.SAFE
+    args = {arg.keyword.value: arg for arg in call.args if arg.keyword is not None}
+    path, rewrite = options.get("fsdp_config_file"), Rewrite()
+    if isinstance(path, str):
+        config = program.configs.get(path)
+        if config is None:
+            return None
+        edit = MappingEdit(config, config.top)
+        for key in wanted.dropped:
+            edit.drop(key)
+        for key, value in wanted.values.items():
+            edit.set(key, value)
+        try:
+            edits: tuple[Edit, ...] = edit.edits()
+        except ConfigError:
+            return None
+        return Fix(title, safety, edits)
+    node = args["fsdp_config"].value if "fsdp_config" in args else None
+    if node is None or (isinstance(node, cst.Name) and node.value == "None"):
+        pairs = ", ".join(f'"{key}": {value!r}' for key, value in wanted.values.items())
+        if node is not None:
+            rewrite.replace(source, node, f"{{{pairs}}}")
+        else:
+            _argument(rewrite, source, args["fsdp"], f"fsdp_config={{{pairs}}}")
+        return rewrite.fix(title, safety)
+    place = _display(program, source, node)
+    if place is None or not change(rewrite, *place, wanted.dropped, wanted.values):
+        return None
+    return rewrite.fix(title, safety)
+
+
+def _display(
+    program: Program, source: Source, node: cst.BaseExpression
+) -> tuple[Source, cst.Dict] | None:
+    """The dict display that an argument is, also through a variable."""
+    import libcst as cst
+
+    if isinstance(node, cst.Dict):
+        return source, node
+    made = {value.made_at for value in program.values(node)}
+    if len(made) != 1:
+        return None
+    (site,) = made
+    if site is None or not isinstance(site.node, cst.Dict):
+        return None
+    return site.source, site.node
+
+
+def _argument(rewrite: object, source: Source, after: cst.Arg, text: str) -> None:
+    """Put an argument behind another one, on a line of its own where that has one."""
+    from fsdplint.editing.rewrite import Rewrite
+    from fsdplint.rules.migration.calls import value_end
+
+    assert isinstance(rewrite, Rewrite)
+    start = source.span(after)[0]
+    line = source.line_start(start)
+    indent = source.text[line:start]
+    separator = ", " if indent.strip() else f",\n{indent}"
+    rewrite.insert(source, value_end(source, after), separator + text)
