@@ -166,6 +166,8 @@ def _inner_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) ->
             module = event.of if isinstance(event, StateTaken) else event.into
             inner = any(other.inner == module for other in trace.before(event, Wrapped))
             site = event.site
+            if isinstance(site, NodeSite) and site.node in migration.typed:
+                continue  # a block is about this very module, which FSDP1 may wrap as well
             if inner and isinstance(site, NodeSite) and not _known(migration, site.node):
                 reason = "the state of the module inside of FSDP1's, which is this rank's flat part"
                 _block(migration, site.source, site.node, reason)

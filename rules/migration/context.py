@@ -91,6 +91,7 @@ class Migration:
     local_states: dict[str, tuple[Source, cst.CSTNode]] = field(default_factory=dict)
     # The wrapping policies that were rewritten where they are made.
     policies: dict[cst.CSTNode, object] = field(default_factory=dict)
+    typed: set[cst.CSTNode] = field(default_factory=set)  # states of what a block is about
     gathers_optimizer: bool = False  # whether plain optimizer states are gathered now
     unwrapped: set[cst.CSTNode] = field(default_factory=set)  # blocks that lose their head
     gathered: set[cst.CSTNode] = field(default_factory=set)  # blocks in which all is unsharded

@@ -73,6 +73,8 @@ class ModelStates(KindReader):
             kind.options = fresh(self.source, block, "options", "state_options")
             lines.append(f"{kind.options} = {self.make(list(keys[0]), block)}")
         for use in uses:
+            if isinstance(use.func, cst.Attribute) and self.source.code(use.func.value) == model:
+                self.migration.typed.add(use)
             self.rewrite(use, kind)
         for function in called:
             self.others[function.site.source].rewrite_called(function, kind)
@@ -300,13 +302,19 @@ class ModelStates(KindReader):
     def plain(self, node: cst.Call, kind: Kind) -> None:
         """A `state_dict()` or `load_state_dict()` outside of a block: whole in FSDP1."""
         assert isinstance(node.func, cst.Attribute)
-        for value in self.migration.values(node.func.value):
-            if isinstance(value, ModuleValue) and value.wrapper == "ddp":
-                raise self.migration.block(
-                    self.source, node, "the state of a model that is DDP's in other configurations"
-                )
+        if self._may_be_ddp(node.func.value):
+            raise self.migration.block(
+                self.source, node, "the state of a model that is DDP's in other configurations"
+            )
         self.rewrite(node, self.current or kind)
         self.migration.step(self.source, node, "Take and load whole states")
+
+    def _may_be_ddp(self, node: cst.BaseExpression) -> bool:
+        values = self.migration.values(node)
+        if values or self.migration.wrapped(node) != "sometimes":
+            return any(isinstance(v, ModuleValue) and v.wrapper == "ddp" for v in values)
+        sources = self.migration.program.sources.values()
+        return any("DistributedDataParallel" in source.text for source in sources)
 
     # Options --------------------------------------------------------------------------------------
 
