@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import libcst as cst
@@ -12,10 +12,11 @@ import libcst as cst
 from fsdplint.configs import is_config
 from fsdplint.editing.nesting import deep_stack
 from fsdplint.files import Unreadable, read_config
+from fsdplint.prefilter import mentions
 from fsdplint.program.decisions import Exploration
 from fsdplint.program.frames import Call, Frame, OutOfSteps
 from fsdplint.program.interpreter import Interpreter
-from fsdplint.program.names import walk
+from fsdplint.program.names import dotted, walk
 from fsdplint.program.program import Evaluation, Program
 from fsdplint.program.project import Project
 from fsdplint.program.source import Source
@@ -69,6 +70,7 @@ class _Loader:
                 self._explore_entry(source)
         for source in given:
             self._explore_rest(source)
+        self._read_unreached()
         self.program.sources = self.project.sources
         self.program.problems = self.project.problems
         self.program.configs = dict(self.project.configs)
@@ -125,6 +127,41 @@ class _Loader:
 
     # What no program reaches -------------------------------------------------------------------
 
+    def _read_unreached(self) -> None:
+        """Read the files with FSDP code that are imported for code that is not reached."""
+        todo = list(self.project.sources.values())
+        while todo:
+            source = todo.pop()
+            package = source.path.replace(os.sep, "/").endswith("/__init__.py")
+            if not package and not mentions(source.text.encode()):
+                continue
+            for file, shown in self._imported(source):
+                if self.project.is_read(file):
+                    continue
+                package = os.path.basename(file) == "__init__.py"
+                if not package and not _speaks_of_fsdp(Path(file)):
+                    continue
+                found = self.project.source(Path(shown), imported=True)
+                if found is not None:
+                    todo.append(found)
+                    self._explore_rest(found)
+
+    def _imported(self, source: Source) -> Iterator[tuple[str, str]]:
+        """The files that `from` imports of the project ask for: real paths, and paths as shown."""
+        for node in walk(source):
+            if not isinstance(node, cst.ImportFrom) or isinstance(node.names, cst.ImportStar):
+                continue
+            base = dotted(node.module) or "" if node.module is not None else ""
+            level = len(node.relative)
+            names = [base, *(f"{base}.{x.evaluated_name}".lstrip(".") for x in node.names)]
+            for name in filter(None, names):
+                if level:
+                    found = self.project.find_relative(level, name, source.path)
+                else:
+                    found = self.project.find(name, source.path)
+                if found is not None:
+                    yield found
+
     def _explore_rest(self, source: Source) -> None:
         """Run the functions and methods that no program reached, each on its own.
 
@@ -174,6 +211,13 @@ class _Loader:
                 run.call(bound, Call(function, open=True))
         finally:
             run.frames.pop()
+
+
+def _speaks_of_fsdp(path: Path) -> bool:
+    try:
+        return mentions(path.read_bytes())
+    except OSError:
+        return False
 
 
 def _definitions(tree: cst.Module) -> list[tuple[cst.ClassDef | None, cst.FunctionDef]]:

@@ -102,6 +102,10 @@ class Project:
                 return source
         return None
 
+    def is_read(self, path: str) -> bool:
+        """Whether a file was read already, or could not be."""
+        return self._realpath(path) in self._by_file
+
     def override(self, path: Path) -> str | None:
         """The text that stands for a file's content, if there is one."""
         return self.overrides.get(self._realpath(str(path)))

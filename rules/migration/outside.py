@@ -34,6 +34,8 @@ def handed_out(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> No
             if isinstance(node, cst.Call) and _speaks_of_fsdp(source, node, symbols):
                 if any(isinstance(value, FOLLOWED) for value in migration.values(node.func)):
                     continue
+                if not migration.values(node.func) and _is_here(migration, node.func):
+                    continue
                 if any(
                     migration.wrapped(arg.value)
                     or _unreached(migration, source, arg.value, wrapped)
@@ -42,6 +44,15 @@ def handed_out(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> No
                     name = source.code(node.func)
                     reason = f"`{name}` gets the wrapped model, and its code cannot be seen"
                     migration.blockers.append(Blocked(source, node, reason))
+
+
+def _is_here(migration: Migration, func: cst.BaseExpression) -> bool:
+    """Whether the program has a function of this name (for calls that are not reached)."""
+    return isinstance(func, cst.Name) and any(
+        isinstance(part, cst.FunctionDef) and part.name.value == func.value
+        for source in migration.program.sources.values()
+        for part in source.tree.body
+    )
 
 
 def _speaks_of_fsdp(source: Source, node: cst.Call, symbols: dict[cst.CSTNode, str]) -> bool:
