@@ -58,6 +58,7 @@ class Keywords:
     empty: bool = False  # whether other ranks may have no weights of their own
     strategy: str = ""  # the variable that holds the strategy, where there is one
     state: str = ""
+    own_casts: bool = False  # whether the policy says of itself if inner modules cast their inputs
     mapped_policy: bool = False  # whether the mapping has a policy of mixed precision
     spread_definition: bool = False
     _policy: str = ""  # the variable that holds the policy of mixed precision
@@ -88,8 +89,16 @@ class Keywords:
                 self.items = list(items.items())
             self._policy = policy
         if not loop:
+            if self.own_casts and "mp_policy" in items:
+                self.items = [
+                    (key, self._casting(text) if key == "mp_policy" else text)
+                    for key, text in self.items
+                ]
             self._single()
             return
+        if self.mapping and self.own_casts and self.mapped_policy:
+            reason = "policies of mixed precision that differ in `cast_forward_inputs`, in a dict"
+            raise self.migration.block(self.source, self.at, reason)
         if self.mapping:
             if not inner_casts and self.mapped_policy:
                 self._separate_mapped_policy()
@@ -138,7 +147,6 @@ class Keywords:
         policy = items.pop("mp_policy")
         if not is_simple(policy):
             policy = self.variable("mp_policy", policy)
-        replace = library_name(self.migration.rewrite, self.source, "dataclasses.replace", self.at)
         inner = fresh(self.source, self.at, "inner_policy", "inner_mp_policy")
         rest = list(items.items())
         if self.spread or self.kept or len(rest) >= 2:
@@ -146,14 +154,28 @@ class Keywords:
             rest = []
         elif rest and not is_simple(rest[0][1]):
             rest = [(rest[0][0], self.variable(*rest[0]))]
-        self.before.append("# Only the root casts its inputs.")
-        self.before.append(f"{inner} = {replace}({policy}, cast_forward_inputs=False)")
+        if self.own_casts:
+            inner, policy = policy, self._root_policy(policy)
+        else:
+            replace = self._replace()
+            self.before.append("# Only the root casts its inputs.")
+            self.before.append(f"{inner} = {replace}({policy}, cast_forward_inputs=False)")
         base = self._spreads() + [f"{key}={value}" for key, value in rest]
         self.items = [*rest, ("mp_policy", policy)]
         self._inner = [*base, f"mp_policy={inner}"]
 
+    def _replace(self) -> str:
+        return library_name(self.migration.rewrite, self.source, "dataclasses.replace", self.at)
+
+    def _casting(self, policy: str) -> str:
+        return f"{self._replace()}({policy}, cast_forward_inputs=True)"
+
+    def _root_policy(self, policy: str) -> str:
+        self.before.append("# The root casts its inputs in any case.")
+        return self.variable("root_policy", self._casting(policy))
+
     def _separate_mapped_policy(self) -> None:
-        replace = library_name(self.migration.rewrite, self.source, "dataclasses.replace", self.at)
+        replace = self._replace()
         key = quoted(self.source, "mp_policy")
         name = fresh(self.source, self.at, f"inner_{self.mapping}", "inner_kwargs")
         policy = f"{replace}({self.mapping}[{key}], cast_forward_inputs=False)"

@@ -32,6 +32,7 @@ class Meshes:
     device: str
     choices: set[str]
     strategy: str
+    _type: str = ""
 
     def needs_strategy(self, group: bool, optional: bool) -> bool:
         """Whether the mesh depends on the strategy; `group` for a process group."""
@@ -85,17 +86,22 @@ class Meshes:
         if alone:
             lines += [
                 f"\tif strategy == {self._q('NO_SHARD')}:",
-                f"\t\tgroup = ({self._alone(top)}, group)",
+                f"\t\talone = {self._alone(top)}",
+                "\t\tgroup = (alone, group)",
             ]
+        device = self.device
+        if " " in device:
+            lines.append(f"\tdevice_type = {device}")
+            device = "device_type"
         from_group = f"{self._mesh_class(top)}.from_group"
         if not hybrid and not alone:
-            lines.append(f"\treturn {from_group}(group, {self.device})")
+            lines.append(f"\treturn {from_group}(group, {device})")
         else:
             lines += [
                 "\tif not isinstance(group, tuple):",
-                f"\t\treturn {from_group}(group, {self.device})",
+                f"\t\treturn {from_group}(group, {device})",
                 "\tshard, replicate = group",
-                *self._two_dimensional(top),
+                *self._two_dimensional(top, device),
             ]
         self.migration.rewrite.insert_before(self.source, top, [*lines, "", ""])
         return name
@@ -112,24 +118,26 @@ class Meshes:
         """A group of this rank only: the shards of a model that is replicated."""
         new_group = self.migration.dist(self.source, at, "new_group")
         rank = self.migration.dist(self.source, at, "get_rank")
-        return f"{new_group}([{rank}()], use_local_synchronization=True)"
+        given = [f"[{rank}()]", "use_local_synchronization=True"]
+        return call(self.source, " " * 20, new_group, given, depth=2)
 
-    def _two_dimensional(self, at: cst.CSTNode, depth: int = 1) -> list[str]:
+    def _two_dimensional(self, at: cst.CSTNode, device: str, depth: int = 1) -> list[str]:
         """Lines that return the mesh over `shard` and `replicate`."""
         gather = self.migration.dist(self.source, at, "all_gather_object")
         ranks = self.migration.dist(self.source, at, "get_process_group_ranks")
         tabs = "\t" * depth
+        given = ["rows", f"{ranks}(shard)", "group=replicate"]
         names = f"mesh_dim_names=({self._q('replicate')}, {self._q('shard')})"
         made = call(
             self.source,
             "",
             f"return {self._mesh_class(at)}.from_group",
-            ["[replicate, shard]", self.device, "rows", names],
+            ["[replicate, shard]", device, "rows", names],
             depth=depth,
         )
         return [
             f"{tabs}rows = [None] * replicate.size()",
-            f"{tabs}{gather}(rows, {ranks}(shard), group=replicate)",
+            tabs + call(self.source, "", gather, given, depth=depth),
             tabs + made,
         ]
 
@@ -146,6 +154,10 @@ class Meshes:
             '\t"""The mesh to shard over: some strategies have one of their own."""',
         ]
         hybrid = [name for name in HYBRID if name in self.choices]
+        self._type = self.device
+        if optional and " " in self.device:
+            lines.append(f"\tdevice_type = {self.device}")
+            self._type = "device_type"
         if optional and hybrid:
             names = ", ".join(map(self._q, hybrid))
             test = f"in ({names})" if len(hybrid) > 1 else f"== {names}"
@@ -166,7 +178,7 @@ class Meshes:
                 f"\tif {test}:",
                 f"\t\tshard = {self._alone(top)}",
                 "\t\treplicate = mesh.get_group(0)",
-                *self._two_dimensional(top, depth=2),
+                *self._two_dimensional(top, "mesh.device_type", depth=2),
             ]
         lines.append("\treturn mesh")
         self.migration.rewrite.insert_before(self.source, top, [*lines, "", ""])
@@ -180,5 +192,5 @@ class Meshes:
         init = need(self.source, "torch.distributed.device_mesh", "init_device_mesh", at)
         quote = quote_of(self.source)
         names = f"mesh_dim_names=({quote}replicate{quote}, {quote}shard{quote})"
-        made = call(self.source, "", f"return {init}", [self.device, shape, names], depth=2)
+        made = call(self.source, "", f"return {init}", [self._type, shape, names], depth=2)
         return ["\t\t" + made]

@@ -6,13 +6,14 @@ casts the inputs of the root only; buffers are cast by `buffer_dtype`, for which
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import libcst as cst
 
 from fsdplint.program.source import Source
-from fsdplint.rules.migration.calls import arguments, is_constant, without
-from fsdplint.rules.migration.context import Migration
+from fsdplint.rules.migration.calls import arguments, is_constant, value_end, without
+from fsdplint.rules.migration.context import Migration, nodes
 
 PARAMETERS = (
     "param_dtype",
@@ -35,6 +36,7 @@ class Precision:
         same: the fields of the new policy that are written like this one (or neither is given), by
             call.
         casts_inner: whether inner modules cast their inputs too, as FSDP2 does.
+        own_casts: whether the policies differ in that, so that each says it of itself.
         lowers: whether some policy has a `param_dtype`.
     """
 
@@ -42,6 +44,7 @@ class Precision:
     lowering: set[cst.Call] = field(default_factory=set)
     same: dict[cst.Call, tuple[str, ...]] = field(default_factory=dict)
     casts_inner: bool = True
+    own_casts: bool = False
     lowers: bool = False
     calls: list[cst.Call] = field(default_factory=list)
 
@@ -80,12 +83,23 @@ def convert(migration: Migration, source: Source, call: cst.Call, known: Precisi
         if name in named
     ]
     param, reduce = named.get("param_dtype"), named.get("reduce_dtype")
+    inner = named.get("cast_forward_inputs")
+    if known.own_casts and inner is not None and is_constant(inner.value, "False"):
+        gone.remove(inner)
+    own = known.own_casts and inner is None and param is not None
+    says = ", cast_forward_inputs=False" if own else ""
     if reduce is not None and is_constant(reduce.value, "None") and param is not None:
         start, end = source.span(reduce.value)
         changes.append((start, end, migration.text(source, param.value)))
     elif reduce is None and param is not None and not is_constant(param.value, "None"):
         end = source.span(param.value)[1]
-        changes.append((end, end, f", reduce_dtype={migration.text(source, param.value)}"))
+        reduced = f", reduce_dtype={migration.text(source, param.value)}"
+        last = [arg for arg in call.args if arg not in gone][-1]
+        changes.append((end, end, reduced + (says if last is param else "")))
+        says = "" if last is param else says
+    if says:
+        end = value_end(source, [arg for arg in call.args if arg not in gone][-1])
+        changes.append((end, end, says))
     if param is not None and param.keyword is None:
         start = source.span(param)[0]
         changes.append((start, start, "param_dtype="))
@@ -109,10 +123,21 @@ def _inputs(
         raise migration.block(
             source, root, "`cast_root_forward_inputs` other than True is not migrated yet"
         )
+    known.own_casts = len(set(_all_casts(migration))) > 1
     if inner is None or is_constant(inner.value, "False"):
         known.casts_inner = False
     elif not is_constant(inner.value, "True"):
         raise migration.block(source, inner, "`cast_forward_inputs` is only known at run time")
+
+
+def _all_casts(migration: Migration) -> Iterator[bool]:
+    """Whether inner modules cast their inputs, for each policy of the files."""
+    for source in migration.sources:
+        for node in nodes(source):
+            if isinstance(node, cst.Call) and migration.called(node) == "MixedPrecision":
+                named, _ = arguments(node, PARAMETERS)
+                inner = named.get("cast_forward_inputs")
+                yield inner is not None and is_constant(inner.value, "True")
 
 
 def _dtypes(

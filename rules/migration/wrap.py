@@ -323,6 +323,7 @@ def rewrite_call(
         _share(source, node, keywords, shared)
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", node)
     wrap = Wrap(migration, source, node, precision, module.value, keywords, policy, shard)
+    keywords.own_casts = precision.own_casts
     keywords.prepare(policy is not None, inner_casts(migration, precision, policy, node))
     migration.claim(source, node.func)
     for arg in node.args:
@@ -371,6 +372,8 @@ def inner_casts(
     """
     if precision.casts_inner or not precision.lowers or policy is None:
         return True
+    if precision.own_casts:
+        return False
     if policy.classes is None:
         return False
     for node in policy.classes:

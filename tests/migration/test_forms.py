@@ -295,7 +295,8 @@ FORMS = {
             one to replicate over.
             \"\"\"
             if strategy == "NO_SHARD":
-                group = (dist.new_group([dist.get_rank()], use_local_synchronization=True), group)
+                alone = dist.new_group([dist.get_rank()], use_local_synchronization=True)
+                group = (alone, group)
             if not isinstance(group, tuple):
                 return DeviceMesh.from_group(group, "cuda")
             shard, replicate = group
@@ -348,7 +349,7 @@ FORMS = {
                 rows = [None] * replicate.size()
                 dist.all_gather_object(rows, dist.get_process_group_ranks(shard), group=replicate)
                 return DeviceMesh.from_group(
-                    [replicate, shard], "cuda", rows, mesh_dim_names=("replicate", "shard")
+                    [replicate, shard], mesh.device_type, rows, mesh_dim_names=("replicate", "shard")
                 )
             return mesh
 
@@ -586,6 +587,30 @@ FORMS = {
             if isinstance(module, Masked):
                 fully_shard(module, mp_policy=inner_policy)
         fully_shard(model, mp_policy=precision)
+        """,
+    ),
+    "policies of which one casts the inputs of blocks": (
+        """
+        full = MixedPrecision(param_dtype=torch.bfloat16, cast_forward_inputs=True)
+        root = MixedPrecision(param_dtype=torch.float16)
+        other = MixedPrecision(torch.float16, torch.float32, torch.float32)
+        precision = full if os.environ.get("FULL") else root
+        model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=precision)
+        alone = FSDP(Net(), mixed_precision=full)
+        """,
+        """
+        full = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+        root = MixedPrecisionPolicy(param_dtype=torch.float16, reduce_dtype=torch.float16, cast_forward_inputs=False)
+        other = MixedPrecisionPolicy(param_dtype=torch.float16, reduce_dtype=torch.float32, cast_forward_inputs=False)
+        precision = full if os.environ.get("FULL") else root
+        model = Net()
+        # The root casts its inputs in any case.
+        root_policy = replace(precision, cast_forward_inputs=True)
+        for module in reversed(list(model.modules())):
+            if isinstance(module, Block):
+                fully_shard(module, mp_policy=precision)
+        fully_shard(model, mp_policy=root_policy)
+        alone = fully_shard(Net(), mp_policy=replace(full, cast_forward_inputs=True))
         """,
     ),
     "mixed precision that may be None": (
