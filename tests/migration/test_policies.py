@@ -1,0 +1,87 @@
+"""Policies of mixed precision that are chosen while a program runs, before and after on two ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from two_ranks import TwoRanks
+
+from fsdplint.engine import fix
+from fsdplint.rule import all_rules
+
+PROGRAM = """\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import MixedPrecision
+from torch.distributed.fsdp.wrap import CustomPolicy
+
+POLICIES = {
+    "all": MixedPrecision(
+        param_dtype=torch.bfloat16, buffer_dtype=torch.bfloat16, cast_forward_inputs=True
+    ),
+    "root": MixedPrecision(torch.bfloat16, torch.float32, torch.float32),
+    "reduce": MixedPrecision(reduce_dtype=torch.bfloat16, buffer_dtype=torch.bfloat16),
+    "none": None,
+}
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.register_buffer("scale", torch.rand(8))
+
+    def forward(self, x, mask):
+        types.add((x.dtype, mask.dtype, self.scale.dtype))
+        return self.linear(x) * mask.to(x.dtype) * self.scale.to(x.dtype)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(), Block()])
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x, torch.full((8,), 0.3, dtype=torch.float32))
+        return x
+
+
+def is_block(module):
+    return isinstance(module, Block)
+
+
+dist.init_process_group("gloo")
+for name, precision in POLICIES.items():
+    types = set()
+    torch.manual_seed(0)
+    model = FSDP(
+        Net(),
+        auto_wrap_policy=CustomPolicy(is_block),
+        mixed_precision=precision,
+        device_id=torch.device("cpu"),
+        use_orig_params=True,
+    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    for _ in range(2):
+        loss = model(torch.randn(2, 8, generator=generator)).float().pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        print(dist.get_rank(), name, f"{loss.item():.7f}", *sorted(map(str, types)))
+dist.destroy_process_group()
+"""
+
+
+def test_a_policy_keeps_its_meaning(tmp_path: Path, two_ranks: TwoRanks) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM, encoding="utf-8")
+    after = fix([path], [rule() for rule in all_rules()]).texts[path]
+    assert "FullyShardedDataParallel" not in after
+    runs = [two_ranks.run(text, timeout=120) for text in (PROGRAM, after)]
+    assert [run.status for run in runs] == ["ok", "ok"], "\n".join(map(str, runs))
+    assert len(runs[0].stdout.splitlines()) == 16
+    assert sorted(runs[1].stdout.splitlines()) == sorted(runs[0].stdout.splitlines())
