@@ -88,7 +88,7 @@ def test_what_blocks_and_what_to_decide(folder: Path) -> None:
     assert lines[0] == "train.py: not migrated: blocked at 1 place"
     assert any("train.py:11: FSDP201 `_runtime_utils._lazy_init`" in line for line in lines)
     assert f"    11 | {BLOCKER}".rstrip() in lines
-    assert any(line.startswith("    = decide: ") for line in lines)
+    assert any(line.startswith("    = to do: ") for line in lines)
     assert lines[-1] == "1 program blocked at 1 place; nothing of it is rewritten."
 
 
@@ -119,7 +119,7 @@ def test_two_programs_are_two_sections(folder: Path) -> None:
     assert "| `good.py` | migrated whole (3 changes in 1 file) |" in text
     assert "| `bad.py` | not migrated: blocked at 1 place |" in text
     assert "```diff\n-model.clip_grad_norm_(1.0)\n+" in text
-    assert "**Decide:**" in text
+    assert "**To do:**" in text
     assert (folder / "bad.py").read_text() == BLOCKED
     assert "FSDP(" not in (folder / "good.py").read_text()
 
@@ -193,6 +193,7 @@ def test_trouble(folder: Path) -> None:
     result = run("migrate", ".", "--report", "report.txt")
     assert result.exit_code == 2
     assert "has to end in .md or .json" in result.output
+    assert run("migrate", ".", "--fix", "--report", "gone/report.md").exit_code == 2
     (folder / "broken.py").unlink()
     assert run("migrate", ".").exit_code == 0
     assert "migrate" in run("--help").output

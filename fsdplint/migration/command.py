@@ -20,6 +20,8 @@ SUFFIXES = {".md": "markdown", ".markdown": "markdown", ".json": "json"}
 def _suffix(_: click.Context, __: click.Parameter, value: Path | None) -> Path | None:
     if value is not None and value.suffix.lower() not in SUFFIXES:
         raise click.BadParameter("the name has to end in .md or .json")
+    if value is not None and not value.absolute().parent.is_dir():
+        raise click.BadParameter(f"there is no folder {value.parent}")
     return value
 
 
@@ -76,6 +78,7 @@ def migrate_command(
     be read or written.
     """
     from fsdplint.editing.journal import Interrupted
+    from fsdplint.editing.write import WriteError
     from fsdplint.migration.run import MigrationRun
     from fsdplint.settings import SettingsError
 
@@ -85,7 +88,8 @@ def migrate_command(
         _write(migrated)
         _show(migrated.report, report_file)
     except (SettingsError, Interrupted, OSError) as error:
-        click.echo(f"error: {getattr(error, 'strerror', None) or error}", err=True)
+        text = error.strerror if isinstance(error, WriteError) else None
+        click.echo(f"error: {text or error}", err=True)
         sys.exit(FAILED)
     except KeyboardInterrupt:
         click.echo("error: interrupted", err=True)

@@ -91,7 +91,7 @@ def _obstacle(obstacle: Obstacle) -> Iterator[str]:
         yield ""
         yield from _fenced("python", [line for _, line in obstacle.lines])
     yield ""
-    yield f"**Decide:** {obstacle.advice} ({obstacle.code})"
+    yield f"**To do:** {obstacle.advice} ({obstacle.code})"
 
 
 def _fenced(language: str, lines: Sequence[str]) -> Iterator[str]:

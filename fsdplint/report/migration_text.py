@@ -82,7 +82,7 @@ class _Writer:
         margin = max((len(str(number)) for number, _ in obstacle.lines), default=0)
         for number, line in obstacle.lines:
             yield f"    {number:>{margin}} | {shown(line)}".rstrip()
-        yield from _wrapped("    = decide: ", obstacle.advice)
+        yield from _wrapped("    = to do: ", obstacle.advice)
 
     def _styled(self, text: str, style: str) -> str:
         return f"\x1b[{style}m{text}\x1b[0m" if self.colour else text

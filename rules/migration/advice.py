@@ -82,7 +82,7 @@ KINDS: tuple[tuple[str, str], ...] = (
         "gathers the parameters; all ranks have to call it, the same number of times.",
     ),
     (
-        r"outside of its forward|taken as a function",
+        r"outside of its forward|`forward` .*taken as a function",
         "Decide how this code gets whole parameters: through `forward` (add an argument that chooses "
         "what it does), or by `register_fsdp_forward_method(model, NAME)` after the model is sharded.",
     ),
@@ -241,6 +241,11 @@ KINDS: tuple[tuple[str, str], ...] = (
         r"in other configurations|in some configurations|under a condition|several branches",
         "Decide which of the ways stays. Where both do, give each a call of its own, so that what is "
         "said of FSDP1 stands in the branch that uses it.",
+    ),
+    (
+        r"the arguments in `.*used here in another way",
+        "Keep the dict for the call of FSDP(...): leave this use out, or hand it a copy that was made "
+        "before (`dict(...)`) of what is to be shown.",
     ),
     (
         r"several places|used (here |elsewhere )?(in another way|too)|for two kinds",
