@@ -6,7 +6,7 @@ import libcst as cst
 
 from fsdplint.editing.layout import descend, statement_of
 from fsdplint.program.values import OptimizerValue
-from fsdplint.rules.migration import state_functions
+from fsdplint.rules.migration import compiled_states, state_functions
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.context import expression
 from fsdplint.rules.migration.kinds import MODULE, OLD_OPTIMIZER_LOAD, Kind
@@ -37,7 +37,19 @@ class States(ModelStates):
             )
         self._get_optimizer(node, named, self._get_options(kind, node, optimizer=True))
 
+    def _check_names(self, model: cst.BaseExpression) -> None:
+        if compiled_states.is_compiled(self.migration, model):
+            reason = "an optimizer's state with the names of a compiled model"
+            advice = (
+                "Give the model as it is before `torch.compile`: torch's getter and setter name"
+            )
+            advice += (
+                " the parameters as this one does. States that are saved now have other names."
+            )
+            raise self.migration.block(self.source, model, reason, advice=advice)
+
     def _get_optimizer(self, node: cst.Call, named: dict[str, cst.Arg], options: str) -> None:
+        self._check_names(named["model"].value)
         model = expression(self.migration, self.source, named["model"].value)
         optimizer = expression(self.migration, self.source, named["optim"].value)
         self.migration.claim(self.source, node.func)
@@ -245,6 +257,7 @@ class States(ModelStates):
         self, node: cst.Call, named: dict[str, cst.Arg], state: str, options: str
     ) -> None:
         """Two calls (make the state loadable, load it) become one."""
+        self._check_names(named["model"].value)
         load = self._load_call(node, named["optim"].value)
         model = expression(self.migration, self.source, named["model"].value)
         optimizer = expression(self.migration, self.source, named["optim"].value)

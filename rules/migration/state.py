@@ -9,7 +9,7 @@ import libcst as cst
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
 from fsdplint.program.values import Function, ModuleValue, OptimizerValue
-from fsdplint.rules.migration import called_states, state_functions
+from fsdplint.rules.migration import called_states, compiled_states, state_functions
 from fsdplint.rules.migration.calls import arguments
 from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.kind_reader import KindReader
@@ -249,15 +249,15 @@ class ModelStates(KindReader):
             self.optimizer(name.removeprefix(FSDP + "."), node, kind)
             return
         assert isinstance(node.func, cst.Attribute)
-        for value in self.migration.values(node.func.value):
-            if isinstance(value, ModuleValue) and value.wrapper == "compile":
-                if not kind.full and not kind.local and not kind.model.offload:
-                    return  # FSDP2's own state is sharded, and the compiled model names it alike
-                reason = "the whole state of a compiled model, which torch's getter names otherwise"
-                raise self.migration.block(self.source, node, reason)
-        model = expression(self.migration, self.source, node.func.value)
+        compiled = compiled_states.is_compiled(self.migration, node.func.value)
         if kind.local:
             self.migration.local_states.setdefault(node.func.attr.value, (self.source, node))
+        if compiled and not kind.full and not kind.model.offload:
+            return  # FSDP2's own state is sharded, and the compiled model names it alike
+        if compiled == "sometimes" or (compiled and not kind.full):
+            reason = "the state of a compiled model, which torch's getter names otherwise"
+            raise self.migration.block(self.source, node, reason)
+        model = expression(self.migration, self.source, node.func.value)
         if node.func.attr.value == "state_dict":
             if node.args:
                 raise self.migration.block(self.source, node, "`state_dict` with arguments")
@@ -265,7 +265,13 @@ class ModelStates(KindReader):
                 function = state_functions.gather_helper(self.migration, self.source, node)
                 self.migration.put_call(self.source, node, function, [model])
                 return
-            self.put(node, "get_model_state_dict", [model], self._get_options(kind, node))
+            options = self._get_options(kind, node)
+            if compiled:
+                getter = self.migration.need(self.source, MODULE, "get_model_state_dict", node)
+                given = [model, f"options={options}"]
+                compiled_states.take(self.migration, self.source, node, getter, given)
+            else:
+                self.put(node, "get_model_state_dict", [model], options)
             return
         named, rest = arguments(node, ("state_dict", "strict", "assign"))
         if rest or "state_dict" not in named or "assign" in named:
@@ -274,6 +280,8 @@ class ModelStates(KindReader):
         more = []
         if "strict" in named:
             more.append(f"strict={expression(self.migration, self.source, named['strict'].value)}")
+        if compiled:
+            state = compiled_states.without_prefix(self.source, state)
         options = self._set_options(kind, more, node)
         self.put(node, "set_model_state_dict", [model, state], options)
 

@@ -57,7 +57,7 @@ dist.init_process_group("gloo")
 rank = dist.get_rank()
 torch.manual_seed(0)
 model = FSDP(Net(), GROUPauto_wrap_policy=ModuleWrapPolicy({Block}), device_id=torch.device("cpu"))
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+COMPILEoptimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 first = 0
 if "resume" in sys.argv:
     load(model, optimizer)
@@ -137,6 +137,18 @@ KINDS = {
                     FSDP.optim_state_dict_to_load(model, optimizer, loaded["optimizer"])
                 )
         """,
+    "of a compiled model": """
+        def save(model, optimizer):
+            config = FullStateDictConfig(rank0_only=True)
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+                state = model.state_dict()
+            if dist.get_rank() == 0:
+                torch.save(state, "model.pt")
+
+
+        def load(model, optimizer):
+            model.load_state_dict(torch.load("model.pt"))
+        """,
     "of a group": """
         def save(model, optimizer):
             config = FullStateDictConfig(rank0_only=True)
@@ -161,19 +173,75 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
-def test_what_fsdp1_has_saved_is_loaded(kind: str, tmp_path: Path, two_ranks: TwoRanks) -> None:
-    before = PROGRAM.replace("SAVE", textwrap.dedent(KINDS[kind]).strip())
+# Each rank's own part, or one rank's: FSDP1's flat parts are of no use to the migrated program, but
+# what this saves itself it loads.
+OWN = {
+    "local": """
+        def save(model, optimizer):
+            with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):
+                state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+                torch.save(state, f"{dist.get_rank()}.pt")
+
+
+        def load(model, optimizer):
+            state = torch.load(f"{dist.get_rank()}.pt")
+            with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):
+                model.load_state_dict(state["model"])
+            optimizer.load_state_dict(state["optimizer"])
+        """,
+    "rank 0's optimizer": """
+        def save(model, optimizer):
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+                weights = model.state_dict()
+            if dist.get_rank() == 0:
+                torch.save({"model": weights, "optimizer": optimizer.state_dict()}, "all.pt")
+
+
+        def load(model, optimizer):
+            state = torch.load("all.pt")
+            model.load_state_dict(state["model"])
+            optimizer.load_state_dict(state["optimizer"])
+        """,
+}
+
+
+def programs(kind: str, path: Path) -> tuple[str, str]:
+    """A program that saves and loads in this way, and what becomes of it."""
+    before = PROGRAM.replace("SAVE", textwrap.dedent({**KINDS, **OWN}[kind]).strip())
     group = "process_group=dist.new_group([0, 1]), " if kind == "of a group" else ""
     before = before.replace("GROUP", group)
-    path = tmp_path / "train.py"
+    compiled = kind == "of a compiled model"
+    compiling = 'model = torch.compile(model, backend="eager")\n' if compiled else ""
+    before = before.replace("COMPILE", compiling)
+    if compiled:  # an optimizer without a state, which is not loaded
+        before = before.replace("AdamW", "SGD")
     path.write_text(before, encoding="utf-8")
     result = fix([path], [rule() for rule in all_rules()])
     after = result.texts[path]
     assert "FullyShardedDataParallel" not in after
+    return before, after
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_what_fsdp1_has_saved_is_loaded(kind: str, tmp_path: Path, two_ranks: TwoRanks) -> None:
+    before, after = programs(kind, tmp_path / "train.py")
     saved = two_ranks.run(before)
     assert saved.status == "ok", str(saved)
     resumed = two_ranks.run(after, args=["resume"], continuing=saved)
     assert resumed.status == "ok", str(resumed)
     assert saved.stdout.count("loss") == 6
     assert resumed.stdout == saved.stdout
+
+
+@pytest.mark.parametrize("kind", list(OWN))
+def test_what_the_migrated_program_saves_it_loads(
+    kind: str, tmp_path: Path, two_ranks: TwoRanks
+) -> None:
+    before, after = programs(kind, tmp_path / "train.py")
+    trained = two_ranks.run(before)
+    saved = two_ranks.run(after)
+    assert saved.status == "ok", str(saved)
+    resumed = two_ranks.run(after, args=["resume"], continuing=saved)
+    assert resumed.status == "ok", str(resumed)
+    assert trained.stdout.count("loss") == 6
+    assert trained.stdout == saved.stdout == resumed.stdout

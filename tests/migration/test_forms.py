@@ -1233,10 +1233,6 @@ BLOCKED = {
         "model = FSDP(Net())\nmodel.generate(torch.ones(2, 8))",
         "generate",
     ),
-    "the state of a compiled model": (
-        "model = torch.compile(FSDP(Net()))\nstate = model.state_dict()",
-        "compiled",
-    ),
     "a config for another library": (
         "import accelerate\nFSDP(Net())\n"
         "plugin = accelerate.FullyShardedDataParallelPlugin(mixed_precision_policy=MixedPrecision())",

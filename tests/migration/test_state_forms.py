@@ -406,6 +406,28 @@ FORMS = {
         save(model, "s.pt")
         """,
     ),
+    "the whole state of a compiled model": (
+        """
+        model = torch.compile(FSDP(Net()))
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+            state = model.state_dict()
+        model.load_state_dict(state)
+        """,
+        """
+        model = torch.compile(fully_shard(Net()))
+        state = {
+            f"_orig_mod.{name}": value
+            for name, value in get_model_state_dict(
+                model, options=StateDictOptions(full_state_dict=True)
+            ).items()
+        }
+        set_model_state_dict(
+            model,
+            {name.removeprefix("_orig_mod."): value for name, value in state.items()},
+            options=StateDictOptions(full_state_dict=True),
+        )
+        """,
+    ),
     "a scattered state for no optimizer": (
         """
         def load(model):
@@ -489,6 +511,11 @@ def test_a_function_is_written_behind_the_last_one(
 
 
 BLOCKED = {
+    "the optimizer's state of a compiled model": (
+        "model = torch.compile(FSDP(Net()))\noptimizer = torch.optim.SGD(model.parameters(), lr=1)\n"
+        "state = FSDP.optim_state_dict(model, optimizer)",
+        "names of a compiled model",
+    ),
     "a function that others call too": (
         "def take(model):\n    return model.state_dict()\n\n\nmodel = FSDP(Net())\n"
         "with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n"
