@@ -6,13 +6,16 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from fsdplint.configs.source import ConfigSource
 from fsdplint.files import Problem, Unreadable, project_root, read_source
 from fsdplint.program.source import Source
 from fsdplint.program.values import Const
+
+if TYPE_CHECKING:
+    from fsdplint.configs.source import ConfigSource
 
 # Words of code that deals with what the contract speaks of.
 WORDS = re.compile(
