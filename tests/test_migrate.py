@@ -197,3 +197,32 @@ def test_trouble(folder: Path) -> None:
     (folder / "broken.py").unlink()
     assert run("migrate", ".").exit_code == 0
     assert "migrate" in run("--help").output
+
+
+def test_titles_say_what_is_done(folder: Path) -> None:
+    (folder / "train.py").write_text(
+        TRAIN.replace(
+            "import FullyShardedDataParallel as FSDP",
+            "import FullyShardedDataParallel as FSDP, MixedPrecision, StateDictType",
+        ).replace(
+            "optimizer.step()\n",
+            "optimizer.step()\n"
+            "precision = MixedPrecision(param_dtype=torch.bfloat16)\n"
+            "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
+            "    print('saving')\n"
+            "    state = model.state_dict()\n"
+            "\n"
+            "    print('saved')\n"
+            "    print(len(state))\n",
+        )
+    )
+    run("migrate", ".", "--report", "report.json")
+    (program,) = json.loads((folder / "report.json").read_text())["programs"]
+    assert program["verdict"] == "migratable", program["blockers"]
+    titles = {change["row"]: change["titles"] for change in program["changes"]}
+    assert titles[4] == ["Import what the new code uses"]
+    assert titles[12] == [
+        "Say the precision with MixedPrecisionPolicy",
+        "Take and load the state with torch.distributed.checkpoint",
+    ]
+    assert titles[17] == ["Take these lines out of the block around them"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from fsdplint.editing import edits
 from fsdplint.editing.regions import Region, regions
 from fsdplint.engine import changed_files, group_of
 from fsdplint.migration.proof import commands
+from fsdplint.migration.titles import titles_of
 from fsdplint.report.full import reason
 from fsdplint.report.migration import Change, Obstacle, Place, Reason, Remark, Section
 from fsdplint.report.pages import summary
@@ -22,12 +22,11 @@ if TYPE_CHECKING:
 
     from fsdplint.program import Program
     from fsdplint.program.source import Source
-    from fsdplint.rules.migration.context import Blocked, Step
+    from fsdplint.rules.migration.context import Blocked
     from fsdplint.rules.migration.plan import Plan
 
 LONGEST = 6  # lines of the code of an obstacle
 CODE = "FSDP201"  # of an obstacle where no rule finds anything: it keeps the constructor from going
-_IMPORT = re.compile(r"\s*(?:from\s+\S+\s+)?import\b")
 
 
 @dataclass(frozen=True)
@@ -203,7 +202,7 @@ class Sections:
             here = [one for one in findings if one.site.path == path]
             steps = [x for x in plan.steps if x.source is source] if plan is not None else []
             for region in regions(source.text, own):
-                titles = _titles(source, region, steps) if plan is not None else [fix.title]
+                titles = titles_of(source, region, steps) if plan is not None else [fix.title]
                 result.append(
                     Change(
                         place=Place(path, region.line),
@@ -240,69 +239,6 @@ def _reasons(region: Region | None, findings: Iterable[Finding]) -> list[Reason]
 def _why(rule: type[Rule]) -> str:
     why = reason(rule)
     return f"{summary(rule)} {why.removesuffix(':')}" + ("." if why.endswith(":") else "")
-
-
-def _titles(source: Source, region: Region, steps: Iterable[Step]) -> list[str]:
-    """What is done to some lines: the steps there, else what can be told from the lines."""
-    here = []
-    for step in steps:
-        at = source.location(step.node)
-        if region.touches(at.line, max(at.line, at.end_line)):
-            here.append((source.span(step.node), step.title))
-    outer = [
-        title
-        for (start, end), title in here
-        if not any(
-            left <= start and end <= right and (left, right) != (start, end)
-            for (left, right), _ in here
-        )
-    ]
-    if outer:
-        return list(dict.fromkeys(outer))
-    names = _names(source, region)
-    lines = [line for line in [*region.before, *region.after] if line.strip()]
-    if lines and _IMPORT.match(lines[0]) or _in_import(source, region):
-        if not region.after:
-            return ["Take away imports that nothing uses any longer"]
-        return ["Import what the new code uses"]
-    if not lines:
-        return ["Keep the blank lines as they should be"]
-    if names:
-        listed = ", ".join(f"`{name}`" for name in names)
-        return [f"Replace {listed}" if region.after else f"Remove {listed}"]
-    if not region.after:
-        return ["Remove what nothing uses any longer"]
-    if not region.before:
-        return ["Add what the new code calls"]
-    return ["Adapt what goes with it"]
-
-
-def _names(source: Source, region: Region) -> list[str]:
-    """The names of FSDP1 in the lines that change."""
-    from fsdplint.program.names import references
-    from fsdplint.rules.migration.names import PREFIX, fsdp1_name
-
-    names: dict[str, None] = {}
-    for _, node, full in references(source, PREFIX):
-        name = fsdp1_name(full)
-        line = source.position(source.span(node)[0])[0]
-        if name is not None and region.line <= line < region.line + region.count:
-            names.setdefault(name)
-    return list(names)
-
-
-def _in_import(source: Source, region: Region) -> bool:
-    """Whether the lines stand inside of an import statement."""
-    import libcst as cst
-
-    from fsdplint.program.names import walk
-
-    for node in walk(source):
-        if isinstance(node, cst.Import | cst.ImportFrom):
-            at = source.location(node)
-            if at.line <= region.line <= at.end_line and region.count:
-                return True
-    return False
 
 
 def _remarks(plan: Plan | None) -> list[Remark]:

@@ -157,6 +157,7 @@ CARRIED = {
 
 CONFIG_STEPS = {
     strategy.ENUM: "Name the strategy by a string",
+    "StateDictType": "Name the kind of state by a string",
     "MixedPrecision": "Say the precision with MixedPrecisionPolicy",
     "CPUOffload": "Say the offloading with CPUOffloadPolicy",
     "BackwardPrefetch": "Leave out what FSDP2 always does",
