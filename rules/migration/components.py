@@ -8,6 +8,7 @@ from fsdplint.editing.bindings import bindings_of
 from fsdplint.program import Program
 from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue, OptimizerValue
+from fsdplint.rules.frameworks.owned import only_for_frameworks
 from fsdplint.rules.migration import gradients, training, wrapper
 from fsdplint.rules.migration.context import attributes, is_fsdp1, uses_of_fsdp1
 from fsdplint.trace import Trace
@@ -96,7 +97,9 @@ def related(program: Program, source: Source) -> list[Source]:
 
 
 def _relevant(program: Program, source: Source) -> bool:
-    if uses_of_fsdp1(source) or gradients.adds_up(program, source):
+    if uses_of_fsdp1(source) and not only_for_frameworks(program, source):
+        return True
+    if gradients.adds_up(program, source):
         return True
     if any(node.attr.value == wrapper.INNER for node in attributes(source)):
         return True

@@ -130,3 +130,15 @@ def test_not_fsdp1_or_not_known(arguments: str, tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(program(arguments))
     assert not check(load([path]), [RULE()])
+
+
+def test_what_is_the_plugins_is_no_migration_of_torchs_fsdp1(tmp_path: Path) -> None:
+    """FSDP1's names in its arguments, and in variables for them, are what its own fix is about."""
+    from fsdplint.rules.migration.plan import plans_of
+
+    arguments = f"mixed_precision_policy=MixedPrecision(), cpu_offload=offload, {STATE}"
+    text = program(arguments).replace("plugin =", "offload = CPUOffload()\nplugin =")
+    (tmp_path / "train.py").write_text(text)
+    assert not plans_of(load([tmp_path / "train.py"]))
+    (tmp_path / "train.py").write_text(text + "print(ShardingStrategy.FULL_SHARD)\n")
+    assert plans_of(load([tmp_path / "train.py"]))
