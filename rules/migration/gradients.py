@@ -29,7 +29,7 @@ TITLE = "Add up the squares of this rank's part: `to_local()`"
 
 def rewrite(migration: Migration, source: Source) -> None:
     """Say `to_local()` in each function that adds up squares over the ranks."""
-    if ".grad" not in source.text or _ignores(migration):
+    if ".grad" not in source.text or ignores(migration):
         return
     symbols = {node: full for _, node, full in references(source, "")}
     for function in [n for n in nodes(source) if isinstance(n, cst.FunctionDef)]:
@@ -68,7 +68,7 @@ def _of_fsdp1(program: Program, node: cst.Attribute) -> bool:
     )
 
 
-def _ignores(migration: Migration) -> bool:
+def ignores(migration: Migration) -> bool:
     """Whether parameters may be left whole, which have no `to_local`."""
     return any(
         isinstance(node, cst.Call)

@@ -16,6 +16,7 @@ import libcst as cst
 
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import NodeSite, Source
+from fsdplint.rules.migration import gradients
 from fsdplint.rules.migration import summon_body as bodies
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.context import Migration, expression
@@ -63,6 +64,19 @@ class Summon:
             Blocked: there is none that is faithful.
         """
         body = bodies.Body(self.migration, self.source, self.block.body, self.model)
+        self._choose(body, precision)
+        certain = self.migration.wrapped(self.model) == "always"
+        if not self.options["recurse"] and not certain:
+            raise self.blocked(
+                "`summon_full_params(recurse=False)` of a module that FSDP1 may not wrap itself"
+            )
+        if self.form != "gathered" and (not certain or gradients.ignores(self.migration)):
+            raise self.blocked(
+                "`summon_full_params` of a model some of whose parameters may not be sharded, and so "
+                "have no `full_tensor`"
+            )
+
+    def _choose(self, body: bodies.Body, precision: Precision) -> None:
         if self.options["with_grads"] or body.mentions("grad"):
             raise self.blocked(
                 "`summon_full_params` with gradients: in FSDP2 `p.grad.full_tensor()` is the whole "
