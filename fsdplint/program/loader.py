@@ -12,7 +12,6 @@ import libcst as cst
 from fsdplint.configs import is_config
 from fsdplint.editing.nesting import deep_stack
 from fsdplint.files import Unreadable, read_config
-from fsdplint.prefilter import mentions
 from fsdplint.program.decisions import Exploration
 from fsdplint.program.frames import Call, Frame, OutOfSteps
 from fsdplint.program.interpreter import Interpreter
@@ -129,6 +128,8 @@ class _Loader:
 
     def _read_unreached(self) -> None:
         """Read the files with FSDP code that are imported for code that is not reached."""
+        from fsdplint.prefilter import mentions  # which imports this package in a roundabout way
+
         todo = list(self.project.sources.values())
         while todo:
             source = todo.pop()
@@ -214,6 +215,8 @@ class _Loader:
 
 
 def _speaks_of_fsdp(path: Path) -> bool:
+    from fsdplint.prefilter import mentions
+
     try:
         return mentions(path.read_bytes())
     except OSError:

@@ -53,6 +53,7 @@ class Keywords:
     buffers_as: str = ""  # the field of the policy that says whether buffers are cast, or ""
     buffers_to: str = ""  # to which dtype then, "" for that of the field
     materialize: str = ""
+    initialize: str = ""  # the function that gives parameters on the meta device their values
     in_group: bool = False  # whether the weights come from the first rank of a group
     in_two: bool = False  # whether the mesh may have two dimensions
     empty: bool = False  # whether other ranks may have no weights of their own

@@ -121,3 +121,68 @@ def matching_helper(migration: Migration, source: Source, at: cst.CSTNode) -> st
         ],
     )
     return name
+
+
+def initialize_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
+    """The function that does what FSDP1 did with a module on the meta device before it sharded it."""
+    name = "initialize"
+    if f"initialize {source.path}" in migration.mapped:
+        return name
+    migration.mapped.add(f"initialize {source.path}")
+    top = top_level(source, at)
+    sharded = migration.need(source, "torch.distributed.fsdp", "FSDPModule", top)
+    migration.rewrite.insert_before(
+        source,
+        top,
+        [
+            f"def {name}(module, param_init_fn):",
+            '\t"""Give what is on the meta device memory and values, just before it is sharded."""',
+            "\tparts = [module]",
+            "\tfor part in parts:",
+            "\t\tfor child in part.children():",
+            f"\t\t\tif child not in parts and not isinstance(child, {sharded}):",
+            "\t\t\t\tparts.append(child)",
+            "\tif param_init_fn is not None and any(",
+            "\t\ttensor.is_meta",
+            "\t\tfor part in parts",
+            "\t\tfor tensor in (*part.parameters(recurse=False), *part.buffers(recurse=False))",
+            "\t):",
+            "\t\tfor part in parts:",
+            "\t\t\tparam_init_fn(part)",
+            "",
+            "",
+        ],
+    )
+    return name
+
+
+def initializing_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
+    """The function that initializes and shards the submodules for which a test holds, in FSDP1's order
+    (it decides which random numbers each of them gets).
+    """
+    name = "initialize_and_shard"
+    if f"initializing {source.path}" in migration.mapped:
+        return name
+    migration.mapped.add(f"initializing {source.path}")
+    top = top_level(source, at)
+    initialize = initialize_helper(migration, source, at)
+    shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
+    sharded = migration.need(source, "torch.distributed.fsdp", "FSDPModule", top)
+    migration.rewrite.insert_before(
+        source,
+        top,
+        [
+            f"def {name}(module, test, param_init_fn, **kwargs):",
+            '\t"""Initialize and shard the submodules for which test(module) holds, children first."""',
+            "\tfor child in module.children():",
+            f"\t\tif isinstance(child, {sharded}):",
+            "\t\t\tcontinue",
+            f"\t\t{name}(child, test, param_init_fn, **kwargs)",
+            "\t\tif test(child):",
+            f"\t\t\t{initialize}(child, param_init_fn)",
+            f"\t\t\t{shard}(child, **kwargs)",
+            "",
+            "",
+        ],
+    )
+    return name

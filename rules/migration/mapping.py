@@ -185,6 +185,9 @@ class _Items:
         reader.read(item.key, item.value)
         self.keywords.buffers_as = self.keywords.buffers_as or scratch.buffers_as
         self.keywords.buffers_to = self.keywords.buffers_to or scratch.buffers_to
+        if scratch.initialize:
+            reason = f"`{item.key}` in a dict of arguments"
+            raise self.migration.block(self.source, item.value, reason)
         if scratch.sync or scratch.buffers or scratch.materialize:
             if self._conditional(item):
                 raise self.migration.block(

@@ -363,15 +363,22 @@ class Reader:
         if is_constant(value, "None"):
             return
         node = self._resolved(value)
-        if node is not value:
-            self._drop(value)
+        chosen = node
         if isinstance(node, cst.IfExp):
-            node = node.body if is_constant(node.orelse, "None") else node.orelse
-        found = _to_empty(node)
+            chosen = node.body if is_constant(node.orelse, "None") else node.orelse
+        found = _to_empty(chosen)
+        if found is not None and node is not value:
+            self._drop(value)
         if found is None:
-            raise self.migration.block(
-                self.source, value, "this `param_init_fn` of FSDP(...) is not migrated yet"
-            )
+            synced = self.values.get("sync_module_states")
+            if synced is not None and not is_constant(synced, "False"):
+                reason = "this `param_init_fn` of FSDP(...), together with `sync_module_states`"
+                raise self.migration.block(self.source, value, reason)
+            text = expression(self.migration, self.source, value)
+            if not simple(value):
+                text = self.keywords.variable("param_init_fn", text)
+            self.keywords.initialize = text
+            return
         self.keywords.materialize = expression(self.migration, self.source, found)
 
     def _drop(self, value: cst.BaseExpression) -> None:

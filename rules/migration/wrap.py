@@ -13,6 +13,7 @@ from fsdplint.program.values import Class, ModuleValue
 from fsdplint.rules.migration.calls import arguments
 from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.keywords import Keywords, is_simple
+from fsdplint.rules.migration.local_functions import initialize_helper, initializing_helper
 from fsdplint.rules.migration.policy import Policy
 from fsdplint.rules.migration.precision import Precision
 from fsdplint.rules.migration.reader import read_keywords
@@ -115,6 +116,7 @@ class Wrap:
         return (
             self.policy is None
             and not self.keywords.before
+            and not self.keywords.initialize
             and not self.keywords.after("model")
             and not self.keywords.spread_definition
             and not self._same_name()
@@ -237,6 +239,9 @@ class Wrap:
         lines += self.keywords.before
         if self.policy is not None:
             lines += self._loop(model)
+        if self.keywords.initialize:
+            initialize = initialize_helper(self.migration, self.source, self.call)
+            lines.append(f"{initialize}({model}, {self.keywords.initialize})")
         return lines
 
     def _loop(self, model: str) -> list[str]:
@@ -247,7 +252,18 @@ class Wrap:
         if policy.helper:
             first, _, rest = policy.helper.partition("({model}")
             given = [model, *([rest.removeprefix(", ")] if rest else []), *arguments]
+            if self.keywords.initialize:
+                reason = "`param_init_fn` together with a policy by size or of three parameters"
+                raise self.migration.block(self.source, self.call, reason)
             loop = [call(self.source, self.call, first, given)]
+        elif self.keywords.initialize:
+            helper = initializing_helper(self.migration, self.source, self.call)
+            test = f"lambda {policy.variable}: {bare(policy.test)}"
+            if policy.test.endswith(f"({policy.variable})"):
+                name = policy.test.removesuffix(f"({policy.variable})")
+                test = name if name.isidentifier() else test
+            given = [model, test, self.keywords.initialize, *arguments]
+            loop = [call(self.source, self.call, helper, given)]
         else:
             modules = f"list({model}.modules())" + ("[1:]" if policy.root else "")
             inside = "\t\t\t" if policy.guard else "\t\t"

@@ -777,6 +777,68 @@ FORMS = {
         del full_state
         """,
     ),
+    "an init function for the meta device": (
+        """
+        def materialize(module):
+            module.to_empty(device=torch.cuda.current_device(), recurse=False)
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()
+
+
+        with torch.device("meta"):
+            model = Net()
+        on_meta = "META" in os.environ
+        model = FSDP(
+            model,
+            auto_wrap_policy=ModuleWrapPolicy({Block}),
+            param_init_fn=materialize if on_meta else None,
+        )
+        """,
+        """
+        def materialize(module):
+            module.to_empty(device=torch.cuda.current_device(), recurse=False)
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()
+
+
+        with torch.device("meta"):
+            model = Net()
+        on_meta = "META" in os.environ
+        def initialize(module, param_init_fn):
+            \"\"\"Give what is on the meta device memory and values, just before it is sharded.\"\"\"
+            parts = [module]
+            for part in parts:
+                for child in part.children():
+                    if child not in parts and not isinstance(child, FSDPModule):
+                        parts.append(child)
+            if param_init_fn is not None and any(
+                tensor.is_meta
+                for part in parts
+                for tensor in (*part.parameters(recurse=False), *part.buffers(recurse=False))
+            ):
+                for part in parts:
+                    param_init_fn(part)
+
+
+        def initialize_and_shard(module, test, param_init_fn, **kwargs):
+            \"\"\"Initialize and shard the submodules for which test(module) holds, children first.\"\"\"
+            for child in module.children():
+                if isinstance(child, FSDPModule):
+                    continue
+                initialize_and_shard(child, test, param_init_fn, **kwargs)
+                if test(child):
+                    initialize(child, param_init_fn)
+                    fully_shard(child, **kwargs)
+
+
+        fsdp_param_init_fn = materialize if on_meta else None
+        initialize_and_shard(
+            model, lambda submodule: isinstance(submodule, Block), fsdp_param_init_fn
+        )
+        initialize(model, fsdp_param_init_fn)
+        fully_shard(model)
+        """,
+    ),
     "a compiled model": (
         """
         model = FSDP(Net())
@@ -1123,8 +1185,8 @@ def test_a_form_becomes(before: str, after: str, tmp_path: Path) -> None:
 
 
 BLOCKED = {
-    "init function": (
-        "model = FSDP(Net(), param_init_fn=lambda m: m.reset_parameters())",
+    "an init function, and weights of rank 0": (
+        "model = FSDP(Net(), param_init_fn=lambda m: m.reset_parameters(), sync_module_states=True)",
         "param_init_fn",
     ),
     "ignored modules": (

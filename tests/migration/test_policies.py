@@ -85,3 +85,72 @@ def test_a_policy_keeps_its_meaning(tmp_path: Path, two_ranks: TwoRanks) -> None
     assert [run.status for run in runs] == ["ok", "ok"], "\n".join(map(str, runs))
     assert len(runs[0].stdout.splitlines()) == 16
     assert sorted(runs[1].stdout.splitlines()) == sorted(runs[0].stdout.splitlines())
+
+
+META = """\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+class Block(nn.Module):
+    def __init__(self, inner=None):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.inner = inner
+
+    def forward(self, x):
+        return self.linear(x if self.inner is None else self.inner(x))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.Sequential(Block(), Block(Block()))
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x):
+        return self.norm(self.blocks(x))
+
+
+def materialize(module):
+    module.to_empty(device="cpu", recurse=False)
+    if hasattr(module, "reset_parameters"):
+        module.reset_parameters()
+
+
+dist.init_process_group("gloo")
+for on_meta in (True, False):
+    torch.manual_seed(0)
+    with torch.device("meta" if on_meta else "cpu"):
+        model = Net()
+    model = FSDP(
+        model,
+        auto_wrap_policy=ModuleWrapPolicy({Block}),
+        param_init_fn=materialize if on_meta else None,
+        device_id=torch.device("cpu"),
+        use_orig_params=True,
+    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    for _ in range(2):
+        loss = model(torch.randn(2, 8, generator=generator))[:, 0].exp().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        print(dist.get_rank(), on_meta, f"{loss.item():.7f}")
+dist.destroy_process_group()
+"""
+
+
+def test_the_meta_device_gives_the_same_weights(tmp_path: Path, two_ranks: TwoRanks) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(META, encoding="utf-8")
+    after = fix([path], [rule() for rule in all_rules()]).texts[path]
+    assert "FullyShardedDataParallel" not in after
+    runs = [two_ranks.run(text, timeout=120) for text in (META, after)]
+    assert [run.status for run in runs] == ["ok", "ok"], "\n".join(map(str, runs))
+    assert len(runs[0].stdout.splitlines()) == 8
+    assert sorted(runs[1].stdout.splitlines()) == sorted(runs[0].stdout.splitlines())
