@@ -15,7 +15,7 @@ from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import ModuleValue, OptimizerValue
 from fsdplint.rules.migration.context import Migration, expression, is_fsdp1
 from fsdplint.rules.migration.optim_state import States
-from fsdplint.rules.migration.scopes import fresh, function_of
+from fsdplint.rules.migration.scopes import ancestors, fresh, function_of
 from fsdplint.rules.migration.text import simple
 from fsdplint.rules.rewrites.rank_guard import Place, may_overtake, place_of
 from fsdplint.trace import (
@@ -201,8 +201,34 @@ def _put(
     options = ["full_state_dict=True"]
     if not more:
         options.append("cpu_offload=True")
-    states.put(node, function, [model, optimizer, *more], states.make(options, node))
+    text = _variable(migration, source, node, options) or states.make(options, node)
+    states.put(node, function, [model, optimizer, *more], text)
     migration.step(source, node, "Take and load the optimizer's whole state")
+
+
+def _variable(
+    migration: Migration, source: Source, node: cst.CSTNode, options: list[str]
+) -> str | None:
+    """The variable that holds the same options already, for the model's state."""
+    for held, parts in migration.kept.items():
+        if parts != options or source.parent(held) is None:
+            continue
+        statement = statement_of(source, held)
+        if not isinstance(statement, cst.Assign) or statement.value is not held:
+            continue
+        target = statement.targets[0].target
+        same = function_of(source, held) is function_of(source, node)
+        if same and isinstance(target, cst.Name) and _always_before(source, statement, node):
+            return target.value
+    return None
+
+
+def _always_before(source: Source, statement: cst.CSTNode, node: cst.CSTNode) -> bool:
+    """Whether a statement has run where a node of the same function runs."""
+    line = source.parent(statement)
+    block = source.parent(line) if line is not None else None
+    before = source.span(statement)[1] <= source.span(node)[0]
+    return before and block in ancestors(source, node)
 
 
 def _in_sight(

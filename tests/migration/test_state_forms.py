@@ -171,6 +171,38 @@ FORMS = {
             torch.save({"optimizer": optimizer_state, "epoch": 1}, "out/state.pt")
         """,
     ),
+    "options that are there already": (
+        """
+        def save(model, optimizer):
+            policy = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+            optim_policy = FullOptimStateDictConfig(offload_to_cpu=True, rank0_only=True)
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, policy, optim_policy):
+                state = {
+                    "model": model.state_dict(),
+                    "optimizer": optimizer.state_dict(),
+                }
+                if dist.get_rank() == 0:
+                    torch.save(state, "state.pt")
+
+
+        model = FSDP(Net())
+        save(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        """,
+        """
+        def save(model, optimizer):
+            policy = StateDictOptions(full_state_dict=True, cpu_offload=True)
+            state = {
+                "model": get_model_state_dict(model, options=policy),
+                "optimizer": get_optimizer_state_dict(model, optimizer, options=policy),
+            }
+            if dist.get_rank() == 0:
+                torch.save(state, "state.pt")
+
+
+        model = fully_shard(Net())
+        save(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        """,
+    ),
     "a state in a variable of rank 0": (
         """
         model = FSDP(Net())
