@@ -158,7 +158,7 @@ KINDS: tuple[tuple[str, str], ...] = (
         "`process_group` out.",
     ),
     (
-        r"state of a compiled model",
+        r"(state|names) of a compiled model",
         "Take and load the state of the model that was compiled, and not of what torch.compile gives "
         "(its names begin with `_orig_mod.`): keep it in a variable before compiling, or compile in "
         "place by `model.compile()`. Files with the other names have to be renamed once.",
@@ -198,6 +198,19 @@ KINDS: tuple[tuple[str, str], ...] = (
         r"model of this optimizer is not in sight",
         "Hand the model to this function as well: the states of FSDP2's optimizers are taken and loaded "
         "together with the model (`get_optimizer_state_dict(model, optimizer)`).",
+    ),
+    (
+        r"takes FSDP1's own|a config of local state dicts",
+        "Leave FSDP1's object out of this call, or replace what takes it: nothing of FSDP2 reads it.",
+    ),
+    (
+        r"`state_dict_type` (that is not the|is returned)|`set_state_dict_type`",
+        "Write it as `with FSDP.state_dict_type(model, ...):` around the lines that take or load the "
+        "state, a block for each kind of state.",
+    ),
+    (
+        r"state is computed in the call",
+        "Give the state a variable of its own, before the call.",
     ),
     # Gradients.
     (
@@ -255,6 +268,42 @@ KINDS: tuple[tuple[str, str], ...] = (
         r"further arguments|with arguments|optim_input|with a group",
         "Leave the additional arguments out if they say what holds anyway; otherwise rewrite this call "
         "by hand.",
+    ),
+    (
+        r"same key twice|in a dict of arguments|a partial of FSDP",
+        "Write the arguments out where FSDP(...) is called, each of them once.",
+    ),
+    (
+        r"process groups of different kinds|together with a mesh",
+        "Give each model a `device_mesh` (with FSDP1 it may have one, too), so that it is plain over "
+        "which ranks each one is sharded.",
+    ),
+    (
+        r"has no forward",
+        "Wrap the modules in it, or the module that holds it.",
+    ),
+    (
+        r"fsdp_modules",
+        "Say what the list is for: the modules that FSDP2 shards are those of `model.modules()` that "
+        "are instances of `FSDPModule`, and they have no attributes of FSDP1's wrapper.",
+    ),
+    (
+        r"names are searched for",
+        "Search for the plain name: FSDP2 puts nothing into the names of parameters and modules.",
+    ),
+    (
+        r"an assignment to `\.",
+        "Do without it: FSDP2 has no wrapper. What is assigned to the inner module belongs on the model "
+        "itself, before it is sharded.",
+    ),
+    (
+        r"taken as a function",
+        "Call it where it is named, or put the call into a function of your own and hand that over.",
+    ),
+    (
+        r"` of FSDP\(\.\.\.\) is not migrated",
+        "Leave this argument out if FSDP1's default will do; otherwise call `fully_shard` by hand in "
+        "place of FSDP(...).",
     ),
     (
         r"get into each other's way",
