@@ -5,13 +5,17 @@ FSDP1 in them or none. `plan` goes through them in this order, because the text 
 together from the new texts of its parts (`context`):
 
     configs, strategy, precision    enums and config objects, wherever they stand
-    training                        clipping, no_sync, isinstance, .module, the gradient scaler
+    enabled, summon                 the blocks of `enable_wrap` and `summon_full_params`
+    training, wrapper               clipping, no_sync (`syncing`), the gradient scaler; .module and the
+                                    other attributes of a wrapper
+    gradients                       squares of gradients that are added up by hand
     state, optim_state, optimizers  state dicts; `kinds` has their types, `helpers` returned contexts
     wrap                            the constructor: `reader` and `mapping` read its arguments,
                                     `policy` the wrapping policy, `keywords` writes fully_shard's,
                                     `device` finds the device
+    classes                         the class itself: isinstance, annotations, partials
     dead, checks                    what nothing uses; what would break all the same
 
 Whatever has no faithful rewrite raises `Blocked` with its reason; every reference to FSDP1 that nothing
-has accounted for in the end is a blocker too.
+has accounted for in the end is a blocker too. `symbols` is the table of all names and what they become.
 """

@@ -18,6 +18,7 @@ from fsdplint.program.values import ModuleValue
 from fsdplint.rule import Edit, Fix, Import, Safety
 from fsdplint.rules.migration import (
     checks,
+    classes,
     configs,
     dead,
     enabled,
@@ -201,6 +202,7 @@ class Planner:
         for source in self.migration.sources:
             gradients.rewrite(self.migration, source)
             wrapper.check_names(self.migration, source)
+            classes.rewrite_quoted(self.migration, source)
         self._set_types()
         typed = [(s, n) for s, n, x in self._references() if x == f"{FSDP}.state_dict_type"]
         for source, node in typed:
@@ -219,7 +221,7 @@ class Planner:
                 continue
             if name == f"{FSDP}.fsdp_modules":
                 self.migration.claimed.add(node)
-                self._try(lambda s=source, n=node: wrapper.rewrite_modules(self.migration, s, n))  # type: ignore[misc]
+                self._try(lambda s=source, n=node: classes.rewrite_modules(self.migration, s, n))  # type: ignore[misc]
             if name == FSDP:
                 self._try(lambda s=source, n=node: self._class(s, n))  # type: ignore[misc]
         self._rest()
@@ -399,7 +401,7 @@ class Planner:
         if isinstance(call, cst.Call) and call.func is node:
             wrap.rewrite_wrap(self.migration, source, call, self.precision)
         else:
-            training.rewrite_class_reference(self.migration, source, node)
+            classes.rewrite_class_reference(self.migration, source, node)
 
     def _rest(self) -> None:
         """Every reference that nothing has accounted for blocks."""

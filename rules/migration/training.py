@@ -11,6 +11,7 @@ from fsdplint.program.source import Source
 from fsdplint.program.values import Function, ModuleValue, ParametersOf
 from fsdplint.rules.migration import syncing, wrapper
 from fsdplint.rules.migration.calls import arguments, is_constant
+from fsdplint.rules.migration.classes import in_annotation
 from fsdplint.rules.migration.context import Migration, expression, is_fsdp1, nodes
 from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import ancestors
@@ -173,47 +174,6 @@ def _has_every_backward(migration: Migration, block: cst.With) -> bool:
     return any(isinstance(node, cst.Attribute) and node.attr.value == "backward" for node in inside)
 
 
-# References to the class -----------------------------------------------------------------------
-
-
-def rewrite_class_reference(migration: Migration, source: Source, node: cst.CSTNode) -> None:
-    """`isinstance(x, FSDP)` and annotations speak of FSDPModule.
-
-    Raises:
-        Blocked: the class is used in another way.
-    """
-    if not (_in_isinstance(source, node) or _in_annotation(source, node)):
-        if wrapper.rewrite_partial(migration, source, node):
-            return
-        raise migration.block(source, node, wrapper.reason(migration, source, node))
-    name = migration.need(source, "torch.distributed.fsdp", "FSDPModule", node)
-    migration.claim(source, node)
-    migration.substitute(source, node, name)
-    migration.step(source, node, "Ask for FSDPModule")
-
-
-def _in_isinstance(source: Source, node: cst.CSTNode) -> bool:
-    arg = source.parent(node)
-    while isinstance(arg, cst.Element | cst.Tuple | cst.BinaryOperation):
-        arg = source.parent(arg)
-    call = source.parent(arg) if isinstance(arg, cst.Arg) else None
-    return (
-        isinstance(call, cst.Call)
-        and isinstance(call.func, cst.Name)
-        and call.func.value in ("isinstance", "issubclass")
-    )
-
-
-def _in_annotation(source: Source, node: cst.CSTNode) -> bool:
-    current = source.parent(node)
-    while isinstance(
-        current,
-        cst.Subscript | cst.SubscriptElement | cst.Index | cst.BinaryOperation | cst.Tuple,
-    ):
-        current = source.parent(current)
-    return isinstance(current, cst.Annotation)
-
-
 def rewrite_inner_module(migration: Migration, source: Source, node: cst.Attribute) -> None:
     """`model.module` is `model` itself.
 
@@ -268,7 +228,7 @@ def rewrite_scaler(migration: Migration, source: Source, node: cst.CSTNode) -> N
     """
     parent = source.parent(node)
     if not isinstance(parent, cst.Call) or parent.func is not node:
-        if _in_annotation(source, node):
+        if in_annotation(source, node):
             migration.claim(source, node)
             torch = migration.torch(source, node)
             migration.substitute(source, node, f"{torch}.amp.GradScaler")

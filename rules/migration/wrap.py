@@ -71,6 +71,8 @@ class Wrap:
         if self._plain():
             self._in_place()
             return
+        if self._function(statement):
+            return
         place = self._place(statement)
         inner = expression(self.migration, self.source, self.module)
         if place == "assign":
@@ -91,6 +93,26 @@ class Wrap:
             self._replace(statement, [*root, *self._last(model, "", statement)])
         else:
             self._nested(statement, model, root)
+
+    def _function(self, statement: cst.CSTNode) -> bool:
+        """`shard = lambda model: FSDP(model, ...)` becomes a function of several lines."""
+        around = self.source.parent(self.call)
+        if not isinstance(around, cst.Lambda) or not isinstance(statement, cst.Assign):
+            return False
+        target = statement.targets[0].target
+        if statement.value is not around or len(statement.targets) != 1:
+            return False
+        if not isinstance(target, cst.Name):
+            return False
+        lines = []
+        model = inner = expression(self.migration, self.source, self.module)
+        if not simple(self.module):
+            model = self._name()
+            lines = [f"{model} = {inner}"]
+        lines += [*self._lines(model), *self._last(model, "return ", statement)]
+        head = f"def {target.value}({self.source.code(around.params)}):"
+        self._replace(statement, [head, *(_deeper(line) for line in lines)])
+        return True
 
     def _nested(self, statement: cst.CSTNode, model: str, root: list[str]) -> None:
         """The call is a part of its statement: what comes before and after stands before that."""

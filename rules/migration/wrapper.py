@@ -8,9 +8,9 @@ from fsdplint.editing.layout import descend
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import Function, ModuleValue, Sequence
 from fsdplint.rules.migration.calls import arguments, is_constant
-from fsdplint.rules.migration.context import Migration, expression, is_fsdp1, nodes
+from fsdplint.rules.migration.context import Migration, is_fsdp1, nodes
 from fsdplint.rules.migration.names import FSDP
-from fsdplint.rules.migration.scopes import fresh, function_of
+from fsdplint.rules.migration.scopes import function_of
 from fsdplint.rules.migration.wrap import PARAMETERS
 from fsdplint.rules.rewrites.summon import writes
 from fsdplint.trace import Called, Fsdp1Used
@@ -34,12 +34,6 @@ GONE = {
 PRIVATE = {"flat_param", "_flat_param", "_handle", "_handles", "_is_root", "check_is_root"}
 INNER = "_fsdp_wrapped_module"
 GROUPS = {"process_group", "rank", "world_size"}
-SIMPLE = {
-    "parameters", "named_parameters", "modules", "named_modules", "children", "named_children",
-    "buffers", "named_buffers", "train", "eval", "zero_grad", "requires_grad_", "training",
-    "register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook",
-    "__class__",
-}  # fmt: skip
 CONSTANTS = {"constant_", "zeros_", "ones_", "fill_", "zero_"}
 
 
@@ -252,133 +246,3 @@ def _takes_off(source: Source, node: cst.SimpleString) -> bool:
     if not isinstance(call.func, cst.Attribute) or call.args[0] is not arg:
         return False
     return call.func.attr.value in ("replace", "removeprefix", "sub", "info", "debug", "warning")
-
-
-# The class -----------------------------------------------------------------------------------------
-
-
-def rewrite_modules(migration: Migration, source: Source, node: cst.CSTNode) -> None:
-    """`FSDP.fsdp_modules(model)` becomes the list of its modules that are FSDPModules.
-
-    Raises:
-        Blocked: only roots are asked for, or more is done with them than FSDP2 has.
-    """
-    call = source.parent(node)
-    if not isinstance(call, cst.Call) or call.func is not node:
-        raise migration.block(source, node, "`fsdp_modules` is not called here")
-    named, rest = arguments(call, ("module", "root_only"))
-    root_only = named.get("root_only")
-    if rest or "module" not in named or root_only and not is_constant(root_only.value, "False"):
-        raise migration.block(
-            source,
-            call,
-            "`fsdp_modules` of roots only: the root of FSDP2 is the module that you call",
-        )
-    if not _plainly_used(source, call):
-        raise migration.block(
-            source,
-            call,
-            "what is done with the modules of `fsdp_modules` may need FSDP1's wrappers",
-        )
-    model = expression(migration, source, named["module"].value)
-    module = migration.need(source, "torch.distributed.fsdp", "FSDPModule", node)
-    one = fresh(source, node, "m", "module")
-    migration.claim(source, node)
-    migration.substitute(
-        source, call, f"[{one} for {one} in {model}.modules() if isinstance({one}, {module})]"
-    )
-    migration.step(source, call, "Ask for FSDPModule")
-
-
-def _plainly_used(source: Source, call: cst.Call) -> bool:
-    """Whether the modules are only counted, or looped over for what every module has."""
-    parent = source.parent(call)
-    if isinstance(parent, cst.Arg):
-        outer = source.parent(parent)
-        return (
-            isinstance(outer, cst.Call)
-            and isinstance(outer.func, cst.Name)
-            and (outer.func.value in ("len", "bool", "print"))
-        )
-    if isinstance(parent, cst.For) and isinstance(parent.target, cst.Name):
-        return _simple_uses(source, parent.body, parent.target.value)
-    if isinstance(parent, cst.CompFor) and isinstance(parent.target, cst.Name):
-        whole = source.parent(parent)
-        return whole is not None and _simple_uses(source, whole, parent.target.value)
-    return isinstance(parent, cst.If | cst.While | cst.UnaryOperation)
-
-
-def _simple_uses(source: Source, body: cst.CSTNode, name: str) -> bool:
-    for node in descend(body):
-        if not isinstance(node, cst.Name) or node.value != name:
-            continue
-        parent = source.parent(node)
-        if isinstance(parent, cst.Attribute) and parent.value is node:
-            if parent.attr.value not in SIMPLE:
-                return False
-        elif isinstance(parent, cst.Arg):
-            outer = source.parent(parent)
-            simple = isinstance(outer, cst.Call) and isinstance(outer.func, cst.Name)
-            if not simple or outer.func.value not in ("print", "isinstance", "type", "id"):  # type: ignore[union-attr]
-                return False
-        elif not isinstance(parent, cst.For | cst.CompFor | cst.FormattedStringExpression):
-            return False
-    return True
-
-
-def rewrite_partial(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
-    """`functools.partial(FSDP, ...)` becomes one of `fully_shard` where it only has what that has.
-
-    Returns whether the class is an argument of `partial` at all.
-
-    Raises:
-        Blocked: it has more.
-    """
-    arg = source.parent(node)
-    call = source.parent(arg) if isinstance(arg, cst.Arg) else None
-    if not isinstance(call, cst.Call) or migration.symbol(call.func) != "functools.partial":
-        return False
-    from fsdplint.rules.migration.precision import Precision
-    from fsdplint.rules.migration.reader import read_keywords
-
-    if call.args[0] is not arg or any(a.keyword is None for a in call.args[1:]):
-        raise migration.block(source, call, "a partial of FSDP with positional arguments")
-    named = {a.keyword.value: a for a in call.args[1:] if a.keyword is not None}
-    keywords = read_keywords(migration, source, call, named, [], Precision())
-    keywords.prepare(False, True)
-    if keywords.policy is not None or keywords.before or keywords.after("model"):
-        raise migration.block(
-            source,
-            call,
-            "a partial of FSDP that does more than shard one module: write a function that shards "
-            "the submodules and then the module",
-        )
-    shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", call)
-    migration.claim(source, call)
-    migration.put_call(
-        source, call, migration.text(source, call.func), [shard, *keywords.arguments(inner=False)]
-    )
-    migration.step(source, call, "Shard the model with fully_shard")
-    return True
-
-
-def reason(migration: Migration, source: Source, node: cst.CSTNode) -> str:
-    """Why a reference to the class has no rewrite."""
-    parent = source.parent(node)
-    owner = source.parent(parent) if parent is not None else None
-    if isinstance(parent, cst.Arg) and isinstance(owner, cst.ClassDef):
-        return (
-            "a subclass of FSDP: FSDP2 wraps nothing, so that its methods have to become functions "
-            "of the model"
-        )
-    if isinstance(parent, cst.Arg) and isinstance(owner, cst.Call):
-        called = source.code(owner.func)
-        if parent.keyword is not None and parent.keyword.value == "wrapper_cls":
-            return "FSDP as `wrapper_cls`: shard the modules with `fully_shard` one by one"
-        return (
-            f"the FSDP class is passed as an argument to `{called}`: `fully_shard` is a function "
-            "that shards in place"
-        )
-    if isinstance(parent, cst.Assign):
-        return "the FSDP class is given another name: `fully_shard` is a function, not a class"
-    return "this use of the FSDP class: `fully_shard` is a function, and there are no wrappers"

@@ -110,6 +110,45 @@ FORMS = {
         inner = getattr(model, "_fsdp_wrapped_module", model)
         """,
     ),
+    "annotations, in quotes too, and a question for the type": (
+        """
+        model = FSDP(Net())
+
+
+        def kept(module: "FSDP") -> "list[FSDP]":
+            other: FSDP = module
+            return [other] if type(other) is FSDP else []
+
+
+        kept(model)
+        """,
+        """
+        model = fully_shard(Net())
+
+
+        def kept(module: "FSDPModule") -> "list[FSDPModule]":
+            other: FSDPModule = module
+            return [other] if isinstance(other, FSDPModule) else []
+
+
+        kept(model)
+        """,
+    ),
+    "a lambda": (
+        """
+        shard = lambda m: FSDP(m.cuda(), auto_wrap_policy=ModuleWrapPolicy({Block}))
+        model = shard(Net())
+        """,
+        """
+        def shard(m):
+            m = m.cuda()
+            for module in reversed(list(m.modules())):
+                if isinstance(module, Block):
+                    fully_shard(module)
+            return fully_shard(m)
+        model = shard(Net())
+        """,
+    ),
     "a context of one branch or another": (
         f"""
         from contextlib import nullcontext
