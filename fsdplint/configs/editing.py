@@ -160,8 +160,13 @@ class MappingEdit:
             new = "".join(separator + pair for pair in added)
             if new or kept[-1] is not entries[-1]:
                 edits.append(self._edit(kept[-1].end, entries[-1].end, new))
-        if self.after:
+        if self.after and self.source.top.flow:
             edits.append(self._edit(self.mapping.end, self.mapping.end, "".join(self.after)))
+        elif self.after:
+            end = self._line_end(self.mapping.end)
+            closed = self.source.text[:end].endswith("\n")
+            text = "\n".join(self.after)
+            edits.append(self._edit(end, end, text + "\n" if closed else "\n" + text))
         return edits
 
     def _separator(self) -> str:

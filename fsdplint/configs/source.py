@@ -21,6 +21,7 @@ _NULL = {"", "~", "null", "Null", "NULL"}
 # As YAML 1.1 has them, which is what PyYAML reads.
 _TRUE = {"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"}
 _FALSE = {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"}
+_COLON = re.compile(r"[ \t]*:")
 _INTEGER = re.compile(r"[-+]?[0-9][0-9_]*")
 
 
@@ -58,7 +59,10 @@ class Scalar(Node):
 
 @dataclass(frozen=True)
 class Sequence(Node):
+    """Several values. `flow`: in brackets."""
+
     items: tuple[Node, ...]
+    flow: bool
 
 
 @dataclass(frozen=True)
@@ -103,8 +107,8 @@ def last(node: Node) -> int:
     """The end of what is written of a node (a block's own end lies on a later line)."""
     if isinstance(node, Mapping) and not node.flow and node.entries:
         return node.entries[-1].end
-    if isinstance(node, Sequence) and node.items:
-        return max(node.end if node.end <= last(node.items[-1]) else 0, last(node.items[-1]))
+    if isinstance(node, Sequence) and not node.flow and node.items:
+        return last(node.items[-1])
     return node.end
 
 
@@ -168,7 +172,6 @@ class _Reader:
 
     def read(self) -> Node:
         from ruamel.yaml import YAML
-        from ruamel.yaml.error import YAMLError
 
         text = self.text
         if self.is_json:
@@ -179,8 +182,8 @@ class _Reader:
             text = text.replace("\t", " ")  # only between values: in JSON's strings there are none
         try:
             root = YAML(typ="safe", pure=True).compose(text)
-        except (YAMLError, ValueError) as error:
-            raise ConfigError(str(error).splitlines()[0]) from None
+        except Exception as error:  # what is no YAML may make the parser fail in any way
+            raise ConfigError(f"not YAML ({type(error).__name__})") from None
         if root is None:
             raise ConfigError("the file is empty")
         return self._node(root)
@@ -196,13 +199,21 @@ class _Reader:
                 end = start + len(self.text[start:end].rstrip())
             return Scalar(start, end, node.value, quote, node.anchor is not None)
         if node.id == "sequence":
-            return Sequence(start, end, tuple(self._node(item) for item in node.value))
+            items = tuple(self._node(item) for item in node.value)
+            return Sequence(start, end, items, bool(node.flow_style))
         entries = []
         for key, value in node.value:
             name = self._node(key)
             if not isinstance(name, Scalar) or name.text == "<<":
                 raise ConfigError("a key is no plain name")
-            entries.append(Entry(name, self._node(value)))
+            content = self._node(value)
+            if isinstance(content, Scalar) and not content.text and not content.quote:
+                # Nothing stands there; the parser gives the place of what follows.
+                colon = _COLON.match(self.text, name.end)
+                if colon is None:
+                    raise ConfigError(f"`{name.text}` has no value")
+                content = Scalar(colon.end(), colon.end(), "", "", content.anchored)
+            entries.append(Entry(name, content))
         if len({entry.key.text for entry in entries}) < len(entries):
             raise ConfigError("a key stands twice in a mapping")
         return Mapping(start, end, tuple(entries), bool(node.flow_style))

@@ -120,7 +120,9 @@ def _mesh(config: ConfigSource, entry: Entry, sizes: tuple[int, int]) -> list[st
     names = ("parallelism_config_dp_replicate_size", "parallelism_config_dp_shard_size")
     start = config.line_start(mapping.entries[0].key.start)
     indent = config.text[start : mapping.entries[0].key.start]
-    if not mapping.flow:
+    if not config.top.flow:
+        if mapping.flow:
+            indent = "  "
         pairs = [f"{indent}{name}: {size}" for name, size in zip(names, sizes, strict=True)]
         return ["parallelism_config:", *pairs]
     quote = entry.key.quote

@@ -156,6 +156,42 @@ def test_line_ends_and_comments_stay(tmp_path: Path) -> None:
     ).replace("sync_module_states: True", "fsdp_version: 2")
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (  # nothing behind a key, and lists
+            "  fsdp_backward_prefetch:\n  fsdp_transformer_layer_cls_to_wrap:\n    - A\n    - B\n"
+            "  fsdp_sharding_strategy: 1\n",
+            "  fsdp_transformer_layer_cls_to_wrap:\n    - A\n    - B\n"
+            "  fsdp_reshard_after_forward: true\n"
+            "  fsdp_state_dict_type: FULL_STATE_DICT\n  fsdp_version: 2\n",
+        ),
+        (  # braces within lines
+            " { fsdp_sharding_strategy: 4, fsdp_use_orig_params: yes }  # x\n",
+            " { fsdp_reshard_after_forward: true, fsdp_state_dict_type: FULL_STATE_DICT, "
+            "fsdp_version: 2 }  # x\n"
+            "parallelism_config:\n  parallelism_config_dp_replicate_size: 2\n"
+            "  parallelism_config_dp_shard_size: 4\n",
+        ),
+        (  # all of them go
+            "  fsdp_use_orig_params: true\n  # why\n",
+            "  fsdp_state_dict_type: FULL_STATE_DICT\n  fsdp_version: 2\n  # why\n",
+        ),
+        (
+            " {fsdp_transformer_layer_cls_to_wrap: [A, B],\n  fsdp_version: '1'}\n",
+            " {fsdp_transformer_layer_cls_to_wrap: [A, B],\n  fsdp_version: 2,\n"
+            "  fsdp_state_dict_type: FULL_STATE_DICT}\n",
+        ),
+    ],
+)
+def test_forms(before: str, after: str, tmp_path: Path) -> None:
+    top = TOP + "num_machines: 2\nnum_processes: 8\nfsdp_config:"
+    line = "" if before.startswith(" {") else "\n"
+    assert (
+        fixed(tmp_path, top + line + before + "debug: no\n") == top + line + after + "debug: no\n"
+    )
+
+
 @pytest.mark.parametrize("indent", [None, 2, "\t"])
 def test_json(indent: int | str | None, tmp_path: Path) -> None:
     before = {
