@@ -212,12 +212,22 @@ parallelism_config:
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         from fsdplint.configs.source import ConfigError
+        from fsdplint.program.names import imported_names
         from fsdplint.rules.frameworks.accelerate_file import edits_of, fsdp1_entry, translated
+        from fsdplint.rules.frameworks.prepared import obstacles
 
         config = program.configs[finding.site.path]
         entry = fsdp1_entry(config)
         if entry is None or finding.blocker:
             return None
+        for source in program.sources.values():
+            if not any(full.startswith("accelerate") for full in imported_names(source).values()):
+                continue
+            for other, node, why in obstacles(program, source):
+                at = other.location(node)
+                finding.blocker = f"{why} ({at.path}:{at.line}), and this file may be for it"
+                finding.help = f"Not migrated: {finding.blocker}."
+                return None
         wanted = translated(config, entry).translation
         try:
             edits = edits_of(config, entry, wanted)

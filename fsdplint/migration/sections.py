@@ -70,7 +70,8 @@ class Sections:
         plans = {plan.group: plan for plan in plans_of(program)}
         groups: dict[str, list[Finding]] = {}
         for finding in found:
-            group = group_of(finding) or finding.site.path  # a file of settings is its own
+            at = finding.site.location()  # what frameworks are told has no group
+            group = group_of(finding) or f"{at.path}:{at.line}:{at.column}"
             groups.setdefault(group, []).append(finding)
         for group in [*plans, *(one for one in groups if one not in plans)]:
             section = self._section(group, plans.get(group), groups.get(group, []))
@@ -95,7 +96,7 @@ class Sections:
                 self.fixes[group] = fix
                 section.changes = self._changes(fix, changed, plan, findings)
                 section.outside = self._outside(fix)
-                section.remarks = _remarks(plan)
+                section.remarks = _remarks(plan) if plan is not None else _told(fix)
         if section.blocked:
             at = {obstacle.place for obstacle in section.obstacles}
             section.waiting = list(dict.fromkeys(p for p in map(_place, findings) if p not in at))
@@ -202,7 +203,7 @@ class Sections:
             here = [one for one in findings if one.site.path == path]
             steps = [x for x in plan.steps if x.source is source] if plan is not None else []
             for region in regions(source.text, own):
-                titles = titles_of(source, region, steps) if plan is not None else [fix.title]
+                titles = titles_of(source, region, steps) if plan is not None else [_title(fix)]
                 result.append(
                     Change(
                         place=Place(path, region.line),
@@ -241,11 +242,22 @@ def _why(rule: type[Rule]) -> str:
     return f"{summary(rule)} {why.removesuffix(':')}" + ("." if why.endswith(":") else "")
 
 
-def _remarks(plan: Plan | None) -> list[Remark]:
+def _remarks(plan: Plan) -> list[Remark]:
     result = []
-    for note in plan.notes if plan is not None else ():
+    for note in plan.notes:
         places = [Place(source.path, source.location(node).line) for source, node in note.places]
         word = note.text.split(" ")[0]
         text = note.text[:1].upper() + note.text[1:] if word.isalpha() else note.text
         result.append(Remark(text, note.detail, list(dict.fromkeys(places))))
     return result
+
+
+def _title(fix: Fix) -> str:
+    """The title of a fix without the notes behind it."""
+    return fix.title.partition(" (")[0]
+
+
+def _told(fix: Fix) -> list[Remark]:
+    """The notes behind a fix's title."""
+    notes = fix.title.partition(" (")[2].removesuffix(")")
+    return [Remark(note[:1].upper() + note[1:]) for note in notes.split("; ") if note]

@@ -370,7 +370,9 @@ def rewrite_call(
     if policy is not None:
         for other, found in policy.variables:
             migration.delete_statement(other, found.statement, comments=False)
-            migration.step(other, found.statement, "Say by a loop what the wrapping policy says")
+            migration.step(
+                other, found.statement, "Say where the model is sharded what the policy says"
+            )
     migration.step(source, node, TITLE)
 
 

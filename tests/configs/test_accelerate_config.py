@@ -290,3 +290,25 @@ def test_no_yaml_is_imported_for_python_files(tmp_path: Path) -> None:
         "except SystemExit:\n    pass\nassert not any(n.startswith('ruamel') for n in sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_program_that_needs_fsdp1_holds_its_file_back(tmp_path: Path) -> None:
+    from fsdplint.run import Run
+
+    (tmp_path / "config.yaml").write_text(
+        "distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n"
+        "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+    )
+    program = tmp_path / "train.py"
+    program.write_text(
+        "from accelerate import Accelerator\n"
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n"
+        "accelerator = Accelerator()\nmodel = accelerator.prepare(build())\n"
+        "with FSDP.summon_full_params(model):\n    model.generate()\n"
+    )
+    changes = Run([tmp_path]).fix()
+    assert tmp_path / "config.yaml" not in changes.texts
+    (found,) = [one for one in changes.result.findings if one.rule.code == "FSDP220"]
+    assert f"FSDP1 is used here without Accelerate ({program}:6)" in (found.blocker or "")
+    program.write_text("from accelerate import Accelerator\n")
+    assert tmp_path / "config.yaml" in Run([tmp_path]).fix().texts
