@@ -53,6 +53,7 @@ class Keywords:
     buffers_as: str = ""  # the field of the policy that says whether buffers are cast, or ""
     buffers_to: str = ""  # to which dtype then, "" for that of the field
     materialize: str = ""
+    ignored: bool = False  # whether some parameters are not sharded
     initialize: str = ""  # the function that gives parameters on the meta device their values
     in_group: bool = False  # whether the weights come from the first rank of a group
     in_two: bool = False  # whether the mesh may have two dimensions
@@ -252,6 +253,7 @@ class Keywords:
         lines = [
             f"with {no_grad}:",
             f"\tfor name, parameter in {model}.named_parameters():",
+            *self._only_sharded(),
             f"\t\tfull = {state}[name].to({mesh}.device_type)",
             f"\t\tparameter.copy_({distribute}(full, {mesh}, parameter.placements))",
             f"for buffer in {model}.buffers():",
@@ -263,7 +265,8 @@ class Keywords:
                 f"\t\t{broadcast}(buffer, group=group, group_src=0)",
             ]
         if self.empty:
-            lines[2:3] = [
+            full = next(number for number, line in enumerate(lines) if "full = " in line)
+            lines[full : full + 1] = [
                 f"\t\tfull = {state}[name]",
                 "\t\tif full.is_meta:",
                 f"\t\t\tfull = {empty_like}(full, device={mesh}.device_type)",
@@ -273,6 +276,13 @@ class Keywords:
             lines = [f"if {self.sync}:", *("\t" + line for line in lines)]
         comment = "# All ranks of a group start from its first rank's weights and buffers."
         return [comment, *lines, f"del {state}"]
+
+    def _only_sharded(self) -> list[str]:
+        """Lines that leave out parameters that are ignored."""
+        if not self.ignored:
+            return []
+        tensor = self.migration.need(self.source, "torch.distributed.tensor", "DTensor", self.at)
+        return [f"\t\tif not isinstance(parameter, {tensor}):", "\t\t\tcontinue"]
 
     def _broadcast(self, model: str) -> list[str]:
         need = self.migration.need

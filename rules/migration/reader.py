@@ -9,7 +9,7 @@ import libcst as cst
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
 from fsdplint.program.values import is_none
-from fsdplint.rules.migration import device, strategy
+from fsdplint.rules.migration import device, ignored, strategy
 from fsdplint.rules.migration.buffers import Buffers
 from fsdplint.rules.migration.calls import is_constant
 from fsdplint.rules.migration.context import Blocked, Migration, expression
@@ -225,12 +225,17 @@ class Reader:
         return True
 
     def _mixed_precision(self, value: cst.BaseExpression) -> None:
-        if is_constant(value, "None"):
+        if is_constant(value, "None") or self._always_none(value):
+            self._drop(value)
             return
         text = self._policy_or_default(value, "MixedPrecision", "MixedPrecisionPolicy")
         self.keywords.items.append(("mp_policy", text))
         buffers = Buffers(self.migration, self.source, self.at, self.precision, self._may_be_none)
         buffers.read(value, self.keywords)
+
+    def _always_none(self, value: cst.BaseExpression) -> bool:
+        found = definitions(self.source, value) if isinstance(value, cst.Name) else None
+        return bool(found) and all(is_constant(item.value, "None") for item in found or ())
 
     def _policy_or_default(self, value: cst.BaseExpression, old: str, new: str) -> str:
         """The text of a config object; where it may be None, FSDP2's default is given instead."""
@@ -357,6 +362,36 @@ class Reader:
                 self.source, value, "`sync_module_states` within a process group that may be None"
             )
         self.keywords.sync = expression(self.migration, self.source, value)
+
+    def _ignored_modules(self, value: cst.BaseExpression) -> None:
+        self._ignored(value, modules=True)
+
+    def _ignored_states(self, value: cst.BaseExpression) -> None:
+        self._ignored(value, modules=False)
+
+    def _ignored_parameters(self, value: cst.BaseExpression) -> None:  # the name that 2.0 had
+        self._ignored(value, modules=False)
+
+    def _ignored(self, value: cst.BaseExpression, *, modules: bool) -> None:
+        text = ignored.parameters(self.migration, self.source, value, modules)
+        if not text:
+            self._drop(value)
+            return
+        synced = self.values.get("sync_module_states")
+        if synced is not None and not is_constant(synced, "False"):
+            if not self.values.keys() & {"process_group"}:
+                reason = "ignored parameters together with `sync_module_states`"
+                raise self.migration.block(self.source, value, reason)
+        self.keywords.ignored = True
+        self.keywords.items.append(("ignored_params", text))
+        given = self.values.get("device_id")
+        if given is not None and not is_constant(given, "None"):
+            where = expression(self.migration, self.source, given)
+            names = text.removeprefix("set(").removesuffix(")") if not modules else text
+            self.keywords.before += [
+                f"for parameter in {names}:",
+                f"\tparameter.data = parameter.data.to({where})",
+            ]
 
     def _param_init_fn(self, value: cst.BaseExpression) -> None:
         """`lambda m: m.to_empty(...)` on the ranks that wait for rank 0's weights."""

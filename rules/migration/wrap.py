@@ -274,6 +274,9 @@ class Wrap:
         if policy.helper:
             first, _, rest = policy.helper.partition("({model}")
             given = [model, *([rest.removeprefix(", ")] if rest else []), *arguments]
+            if self.keywords.ignored:
+                reason = "ignored parameters, which a policy by size does not count"
+                raise self.migration.block(self.source, self.call, reason)
             if self.keywords.initialize:
                 reason = "`param_init_fn` together with a policy by size or of three parameters"
                 raise self.migration.block(self.source, self.call, reason)

@@ -58,10 +58,14 @@ for kind in ("FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2
     group = shards[dist.get_rank() % 2]
     if "HYBRID" in kind:
         group = (group, replicas[dist.get_rank() // 2])
+    net = Net()
+    net.first.weight.requires_grad_(False)
+    frozen = [p for p in net.parameters() if not p.requires_grad]
     model = FSDP(
-        Net(),
+        net,
         auto_wrap_policy=ModuleWrapPolicy({nn.Linear}),
         process_group=group,
+        ignored_states=frozen,
         sharding_strategy=ShardingStrategy[kind],
         device_id=torch.cuda.current_device(),
         sync_module_states=True,

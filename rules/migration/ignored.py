@@ -1,0 +1,90 @@
+"""`ignored_modules` and `ignored_states`: parameters that are not sharded.
+
+In FSDP2 they stay plain tensors among sharded ones, which most optimizers cannot mix. Frozen ones have
+no gradients, so that no optimizer meets them.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.editing.layout import descend
+from fsdplint.program.source import Source
+from fsdplint.rules.migration.calls import arguments, elements, is_constant
+from fsdplint.rules.migration.context import Migration, expression
+from fsdplint.rules.migration.scopes import definitions, home_of
+
+UNKNOWN = "whether the parameters that FSDP1 is to ignore are frozen cannot be seen"
+
+
+def parameters(
+    migration: Migration, source: Source, value: cst.BaseExpression, modules: bool
+) -> str:
+    """The text of `ignored_params`, "" where nothing is ignored. modules: whether modules are given.
+
+    Raises:
+        Blocked: they may be trained.
+    """
+    if is_constant(value, "None") or elements(value) == []:
+        return ""
+    text = expression(migration, source, value)
+    made = value
+    if isinstance(value, cst.Name):
+        found = definitions(source, value)
+        if not found and _never_given(migration, source, value):
+            if not modules:
+                return f"set({text})"
+            one = "part" if text == "module" else "module"
+            return f"{{p for {one} in {text} for p in {one}.parameters()}}"
+        if found and len(found) == 1:
+            made = found[0].value
+    if not modules and _frozen(made):
+        return text if isinstance(made, cst.SetComp) else f"set({text})"
+    raise migration.block(source, value, UNKNOWN)
+
+
+def _frozen(node: cst.BaseExpression) -> bool:
+    """Whether a comprehension takes frozen parameters: `[p for p in ... if not p.requires_grad]`."""
+    if not isinstance(node, cst.ListComp | cst.SetComp | cst.GeneratorExp):
+        return False
+    taken = node.elt
+    return isinstance(taken, cst.Name) and any(
+        isinstance(test.test, cst.UnaryOperation)
+        and isinstance(test.test.operator, cst.Not)
+        and isinstance(test.test.expression, cst.Attribute)
+        and test.test.expression.attr.value == "requires_grad"
+        and isinstance(test.test.expression.value, cst.Name)
+        and test.test.expression.value.value == taken.value
+        for test in node.for_in.ifs
+    )
+
+
+def _never_given(migration: Migration, source: Source, name: cst.Name, depth: int = 0) -> bool:
+    """Whether a parameter is empty by default, and no call gives it anything else."""
+    function = home_of(source, name)
+    if not isinstance(function, cst.FunctionDef) or depth > 3:
+        return False
+    parameters = [p.name.value for p in function.params.params]
+    default = next((p.default for p in function.params.params if p.name.value == name.value), None)
+    if default is None or not (is_constant(default, "None") or elements(default) == []):
+        return False
+    for other in migration.program.sources.values():
+        for node in descend(other.tree):
+            if not isinstance(node, cst.Call) or _called(node) != function.name.value:
+                continue
+            named, rest = arguments(node, parameters)
+            given = named.get(name.value)
+            if rest:
+                return False
+            if given is None:
+                continue
+            passed = isinstance(given.value, cst.Name)
+            if not passed or not _never_given(migration, other, given.value, depth + 1):  # type: ignore[arg-type]
+                return False
+    return True
+
+
+def _called(node: cst.Call) -> str:
+    if isinstance(node.func, cst.Attribute):
+        return node.func.attr.value
+    return node.func.value if isinstance(node.func, cst.Name) else ""
