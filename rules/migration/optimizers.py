@@ -228,7 +228,7 @@ def _always_before(source: Source, statement: cst.CSTNode, node: cst.CSTNode) ->
     line = source.parent(statement)
     block = source.parent(line) if line is not None else None
     before = source.span(statement)[1] <= source.span(node)[0]
-    return before and block in ancestors(source, node)
+    return before and block is not None and block in ancestors(source, node)
 
 
 def _in_sight(
