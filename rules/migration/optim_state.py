@@ -101,6 +101,8 @@ class States(ModelStates):
             self._read_before(named)
         state = expression(self.migration, self.source, named["optim_state_dict"].value)
         if kind.full:
+            if kind.optimizer.rank0 and isinstance(named["optim_state_dict"].value, cst.Name):
+                state = f"{state} or {{}}"  # it may be None on the other ranks
             state = self._separate(node, state, named["optim"].value)
         if kind.full and kind.optimizer.rank0:
             parts.append("broadcast_from_rank0=True")

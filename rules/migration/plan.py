@@ -29,6 +29,7 @@ from fsdplint.rules.migration import (
     optim_state,
     optimizers,
     precision,
+    set_types,
     strategy,
     summon,
     symbols,
@@ -183,8 +184,10 @@ class Planner:
         self.migration = Migration(program, sources)
         self.precision = precision.Precision()
         self.states = {source: optim_state.States(self.migration, source) for source in sources}
+        self.types = set_types.SetTypes(self.migration)
         for states in self.states.values():
             states.others = self.states
+            states.types = self.types
 
     def run(self) -> None:
         for source in self.migration.sources:
@@ -334,28 +337,13 @@ class Planner:
 
     def _set_types(self) -> None:
         """`FSDP.set_state_dict_type(...)`: what holds for all states that no block is about."""
-        found: list[kinds.Kind] = []
         for source, node, name in list(self._references()):
             call = source.parent(node)
             if name == f"{FSDP}.set_state_dict_type" and isinstance(call, cst.Call):
-                self._try(lambda s=source, n=call: found.append(self._set_type(s, n, found)))  # type: ignore[misc]
-        for states in self.states.values():
-            states.current = found[0] if found else None
+                self._try(lambda s=source, n=call: self._set_type(s, n))  # type: ignore[misc]
 
-    def _set_type(self, source: Source, call: cst.Call, before: list[kinds.Kind]) -> kinds.Kind:
-        if not isinstance(source.parent(call), cst.Expr):
-            raise self.migration.block(source, call, "the result of `set_state_dict_type` is used")
-        kind, _ = self.states[source].kind(call)
-        if before and not before[0].alike(kind):
-            raise self.migration.block(
-                source, call, "several calls of `set_state_dict_type` with different types"
-            )
-        self.migration.claim(source, call)
-        self.migration.delete_statement(source, call)
-        self.migration.step(
-            source, call, "Take and load the state with torch.distributed.checkpoint"
-        )
-        return kind
+    def _set_type(self, source: Source, call: cst.Call) -> None:
+        self.types.add(source, call, self.states[source].kind(call)[0])
 
     def _block(self, source: Source, node: cst.CSTNode) -> None:
         call = source.parent(node)
@@ -382,7 +370,7 @@ class Planner:
             if name and name in kinds.OPTIMIZER_METHODS and node.func not in self.migration.claimed:
                 self._try(lambda n=node: states.rewrite(n, kind))  # type: ignore[misc]
             elif attribute in ("state_dict", "load_state_dict") and (
-                self._receives(node.func) or (states.current and self._is_fsdp2(node.func.value))
+                self._receives(node.func) or (self.types.calls and self._is_fsdp2(node.func.value))
             ):
                 self._try(lambda n=node: states.plain(n, kind))  # type: ignore[misc]
             elif attribute == "state_dict":

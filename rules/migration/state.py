@@ -16,6 +16,7 @@ from fsdplint.rules.migration.kind_reader import KindReader
 from fsdplint.rules.migration.kinds import MODULE, OPTIMIZER_METHODS, Config, Kind
 from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import fresh
+from fsdplint.rules.migration.set_types import SetTypes
 from fsdplint.rules.migration.state_functions import only_one_rank
 
 
@@ -26,7 +27,7 @@ class ModelStates(KindReader):
         super().__init__(migration, source)
         self.done: set[cst.CSTNode] = set()
         self.others: Mapping[Source, ModelStates] = {source: self}  # those of all files
-        self.current: Kind | None = None
+        self.types = SetTypes(migration)
         self._modules: set[str] = set()
         self.emptied: set[cst.With] = set()  # blocks that lose their only statement
 
@@ -314,7 +315,7 @@ class ModelStates(KindReader):
             raise self.migration.block(
                 self.source, node, "the state of a model that is DDP's in other configurations"
             )
-        self.rewrite(node, self.current or kind)
+        self.rewrite(node, self.types.kind(self.source, node) or kind)
         self.migration.step(self.source, node, "Take and load whole states")
 
     def _may_be_ddp(self, node: cst.BaseExpression) -> bool:

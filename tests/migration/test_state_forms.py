@@ -203,6 +203,28 @@ FORMS = {
         save(model, torch.optim.SGD(model.parameters(), lr=0.1))
         """,
     ),
+    "types that are set one after the other": (
+        """
+        model, other = FSDP(Net()), FSDP(Net())
+        FSDP.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT)
+        parts = model.state_dict()
+        whole = other.state_dict()
+        FSDP.set_state_dict_type(
+            model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(rank0_only=True)
+        )
+        if len(parts) > 1:
+            whole = model.state_dict()
+        """,
+        """
+        model, other = fully_shard(Net()), fully_shard(Net())
+        parts = get_model_state_dict(model)
+        whole = get_model_state_dict(other, options=StateDictOptions(full_state_dict=True))
+        if len(parts) > 1:
+            whole = get_model_state_dict(
+                model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+            )
+        """,
+    ),
     "a state in a variable of rank 0": (
         """
         model = FSDP(Net())
@@ -543,6 +565,13 @@ def test_a_function_is_written_behind_the_last_one(
 
 
 BLOCKED = {
+    "one type or another": (
+        "model = FSDP(Net())\nif os.environ.get('PARTS'):\n"
+        "    FSDP.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT)\nelse:\n"
+        "    FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT)\n"
+        "state = model.state_dict()",
+        "which of several types",
+    ),
     "the optimizer's state of a compiled model": (
         "model = torch.compile(FSDP(Net()))\noptimizer = torch.optim.SGD(model.parameters(), lr=1)\n"
         "state = FSDP.optim_state_dict(model, optimizer)",
