@@ -8,6 +8,7 @@ from fsdplint.editing.layout import descend
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import Function, ModuleValue, Sequence
 from fsdplint.rules.migration.calls import arguments, is_constant
+from fsdplint.rules.migration.classes import in_annotation
 from fsdplint.rules.migration.context import Migration, is_fsdp1, nodes
 from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import function_of
@@ -34,6 +35,7 @@ GONE = {
 PRIVATE = {"flat_param", "_flat_param", "_handle", "_handles", "_is_root", "check_is_root"}
 INNER = "_fsdp_wrapped_module"
 GROUPS = {"process_group", "rank", "world_size"}
+FLAT = {f"ShardingStrategy.{name}" for name in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD")}
 CONSTANTS = {"constant_", "zeros_", "ones_", "fill_", "zero_"}
 
 
@@ -107,10 +109,18 @@ def _says_how(migration: Migration, call: cst.Call) -> bool:
 
 
 def _flat(migration: Migration, strategy: cst.BaseExpression) -> bool:
-    """Whether a strategy certainly shards over one group."""
-    return migration.fsdp1(strategy) in (
-        "ShardingStrategy.FULL_SHARD",
-        "ShardingStrategy.SHARD_GRAD_OP",
+    """Whether a strategy certainly shards over one group: all that the program names do."""
+    if migration.fsdp1(strategy) in FLAT:
+        return True
+    named = {node: n for node, n in migration.names.items() if n.startswith("ShardingStrategy")}
+    members = {name for name in named.values() if name != "ShardingStrategy"}
+    return (
+        bool(members)
+        and members <= FLAT
+        and all(
+            name in FLAT or any(in_annotation(source, node) for source in migration.sources)
+            for node, name in named.items()
+        )
     )
 
 

@@ -92,6 +92,20 @@ FORMS = {
         print(dist.get_rank())
         """,
     ),
+    "the size of a group whose strategy is chosen": (
+        """
+        strategy = ShardingStrategy.SHARD_GRAD_OP if local_rank else ShardingStrategy.FULL_SHARD
+        model = FSDP(Net(), sharding_strategy=strategy)
+        print(f"{model.world_size} ranks")
+        """,
+        """
+        strategy = "SHARD_GRAD_OP" if local_rank else "FULL_SHARD"
+        model = Net()
+        fsdp_kwargs = {"reshard_after_forward": False} if strategy == "SHARD_GRAD_OP" else {}
+        fully_shard(model, **fsdp_kwargs)
+        print(f"{dist.get_world_size()} ranks")
+        """,
+    ),
     "names and modules inside": (
         """
         model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}))
@@ -201,6 +215,11 @@ def test_a_form_becomes(before: str, after: str, tmp_path: Path) -> None:
 
 MODEL = "model = FSDP(Net())\n"
 BLOCKED = {
+    "the size of a group that may be a shard group": (
+        "model = FSDP(Net(), sharding_strategy=ShardingStrategy[os.environ['S']])\n"
+        "print(model.world_size)",
+        "keep the process group",
+    ),
     "a container": (
         "net = Net()\nwith enable_wrap(wrapper_cls=FSDP):\n    net.blocks = wrap(net.blocks)\n",
         "it has no forward",
