@@ -153,7 +153,7 @@ class Sections:
             why = finding.blocker or "it has no rewrite"
             what = finding.help or "Rewrite it by hand."
             if why in what:
-                what = "Change this by hand as the reason says; then run this again."
+                what = "Change what the reason names by hand; then run this again."
             if why.startswith("the fix needs"):
                 what = (
                     "Raise the torch that the project asks for, or say with --target-torch which "
