@@ -14,8 +14,6 @@ from fsdplint.rules.migration.calls import arguments, elements, is_constant
 from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.scopes import definitions, home_of
 
-UNKNOWN = "whether the parameters that FSDP1 is to ignore are frozen cannot be seen"
-
 
 def parameters(
     migration: Migration, source: Source, value: cst.BaseExpression, modules: bool
@@ -40,7 +38,9 @@ def parameters(
             made = found[0].value
     if not modules and _frozen(made):
         return text if isinstance(made, cst.SetComp) else f"set({text})"
-    raise migration.block(source, value, UNKNOWN)
+    name = "ignored_modules" if modules else "ignored_states"
+    reason = f"whether the parameters in `{name}` are frozen cannot be seen"
+    raise migration.block(source, value, reason)
 
 
 def _frozen(node: cst.BaseExpression) -> bool:

@@ -79,7 +79,21 @@ def _mend(values: dict[str, Any], wrapper: Any) -> None:
         values["cpu_offload"] = None
     if values.get("sync_module_states"):
         values["sync_module_states"] = False
-        _broadcast(values["module"], values.get("param_init_fn"), _groups(values))
+        _broadcast(values["module"], values.get("param_init_fn"), _groups(values), _ignored(values))
+
+
+def _ignored(values: dict[str, Any]) -> set[int]:
+    """The parameters that FSDP1 leaves alone, by their ids."""
+    found = []
+    for name in ("ignored_states", "ignored_modules"):
+        if values.get(name) is not None:
+            values[name] = list(values[name])  # a generator gives its elements only once
+            found += values[name]
+    return {
+        id(parameter)
+        for one in found
+        for parameter in (one.parameters() if hasattr(one, "parameters") else [one])
+    }
 
 
 def _groups(values: dict[str, Any]) -> list[Any]:
@@ -92,7 +106,7 @@ def _groups(values: dict[str, Any]) -> list[Any]:
     return [group]
 
 
-def _broadcast(module: Any, initialise: Any, groups: list[Any]) -> None:
+def _broadcast(module: Any, initialise: Any, groups: list[Any], ignored: set[int]) -> None:
     """What sync_module_states does: every rank gets its first rank's parameters and buffers."""
     import torch
     import torch.distributed as dist
@@ -110,7 +124,7 @@ def _broadcast(module: Any, initialise: Any, groups: list[Any]) -> None:
     with torch.no_grad():
         for part in parts:
             for tensor in (*part._parameters.values(), *part._buffers.values()):
-                if tensor is not None:
+                if tensor is not None and id(tensor) not in ignored:
                     whole = tensor.detach().contiguous()
                     for group in groups:
                         first = 0 if group is None else dist.get_process_group_ranks(group)[0]
