@@ -60,12 +60,33 @@ def table(programs: tuple[Path, list[Program]], diffs: Path | None) -> list[list
         copy = Path(temporary, project.name)
         shutil.copytree(project, copy, ignore=_only_code, symlinks=True)
         (copy / ".git").mkdir(exist_ok=True)  # its root, as in a checkout
-        return [line(program, project, copy, diffs) for program in members]
+        known: dict[Path, list[str]] = {}
+        return [
+            [
+                program.name,
+                *verdict(
+                    program.name, copy / program.path.relative_to(project), copy, diffs, known
+                ),
+            ]
+            for program in members
+        ]
 
 
-def line(program: Program, project: Path, copy: Path, diffs: Path | None) -> list[str]:
-    """The line of one program: name, verdict, files changed, blockers or defects."""
-    file = copy / program.path.relative_to(project)
+def verdict(
+    name: str, file: Path, copy: Path, diffs: Path | None, known: dict[Path, list[str]]
+) -> list[str]:
+    """The verdict on one program, how many files change, blockers or defects.
+
+    known: the verdicts on files that belong to a migration which was looked at before.
+    """
+    if file not in known:
+        known[file] = _verdict(name, file, copy, diffs, known)
+    return known[file]
+
+
+def _verdict(
+    name: str, file: Path, copy: Path, diffs: Path | None, known: dict[Path, list[str]]
+) -> list[str]:
     try:
         changes = Run([file], replace(NEWEST, project=True)).fix()
         migrated = [one for one in changes.applied if _of_migration(one)]
@@ -73,19 +94,22 @@ def line(program: Program, project: Path, copy: Path, diffs: Path | None) -> lis
         left = [one for one in found if _of_migration(one)]
         if left:
             blockers = sorted({reason for one in left for reason in _reasons(one, copy)})
-            return [program.name, "blocked", "0", " | ".join(blockers)]
+            result = ["blocked", "0", " | ".join(blockers)]
+            known.update((Path(one.site.path), result) for one in left)
+            return result
         if not migrated:
             used = sorted(set(_fsdp1_left(file, file.read_bytes())))
             if used:
-                return [program.name, "blocked", "0", f"not followed: {', '.join(used)}"]
-            return [program.name, "no FSDP1", "0", ""]
+                return ["blocked", "0", f"not followed: {', '.join(used)}"]
+            return ["no FSDP1", "0", ""]
         if diffs is not None:
-            _keep_diff(changes, copy, diffs / f"{program.name.replace('/', '__')}.diff")
+            _keep_diff(changes, copy, diffs / f"{name.replace('/', '__')}.diff")
         defects = _defects(file, changes)
     except Exception as error:
-        return [program.name, "defect", "", f"crash: {type(error).__name__}: {error}"]
-    verdict = "defect" if defects else "migrated"
-    return [program.name, verdict, str(len(changes.texts)), " | ".join(defects)]
+        return ["defect", "", f"crash: {type(error).__name__}: {error}"]
+    result = ["defect" if defects else "migrated", str(len(changes.texts)), " | ".join(defects)]
+    known.update((Path(path), result) for path in changes.texts)
+    return result
 
 
 def _defects(file: Path, changes: Changes) -> list[str]:
