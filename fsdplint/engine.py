@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fsdplint.program.source import Source
 
 FSDP1 = re.compile(r"FullyShardedDataParallel|torch\.distributed\.fsdp\b")
+MAX_WIDENINGS = 3  # times that further files are looked at, which turn out to be concerned
 MAX_ROUNDS = 10  # of fixing: one fix may uncover the next
 
 
@@ -93,15 +94,42 @@ def examine(
         grouped |= {str(path) for path in paths if _may_get_wrapped(program, path)}
     if callers is None or not grouped:
         return Examined(program, found)
-    read = {os.path.realpath(path) for path in program.sources}
-    more = [
-        path for path in callers(map(Path, sorted(grouped))) if os.path.realpath(path) not in read
-    ]
-    if not more:
-        return Examined(program, found)
-    whole = load([*paths, *more], overrides, known=program.sources)
+    examined = Examined(program, found)
+    wanted = [*callers(map(Path, sorted(grouped))), *sorted(program.wanted)]
+    for _ in range(MAX_WIDENINGS):
+        more = _unread(examined.program, wanted, paths[0])
+        if not more:
+            break
+        examined = _widened(paths, rules, options, overrides, program, [*examined.callers, *more])
+        wanted = sorted(examined.program.wanted)
+    return examined
+
+
+def _unread(program: Program, files: Iterable[Path], like: Path) -> list[Path]:
+    """Of some files those that were not read yet, relative to the current folder as `like` is."""
+    seen = {os.path.realpath(path) for path in program.sources}
+    result = []
+    for path in files:
+        if os.path.realpath(path) not in seen:
+            seen.add(os.path.realpath(path))
+            result.append(path if like.is_absolute() else Path(os.path.relpath(path)))
+    return result
+
+
+def _widened(
+    paths: Sequence[Path],
+    rules: Sequence[Rule],
+    options: Options,
+    overrides: Mapping[Path, str] | None,
+    program: Program,
+    callers: Sequence[Path],
+) -> Examined:
+    """The files together with those that call them."""
+    from fsdplint.program import load
+
+    whole = load([*paths, *callers], overrides, known=program.sources)
     context = frozenset(whole.sources) - frozenset(program.sources)
-    return Examined(whole, check(whole, rules, options), more, context)
+    return Examined(whole, check(whole, rules, options), callers, context)
 
 
 def _may_get_wrapped(program: Program, path: Path) -> bool:

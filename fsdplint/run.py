@@ -293,9 +293,7 @@ class Run:
         found = [file for path in roots.values() for file in project_files(path, self._excluded)]
         if all(os.path.realpath(path) in self._given for path in found):
             return []
-        return [
-            Path(_shown_like(self._root, p)) for p in prefilter.callers(targets, found, CALLERS)
-        ]
+        return prefilter.callers(targets, found, CALLERS)
 
     def _rules(self) -> list[Rule]:
         """The rules that are on in some file, and those whose fixes go together with theirs: what
@@ -417,11 +415,6 @@ def _complete(journals: Iterable[str]) -> list[str]:
     from fsdplint.editing.journal import complete
 
     return [os.path.relpath(file) for path in found.values() for file in complete(path)]
-
-
-def _shown_like(path: Path, other: Path) -> str:
-    """A path, relative to the current folder where the user's own are."""
-    return str(other) if path.is_absolute() else os.path.relpath(other)
 
 
 # Findings of a real run ---------------------------------------------------------------------------

@@ -168,3 +168,37 @@ def test_a_file_of_settings_is_migrated_with_those_who_use_them(project: Path) -
     after = texts(project)
     assert "half = MixedPrecisionPolicy(param_dtype" in after["lib/settings.py"]
     assert "fully_shard(model, mp_policy=half" in after["lib/wrap.py"]
+
+
+def test_who_else_uses_what_changes_along_is_looked_at_too(project: Path) -> None:
+    """`norms.py` does not speak of FSDP1, changes along with train.py, and eval.py uses it too."""
+    (project / "norms.py").write_text("def clip(model):\n    return model.clip_grad_norm_(1.0)\n")
+    train = project / "train.py"
+    train.write_text(
+        TRAIN.replace("    train(model", "    clip(model)\n    train(model").replace(
+            "from lib.wrap", "from norms import clip\nfrom lib.wrap"
+        )
+    )
+    (project / "eval.py").write_text(
+        train.read_text()
+        .replace("from lib.loop import train\n", "")
+        .replace("    train(", "    print(")
+    )
+    done = run("--fix", "--project", "train.py")
+    assert done.exit_code == 0, done.output
+    assert "clip_grad_norm_(model.parameters(), 1.0)" in (project / "norms.py").read_text()
+
+
+def test_a_function_of_a_program_that_nobody_calls_is_left_over(project: Path) -> None:
+    train = project / "train.py"
+    train.write_text(
+        TRAIN.replace(
+            "def main", "def shard_frozen(model):\n    return FSDP(model)\n\n\ndef main"
+        ).replace(
+            "import torch\n",
+            "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n",
+            1,
+        )
+    )
+    assert run("--fix", ".").exit_code == 0
+    assert "FSDP(" not in train.read_text()

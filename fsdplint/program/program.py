@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -36,6 +37,7 @@ class Program:
         evaluations: for each expression node that was reached and is more than Unknown or a
             constant, its values in the traces. Names and attributes are there as well as calls.
         problems: files that could not be read or parsed.
+        wanted: files of the project that a fix would have to change as well.
         options: how its findings are to be fixed.
         configs: the files of settings among those given, and those that a program reads, by their
             paths.
@@ -45,6 +47,7 @@ class Program:
     traces: list[Trace] = field(default_factory=list)
     evaluations: dict[cst.CSTNode, list[Evaluation]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    wanted: set[Path] = field(default_factory=set)
     options: Options = DEFAULT
     configs: dict[str, ConfigSource] = field(default_factory=dict)
 

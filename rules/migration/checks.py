@@ -24,6 +24,8 @@ from fsdplint.trace import (
     Wrapped,
 )
 
+PROGRAM = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
+
 
 def run(migration: Migration) -> None:
     """Add a blocker for each of them."""
@@ -97,11 +99,14 @@ def _of_fsdp2(migration: Migration) -> bool:
 
 
 def _called_here(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """A function that wraps a model and is called by nobody here is called from elsewhere."""
+    """A function that wraps a model and is called by nobody here is called from elsewhere.
+
+    (Files that import it are looked for in any case: `importers`.)
+    """
     for source, call in calls:
         function = outer_function(source, call)
-        if function is None or is_named(migration, function):
-            continue
+        if function is None or is_named(migration, function) or PROGRAM.search(source.text):
+            continue  # in a program that nobody calls it in, it is left over
         _block(
             migration,
             source,

@@ -45,6 +45,7 @@ def check(migration: Migration, edits: Iterable[Edit]) -> list[Blocked]:
             mentioned = name in names if names else re.search(rb"\b%s\b" % name.encode(), data)
             if mentioned:
                 reason = f"`{name}` is also imported by {_shown(importer, target)}: name that file as well"
+                migration.program.wanted.add(importer)
                 blockers.setdefault((importer, target), Blocked(source, node, reason))
     return list(blockers.values())
 
