@@ -7,13 +7,14 @@ import re
 import libcst as cst
 
 from fsdplint.editing.bindings import bindings_of
-from fsdplint.editing.layout import descend
+from fsdplint.editing.layout import descend, statement_of
 from fsdplint.program.names import canonical
 from fsdplint.program.source import Source
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.context import Migration, expression, nodes
+from fsdplint.rules.migration.keywords import is_simple
 from fsdplint.rules.migration.names import FSDP, fsdp1_name
-from fsdplint.rules.migration.scopes import ancestors, fresh
+from fsdplint.rules.migration.scopes import ancestors, fresh, function_of
 
 SIMPLE = {
     "parameters", "named_parameters", "modules", "named_modules", "children", "named_children",
@@ -194,13 +195,22 @@ def rewrite_partial(migration: Migration, source: Source, node: cst.CSTNode) -> 
     named = {a.keyword.value: a for a in call.args[1:] if a.keyword is not None}
     keywords = read_keywords(migration, source, call, named, [], Precision())
     keywords.prepare(False, True)
-    if keywords.policy is not None or keywords.before or keywords.after("model"):
+    if keywords.policy is not None or keywords.after("model"):
         raise migration.block(
             source,
             call,
             "a partial of FSDP that does more than shard one module: write a function that shards "
             "the submodules and then the module",
         )
+    mesh = dict(keywords.items).get("mesh", "")
+    if mesh and not is_simple(mesh) and not _group_exists(migration, source, call):
+        raise migration.block(
+            source,
+            call,
+            "a partial of FSDP before the process group certainly exists, which its mesh needs",
+        )
+    if keywords.before:
+        migration.rewrite.insert_before(source, statement_of(source, call), keywords.before)
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", call)
     migration.claim(source, call)
     migration.put_call(
@@ -208,6 +218,17 @@ def rewrite_partial(migration: Migration, source: Source, node: cst.CSTNode) -> 
     )
     migration.step(source, call, "Shard the model with fully_shard")
     return True
+
+
+def _group_exists(migration: Migration, source: Source, call: cst.Call) -> bool:
+    """Whether the process group is made above a call, in the same function."""
+    return any(
+        isinstance(node, cst.Call)
+        and migration.symbol(node.func) == "torch.distributed.init_process_group"
+        and function_of(source, node) is function_of(source, call)
+        and source.span(node) < source.span(call)
+        for node in nodes(source)
+    )
 
 
 def reason(migration: Migration, source: Source, node: cst.CSTNode) -> str:

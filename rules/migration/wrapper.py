@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import libcst as cst
 
 from fsdplint.editing.layout import descend
@@ -34,6 +36,7 @@ GONE = {
 # What only FSDP1's wrappers have, whatever holds it.
 PRIVATE = {"flat_param", "_flat_param", "_handle", "_handles", "_is_root", "check_is_root"}
 INNER = "_fsdp_wrapped_module"
+LOOSE = {"_handle", "_handles", "_is_root"}  # what other objects may have too
 GROUPS = {"process_group", "rank", "world_size"}
 FLAT = {f"ShardingStrategy.{name}" for name in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD")}
 CONSTANTS = {"constant_", "zeros_", "ones_", "fill_", "zero_"}
@@ -204,6 +207,10 @@ def check_private(migration: Migration, source: Source, node: cst.Attribute) -> 
     name = node.attr.value
     if name not in PRIVATE or is_constant(node.value, "self"):
         return
+    if name in LOOSE:
+        function = function_of(source, node)
+        if not re.search("fsdp|flat_param", source.code(function), re.IGNORECASE):
+            return
     if any(not isinstance(v, ModuleValue) or is_fsdp1(v) for v in migration.values(node.value)):
         return  # something else, or judged as an attribute of a wrapped model
     raise migration.block(source, node, f"`.{name}`: {GONE[name]}")

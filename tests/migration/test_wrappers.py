@@ -230,6 +230,11 @@ BLOCKED = {
         "with enable_wrap(wrapper_cls=FSDP):\n    model = build(Net())\n",
         "which `enable_wrap` block",
     ),
+    "a partial whose mesh comes too early": (
+        "def build():\n    shard = functools.partial(FSDP, sharding_strategy="
+        "ShardingStrategy.HYBRID_SHARD)\n    return shard(Net())\n\n\nbuild()",
+        "before the process group",
+    ),
     "a partial with a policy": (
         "shard = functools.partial(FSDP, auto_wrap_policy=ModuleWrapPolicy({Block}))\n"
         "model = shard(Net())",
