@@ -146,19 +146,20 @@ def _modules(migration: Migration, node: cst.Call) -> set[str]:
     assert isinstance(node.func, cst.Attribute)
     found: set[str] = set()
     updated: set[str] = set()
+    result: set[str] = set()
     for value in migration.values(node.func.value):
         if isinstance(value, OptimizerValue):
             found.update(m.id for m in value.modules if is_fsdp1(m))
             updated.update(m.id for m in value.modules)
-    guards = [event.guards for event in _events(migration, node)]
+    seen = {id(event) for event in _events(migration, node)}
     for trace in migration.program.traces:
+        here = [event.guards for event in trace if id(event) in seen]
         for event in trace.of(Wrapped):
             if event.module in found or updated & set(trace.submodules(event.inner)):
-                if guards and all(_exclude(each, event.guards) for each in guards):
-                    found.discard(event.module)
-                else:
-                    found.add(event.module)
-    return found
+                found.discard(event.module)
+                if not seen or any(not _exclude(each, event.guards) for each in here):
+                    result.add(event.module)
+    return found | result
 
 
 def _exclude(one: tuple[Guard, ...], other: tuple[Guard, ...]) -> bool:

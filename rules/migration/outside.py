@@ -48,8 +48,9 @@ def handed_out(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> No
 
 def _is_here(migration: Migration, func: cst.BaseExpression) -> bool:
     """Whether the program has a function of this name (for calls that are not reached)."""
-    return isinstance(func, cst.Name) and any(
-        isinstance(part, cst.FunctionDef) and part.name.value == func.value
+    name = func.attr if isinstance(func, cst.Attribute) else func
+    return isinstance(name, cst.Name) and any(
+        isinstance(part, cst.FunctionDef) and part.name.value == name.value
         for source in migration.program.sources.values()
         for part in source.tree.body
     )
