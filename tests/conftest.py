@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent / "migration"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from two_ranks import TwoRanks

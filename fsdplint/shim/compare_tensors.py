@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fsdplint.shim.checks import Check, Side, Tolerance
+
+_GROUP = re.compile(r"(^|\.)param_groups\.\d+\.params$")
 
 
 def load_parameters(path: Path) -> dict[str, Any] | None:
@@ -220,6 +223,7 @@ def _same(
     noise: Mapping[str, Noise],
 ) -> Check:
     """Whether two nested states hold the same names and values."""
+    ours, theirs = _named_groups(ours), _named_groups(theirs)
     missing, extra = sorted(set(ours) - set(theirs)), sorted(set(theirs) - set(ours))
     if missing or extra:
         return Check(title, False, _names_apart(missing, extra))
@@ -231,6 +235,22 @@ def _same(
             return Check(title, False, f"{_plain(name)}: {bad}", str(tolerance))
         count += 1
     return Check(title, True, f"{count} values agree", str(tolerance))
+
+
+def _named_groups(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A state whose groups of parameters are in the order of their names, where they have names.
+
+    What loads such a state goes by the names; their order is that in which parameters were sharded.
+    """
+    result = dict(state)
+    lists: dict[str, list[str]] = {}
+    for key, value in state.items():
+        head, _, index = key.rpartition(".")
+        if index.isdigit() and isinstance(value, str) and _GROUP.search(head):
+            lists.setdefault(head, []).append(value)
+    for head, names in lists.items():
+        result.update((f"{head}.{i}", name) for i, name in enumerate(sorted(names)))
+    return result
 
 
 def _names_apart(missing: Sequence[str], extra: Sequence[str]) -> str:

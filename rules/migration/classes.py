@@ -34,10 +34,24 @@ def rewrite_class_reference(migration: Migration, source: Source, node: cst.CSTN
         if rewrite_partial(migration, source, node) or _rewrite_type(migration, source, node):
             return
         raise migration.block(source, node, reason(migration, source, node))
-    name = migration.need(source, "torch.distributed.fsdp", "FSDPModule", node)
     migration.claim(source, node)
+    if _of_wrap(migration, source, node):
+        migration.forget(source, node)  # the statement is written anew, without it
+        return
+    name = migration.need(source, "torch.distributed.fsdp", "FSDPModule", node)
     migration.substitute(source, node, name)
     migration.step(source, node, "Ask for FSDPModule")
+
+
+def _of_wrap(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
+    """Whether an annotation is that of `model: FSDP = FSDP(...)`."""
+    annotation = source.parent(node)
+    statement = source.parent(annotation) if isinstance(annotation, cst.Annotation) else None
+    return (
+        isinstance(statement, cst.AnnAssign)
+        and isinstance(statement.value, cst.Call)
+        and migration.fsdp1(statement.value.func) == FSDP
+    )
 
 
 def _in_isinstance(source: Source, node: cst.CSTNode) -> bool:

@@ -7,6 +7,7 @@ node's text with all changes made so far inside it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -19,7 +20,7 @@ from fsdplint.program.names import dotted, references, walk
 from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue, Value
 from fsdplint.rules.migration.names import PREFIX, fsdp1_name
-from fsdplint.rules.migration.text import call, flat
+from fsdplint.rules.migration.text import call, flat, width
 from fsdplint.rules.migration.unreached import Unreached
 from fsdplint.rules.rewrites.syntax import library_name
 
@@ -204,9 +205,10 @@ class Migration:
         start, end = source.span(node)
         before = source.text[source.line_start(start) : start].lstrip()
         after = source.text[end : line_end(source, end)[0]]
-        if after.lstrip().startswith("#"):
-            after = ""  # a comment may go over the edge, as it did before
-        if "\n" in before or len(before) > 40:
+        if not re.fullmatch(r"[\s)\]},:.\w()]*", after):
+            after = ""  # a comment, or another item: they may go over the edge, as they did before
+        room = width(source) - len(self.indent(source, node).expandtabs(4))
+        if "\n" in before or len(before + head) >= room:
             before = ""
         text = call(source, self.indent(source, node), before + head, given, tail + after)
         text = text.removeprefix(before).removesuffix(after)
@@ -319,6 +321,8 @@ def expression(migration: Migration, source: Source, node: cst.CSTNode) -> str:
     else with its further lines relative to the statement's indentation.
     """
     text = flat(migration.text(source, node))
+    if isinstance(node, cst.Tuple | cst.GeneratorExp | cst.NamedExpr) and node.lpar:
+        text = f"({text})"  # what a node is written as has no parentheses of its own
     if "\n" not in text:
         return text
     indent = line_indent(source, source.span(node)[0])

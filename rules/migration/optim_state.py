@@ -176,6 +176,7 @@ class States(ModelStates):
         if not rest and set(named) == {"full_optim_state_dict", "model"}:
             if self._is_dropped(node, named["full_optim_state_dict"].value):
                 return
+        self._optimizer_of_load(node, named)
         if rest or set(named) != {"full_optim_state_dict", "model", "optim"}:
             raise self.migration.block(
                 self.source, node, "`scatter_full_optim_state_dict` with further arguments"
@@ -224,6 +225,7 @@ class States(ModelStates):
 
     def _shard(self, node: cst.Call, kind: Kind) -> None:
         named, rest = arguments(node, ("full_optim_state_dict", "model", "optim_input", "optim"))
+        self._optimizer_of_load(node, named)
         if rest or set(named) != {"full_optim_state_dict", "model", "optim"}:
             raise self.migration.block(
                 self.source, node, "`shard_full_optim_state_dict` with further arguments"
@@ -231,6 +233,13 @@ class States(ModelStates):
         state = expression(self.migration, self.source, named["full_optim_state_dict"].value)
         state = self._separate(node, state, named["optim"].value)
         self._set_optimizer(node, named, state, self.make(["full_state_dict=True"], node))
+
+    def _optimizer_of_load(self, node: cst.Call, named: dict[str, cst.Arg]) -> None:
+        """FSDP1 needs no optimizer where it has all parameters: it is the one that loads the state."""
+        if "optim" not in named:
+            func = self._load_call(node).func
+            assert isinstance(func, cst.Attribute)
+            named["optim"] = cst.Arg(func.value)
 
     def _flatten(self, node: cst.Call, kind: Kind) -> None:
         named, rest = arguments(node, ("sharded_optim_state_dict", "model", "optim"))
@@ -260,7 +269,7 @@ class States(ModelStates):
     ) -> None:
         """Two calls (make the state loadable, load it) become one."""
         self._check_names(named["model"].value)
-        load = self._load_call(node, named["optim"].value)
+        load = self._load_call(node)
         model = expression(self.migration, self.source, named["model"].value)
         optimizer = expression(self.migration, self.source, named["optim"].value)
         self.migration.claim(self.source, node.func)
@@ -299,7 +308,7 @@ class States(ModelStates):
         left, right = self.source.span(outer)
         return left <= start and end <= right
 
-    def _load_call(self, node: cst.Call, optimizer: cst.BaseExpression) -> cst.Call:
+    def _load_call(self, node: cst.Call) -> cst.Call:
         """`optimizer.load_state_dict(...)` of what a call gives, directly or through a variable."""
         parent = self.source.parent(node)
         if isinstance(parent, cst.Arg):
@@ -321,11 +330,16 @@ class States(ModelStates):
         )
 
     def _uses_after(self, target: cst.BaseExpression, node: cst.Call) -> list[cst.CSTNode]:
-        """What reads a variable, or an entry like `state["optimizer"]`, after a call."""
-        after = self.source.span(node)[1]
+        """What reads a variable, or an entry like `state["optimizer"]`, after a call, until it gets
+        its next value.
+        """
+        after, end = self.source.span(node)[1], len(self.source.text)
         uses: list[cst.CSTNode] = []
         if isinstance(target, cst.Name):
             home = home_of(self.source, target)
+            others = definitions(self.source, target) or []
+            starts = [self.source.span(other.statement)[0] for other in others]
+            end = min((start for start in starts if start > after), default=end)
             uses += reads(self.source, home or self.source.tree, target.value)
         elif isinstance(target, cst.Subscript) and isinstance(target.value, cst.Name):
             text = self.source.code(target)
@@ -334,7 +348,7 @@ class States(ModelStates):
                 for part in descend(function_of(self.source, node))
                 if isinstance(part, cst.Subscript) and self.source.code(part) == text
             ]
-        return [use for use in uses if self.source.span(use)[0] > after]
+        return [use for use in uses if after < self.source.span(use)[0] < end]
 
     def _same_block(self, one: cst.CSTNode, other: cst.CSTNode) -> bool:
         """Whether two statements stand in one block, a block that is unwrapped counted as its place."""

@@ -17,6 +17,7 @@ from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.names import STRATEGIES
 from fsdplint.rules.migration.scopes import top_level
 from fsdplint.rules.migration.text import atom, call, flat, quote_of, quoted
+from fsdplint.rules.rewrites.no_sync import negation
 from fsdplint.rules.rewrites.syntax import substituted
 
 ENUM = "ShardingStrategy"
@@ -144,6 +145,9 @@ def keywords(
         table = "" if variable else _table(migration, source, value)
         if table:
             return Chosen(spread=table)
+        test = _test(migration, source, value)
+        if test:
+            return Chosen(kept=test)
         quick = quoted(source, "SHARD_GRAD_OP")
         if "_HYBRID_SHARD_ZERO2" in found:
             other = quoted(source, "_HYBRID_SHARD_ZERO2")
@@ -167,9 +171,24 @@ def _table(migration: Migration, source: Source, node: cst.BaseExpression) -> st
         name = literal(migration, element.value)
         if name is None:
             return ""
-        whole = name in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2")
+        whole = name in WHOLE
         texts[element.value] = f"{{{quoted(source, KEY)}: False}}" if whole else "{}"
     return flat(substituted(source, node, texts))
+
+
+WHOLE = ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2")  # parameters stay whole after the forward
+
+
+def _test(migration: Migration, source: Source, node: cst.BaseExpression) -> str:
+    """When `a if test else b` of two strategies keeps the parameters whole, or ""."""
+    if not isinstance(node, cst.IfExp):
+        return ""
+    names = literal(migration, node.body), literal(migration, node.orelse)
+    if None in names or (names[0] in WHOLE) == (names[1] in WHOLE):
+        return ""
+    if names[0] in WHOLE:
+        return expression(migration, source, node.test)
+    return flat(negation(source, node.test))
 
 
 def _literal(
@@ -178,7 +197,7 @@ def _literal(
     found: Keywords = []
     if name in ("NO_SHARD", *HYBRID) and not mesh:
         found.append(("mesh", _mesh(migration, source, at, name, device)))
-    if name in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"):
+    if name in WHOLE:
         found.append(("reshard_after_forward", "False"))
     return found
 

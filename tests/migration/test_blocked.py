@@ -1,0 +1,50 @@
+"""Programs that no rewrite of a single use can migrate: each says why, at the line."""
+
+from __future__ import annotations
+
+import programs
+import pytest
+
+from fsdplint.program import load
+from fsdplint.rules.migration.plan import plans_of
+
+FOLDER = programs.FIXTURES / "fsdp1_blocked"
+
+# What stands in a line, and what is said of it.
+BLOCKED = {
+    "batch_norm.py": {"_module_classes_to_ignore=": "`_module_classes_to_ignore`"},
+    "by_number.py": {"OptimStateKeyType.PARAM": "rekey_optim_state_dict"},
+    "class_argument.py": {"parallelise(net, FSDP": "passed as an argument to `parallelise`"},
+    "comm_hook.py": {"register_comm_hook": "communication hooks"},
+    "custom_policy.py": {"CustomPolicy(wrap_or_not)": "only says yes or no"},
+    "ignored.py": {"ignored_modules=": "`ignored_modules`"},
+    "ignored_states.py": {"ignored_states=": "`ignored_states`"},
+    "local_states.py": {"LocalStateDictConfig()": "local state", "LocalOptim": "flat parts"},
+    "many_kwargs.py": {'fsdp_args["mixed_precision"]': "set under a condition"},
+    "partial_class.py": {
+        "functools.partial(": "a partial of FSDP that does more than shard one module"
+    },
+    "state_settings.py": {
+        "StateDictSettings": "get_state_dict_type",
+        "StateDictConfig": "StateDictOptions",
+        "set_state_dict_type": "only known at run time",
+    },
+    "subclass.py": {"class ProjectFSDP(FSDP)": "a subclass of FSDP"},
+    "weight_clamp.py": {"with torch.no_grad()": "written inside of `summon_full_params`"},
+    "wrap_context.py": {"wrap(": "`enable_wrap`"},
+}
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.py")))
+def test_a_blocker_is_named_at_its_line(name: str) -> None:
+    (plan,) = plans_of(load([FOLDER / name]))
+    assert not plan.edits
+    left = dict(BLOCKED[name])
+    for blocker in plan.blockers:
+        line = blocker.source.position(blocker.source.span(blocker.node)[0])[0]
+        text = blocker.source.line(line)
+        found = [key for key in BLOCKED[name] if key in text]
+        assert found, f"{line}: {blocker.reason}"
+        if BLOCKED[name][found[0]] in blocker.reason:
+            left.pop(found[0], None)
+    assert not left
