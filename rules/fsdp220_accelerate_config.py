@@ -93,7 +93,7 @@ class AccelerateConfig(Rule):
     `fsdp_version` is 1, which it also is where it is not given.
 
     ## Why is this bad?
-    FSDP1 is deprecated, in torch and in Accelerate. Accelerate's own `to-fsdp2` loses the comments, takes
+    FSDP1 is no longer developed, and what is new in Accelerate is for FSDP2. Accelerate's own `to-fsdp2` loses the comments, takes
     `HYBRID_SHARD` for sharding over all machines and `NO_SHARD` for ZeRO-2, leaves numbered strategies and
     `LOCAL_STATE_DICT` to fail later, and lets the format of checkpoints change.
 
@@ -199,7 +199,7 @@ parallelism_config:
             rule=type(self),
             site=config.at(entry),
             message="this configuration of Accelerate trains with FSDP1",
-            help="Set `fsdp_version: 2`, and what it means in FSDP2.",
+            help="Set `fsdp_version: 2` (Accelerate 1.7), with the settings of FSDP2.",
         )
         blockers = translated(config, entry).blockers
         if blockers:

@@ -106,9 +106,9 @@ class AcceleratePlugin(Rule):
     Finds calls of the plugin with `fsdp_version=1`, or without a version and with arguments that only FSDP1 has.
 
     ## Why is this bad?
-    FSDP1 is deprecated, in torch and in Accelerate. With `fsdp_version=2` alone most of FSDP1's arguments raise
-    errors (`forward_prefetch`, `MixedPrecision`, strategies), and two go wrong without one: a wrapping policy that is
-    no name shards nothing but the whole model, and state dicts are sharded by default.
+    FSDP1 is no longer developed, and what is new in Accelerate is for FSDP2. With `fsdp_version=2` alone some of
+    FSDP1's arguments raise errors (`forward_prefetch`, `MixedPrecision`, strategies), and two things go wrong without
+    one: a wrapping policy that is no name shards nothing but the whole model, and state dicts are sharded by default.
 
     ## Fix safety
     Safe where the arguments that stay mean the same. `transformer_auto_wrap_policy` with classes becomes their names
@@ -199,7 +199,7 @@ plugin = FullyShardedDataParallelPlugin(
                 yield self.finding(
                     event,
                     "this plugin of Accelerate is one for FSDP1",
-                    help="Give it `fsdp_version=2`, and what its arguments are there.",
+                    help="Give it `fsdp_version=2` (Accelerate 1.7), with the arguments of FSDP2.",
                 )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:

@@ -79,9 +79,10 @@ class TrainerFsdpArguments(Rule):
     FSDP2. The fix is for 5.10 and later; where the project's requirements leave only older ones, nothing is changed.
     Neither is anything for hybrid strategies, which have no mesh, and for wrapping by size (see FSDP220).
 
-    Read in Transformers 4.46 to 5.23. Tried with 5.23.0: what it gives Accelerate for arguments before and after, and
-    that it refuses the hybrid ones; what Accelerate's FSDP2 does with that is on the page of FSDP220. The tests of
-    this rule run nothing of it.
+    Read in Transformers 4.46 to 5.23. Seen with 5.23.0, Accelerate 1.15.0 and torch 2.13.0 on two CPU ranks: four steps
+    of its Trainer with a small GPT-2, `version` 1 and 2, had the same losses within 1e-7 and the same gradient norms;
+    hybrid strategies are refused. More on what Accelerate does is on the page of FSDP220. The tests of this rule run
+    nothing of it.
 
     ## Since
     Transformers 5.10 and torch 2.6.
@@ -141,7 +142,7 @@ class TrainerFsdpArguments(Rule):
                 f"`{event.api}` asks for FSDP1"
                 if given
                 else f"`{event.api}` doesn't say which FSDP: 1 before Transformers 5.10, 2 since",
-                help='Say `"version": 2` in `fsdp_config`, and what its settings are there.',
+                help='Say `"version": 2` in `fsdp_config` (Transformers 5.10), with the settings of FSDP2.',
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:

@@ -98,7 +98,7 @@ class LightningStrategy(Rule):
     "fsdp_cpu_offload".
 
     ## Why is this bad?
-    It is FSDP1, which torch deprecates. Lightning's strategy for FSDP2 is `ModelParallelStrategy`, which shards
+    It is FSDP1, which is no longer developed. Lightning's strategy for FSDP2 is `ModelParallelStrategy`, which shards
     nothing by itself: the sharding is the program's to write, so that there is no change of the strategy alone that
     keeps what the program does, and none is made.
 
