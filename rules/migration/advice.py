@@ -112,6 +112,16 @@ KINDS: tuple[tuple[str, str], ...] = (
         "neither sharded nor reduced, so they have to be frozen, or reduced by the program.",
     ),
     (
+        r"quantized weights",
+        "Check that your version of the library supports FSDP2 (its parameters need all-gather "
+        "extensions), and migrate by hand; or stay with FSDP1 for quantized models.",
+    ),
+    (
+        r"CustomPolicy",
+        "Write the policy as a function that returns True or False; what it gives other arguments "
+        "to is sharded with these by hand.",
+    ),
+    (
         r"enable_wrap|`wrap`",
         "Replace `enable_wrap` and `wrap` by a policy (`ModuleWrapPolicy`) for the classes that are "
         "wrapped, or by FSDP(...) of each of these modules; then run this again.",

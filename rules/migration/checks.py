@@ -27,6 +27,9 @@ from fsdplint.trace import (
 PROGRAM = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
 
 
+QUANTIZED = {"Linear4bit", "LinearNF4", "LinearFP4", "Params4bit", "Linear8bitLt", "HQQLinear"}
+
+
 def run(migration: Migration) -> None:
     """Add a blocker for each of them."""
     calls = _constructors(migration)
@@ -45,6 +48,7 @@ def run(migration: Migration) -> None:
         outside.branches,
         outside.optimizers,
         _batch_norm,
+        _quantized,
         _local_states,
     ):
         check(migration, calls)
@@ -237,6 +241,19 @@ def _batch_norm(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> N
             reason = "batch norms under mixed precision are not migrated yet"
             _block(migration, *calls[0], reason)
             return
+
+
+def _quantized(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """Quantized weights carry what they need as attributes, which FSDP2's sharded parameters lack."""
+    for source in migration.sources:
+        for node in nodes(source):
+            name = migration.symbol(node).rpartition(".")[2]
+            if name in QUANTIZED:
+                reason = (
+                    f"the quantized weights of `{name}` carry attributes that FSDP2 does not keep"
+                )
+                _block(migration, source, node, reason)
+                return
 
 
 def _known(migration: Migration, node: cst.CSTNode) -> bool:

@@ -1260,6 +1260,11 @@ BLOCKED = {
         "net = Net()\nmodel = FSDP(net, ignored_modules=[net.blocks[0]])",
         "ignored_modules",
     ),
+    "quantized weights": (
+        "from bitsandbytes.nn import Linear4bit\n"
+        "net = Net()\nnet.extra = Linear4bit(8, 8)\nmodel = FSDP(net)",
+        "attributes that FSDP2 does not keep",
+    ),
     "arguments out of sight": (
         "def build(**kwargs):\n    return FSDP(Net(), **kwargs)\n\n\nmodel = build()",
         r"come from cannot be seen",
