@@ -15,6 +15,7 @@ from fsdplint.program.source import Source, children
 PREFIXES = {
     "torch.distributed._composable.fsdp.fully_shard": "torch.distributed.fsdp",
     "torch.distributed._composable.fsdp": "torch.distributed.fsdp",
+    "torch.distributed._shard.checkpoint": "torch.distributed.checkpoint",
     "torch.distributed.fsdp.fully_sharded_data_parallel": "torch.distributed.fsdp",
     "torch.distributed.fsdp.api": "torch.distributed.fsdp",
     "torch.distributed.fsdp._fully_shard": "torch.distributed.fsdp",

@@ -18,7 +18,7 @@ from fsdplint.trace import Saved, StateLoaded, StateTaken
 WHOLE = (
     "torch.distributed.group.WORLD",
     "torch.distributed.GroupMember.WORLD",
-    "torch.distributed.distributed_c10d._get_default_group",
+    "torch.distributed._get_default_group",
 )
 
 

@@ -17,6 +17,7 @@ import sys
 
 import torch
 import torch.distributed as dist
+import torch.distributed._shard.checkpoint as old_dcp
 import torch.distributed.checkpoint as dcp
 import torch.nn as nn
 from torch.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict
@@ -120,13 +121,13 @@ KINDS = {
         def save(model, optimizer):
             with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
                 state = {"model": model.state_dict(), "optimizer": FSDP.optim_state_dict(model, optimizer)}
-            dcp.save_state_dict(state, dcp.FileSystemWriter("checkpoint"))
+            old_dcp.save_state_dict(state, dcp.FileSystemWriter("checkpoint"))
 
 
         def load(model, optimizer):
             with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
                 state = {"model": model.state_dict()}
-                dcp.load_state_dict(state, dcp.FileSystemReader("checkpoint"))
+                old_dcp.load_state_dict(state, dcp.FileSystemReader("checkpoint"))
                 model.load_state_dict(state["model"])
                 loaded = load_sharded_optimizer_state_dict(
                     model_state_dict=state["model"],
@@ -219,6 +220,7 @@ def programs(kind: str, path: Path) -> tuple[str, str]:
     result = fix([path], [rule() for rule in all_rules()])
     after = result.texts[path]
     assert "FullyShardedDataParallel" not in after
+    assert "dcp.save_state_dict" not in after and "dcp.load_state_dict" not in after
     return before, after
 
 
