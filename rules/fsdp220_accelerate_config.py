@@ -199,7 +199,8 @@ parallelism_config:
             rule=type(self),
             site=config.at(entry),
             message="this configuration of Accelerate trains with FSDP1",
-            help="Set `fsdp_version: 2` (Accelerate 1.7), with the settings of FSDP2.",
+            help="Set `fsdp_version: 2` (Accelerate 1.7), with the settings of FSDP2; the program has "
+            "to give `accelerator.prepare` the model and its optimizer in one call.",
         )
         blockers = translated(config, entry).blockers
         if blockers:
