@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.editing.layout import statement_of
+from fsdplint.editing.layout import descend, statement_of
 from fsdplint.program.source import Source
 from fsdplint.rules.migration.checks import is_named, outer_function
 from fsdplint.rules.migration.context import Blocked, Migration, nodes
@@ -45,7 +45,8 @@ def _policy(migration: Migration, source: Source, node: cst.CSTNode) -> None:
     if not isinstance(whole, cst.BaseExpression) or whole is node:
         return
     function = outer_function(source, whole)
-    if function is None or is_named(migration, function):
+    named = function is None or is_named(migration, function)
+    if named and not _is_idle(migration, whole):
         reason = "what becomes of this wrapping policy cannot be seen"
         migration.blockers.append(Blocked(source, whole, reason))
         return
@@ -53,6 +54,23 @@ def _policy(migration: Migration, source: Source, node: cst.CSTNode) -> None:
         convert(migration, source, whole, sharder=migration.fsdp1(node).startswith("size"))
     except Blocked as blocked:
         migration.blockers.append(blocked)
+
+
+def _is_idle(migration: Migration, whole: cst.BaseExpression) -> bool:
+    """Whether a policy is handed on, and nothing is ever done with it."""
+    seen = False
+    for source in migration.program.sources.values():
+        for node in descend(source.tree):
+            if node is whole or not isinstance(node, cst.Name | cst.Attribute | cst.Call):
+                continue
+            made = (v.made_at for v in migration.values(node))
+            if not any(site is not None and site.node is whole for site in made):
+                continue
+            seen = True
+            parent = source.parent(node)
+            if isinstance(parent, cst.Arg | cst.Attribute | cst.Call):
+                return False
+    return seen
 
 
 def _outermost(migration: Migration, source: Source, node: cst.CSTNode) -> cst.CSTNode:

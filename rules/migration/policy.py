@@ -13,6 +13,7 @@ from pathlib import Path
 
 import libcst as cst
 
+from fsdplint.editing.bindings import bindings_of
 from fsdplint.editing.layout import descend, statement_of
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import (
@@ -472,7 +473,7 @@ class Policies:
         """The policies that the code gives a node, also where the traces do not come by."""
         if self._is_written_policy(node):
             return [NodeSite(self.source, node)]
-        found = self._returned(self.source, node)
+        found = [*self._returned(self.source, node), *self._unpacked(node)]
         items = definitions(self.source, node) if isinstance(node, cst.Name) else None
         for item in items or ():
             for value in _arms(item.value):
@@ -498,31 +499,56 @@ class Policies:
         near = [folder, *folder.parents[:3]]
         return not any((x / first).is_dir() or (x / f"{first}.py").is_file() for x in near)
 
-    def _returned(self, source: Source, node: cst.BaseExpression, depth: int = 0) -> list[NodeSite]:
+    def _returned(
+        self, source: Source, node: cst.BaseExpression, depth: int = 0, part: int | None = None
+    ) -> list[NodeSite]:
         """The policies that a called function of these files may return, also where the traces
-        do not come by.
+        do not come by; `part` is the position in a tuple that it returns.
         """
         if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Name) or depth > 3:
             return []
         found = [
-            (other, part)
-            for other in self.migration.sources
-            for part in other.tree.body
-            if isinstance(part, cst.FunctionDef) and part.name.value == node.func.value
+            (other, statement)
+            for other in self.migration.program.sources.values()
+            for statement in other.tree.body
+            if isinstance(statement, cst.FunctionDef) and statement.name.value == node.func.value
         ]
         if len(found) != 1:
             return []
         other, function = found[0]
         sites = []
         for value in returned(function):
-            values = [value]
-            if isinstance(value, cst.Name) and other.parent(value) is not None:
-                values = [item.value for item in definitions(other, value) or ()]
+            given: cst.BaseExpression = value
+            if part is not None:
+                parts = elements(value)
+                if parts is None or part >= len(parts):
+                    continue
+                given = parts[part]
+            values = [given]
+            if isinstance(given, cst.Name) and other.parent(given) is not None:
+                values = [item.value for item in definitions(other, given) or ()]
             for item in values:
                 if self._is_written_policy(item):
                     sites.append(NodeSite(other, item))
                 else:
                     sites += self._returned(other, item, depth + 1)
+        return sites
+
+    def _unpacked(self, node: cst.BaseExpression) -> list[NodeSite]:
+        """The policies of `precision, policy = get_policies()`."""
+        if not isinstance(node, cst.Name):
+            return []
+        bindings = bindings_of(self.source)
+        scope = bindings.owner(bindings.scope_at(node), node.value)
+        sites = []
+        for target in scope.others.get(node.value, ()) if scope is not None else ():
+            element = self.source.parent(target)
+            group = self.source.parent(element) if element is not None else None
+            place = self.source.parent(group) if isinstance(group, cst.Tuple) else None
+            statement = self.source.parent(place) if isinstance(place, cst.AssignTarget) else None
+            if isinstance(statement, cst.Assign) and isinstance(group, cst.Tuple):
+                number = [part.value for part in group.elements].index(target)  # type: ignore[arg-type]
+                sites += self._returned(self.source, statement.value, part=number)
         return sites
 
     def _is_written_policy(self, node: cst.BaseExpression) -> bool:
@@ -545,6 +571,8 @@ class Policies:
         if any(_none(value) for value in values):
             return True
         found = definitions(self.source, node) if isinstance(node, cst.Name) else None
+        if not values and not found and isinstance(node, cst.Name):
+            return True  # of a tuple, in code that is not reached
         return any(is_constant(item.value, "None") for item in found or ())
 
 

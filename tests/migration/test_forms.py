@@ -1068,6 +1068,69 @@ FORMS = {
         fully_shard(model)
         """,
     ),
+    "policies of which one is not used": (
+        """
+        def linear_policy():
+            return functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={nn.Linear})
+
+
+        def block_policy():
+            policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+            return policy
+
+
+        def policies():
+            blocks = None
+            blocks = block_policy()
+            return linear_policy(), blocks
+
+
+        def main(sharded=False):
+            model = Net()
+            linear, blocks = policies()
+            if sharded:
+                other, chosen = policies()
+                model = FSDP(model, auto_wrap_policy=chosen)
+            return FSDP(model, auto_wrap_policy=blocks)
+
+
+        main()
+        """,
+        """
+        def linear_policy():
+            return lambda module: isinstance(module, nn.Linear)
+
+
+        def block_policy():
+            policy = lambda module: isinstance(module, Block)
+            return policy
+
+
+        def policies():
+            blocks = None
+            blocks = block_policy()
+            return linear_policy(), blocks
+
+
+        def main(sharded=False):
+            model = Net()
+            linear, blocks = policies()
+            if sharded:
+                other, chosen = policies()
+                if chosen is not None:
+                    for module in reversed(list(model.modules())):
+                        if chosen(module):
+                            fully_shard(module)
+                fully_shard(model)
+            for module in reversed(list(model.modules())):
+                if blocks(module):
+                    fully_shard(module)
+            return fully_shard(model)
+
+
+        main()
+        """,
+    ),
     "a policy of a library": (
         """
         from library.policies import make_policy
