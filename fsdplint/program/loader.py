@@ -150,11 +150,13 @@ class _Loader:
     def _imported(self, source: Source) -> Iterator[tuple[str, str]]:
         """The files that `from` imports of the project ask for: real paths, and paths as shown."""
         for node in walk(source):
-            if not isinstance(node, cst.ImportFrom) or isinstance(node.names, cst.ImportStar):
+            if not isinstance(node, cst.ImportFrom):
                 continue
             base = dotted(node.module) or "" if node.module is not None else ""
             level = len(node.relative)
-            names = [base, *(f"{base}.{x.evaluated_name}".lstrip(".") for x in node.names)]
+            names = [base]
+            if not isinstance(node.names, cst.ImportStar):
+                names += [f"{base}.{item.evaluated_name}".lstrip(".") for item in node.names]
             for name in filter(None, names):
                 if level:
                     found = self.project.find_relative(level, name, source.path)
