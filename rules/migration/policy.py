@@ -9,20 +9,16 @@ count by a small local function.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import libcst as cst
 
-from fsdplint.editing.bindings import bindings_of
 from fsdplint.editing.layout import descend, statement_of
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import (
     Class,
     Function,
     ModuleValue,
-    Partial,
     Symbol,
-    Value,
 )
 from fsdplint.rules.migration.calls import arguments, elements, is_constant
 from fsdplint.rules.migration.context import Migration, expression
@@ -32,6 +28,7 @@ from fsdplint.rules.migration.local_functions import (
     policy_helper,
     size_helper,
 )
+from fsdplint.rules.migration.policy_sources import PolicySources
 from fsdplint.rules.migration.scopes import (
     Definition,
     definitions,
@@ -39,7 +36,6 @@ from fsdplint.rules.migration.scopes import (
     function_of,
     home_of,
     reads,
-    returned,
 )
 from fsdplint.rules.migration.text import simple, width
 from fsdplint.rules.rewrites.syntax import library_name
@@ -72,7 +68,7 @@ class Policy:
     variable: str = "module"
 
 
-class Policies:
+class Policies(PolicySources):
     """Reads the policy of one constructor call."""
 
     def __init__(self, migration: Migration, source: Source, at: cst.CSTNode) -> None:
@@ -439,142 +435,6 @@ class Policies:
             return "size"
         return "test"
 
-    def _made(self, node: cst.BaseExpression) -> list[NodeSite] | None:
-        """Where the policies that a node can hold are made; none where a library makes them, None
-        where some of them cannot be seen.
-        """
-        sites: dict[cst.CSTNode, NodeSite] = {}
-        unknown = False
-        for part in _arms(node):
-            found = self._values_made(part)
-            for site in self._written(part):
-                found.setdefault(site.node, site)
-            unknown = unknown or not found
-            sites.update(found)
-        if any(self.source_of(site) is None for site in sites.values()):
-            return None
-        if unknown:
-            return None if sites or not self._from_library(node) else []
-        return list(sites.values())
-
-    def _values_made(self, node: cst.BaseExpression) -> dict[cst.CSTNode, NodeSite]:
-        """Where the values that reach a node are made, if all of them are policies."""
-        sites: dict[cst.CSTNode, NodeSite] = {}
-        for value in self.migration.values(node):
-            if _none(value):
-                continue
-            site = value.made_at
-            if site is None or not _is_policy(value):
-                return {}
-            sites[site.node] = site
-        return sites
-
-    def _written(self, node: cst.BaseExpression) -> list[NodeSite]:
-        """The policies that the code gives a node, also where the traces do not come by."""
-        if self._is_written_policy(node):
-            return [NodeSite(self.source, node)]
-        found = [*self._returned(self.source, node), *self._unpacked(node)]
-        items = definitions(self.source, node) if isinstance(node, cst.Name) else None
-        for item in items or ():
-            for value in _arms(item.value):
-                if self._is_written_policy(value):
-                    found.append(NodeSite(self.source, value))
-                else:
-                    found += self._returned(self.source, value)
-        return found
-
-    def _from_library(self, node: cst.BaseExpression) -> bool:
-        """Whether a policy is what a library's function returns."""
-        items = definitions(self.source, node) if isinstance(node, cst.Name) else None
-        made = [item.value for item in items] if items else [node]
-        return all(isinstance(call, cst.Call) and self._of_library(call.func) for call in made)
-
-    def _of_library(self, func: cst.BaseExpression) -> bool:
-        name = self.migration.symbol(func)
-        followed = any(isinstance(v, Function | Class) for v in self.migration.values(func))
-        if not name or name.startswith("builtins.") or followed:
-            return False
-        folder = Path(self.source.path).resolve().parent
-        first = name.partition(".")[0]
-        near = [folder, *folder.parents[:3]]
-        return not any((x / first).is_dir() or (x / f"{first}.py").is_file() for x in near)
-
-    def _returned(
-        self, source: Source, node: cst.BaseExpression, depth: int = 0, part: int | None = None
-    ) -> list[NodeSite]:
-        """The policies that a called function of these files may return, also where the traces
-        do not come by; `part` is the position in a tuple that it returns.
-        """
-        if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Name) or depth > 3:
-            return []
-        found = [
-            (other, statement)
-            for other in self.migration.program.sources.values()
-            for statement in other.tree.body
-            if isinstance(statement, cst.FunctionDef) and statement.name.value == node.func.value
-        ]
-        if len(found) != 1:
-            return []
-        other, function = found[0]
-        sites = []
-        for value in returned(function):
-            given: cst.BaseExpression = value
-            if part is not None:
-                parts = elements(value)
-                if parts is None or part >= len(parts):
-                    continue
-                given = parts[part]
-            values = [given]
-            if isinstance(given, cst.Name) and other.parent(given) is not None:
-                values = [item.value for item in definitions(other, given) or ()]
-            for item in values:
-                if self._is_written_policy(item):
-                    sites.append(NodeSite(other, item))
-                else:
-                    sites += self._returned(other, item, depth + 1)
-        return sites
-
-    def _unpacked(self, node: cst.BaseExpression) -> list[NodeSite]:
-        """The policies of `precision, policy = get_policies()`."""
-        if not isinstance(node, cst.Name):
-            return []
-        bindings = bindings_of(self.source)
-        scope = bindings.owner(bindings.scope_at(node), node.value)
-        sites = []
-        for target in scope.others.get(node.value, ()) if scope is not None else ():
-            element = self.source.parent(target)
-            group = self.source.parent(element) if element is not None else None
-            place = self.source.parent(group) if isinstance(group, cst.Tuple) else None
-            statement = self.source.parent(place) if isinstance(place, cst.AssignTarget) else None
-            if isinstance(statement, cst.Assign) and isinstance(group, cst.Tuple):
-                number = [part.value for part in group.elements].index(target)  # type: ignore[arg-type]
-                sites += self._returned(self.source, statement.value, part=number)
-        return sites
-
-    def _is_written_policy(self, node: cst.BaseExpression) -> bool:
-        if self.migration.called(node) in ("ModuleWrapPolicy", "CustomPolicy"):
-            return True
-        if self.migration.fsdp1(node) in ("always_wrap_policy", "size_based_auto_wrap_policy"):
-            return True
-        return (
-            isinstance(node, cst.Call)
-            and self.migration.symbol(node.func) == "functools.partial"
-            and bool(node.args)
-            and self.migration.fsdp1(node.args[0].value).endswith("_policy")
-        )
-
-    def source_of(self, site: NodeSite) -> Source | None:
-        return site.source if site.source in self.migration.sources else None
-
-    def _may_be_none(self, node: cst.BaseExpression) -> bool:
-        values = self.migration.values(node)
-        if any(_none(value) for value in values):
-            return True
-        found = definitions(self.source, node) if isinstance(node, cst.Name) else None
-        if not values and not found and isinstance(node, cst.Name):
-            return True  # of a tuple, in code that is not reached
-        return any(is_constant(item.value, "None") for item in found or ())
-
 
 def convert(
     migration: Migration, source: Source, node: cst.BaseExpression, *, sharder: bool
@@ -621,13 +481,6 @@ def convert(
     return policy
 
 
-def _arms(node: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """What an expression may give, arm by arm, without None."""
-    if isinstance(node, cst.IfExp):
-        return [*_arms(node.body), *_arms(node.orelse)]
-    return [] if is_constant(node, "None") else [node]
-
-
 def _added(source: Source, use: cst.Name) -> list[cst.BaseExpression] | None:
     """What a statement `policies.append(...)` or the like adds to a list; None if it is none."""
     attribute = source.parent(use)
@@ -646,18 +499,6 @@ def _makes_dict(node: cst.CSTNode) -> bool:
     if isinstance(node, cst.Call):
         return isinstance(node.func, cst.Name) and node.func.value == "dict"
     return isinstance(node, cst.Dict | cst.DictComp)
-
-
-def _none(value: Value) -> bool:
-    from fsdplint.program.values import is_none
-
-    return is_none(value)
-
-
-def _is_policy(value: Value) -> bool:
-    from fsdplint.program.values import Made
-
-    return isinstance(value, Partial | Made | Symbol | Function)
 
 
 def _renamed(source: Source, node: cst.BaseExpression, old: str, new: str) -> str:
