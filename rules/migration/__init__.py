@@ -9,7 +9,9 @@ together from the new texts of its parts (`context`):
     training, wrapper               clipping, no_sync (`syncing`), the gradient scaler; .module and the
                                     other attributes of a wrapper
     gradients                       squares of gradients that are added up by hand
-    state, optim_state, optimizers  state dicts; `kinds` has their types, `helpers` returned contexts
+    state, optim_state, optimizers  state dicts; `kinds` has their types (`kind_reader` reads them,
+                                    `set_types` those that hold from then on), `helpers` returned
+                                    contexts, `called_states` what a block calls
     wrap                            the constructor: `reader` and `mapping` read its arguments,
                                     `policy` the wrapping policy, `keywords` writes fully_shard's,
                                     `device` finds the device
@@ -17,5 +19,6 @@ together from the new texts of its parts (`context`):
     dead, checks                    what nothing uses; what would break all the same
 
 Whatever has no faithful rewrite raises `Blocked` with its reason; every reference to FSDP1 that nothing
-has accounted for in the end is a blocker too. `symbols` is the table of all names and what they become.
+has accounted for in the end is a blocker too. `unreached` knows wrapped models in code that the
+program as given does not reach. `symbols` is the table of all names and what they become.
 """

@@ -162,12 +162,6 @@ KINDS: tuple[tuple[str, str], ...] = (
     ),
     # States and checkpoints.
     (
-        r"first rank",
-        "Decide which rank writes the file: torch's getter gives the whole state to rank 0 of the job, "
-        "FSDP1 to the first rank of the model's group. If the group holds all ranks, leave "
-        "`process_group` out.",
-    ),
-    (
         r"(state|names) of a compiled model",
         "Take and load the state of the model that was compiled, and not of what torch.compile gives "
         "(its names begin with `_orig_mod.`): keep it in a variable before compiling, or compile in "
@@ -176,8 +170,13 @@ KINDS: tuple[tuple[str, str], ...] = (
     (
         r"LOCAL_STATE_DICT",
         "Choose another type first, in the FSDP1 program: FULL_STATE_DICT (one file) or "
-        "SHARDED_STATE_DICT (each rank writes its part). Local checkpoints can only be read by the "
-        "FSDP1 program, with as many ranks: convert those that you keep.",
+        "SHARDED_STATE_DICT (each rank writes its part). Where the program itself both saves and loads "
+        "local states, they become sharded ones by themselves. Local checkpoints can only be read by "
+        "the FSDP1 program, with as many ranks: convert those that you keep.",
+    ),
+    (
+        r"which of several types",
+        "Say it where the state is taken: `with FSDP.state_dict_type(model, ...):` around it.",
     ),
     (
         r"takes the state by itself",

@@ -83,7 +83,8 @@ BECOMES = {
     "StateDictType": "options of `get_model_state_dict`",
     "StateDictType.FULL_STATE_DICT": "`StateDictOptions(full_state_dict=True)`",
     "StateDictType.SHARDED_STATE_DICT": "`get_model_state_dict` without options",
-    "StateDictType.LOCAL_STATE_DICT": "nothing: FSDP2 has no flat parts of a state",
+    "StateDictType.LOCAL_STATE_DICT": "`get_model_state_dict` without options, where the program "
+    "itself loads what it saves; nothing else, since FSDP2 has no flat parts of a state",
     "StateDictConfig": "`StateDictOptions`",
     "FullStateDictConfig": "`StateDictOptions(full_state_dict=True, cpu_offload=...)`",
     "ShardedStateDictConfig": "`StateDictOptions(cpu_offload=...)`",
