@@ -60,6 +60,7 @@ class Keywords:
     empty: bool = False  # whether other ranks may have no weights of their own
     strategy: str = ""  # the variable that holds the strategy, where there is one
     state: str = ""
+    inner: bool = False  # whether the call wraps a part of a module that is wrapped itself
     own_casts: bool = False  # whether the policy says of itself if inner modules cast their inputs
     mapped_policy: bool = False  # whether the mapping has a policy of mixed precision
     spread_definition: bool = False
@@ -91,11 +92,10 @@ class Keywords:
                 self.items = list(items.items())
             self._policy = policy
         if not loop:
-            if self.own_casts and "mp_policy" in items:
-                self.items = [
-                    (key, self._casting(text) if key == "mp_policy" else text)
-                    for key, text in self.items
-                ]
+            own = self.own_casts and not self.inner
+            if "mp_policy" in items and (own or (self.inner and not inner_casts)):
+                casts = self._casts_of_one(items["mp_policy"])
+                self.items = [(key, casts if key == "mp_policy" else x) for key, x in self.items]
             self._single()
             return
         if self.mapping and self.own_casts and self.mapped_policy:
@@ -168,6 +168,16 @@ class Keywords:
 
     def _replace(self) -> str:
         return library_name(self.migration.rewrite, self.source, "dataclasses.replace", self.at)
+
+    def _casts_of_one(self, policy: str) -> str:
+        """The policy of a module that is sharded by hand; that of a part says it of itself, or it
+        must not cast.
+        """
+        if not self.inner:
+            return self._casting(policy)
+        return (
+            policy if self.own_casts else f"{self._replace()}({policy}, cast_forward_inputs=False)"
+        )
 
     def _casting(self, policy: str) -> str:
         return f"{self._replace()}({policy}, cast_forward_inputs=True)"

@@ -9,7 +9,8 @@ import libcst as cst
 
 from fsdplint.editing.layout import comments_at, statement_of
 from fsdplint.program.source import Source
-from fsdplint.program.values import Class, ModuleValue
+from fsdplint.program.values import ModuleValue
+from fsdplint.rules.migration import casts
 from fsdplint.rules.migration.calls import arguments
 from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.keywords import Keywords, is_simple
@@ -365,7 +366,17 @@ def rewrite_call(
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", node)
     wrap = Wrap(migration, source, node, precision, module.value, keywords, policy, shard)
     keywords.own_casts = precision.own_casts
-    keywords.prepare(policy is not None, inner_casts(migration, precision, policy, node))
+    inner = casts.places(migration, node) if policy is None else set()
+    keywords.inner = True in inner
+    if keywords.inner:
+        same = casts.same_for_inner(migration, precision, module.value)
+        if False in inner and not same and "mp_policy" in dict(keywords.items):
+            raise migration.block(
+                source, node, "one call wraps the model and its parts, which cast other inputs"
+            )
+    else:
+        same = casts.same_for_policy(migration, precision, policy)
+    keywords.prepare(policy is not None, same)
     migration.claim(source, node.func)
     for arg in node.args:
         migration.claim(source, arg.value) if arg is not module else None
@@ -403,37 +414,3 @@ def _container(migration: Migration, module: cst.BaseExpression) -> bool:
         for trace in migration.program.traces
         for one in held & set(trace.modules)
     )
-
-
-def inner_casts(
-    migration: Migration, precision: Precision, policy: Policy | None, at: cst.CSTNode
-) -> bool:
-    """Whether the inner modules may cast their inputs without a difference.
-
-    FSDP1 casts the inputs of the root only. That matters where a block gets more than the one tensor
-    that the module before it made.
-    """
-    if precision.casts_inner or not precision.lowers or policy is None:
-        return True
-    if precision.own_casts:
-        return False
-    if policy.classes is None:
-        return False
-    for node in policy.classes:
-        found = [v for v in migration.values(node) if isinstance(v, Class)]
-        if not found:
-            return False
-        for klass in found:
-            forward = klass.lookup("forward")
-            definition = getattr(forward, "node", None)
-            if not isinstance(definition, cst.FunctionDef):
-                return False
-            parameters = definition.params
-            if (
-                len(parameters.params) > 2
-                or parameters.kwonly_params
-                or parameters.star_kwarg
-                or isinstance(parameters.star_arg, cst.Param)
-            ):
-                return False
-    return True

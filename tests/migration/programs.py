@@ -106,6 +106,7 @@ CASES = (
     Case("fsdp1/norm_types.py", ("--norm", "1", "--keep"), apart=SUMMED),
     Case("fsdp1/old_dcp/main.py", OUT, (*OUT, "--until", "4", "--resume-from", "2")),
     Case("fsdp1/nested_precision.py"),
+    Case("fsdp1/side_input.py", ()),
     Case(
         "fsdp1_cuda/recipe/train.py",
         ("--folder", "out"),

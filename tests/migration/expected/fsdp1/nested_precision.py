@@ -47,10 +47,8 @@ class Net(nn.Module):
 
 def shard(net, device):
     for i, block in enumerate(net.blocks):
-        net.blocks[i] = fully_shard(
-            block, mp_policy=replace(BF16, cast_forward_inputs=True)
-        )
-    fully_shard(net.head, mp_policy=replace(FULL, cast_forward_inputs=True))
+        net.blocks[i] = fully_shard(block, mp_policy=BF16)
+    fully_shard(net.head, mp_policy=FULL)
     return fully_shard(net, mp_policy=replace(BF16, cast_forward_inputs=True))
 
 
