@@ -78,7 +78,7 @@ class ModelStates(KindReader):
                 self.migration.typed.add(use)
             self.rewrite(use, kind)
         for function in called:
-            self.others[function.site.source].rewrite_called(function, kind)
+            self.others[function.site.source].rewrite_called(function, kind, self._modules)
         self.migration.claim(self.source, node)
         if block in self.emptied:
             self.migration.delete_statement(self.source, block)
@@ -142,8 +142,9 @@ class ModelStates(KindReader):
 
     # Uses in a block ------------------------------------------------------------------------------
 
-    def rewrite_called(self, function: Function, kind: Kind) -> None:
-        """Rewrite the states in a function that a block of a kind calls."""
+    def rewrite_called(self, function: Function, kind: Kind, modules: set[str]) -> None:
+        """Rewrite the states in a function that a block of a kind, about some modules, calls."""
+        self._modules = modules
         for node in reversed(list(descend(function.node.body))):
             if isinstance(node, cst.Call) and node not in self.done and self._is_use(node, ""):
                 self.rewrite(node, called_states.kind_there(kind))
