@@ -107,6 +107,7 @@ CASES = (
     Case("fsdp1/old_dcp/main.py", OUT, (*OUT, "--until", "4", "--resume-from", "2")),
     Case("fsdp1/nested_precision.py"),
     Case("fsdp1/side_input.py", ()),
+    Case("fsdp1/frozen_states.py"),
     Case(
         "fsdp1_cuda/recipe/train.py",
         ("--folder", "out"),
