@@ -77,7 +77,6 @@ CASES = (
     Case(
         "fsdp1/argparse_functions.py", (*OUT, "--stop-after", "1"), (*OUT, "--resume"), apart=SUMMED
     ),
-    Case("fsdp1/argparse_functions.py", (*OUT, "--strategy", "grad_op"), apart=SUMMED),
     Case("fsdp1/trainer_class.py", apart=ROUNDED),
     Case("fsdp1/trainer_class.py", (*OUT, "--precision", "fp32"), apart=NOISE),
     Case("fsdp1/package/train.py", (*OUT, "--stop-at", "4"), (*OUT, "--resume"), apart=ROUNDED),
@@ -89,10 +88,8 @@ CASES = (
     Case("fsdp1/lambda_policy.py", ()),
     Case("fsdp1/vit_two_space.py"),
     Case("fsdp1/vit_two_space.py", (*OUT, "--no-bf16")),
-    Case("fsdp1/vit_two_space.py", (*OUT, "--no-checkpointing")),
     Case("fsdp1_cuda/llama_style.py"),
     Case("fsdp1_cuda/llama_style.py", (*OUT, "--low_cpu_fsdp", "--fsdp_activation_checkpointing")),
-    Case("fsdp1_cuda/llama_style.py", (*OUT, "--sharding_strategy", "HYBRID_SHARD")),
     Case(
         "fsdp1_cuda/trainer_nccl.py",
         (*OUT, "--steps", "4"),
