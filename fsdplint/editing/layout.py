@@ -201,3 +201,18 @@ def blank_lines_after(source: Source, offset: int) -> list[int]:
         ends.append(after)
         offset = after
     return ends
+
+
+def comment_start(source: Source, at: int) -> int:
+    """Where the comment that belongs to the line at an offset begins; `at` where it has none.
+
+    A comment belongs to a line if nothing is between them. One at the very start of a file is about
+    the file.
+    """
+    start = at
+    while start:
+        above = source.line_start(start - 1)
+        if not source.text[above:start].startswith("#"):
+            return start
+        start = above
+    return at

@@ -79,6 +79,16 @@ class Rewrite:
         change = changes.change(changes.smalls(statement)[0])
         change.before.extend(layout.physical_lines(source, lines))
 
+    def insert_function(self, source: Source, statement: cst.CSTNode, lines: Sequence[str]) -> None:
+        """Put a function before a statement of the top level, above the comments on it."""
+        changes = self._of(source)
+        change = changes.change(changes.smalls(statement)[0])
+        text = layout.physical_lines(source, [*lines, "", ""])
+        if isinstance(statement, cst.BaseCompoundStatement):
+            change.above.extend(text)
+        else:
+            change.before.extend(text)
+
     def insert_after(self, source: Source, statement: cst.CSTNode, lines: Sequence[str]) -> None:
         """Put lines directly after a statement; see `insert_before`."""
         changes = self._of(source)

@@ -20,6 +20,7 @@ from fsdplint.rule import Edit
 class Change:
     """What happens to one statement; lines are without the indentation of the block."""
 
+    above: list[str] = field(default_factory=list)  # of the comments that belong to it
     before: list[str] = field(default_factory=list)
     after: list[str] = field(default_factory=list)
     replaced: list[str] | None = None
@@ -28,7 +29,7 @@ class Change:
 
     @property
     def gone(self) -> bool:
-        return self.deleted and not self.before and not self.after
+        return self.deleted and not self.above and not self.before and not self.after
 
 
 class Statements:
@@ -149,6 +150,9 @@ class Statements:
         lines = change.replaced
         if change.deleted and (change.before or change.after):
             change.before, lines, change.after = [], change.before + change.after, []
+        if change.above:
+            at = layout.comment_start(source, source.line_start(start))
+            result.append(self._edit(at, at, self._whole_lines(change.above, indent)))
         if change.before:
             at = source.line_start(start)
             result.append(self._edit(at, at, self._whole_lines(change.before, indent)))

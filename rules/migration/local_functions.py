@@ -33,7 +33,7 @@ def size_helper(
         leaves = library_name(migration.rewrite, source, "torch.nn.MultiheadAttention", top)
     if excluded is None:
         excluded = containers(migration, source, top)
-    migration.rewrite.insert_before(
+    migration.rewrite.insert_function(
         source,
         top,
         [
@@ -55,8 +55,6 @@ def size_helper(
             "\t\treturn numel",
             "",
             "\tvisit(model)",
-            "",
-            "",
         ],
     )
     return name
@@ -70,7 +68,7 @@ def policy_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
     migration.mapped.add(f"policy {source.path}")
     top = top_level(source, at)
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
-    migration.rewrite.insert_before(
+    migration.rewrite.insert_function(
         source,
         top,
         [
@@ -92,8 +90,6 @@ def policy_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
             "\t\treturn numel",
             "",
             "\tvisit(model)",
-            "",
-            "",
         ],
     )
     return name
@@ -107,7 +103,7 @@ def matching_helper(migration: Migration, source: Source, at: cst.CSTNode) -> st
     migration.mapped.add(f"matching {source.path}")
     top = top_level(source, at)
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
-    migration.rewrite.insert_before(
+    migration.rewrite.insert_function(
         source,
         top,
         [
@@ -116,8 +112,6 @@ def matching_helper(migration: Migration, source: Source, at: cst.CSTNode) -> st
             "\tfor module in reversed(list(model.modules())[1:]):",
             "\t\tif test(module):",
             f"\t\t\t{shard}(module, **kwargs)",
-            "",
-            "",
         ],
     )
     return name
@@ -131,7 +125,7 @@ def initialize_helper(migration: Migration, source: Source, at: cst.CSTNode) -> 
     migration.mapped.add(f"initialize {source.path}")
     top = top_level(source, at)
     sharded = migration.need(source, "torch.distributed.fsdp", "FSDPModule", top)
-    migration.rewrite.insert_before(
+    migration.rewrite.insert_function(
         source,
         top,
         [
@@ -149,8 +143,6 @@ def initialize_helper(migration: Migration, source: Source, at: cst.CSTNode) -> 
             "\t):",
             "\t\tfor part in parts:",
             "\t\t\tparam_init_fn(part)",
-            "",
-            "",
         ],
     )
     return name
@@ -168,7 +160,7 @@ def initializing_helper(migration: Migration, source: Source, at: cst.CSTNode) -
     initialize = initialize_helper(migration, source, at)
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
     sharded = migration.need(source, "torch.distributed.fsdp", "FSDPModule", top)
-    migration.rewrite.insert_before(
+    migration.rewrite.insert_function(
         source,
         top,
         [
@@ -181,8 +173,6 @@ def initializing_helper(migration: Migration, source: Source, at: cst.CSTNode) -
             "\t\tif test(child):",
             f"\t\t\t{initialize}(child, param_init_fn)",
             f"\t\t\t{shard}(child, **kwargs)",
-            "",
-            "",
         ],
     )
     return name

@@ -103,7 +103,7 @@ class Meshes:
                 "\tshard, replicate = group",
                 *self._two_dimensional(top, device),
             ]
-        self.migration.rewrite.insert_before(self.source, top, [*lines, "", ""])
+        self.migration.rewrite.insert_function(self.source, top, lines)
         return name
 
     def _only(self, prefix: str, key: str) -> None:
@@ -181,7 +181,7 @@ class Meshes:
                 *self._two_dimensional(top, "mesh.device_type", depth=2),
             ]
         lines.append("\treturn mesh")
-        self.migration.rewrite.insert_before(self.source, top, [*lines, "", ""])
+        self.migration.rewrite.insert_function(self.source, top, lines)
         return name
 
     def _world(self, at: cst.CSTNode) -> str:

@@ -86,7 +86,7 @@ def _put(migration: Migration, source: Source, top: cst.CSTNode, lines: list[str
     if before:
         migration.rewrite.insert_after(source, before[-1], ["", "", *lines])
     else:
-        migration.rewrite.insert_before(source, top, [*lines, "", ""])
+        migration.rewrite.insert_function(source, top, lines)
 
 
 def _first(migration: Migration, key: str) -> bool:

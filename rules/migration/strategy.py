@@ -266,5 +266,5 @@ def _helper(
         lines.append(f"\t\targuments[{q(KEY)}] = False")
         given = "arguments"
     lines.append(f"\treturn {given}")
-    migration.rewrite.insert_before(source, top, [*lines, "", ""])
+    migration.rewrite.insert_function(source, top, lines)
     return name

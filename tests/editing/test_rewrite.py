@@ -49,7 +49,27 @@ def both(*steps: Step) -> Step:
     return step
 
 
+def function(start: str, *lines: str) -> Step:
+    return lambda rewrite, source: rewrite.insert_function(source, node(source, start), lines)
+
+
 CASES = {
+    # functions
+    "a function goes above the comment of the next one": (
+        "a = 1\n\n\n# What g is.\n# More.\ndef g():\n    pass\n",
+        function("def g", "def f():", "\tpass"),
+        "a = 1\n\n\ndef f():\n    pass\n\n\n# What g is.\n# More.\ndef g():\n    pass\n",
+    ),
+    "a function goes below a comment that a blank line follows": (
+        "# Part one.\n\ndef g():\n    pass\n",
+        function("def g", "def f():", "\tpass"),
+        "# Part one.\n\ndef f():\n    pass\n\n\ndef g():\n    pass\n",
+    ),
+    "a function goes below a comment about the file": (
+        "# Licence.\ndef g():\n    pass\n",
+        function("def g", "def f():", "\tpass"),
+        "# Licence.\ndef f():\n    pass\n\n\ndef g():\n    pass\n",
+    ),
     # deleting
     "delete a line": ("a\nb\nc\n", delete("b"), "a\nc\n"),
     "delete the first line": ("a\nb\n", delete("a"), "b\n"),
