@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from test_forms import HEAD, migrated, plan
+from forms import HEAD, migrated, plan
 
 FORMS = {
     "the older names of optimizer states": (

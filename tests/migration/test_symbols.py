@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from test_forms import plan
+from forms import plan
 
 from fsdplint.rules.migration.symbols import BECOMES, FSDP, reason
 

@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from test_forms import migrated, plan
+from forms import migrated, plan
 from two_ranks import TwoRanks
 
 from fsdplint.engine import fix

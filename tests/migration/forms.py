@@ -1,0 +1,82 @@
+"""Small programs and what the migration makes of them."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+from fsdplint.program import load
+from fsdplint.rules.migration.plan import Plan, plans_of
+
+HEAD = """\
+import functools
+import os
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import (
+    BackwardPrefetch, CPUOffload, FullOptimStateDictConfig, FullStateDictConfig, MixedPrecision,
+    FullyShardedDataParallel as FSDP, ShardingStrategy, StateDictType, ShardedStateDictConfig,
+)
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+from torch.distributed.fsdp.wrap import (
+    ModuleWrapPolicy, _or_policy, always_wrap_policy, enable_wrap, lambda_auto_wrap_policy,
+    size_based_auto_wrap_policy, transformer_auto_wrap_policy, wrap, CustomPolicy,
+)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return x + self.linear(x)
+
+
+class Masked(Block):
+    def forward(self, x, mask):
+        return x + self.linear(x) * mask
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(), Block()])
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+local_rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(local_rank)
+dist.init_process_group("nccl")
+"""
+
+
+def plan(tmp_path: Path, body: str, head: str = HEAD) -> tuple[Plan, str]:
+    """The plan of a program, and its migrated text ("" where it is blocked)."""
+    from fsdplint.editing.edits import apply
+    from fsdplint.rule import Fix, Safety
+
+    path = tmp_path / "train.py"
+    path.write_text(head + textwrap.dedent(body), encoding="utf-8")
+    program = load([path])
+    (found,) = plans_of(program)
+    if found.blockers:
+        return found, ""
+    whole = Fix("", Safety.SAFE, found.edits, found.imports, found.group, found.unused)
+    applied = apply(program.sources, [whole])
+    assert not applied.broken
+    return found, applied.texts[str(path)]
+
+
+def migrated(tmp_path: Path, body: str) -> str:
+    """What becomes of the lines below HEAD."""
+    found, text = plan(tmp_path, body)
+    assert not found.blockers, [(b.reason, b.source.code(b.node)) for b in found.blockers]
+    compile(text, "train.py", "exec")
+    assert "FSDP(" not in text and "StateDictType" not in text
+    return text[text.index('dist.init_process_group("nccl")\n') + 32 :]

@@ -1,0 +1,147 @@
+"""Forms that have no faithful rewrite, and the reasons that are given for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from forms import plan
+
+BLOCKED = {
+    "an init function, and weights of rank 0": (
+        "model = FSDP(Net(), param_init_fn=lambda m: m.reset_parameters(), sync_module_states=True)",
+        "param_init_fn",
+    ),
+    "ignored modules": (
+        "net = Net()\nmodel = FSDP(net, ignored_modules=[net.blocks[0]])",
+        "ignored_modules",
+    ),
+    "quantized weights": (
+        "from bitsandbytes.nn import Linear4bit\n"
+        "net = Net()\nnet.extra = Linear4bit(8, 8)\nmodel = FSDP(net)",
+        "attributes that FSDP2 does not keep",
+    ),
+    "arguments out of sight": (
+        "def build(**kwargs):\n    return FSDP(Net(), **kwargs)\n\n\nmodel = build()",
+        r"come from cannot be seen",
+    ),
+    "a state taken elsewhere": (
+        "from library import saver\n\n\ndef save(model):\n    saver.write(model)\n\n\n"
+        "model = FSDP(Net())\nwith FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
+        "    save(model)",
+        "code that this block calls",
+    ),
+    "buffers of one dtype or another": (
+        "class Table(Net):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.register_buffer('table', torch.ones(3))\n\n\n"
+        "if os.environ.get('FAST'):\n    precision = MixedPrecision(torch.bfloat16, buffer_dtype=torch.float32)\n"
+        "else:\n    precision = MixedPrecision(torch.bfloat16, buffer_dtype=torch.bfloat16)\n"
+        "model = FSDP(Table(), mixed_precision=precision)",
+        "which `buffer_dtype`",
+    ),
+    "low precision gradients": (
+        "model = FSDP(Net(), mixed_precision=MixedPrecision(torch.bfloat16, keep_low_precision_grads=True))",
+        "keep_low_precision_grads",
+    ),
+    "whole parameters that are written": (
+        "model = FSDP(Net())\nwith FSDP.summon_full_params(model):\n"
+        "    nn.init.normal_(model.blocks[0].linear.weight)",
+        "written inside of `summon_full_params`",
+    ),
+    "a subclass": ("class Mine(FSDP):\n    pass\n\n\nmodel = Mine(Net())\nFSDP(Net())", "subclass"),
+    "the class as an argument": (
+        "wrapped = [cls(Net()) for cls in map(type, [FSDP(Net())])]\nmodel = dict(cls=FSDP)",
+        "passed as an argument",
+    ),
+    "an enclosing context": (
+        "with enable_wrap(wrapper_cls=FSDP):\n    pass\nmodel = wrap(Net())\nFSDP(Net())",
+        "which `enable_wrap` block",
+    ),
+    "the optimizer first": (
+        "net = Net()\noptimizer = torch.optim.SGD(net.parameters(), lr=1)\n"
+        "model = FSDP(net, use_orig_params=True)",
+        "built before the model is wrapped",
+    ),
+    "a norm of each rank's part": (
+        "def norm(model):\n"
+        "    total = sum(p.grad.norm() for p in model.parameters())\n"
+        "    dist.all_reduce(total)\n    return total\n\n\n"
+        "model = FSDP(Net())\nprint(norm(model))",
+        "part of the gradients",
+    ),
+    "a norm in a loop of the file": (
+        "model = FSDP(Net())\ntotal = torch.zeros(1)\n"
+        "for p in model.parameters():\n    total += p.grad.norm() ** 2\ndist.all_reduce(total)",
+        r"`p.grad.norm\(\)` is about one rank's part",
+    ),
+    "gradients that are summed by hand": (
+        "model = FSDP(Net())\nfor name, p in model.named_parameters():\n    dist.all_reduce(p.grad)",
+        r"`dist.all_reduce\(p.grad\)` is about one rank's part",
+    ),
+    "a parameter as an array": (
+        "model = FSDP(nn.Linear(8, 8))\nprint(model.bias.detach().cpu().numpy())",
+        "numpy",
+    ),
+    "a library's function for FSDP": (
+        "from library.parallel import prepare_for_fsdp\nmodel = FSDP(Net())\nprepare_for_fsdp(model)",
+        "`prepare_for_fsdp` gets the wrapped model",
+    ),
+    "the state of an optimizer in a branch that is not taken": (
+        "def save(model, optimizer):\n"
+        "    torch.save((model.state_dict(), optimizer.state_dict()), 'x.pt')\n\n\n"
+        "def main(keep=False):\n    model = FSDP(Net())\n    model.train()\n"
+        "    optimizer = torch.optim.AdamW(model.parameters())\n    if keep:\n"
+        "        save(model, optimizer)\n\n\nmain()",
+        "does not reach",
+    ),
+    "a model that a branch replaces": (
+        "def main(data=False):\n    model = FSDP(Net())\n    if data:\n"
+        "        model = nn.parallel.DistributedDataParallel(Net())\n"
+        "        with model.no_sync():\n            pass\n\n\nmain()",
+        "does not reach",
+    ),
+    "the state of the inner module": (
+        'model = FSDP(Net())\ntorch.save(model.module.state_dict(), "x.pt")',
+        "rank's flat part",
+    ),
+    "a copy": (
+        "import copy\nmodel = FSDP(Net())\nema = copy.deepcopy(model)",
+        "copied",
+    ),
+    "a part called by a method": (
+        "class Outer(Net):\n    def encode(self, x):\n        return self.blocks(x)\n\n\n"
+        "model = FSDP(Outer())\nmodel.encode(torch.ones(2, 8))",
+        "outside of its forward",
+    ),
+    "DDP in other configurations": (
+        "net = Net()\nif os.environ.get('FSDP'):\n    model = FSDP(net)\nelse:\n"
+        "    model = nn.parallel.DistributedDataParallel(net)\n"
+        "with model.no_sync():\n    model(torch.ones(2, 8)).sum().backward()",
+        "DDP's in other",
+    ),
+    "another method": (
+        "model = FSDP(Net())\nmodel.generate(torch.ones(2, 8))",
+        "generate",
+    ),
+    "a config for another library": (
+        "import accelerate\nFSDP(Net())\n"
+        "plugin = accelerate.FullyShardedDataParallelPlugin(mixed_precision_policy=MixedPrecision())",
+        "handed to",
+    ),
+    "a policy with parameters of its own": (
+        "def choose(module):\n    if isinstance(module, Block):\n"
+        "        return {'sharding_strategy': ShardingStrategy.SHARD_GRAD_OP}\n    return False\n\n\n"
+        "model = FSDP(Net(), auto_wrap_policy=CustomPolicy(choose))",
+        "only says yes or no",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "reason"), list(BLOCKED.values()), ids=list(BLOCKED))
+def test_what_has_no_rewrite_blocks(body: str, reason: str, tmp_path: Path) -> None:
+    import re
+
+    found, _ = plan(tmp_path, body + "\n")
+    assert found.blockers
+    assert any(re.search(reason, blocker.reason) for blocker in found.blockers)
+    assert not found.edits

@@ -1,0 +1,335 @@
+"""The text that each form of a wrapping policy is migrated to."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from forms import migrated
+
+FORMS = {
+    "a policy with a lambda": (
+        """
+        policy = functools.partial(
+            lambda_auto_wrap_policy,
+            lambda_fn=lambda m: isinstance(m, Block) and m.training,  # no frozen ones
+        )
+        model = FSDP(
+            Net(),
+            auto_wrap_policy=policy,
+            #sync_module_states=True,
+        )
+        """,
+        """
+        model = Net()
+        # no frozen ones
+        for module in reversed(list(model.modules())[1:]):
+            if isinstance(module, Block) and module.training:
+                fully_shard(module)
+        fully_shard(model)
+        """,
+    ),
+    "one policy or another": (
+        """
+        first = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+        second = ModuleWrapPolicy({Masked})
+        model = FSDP(Net(), auto_wrap_policy=functools.partial(_or_policy, policies=[first, second]))
+        """,
+        """
+        model = Net()
+        for module in reversed(list(model.modules())):
+            if isinstance(module, Block) or isinstance(module, Masked):
+                fully_shard(module)
+        fully_shard(model)
+        """,
+    ),
+    "a policy that says yes or no": (
+        """
+        def is_block(module):
+            return isinstance(module, Block) and module.training
+
+
+        model = FSDP(Net(), auto_wrap_policy=CustomPolicy(is_block))
+        """,
+        """
+        def is_block(module):
+            return isinstance(module, Block) and module.training
+
+
+        model = Net()
+        for submodule in reversed(list(model.modules())[1:]):
+            if is_block(submodule):
+                fully_shard(submodule)
+        fully_shard(model)
+        """,
+    ),
+    "a policy for two models": (
+        """
+        policy = ModuleWrapPolicy({Block})
+        model = FSDP(Net(), auto_wrap_policy=policy)
+        average = FSDP(Net(), auto_wrap_policy=policy)
+        """,
+        """
+        policy = lambda module: isinstance(module, Block)
+        model = Net()
+        for module in reversed(list(model.modules())):
+            if policy(module):
+                fully_shard(module)
+        fully_shard(model)
+        average = Net()
+        for module in reversed(list(average.modules())):
+            if policy(module):
+                fully_shard(module)
+        fully_shard(average)
+        """,
+    ),
+    "a policy with the class of a part, chosen": (
+        """
+        net = Net()
+        if os.environ.get("PARTS"):
+            policy = ModuleWrapPolicy([type(net.blocks[0].linear)])
+        else:
+            policy = ModuleWrapPolicy([type(net.blocks[0])])
+        model = FSDP(net, auto_wrap_policy=policy)
+        """,
+        """
+        net = Net()
+        if os.environ.get("PARTS"):
+            layer_class = type(net.blocks[0].linear)
+            policy = lambda module: isinstance(module, layer_class)
+        else:
+            layer_class = type(net.blocks[0])
+            policy = lambda module: isinstance(module, layer_class)
+        for module in reversed(list(net.modules())):
+            if policy(module):
+                fully_shard(module)
+        model = fully_shard(net)
+        """,
+    ),
+    "a list of policies that grows": (
+        """
+        def policies_for(blocks):
+            def is_linear(module):
+                return isinstance(module, nn.Linear)
+
+            linear = functools.partial(lambda_auto_wrap_policy, lambda_fn=is_linear)
+            layers = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+            if blocks:
+                return layers
+            policies = [linear]
+            if os.environ.get("LAYERS"):
+                policies.append(layers)
+            return functools.partial(_or_policy, policies=policies)
+
+
+        model = FSDP(Net(), auto_wrap_policy=policies_for("BLOCKS" in os.environ))
+        """,
+        """
+        def policies_for(blocks):
+            def is_linear(module):
+                return isinstance(module, nn.Linear)
+
+            linear = is_linear
+            layers = lambda module: isinstance(module, Block)
+            if blocks:
+                return layers
+            policies = [linear]
+            if os.environ.get("LAYERS"):
+                policies.append(layers)
+            return lambda module: any(policy(module) for policy in policies)
+
+
+        model = Net()
+        should_shard = policies_for("BLOCKS" in os.environ)
+        for submodule in reversed(list(model.modules())[1:]):
+            if should_shard(submodule):
+                fully_shard(submodule)
+        fully_shard(model)
+        """,
+    ),
+    "policies of which one is not used": (
+        """
+        def linear_policy():
+            return functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={nn.Linear})
+
+
+        def block_policy():
+            policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+            return policy
+
+
+        def policies():
+            blocks = None
+            blocks = block_policy()
+            return linear_policy(), blocks
+
+
+        def main(sharded=False):
+            model = Net()
+            linear, blocks = policies()
+            if sharded:
+                other, chosen = policies()
+                model = FSDP(model, auto_wrap_policy=chosen)
+            return FSDP(model, auto_wrap_policy=blocks)
+
+
+        main()
+        """,
+        """
+        def linear_policy():
+            return lambda module: isinstance(module, nn.Linear)
+
+
+        def block_policy():
+            policy = lambda module: isinstance(module, Block)
+            return policy
+
+
+        def policies():
+            blocks = None
+            blocks = block_policy()
+            return linear_policy(), blocks
+
+
+        def main(sharded=False):
+            model = Net()
+            linear, blocks = policies()
+            if sharded:
+                other, chosen = policies()
+                if chosen is not None:
+                    for module in reversed(list(model.modules())):
+                        if chosen(module):
+                            fully_shard(module)
+                fully_shard(model)
+            for module in reversed(list(model.modules())):
+                if blocks(module):
+                    fully_shard(module)
+            return fully_shard(model)
+
+
+        main()
+        """,
+    ),
+    "a policy of a library": (
+        """
+        from library.policies import make_policy
+        policy = make_policy()
+        model = FSDP(Net(), auto_wrap_policy=policy)
+        """,
+        """
+        from library.policies import make_policy
+        policy = make_policy()
+        def shard_by_policy(model, policy, **kwargs):
+            \"\"\"Shard the submodules that a policy(module, recurse, nonwrapped_numel) picks,
+            children first.
+            \"\"\"
+
+            def visit(module):
+                numel = sum(p.numel() for p in module.parameters())
+                if not policy(module=module, recurse=True, nonwrapped_numel=numel):
+                    return 0
+                taken = sum(visit(child) for child in module.children())
+                if module is model:
+                    return taken
+                if not policy(module=module, recurse=False, nonwrapped_numel=numel - taken):
+                    return taken
+                fully_shard(module, **kwargs)
+                return numel
+
+            visit(model)
+
+
+        model = Net()
+        if policy is not None:
+            shard_by_policy(model, policy)
+        fully_shard(model)
+        """,
+    ),
+    "a policy that is not taken here": (
+        """
+        def linear_policy():
+            return functools.partial(lambda_auto_wrap_policy, lambda_fn=lambda m: hasattr(m, "bias"))
+
+
+        def main(peft=False):
+            if peft:
+                policy = linear_policy()
+            return FSDP(Net(), auto_wrap_policy=policy if peft else ModuleWrapPolicy({Block}))
+
+
+        main()
+        """,
+        """
+        def linear_policy():
+            return lambda module: hasattr(module, "bias")
+
+
+        def main(peft=False):
+            if peft:
+                policy = linear_policy()
+            model = Net()
+            should_shard = policy if peft else lambda module: isinstance(module, Block)
+            for module in reversed(list(model.modules())[1:]):
+                if should_shard(module):
+                    fully_shard(module)
+            return fully_shard(model)
+
+
+        main()
+        """,
+    ),
+    "a policy that is chosen": (
+        """
+        if os.environ.get("BLOCKS"):
+            policy = ModuleWrapPolicy({Block})
+        else:
+            policy = None
+        model = FSDP(Net(), auto_wrap_policy=policy)
+        """,
+        """
+        if os.environ.get("BLOCKS"):
+            policy = lambda module: isinstance(module, Block)
+        else:
+            policy = None
+        model = Net()
+        if policy is not None:
+            for module in reversed(list(model.modules())):
+                if policy(module):
+                    fully_shard(module)
+        fully_shard(model)
+        """,
+    ),
+    "a policy only under a condition": (
+        """
+        wrap_blocks = bool(os.environ.get("BLOCKS"))
+        model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}) if wrap_blocks else None)
+        """,
+        """
+        wrap_blocks = bool(os.environ.get("BLOCKS"))
+        model = Net()
+        if wrap_blocks:
+            for module in reversed(list(model.modules())):
+                if isinstance(module, Block):
+                    fully_shard(module)
+        fully_shard(model)
+        """,
+    ),
+    "nested by hand": (
+        """
+        model = Net()
+        model.blocks = nn.ModuleList([FSDP(block) for block in model.blocks])
+        model = FSDP(model)
+        """,
+        """
+        model = Net()
+        model.blocks = nn.ModuleList([fully_shard(block) for block in model.blocks])
+        fully_shard(model)
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), list(FORMS.values()), ids=list(FORMS))
+def test_a_form_becomes(before: str, after: str, tmp_path: Path) -> None:
+    assert migrated(tmp_path, before).strip() == textwrap.dedent(after).strip()

@@ -1,0 +1,224 @@
+"""The text that each form of the training loop is migrated to."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from forms import migrated
+
+FORMS = {
+    "a norm that was of one rank": (
+        """
+        model = FSDP(Net())
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        print(f"norm {norm:.3f}")
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        """,
+        """
+        model = fully_shard(Net())
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0).full_tensor()
+        print(f"norm {norm:.3f}")
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        """,
+    ),
+    "elementwise work on gradients, and a count": (
+        """
+        model = FSDP(Net())
+        for p in model.parameters():
+            p.grad.mul_(0.5)
+        print(sum(p.numel() for p in model.parameters()))
+        """,
+        """
+        model = fully_shard(Net())
+        for p in model.parameters():
+            p.grad.mul_(0.5)
+        print(sum(p.numel() for p in model.parameters()))
+        """,
+    ),
+    "the method forward": (
+        """
+        model = FSDP(Net())
+        model.forward(torch.ones(2, 8))
+        """,
+        """
+        model = fully_shard(Net())
+        model(torch.ones(2, 8))
+        """,
+    ),
+    "one rank's part of the optimizer's state": (
+        """
+        model = FSDP(Net())
+        optimizer = torch.optim.AdamW(model.parameters())
+        state = {"optimizer": optimizer.state_dict()}
+        if dist.get_rank() == 0:
+            torch.save(state, "last.pt")
+        optimizer.load_state_dict(torch.load("last.pt")["optimizer"])
+        """,
+        """
+        model = fully_shard(Net())
+        optimizer = torch.optim.AdamW(model.parameters())
+        state = {"optimizer": get_optimizer_state_dict(
+            model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+        )}
+        if dist.get_rank() == 0:
+            torch.save(state, "last.pt")
+        set_optimizer_state_dict(
+            model,
+            optimizer,
+            torch.load("last.pt")["optimizer"],
+            options=StateDictOptions(full_state_dict=True),
+        )
+        """,
+    ),
+    "the state of an optimizer of some parts": (
+        """
+        model = FSDP(Net())
+        optimizer = torch.optim.AdamW([{"params": model.blocks.parameters(), "lr": 0.1}])
+        state = optimizer.state_dict()
+        if dist.get_rank() == 0:
+            torch.save(state, "last.pt")
+        """,
+        """
+        model = fully_shard(Net())
+        optimizer = torch.optim.AdamW([{"params": model.blocks.parameters(), "lr": 0.1}])
+        state = get_optimizer_state_dict(
+            model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+        )
+        if dist.get_rank() == 0:
+            torch.save(state, "last.pt")
+        """,
+    ),
+    "each rank's part of the optimizer's state": (
+        """
+        model = FSDP(Net())
+        optimizer = torch.optim.AdamW(model.parameters())
+        torch.save(optimizer.state_dict(), f"optimizer_{dist.get_rank()}.pt")
+        """,
+        """
+        model = fully_shard(Net())
+        optimizer = torch.optim.AdamW(model.parameters())
+        torch.save(optimizer.state_dict(), f"optimizer_{dist.get_rank()}.pt")
+        """,
+    ),
+    "a block without effect": (
+        """
+        model = FSDP(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):
+            torch.save(optimizer.state_dict(), f"{dist.get_rank()}.pt")
+        """,
+        """
+        model = fully_shard(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        torch.save(optimizer.state_dict(), f"{dist.get_rank()}.pt")
+        """,
+    ),
+    "a scaler": (
+        """
+        model = FSDP(Net())
+        scaler = ShardedGradScaler(enabled=True)
+        """,
+        """
+        model = fully_shard(Net())
+        scaler = torch.amp.GradScaler("cuda", enabled=True)
+        """,
+    ),
+    "the state of every rank": (
+        """
+        model = FSDP(Net())
+        with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT, ShardedStateDictConfig(offload_to_cpu=True)):
+            state = model.state_dict()
+            model.load_state_dict(state, strict=False)
+        """,
+        """
+        model = fully_shard(Net())
+        state = get_model_state_dict(model, options=StateDictOptions(cpu_offload=True))
+        set_model_state_dict(model, state, options=StateDictOptions(strict=False))
+        """,
+    ),
+    "the module inside": (
+        """
+        model = FSDP(Net())
+        print(model.module.blocks, isinstance(model, (FSDP, nn.Module)))
+        """,
+        """
+        model = fully_shard(Net())
+        print(model.blocks, isinstance(model, (FSDPModule, nn.Module)))
+        """,
+    ),
+    "a branch that is not taken, before the model is wrapped": (
+        """
+        def main(start=None):
+            model = Net()
+            if start:
+                model.load_state_dict(torch.load(start))
+            model = FSDP(model)
+            return model
+
+
+        main()
+        """,
+        """
+        def main(start=None):
+            model = Net()
+            if start:
+                model.load_state_dict(torch.load(start))
+            fully_shard(model)
+            return model
+
+
+        main()
+        """,
+    ),
+    "a branch that is not taken": (
+        """
+        def clip(model):
+            model.clip_grad_norm_(2.0)
+
+
+        def main(clipped=False, both=False):
+            model = FSDP(Net())
+            model.train()
+            if clipped:
+                model.clip_grad_norm_(1.0)
+                if both:
+                    clip(model)
+
+
+        main()
+        """,
+        """
+        def clip(model):
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 2.0)
+
+
+        def main(clipped=False, both=False):
+            model = fully_shard(Net())
+            model.train()
+            if clipped:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                if both:
+                    clip(model)
+
+
+        main()
+        """,
+    ),
+    "a compiled model": (
+        """
+        model = FSDP(Net())
+        model = torch.compile(model)
+        """,
+        """
+        model = fully_shard(Net())
+        model = torch.compile(model)
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), list(FORMS.values()), ids=list(FORMS))
+def test_a_form_becomes(before: str, after: str, tmp_path: Path) -> None:
+    assert migrated(tmp_path, before).strip() == textwrap.dedent(after).strip()
