@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 DEBUG = "FSDPLINT_DEBUG"  # set in the environment: a defect shows its traceback and ends the run
 STDIN = Path("<stdin>")
-CALLERS = 40  # files that a migration is judged with because they import those that it changes
+CALLERS = 100  # files that a migration is judged with because they import those that it changes
 
 T = TypeVar("T")
 
