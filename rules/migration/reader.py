@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 import libcst as cst
 
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
 from fsdplint.program.values import is_none
-from fsdplint.rules.migration import device, ignored, strategy
+from fsdplint.rules.migration import device, ignored, left_over, strategy
 from fsdplint.rules.migration.buffers import Buffers
 from fsdplint.rules.migration.calls import is_constant
 from fsdplint.rules.migration.context import Blocked, Migration, expression
@@ -17,7 +15,7 @@ from fsdplint.rules.migration.keywords import Keywords
 from fsdplint.rules.migration.meshes import Meshes
 from fsdplint.rules.migration.policy import Policies
 from fsdplint.rules.migration.precision import Precision
-from fsdplint.rules.migration.scopes import definitions, home_of, reads, returned
+from fsdplint.rules.migration.scopes import definitions, home_of, returned
 from fsdplint.rules.migration.text import simple
 
 SILENT = {"limit_all_gathers", "use_orig_params", "device_id"}
@@ -419,24 +417,8 @@ class Reader:
     def _drop(self, value: cst.BaseExpression) -> None:
         """An argument that has no counterpart and needs none; its variable goes too if it can."""
         self.migration.claim(self.source, value)
-        if not isinstance(value, cst.Name):
-            return
-        home = home_of(self.source, value)
-        found = definitions(self.source, value)
-        if home is None or not found or len(found) != 1:
-            return
-        if home is self.source.tree and self._known_elsewhere(value.value):
-            return
-        if len(reads(self.source, home, value.value)) == 1 and _pure(
-            self.migration, found[0].value
-        ):
-            self.migration.claim(self.source, found[0].value)
-            self.migration.delete_statement(self.source, found[0].statement)
-
-    def _known_elsewhere(self, name: str) -> bool:
-        """Whether another file may import a variable of this one."""
-        others = self.migration.program.sources.values()
-        return any(s is not self.source and re.search(rf"\b{name}\b", s.text) for s in others)
+        if isinstance(value, cst.Name):
+            left_over.drop(self.migration, self.source, value)
 
 
 def _to_empty(node: cst.BaseExpression) -> cst.BaseExpression | None:
@@ -460,14 +442,3 @@ def _to_empty(node: cst.BaseExpression) -> cst.BaseExpression | None:
 def _named(migration: Migration, node: cst.CSTNode) -> list[cst.CSTNode]:
     """The references to FSDP1 within a node."""
     return [part for part in descend(node) if part in migration.names]
-
-
-def _pure(migration: Migration, node: cst.BaseExpression) -> bool:
-    """Whether an expression may go: a constant, a name of FSDP1, the current device."""
-    if migration.fsdp1(node) or isinstance(node, cst.Name | cst.BaseNumber | cst.SimpleString):
-        return True
-    if migration.called(node) == "CPUOffload" or isinstance(node, cst.Lambda):
-        return True
-    if isinstance(node, cst.IfExp):
-        return _pure(migration, node.body) and _pure(migration, node.orelse)
-    return isinstance(node, cst.Call) and migration.symbol(node.func) in device.CURRENT

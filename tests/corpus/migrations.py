@@ -148,6 +148,8 @@ def _fsdp1_left(path: Path, content: bytes) -> Iterator[str]:
 def _name_errors(path: Path, content: bytes) -> Counter[str]:
     command = [
         *(
+            sys.executable,
+            "-m",
             "ruff",
             "check",
             "--isolated",

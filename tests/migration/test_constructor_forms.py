@@ -9,6 +9,40 @@ import pytest
 from forms import HEAD, migrated, plan
 
 FORMS = {
+    "variables that only the constructor reads": (
+        """
+        flat = not args.keep and args.flat
+        # Which device?
+        device = 0
+        if torch.xpu.is_available():
+            device = torch.xpu.current_device()
+        elif torch.cuda.is_available():
+            device = torch.cuda.current_device()
+        model = FSDP(Net(), device_id=device, use_orig_params=flat)
+        """,
+        """
+        # Which device?
+        model = fully_shard(Net())
+        """,
+    ),
+    "a variable whose choice does more": (
+        """
+        if args.fast:
+            device = torch.cuda.current_device()
+            print("fast")
+        else:
+            device = local_rank
+        model = FSDP(Net(), device_id=device)
+        """,
+        """
+        if args.fast:
+            device = torch.cuda.current_device()
+            print("fast")
+        else:
+            device = local_rank
+        model = fully_shard(Net())
+        """,
+    ),
     "same name": (
         "model = FSDP(Net(), device_id=local_rank)",
         "model = fully_shard(Net())",
