@@ -28,7 +28,7 @@ def drop(migration: Migration, source: Source, name: cst.Name) -> None:
         return
     if not all(_pure(migration, item.value) for item in found):
         return
-    statements = {item.statement for item in found}
+    statements: set[cst.CSTNode] = {item.statement for item in found}
     blocks: dict[cst.If, None] = {}
     for statement in statements:
         block = _emptied(migration, source, statement, statements)

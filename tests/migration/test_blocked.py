@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import programs
+import fixture_runs
 import pytest
 
 from fsdplint.program import load
 from fsdplint.rules.migration.plan import plans_of
 
-FOLDER = programs.FIXTURES / "fsdp1_blocked"
+FOLDER = fixture_runs.FIXTURES / "fsdp1_blocked"
 
 # What stands in a line, and what is said of it.
 BLOCKED = {

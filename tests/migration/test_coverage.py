@@ -13,17 +13,17 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import programs
+import fixture_runs
 import torch.distributed.fsdp as fsdp
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.fsdp import wrap
 
 from fsdplint.rules.migration.names import FSDP2
 
-README = programs.FIXTURES / "README.md"
+README = fixture_runs.FIXTURES / "README.md"
 START, END = "<!-- symbols -->\n", "<!-- /symbols -->\n"
 CLASS = "FullyShardedDataParallel"
-FOLDERS = (*programs.FOLDERS, "fsdp1_blocked")
+FOLDERS = (*fixture_runs.FOLDERS, "fsdp1_blocked")
 
 # What belongs to FSDP1 without being a public name of its package.
 BESIDE = (
@@ -116,8 +116,8 @@ def _is_super(node: ast.Call) -> bool:
 def covered() -> dict[str, list[str]]:
     """The programs that speak of each row."""
     table: dict[str, list[str]] = {row: [] for row in rows()}
-    for name, files in programs.programs(FOLDERS).items():
-        spoken = {row for file in files for row in mentioned(programs.FIXTURES / file)}
+    for name, files in fixture_runs.programs(FOLDERS).items():
+        spoken = {row for file in files for row in mentioned(fixture_runs.FIXTURES / file)}
         for row in table:
             if row in spoken:
                 table[row].append(name)

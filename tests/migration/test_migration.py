@@ -12,20 +12,20 @@ import sys
 from functools import cache
 from pathlib import Path
 
-import programs
+import fixture_runs
 import pytest
 
 from fsdplint.engine import FixResult, fix
 from fsdplint.rule import all_rules
 
 RULES = [rule() for rule in all_rules()]
-PROGRAMS = programs.programs()
+PROGRAMS = fixture_runs.programs()
 every_program = pytest.mark.parametrize("name", list(PROGRAMS))
 
 
 @cache
 def migrated(name: str) -> FixResult:
-    return fix([programs.FIXTURES / file for file in PROGRAMS[name]], RULES)
+    return fix([fixture_runs.FIXTURES / file for file in PROGRAMS[name]], RULES)
 
 
 @every_program
@@ -33,11 +33,11 @@ def test_a_fixture_is_migrated(name: str) -> None:
     """`UPDATE_EXPECTED=1` writes the texts, which are then to be read as their owner would."""
     result = migrated(name)
     for file in PROGRAMS[name]:
-        text = result.texts.get(programs.FIXTURES / file, programs.before(file))
+        text = result.texts.get(fixture_runs.FIXTURES / file, fixture_runs.before(file))
         if os.environ.get("UPDATE_EXPECTED"):
-            (programs.EXPECTED / file).parent.mkdir(parents=True, exist_ok=True)
-            (programs.EXPECTED / file).write_text(text, encoding="utf-8")
-        assert text == programs.after(file), str(file)
+            (fixture_runs.EXPECTED / file).parent.mkdir(parents=True, exist_ok=True)
+            (fixture_runs.EXPECTED / file).write_text(text, encoding="utf-8")
+        assert text == fixture_runs.after(file), str(file)
 
 
 @every_program
@@ -49,11 +49,11 @@ def test_every_use_of_fsdp1_is_gone(name: str) -> None:
 
 @every_program
 def test_a_second_run_changes_nothing(name: str) -> None:
-    assert fix([programs.EXPECTED / file for file in PROGRAMS[name]], RULES).texts == {}
+    assert fix([fixture_runs.EXPECTED / file for file in PROGRAMS[name]], RULES).texts == {}
 
 
 def test_no_name_is_undefined_or_left_over() -> None:
-    found = complaints(programs.EXPECTED), complaints(programs.FIXTURES)
+    found = complaints(fixture_runs.EXPECTED), complaints(fixture_runs.FIXTURES)
     for files in PROGRAMS.values():
         for file in files:
             assert found[0].get(file, set()) <= found[1].get(file, set()), str(file)
@@ -73,6 +73,6 @@ def complaints(folder: Path) -> dict[Path, set[str]]:
 
 def test_a_part_of_a_project_is_not_migrated_alone() -> None:
     """Without the file that wraps the model, or with only that one, nothing is changed."""
-    package = programs.FIXTURES / "fsdp1" / "package"
+    package = fixture_runs.FIXTURES / "fsdp1" / "package"
     for name in ("checkpoint.py", "loop.py", "wrapping.py", "train.py"):
         assert fix([package / name], RULES).texts == {}

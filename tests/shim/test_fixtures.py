@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 
-import programs
+import fixture_runs
 import pytest
 from comparing import compared
-from programs import CASES, NOISE, ROUNDED, Case
+from fixture_runs import CASES, NOISE, ROUNDED, Case
 from two_ranks import Outcome, TwoRanks
 
 
@@ -56,7 +56,7 @@ def check(case: Case, before: Outcome, after: Outcome) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_it_trains_as_before(case: Case, two_ranks: TwoRanks) -> None:
-    before, after = programs.texts(case)
+    before, after = fixture_runs.texts(case)
     ours, theirs = run(two_ranks, before, case.args), run(two_ranks, after, case.args)
     check(case, ours, theirs)
     if case.then is None:
@@ -68,4 +68,4 @@ def test_it_trains_as_before(case: Case, two_ranks: TwoRanks) -> None:
 
 def test_every_program_is_run() -> None:
     run_ones = {"/".join(case.path.split("/")[:2]) for case in CASES}
-    assert run_ones == set(programs.programs())
+    assert run_ones == set(fixture_runs.programs())

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
-FIXTURES = HERE.parent.parent / "fixtures"
-EXPECTED = HERE / "expected"
+FIXTURES = HERE.parent / "fixtures"
+EXPECTED = HERE / "migration" / "expected"
 FOLDERS = ("fsdp1", "fsdp1_cuda")
 OUT = ("--out", "out")
 
