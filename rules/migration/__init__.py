@@ -4,6 +4,7 @@ A plan covers the files of a program that belong together (`components`), and re
 FSDP1 in them or none. `plan` goes through them in this order, because the text of a statement is put
 together from the new texts of its parts (`context`):
 
+    ambiguous                       names that mean FSDP1's things only in some configurations
     configs, strategy, precision    enums and config objects, wherever they stand
     enabled, summon                 the blocks of `enable_wrap` and `summon_full_params`
     training, wrapper               clipping, no_sync (`syncing`), the gradient scaler; .module and the

@@ -17,6 +17,7 @@ from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue
 from fsdplint.rule import Edit, Fix, Import, Safety
 from fsdplint.rules.migration import (
+    ambiguous,
     checks,
     classes,
     configs,
@@ -192,6 +193,7 @@ class Planner:
     def run(self) -> None:
         for source in self.migration.sources:
             self._star(source)
+            ambiguous.block_ambiguous(self.migration, source)
         for source, node, name in self._references():
             self._try(lambda s=source, n=node, x=name: self._config(s, n, x))  # type: ignore[misc]
         blocks = enabled.collect(self.migration)

@@ -39,6 +39,20 @@ BLOCKED = {
         "model = FSDP(Table(), mixed_precision=precision)",
         "which `buffer_dtype`",
     ),
+    "another library's class under the same name": (
+        "try:\n    import torch_xla.core.xla_model as xm\n"
+        "    from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel as FSDP\n"
+        "except ImportError:\n"
+        "    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n    xm = None\n"
+        "model = FSDP(Net()) if xm else FSDP(Net(), use_orig_params=True)",
+        "`FSDP` is `torch_xla.* in some configurations",
+    ),
+    "another library's class in a function": (
+        "def build():\n    from fairscale.nn import FullyShardedDataParallel as FSDP\n\n"
+        "    return FSDP(Net())\n\n\n"
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\nmodel = FSDP(Net())",
+        "`FSDP` is `fairscale.* in some configurations",
+    ),
     "low precision gradients": (
         "model = FSDP(Net(), mixed_precision=MixedPrecision(torch.bfloat16, keep_low_precision_grads=True))",
         "keep_low_precision_grads",
