@@ -202,3 +202,10 @@ def test_a_function_of_a_program_that_nobody_calls_is_left_over(project: Path) -
     )
     assert run("--fix", ".").exit_code == 0
     assert "FSDP(" not in train.read_text()
+
+
+def test_no_import_of_fsdp1_stays_for_a_star_of_the_package(project: Path) -> None:
+    """`__init__.py` speaks of FSDP in a comment, and has all names of wrap.py."""
+    (project / "lib" / "__init__.py").write_text("# Everything about FSDP.\nfrom .wrap import *\n")
+    assert run("--fix", ".").exit_code == 0
+    assert "FullyShardedDataParallel" not in (project / "lib" / "wrap.py").read_text()

@@ -37,7 +37,9 @@ def unused_imports(
             gone = _dotted_gone(item, after, had.get(key, []), has.get(key, []))
         else:
             gone = (key in had or item.spelled in anyway) and key not in has
-        if gone and not (item.scope is after.module and _taken_by_others(changed, item, project)):
+        stars = item.spelled not in anyway
+        taken = item.scope is after.module and _taken_by_others(changed, item, project, stars)
+        if gone and not taken:
             result.append(item)
     return result
 
@@ -66,8 +68,14 @@ def _dotted_gone(item: Imported, after: Bindings, had: list[str], has: list[str]
     return needed(had) and not needed(has)
 
 
-def _taken_by_others(changed: Source, item: Imported, project: Mapping[str, Source]) -> bool:
-    """Whether another file of the program has the name from this file."""
+def _taken_by_others(
+    changed: Source, item: Imported, project: Mapping[str, Source], stars: bool
+) -> bool:
+    """Whether another file of the program has the name from this file.
+
+    stars: whether a file that has all names of this one and speaks of the name counts. Not for
+        names of which every use in the program is known.
+    """
     stem = PurePath(changed.path).stem
     word = re.compile(rf"\b{re.escape(item.local)}\b")
     module = re.compile(rf"\b{re.escape(stem)}\b")
@@ -79,7 +87,7 @@ def _taken_by_others(changed: Source, item: Imported, project: Mapping[str, Sour
             if theirs.name == item.local and _may_be(theirs.module, changed.path):
                 return True
         for scope in bindings.scopes.values():
-            if any(_may_be(star, changed.path) for star in scope.star):
+            if stars and any(_may_be(star, changed.path) for star in scope.star):
                 return True
             if any(f".{stem}.{item.local}." in f".{text}." for text in scope.references):
                 return True

@@ -42,7 +42,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from programs import NEWEST, WORKERS, Program, read_index
 
 from fsdplint.decoding import decode
-from fsdplint.program.names import references
+from fsdplint.editing.bindings import bindings_of
+from fsdplint.program.names import canonical, references
 from fsdplint.program.source import Source
 from fsdplint.report.diffs import unified
 from fsdplint.rule import Finding
@@ -139,6 +140,10 @@ def _defects(file: Path, changes: Changes) -> list[str]:
 
 def _fsdp1_left(path: Path, content: bytes) -> Iterator[str]:
     source = Source.from_bytes(str(path), content)
+    for item in bindings_of(source).imports():
+        name = fsdp1_name(canonical(item.full))
+        if name is not None:
+            yield f"an import of {name}"
     for _, _, full in references(source, PREFIX):
         name = fsdp1_name(full)
         if name is not None:
