@@ -8,6 +8,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fsdplint.editing.layout import descend
+from fsdplint.program.source import Source
 from fsdplint.program.values import Function
 from fsdplint.rules.migration.context import Migration, nodes
 from fsdplint.rules.migration.kinds import Config, Kind
@@ -72,10 +73,18 @@ def _named_elsewhere(migration: Migration, function: Function, calls: list[cst.C
     return False
 
 
-def kind_there(kind: Kind) -> Kind:
-    """The kind as code in another function reads it, which does not see the block's variables."""
+def kind_there(migration: Migration, kind: Kind, source: Source, node: cst.CSTNode) -> Kind:
+    """The kind as code in another function reads it, which does not see the block's variables.
+
+    Raises:
+        Blocked: one of those variables decides what the state is.
+    """
 
     def unnamed(config: Config) -> Config:
         return replace(config, name="", variable=None)
 
+    if any(config.test or config.rank0_test for config in (kind.model, kind.optimizer)):
+        reason = "what the config of this state says at run time"
+        advice = "Make the config in the function that takes the state, or write its values out."
+        raise migration.block(source, node, reason, advice=advice)
     return replace(kind, model=unnamed(kind.model), optimizer=unnamed(kind.optimizer), options="")

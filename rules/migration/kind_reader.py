@@ -94,11 +94,12 @@ class KindReader:
             if key == "_use_dtensor":
                 continue
             known = is_constant(value.value, "True", "False")
-            if key not in CONFIG_PARAMETERS or not (known or key == "offload_to_cpu"):
+            if not (known or self._may_be_chosen(key, name, value.value, where is not None)):
                 raise self.migration.block(source, value, f"`{key}` is only known at run time")
             chosen = is_constant(value.value, "True")
             if key == "rank0_only":
-                config.rank0 = chosen
+                config.rank0 = chosen or not known
+                config.rank0_test = "" if known else expression(self.migration, source, value.value)
             elif known:
                 config.offload = chosen
             else:
@@ -112,6 +113,22 @@ class KindReader:
             config.variable = where
             self.migration.variables.setdefault(node, config)
         return config
+
+    def _may_be_chosen(
+        self, key: str, name: str, value: cst.BaseExpression, in_variable: bool
+    ) -> bool:
+        """Whether the options can say what the program decides at run time about a config.
+
+        An optimizer's state of rank 0 is loaded in another way, so that has to be known.
+        """
+        if key == "offload_to_cpu":
+            return True
+        if key != "rank0_only" or name != "FullStateDictConfig":
+            return False
+        # Without a variable, it is evaluated where the state is taken, maybe more than once.
+        while isinstance(value, cst.Attribute):
+            value = value.value
+        return in_variable or isinstance(value, cst.Name)
 
     def _definition(self, node: cst.BaseExpression) -> tuple[Source, cst.BaseExpression]:
         """Where a config that is held by a variable, an attribute or another file is made."""

@@ -37,11 +37,13 @@ class Config:
     """What a state dict config says. `variable` is its definition, `name` how it is read.
 
     test: the text of what decides at run time whether the state is offloaded.
+    rank0_test: the text of what decides whether only rank 0 gets it (`rank0` is true then).
     """
 
     offload: bool = False
     test: str = ""
     rank0: bool = False
+    rank0_test: str = ""
     name: str = ""
     variable: tuple[Source, cst.BaseExpression] | None = None
     used: bool = False
@@ -68,7 +70,7 @@ class Kind:
             return (
                 kind.full,
                 kind.local,
-                *(x for c in configs for x in (c.offload, c.rank0, c.test)),
+                *(x for c in configs for x in (c.offload, c.rank0, c.test, c.rank0_test)),
             )
 
         return said(self) == said(other)

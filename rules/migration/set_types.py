@@ -9,6 +9,7 @@ import libcst as cst
 from fsdplint.editing.layout import statement_of
 from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue
+from fsdplint.rules.migration.called_states import kind_there
 from fsdplint.rules.migration.calls import arguments
 from fsdplint.rules.migration.context import Migration
 from fsdplint.rules.migration.kinds import Kind
@@ -76,7 +77,13 @@ class SetTypes:
         if any(not calls[0].kind.alike(one.kind) for one in calls[1:]):
             reason = "which of several types of `set_state_dict_type` holds here"
             raise self.migration.block(source, node, reason)
-        return calls[0].kind if calls else None
+        if not calls:
+            return None
+        one = calls[0]
+        maker = function_of(one.source, one.call)
+        if one.source is source and maker in (function, source.tree):
+            return one.kind
+        return kind_there(self.migration, one.kind, source, node)
 
     def _surely_before(self, one: SetType, node: cst.Call) -> bool:
         line = one.source.parent(statement_of(one.source, one.call))

@@ -147,7 +147,8 @@ class ModelStates(KindReader):
         self._modules = modules
         for node in reversed(list(descend(function.node.body))):
             if isinstance(node, cst.Call) and node not in self.done and self._is_use(node, ""):
-                self.rewrite(node, called_states.kind_there(kind))
+                there = called_states.kind_there(self.migration, kind, self.source, node)
+                self.rewrite(node, there)
 
     def _ids(self, node: cst.Call) -> set[str]:
         """The modules whose type a call of `state_dict_type` sets."""
@@ -291,6 +292,10 @@ class ModelStates(KindReader):
         """Whether a model's whole state goes to the first rank of a group that is not all ranks."""
         if not kind.full or not state_functions.in_groups(self.migration):
             return False
+        if kind.model.rank0_test:
+            raise self.migration.block(
+                self.source, node, "`rank0_only`, for a group of ranks, is only known at run time"
+            )
         return kind.model.rank0 or (kind.model.offload and only_one_rank(self.migration, node))
 
     def put(
@@ -365,7 +370,10 @@ class ModelStates(KindReader):
         parts = ["full_state_dict=True"] if kind.full else []
         if not kind.full:
             return [f"cpu_offload={config.test or True}"] if config.offload else []
-        if config.rank0 or (config.offload and only_one_rank(self.migration, node)):
+        one_rank = config.offload and only_one_rank(self.migration, node)
+        if config.rank0_test and not one_rank:
+            return [*parts, f"cpu_offload={self._rank0_test(config, node)}"]
+        if config.rank0 or one_rank:
             if not config.offload:
                 self.migration.note(
                     "the gathered state is on the CPU (FSDP1: on rank 0's GPU)", self.source, node
@@ -379,6 +387,18 @@ class ModelStates(KindReader):
                 detail="While it is taken, each device holds the whole model besides its part.",
             )
         return parts
+
+    def _rank0_test(self, config: Config, node: cst.Call) -> str:
+        """Torch's getter gives a state on the CPU to rank 0 only, and one on the device to all."""
+        case = f"where `{config.rank0_test}` is"
+        if config.offload:
+            text = f"{case} false, the gathered state is on the device on every rank (FSDP1: CPU)"
+            detail = "While it is taken, each device holds the whole model besides its part."
+            self.migration.note(text, self.source, node, detail=detail)
+        else:
+            text = f"{case} true, the gathered state is on the CPU (FSDP1: on rank 0's GPU)"
+            self.migration.note(text, self.source, node)
+        return config.rank0_test
 
     def make(self, parts: list[str], node: cst.CSTNode) -> str:
         options = self.migration.need(self.source, MODULE, "StateDictOptions", node)

@@ -95,3 +95,43 @@ def test_a_policy_shards_the_same_modules(kind: str, tmp_path: Path, two_ranks: 
     assert after.status == "ok", str(after)
     assert "units" in before.stdout
     assert after.stdout == before.stdout
+
+
+STATES = """\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullStateDictConfig, StateDictType
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def take(model, first_only):
+    config = FullStateDictConfig(offload_to_cpu=True, rank0_only=first_only)
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+        return model.state_dict()
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = FSDP(nn.Sequential(nn.Linear(5, 3), nn.Linear(3, 2)), device_id=torch.device("cpu"))
+for first_only in (True, False):
+    state = take(model, first_only)
+    found = [None, None]
+    dist.all_gather_object(found, {name: value.tolist() for name, value in state.items()})
+    if dist.get_rank() == 0:
+        print(first_only, found)
+dist.destroy_process_group()
+"""
+
+
+def test_a_state_is_on_the_ranks_that_the_program_chooses(
+    tmp_path: Path, two_ranks: TwoRanks
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(STATES, encoding="utf-8")
+    text = fix([path], [rule() for rule in all_rules()]).texts[path]
+    assert "cpu_offload=first_only" in text
+    before, after = two_ranks.run(STATES), two_ranks.run(text)
+    assert before.status == after.status == "ok", f"{before}\n{after}"
+    assert "True [{'0.weight': [[" in before.stdout and "}, {}]\nFalse" in before.stdout
+    assert after.stdout == before.stdout

@@ -124,6 +124,53 @@ FORMS = {
         save(fully_shard(Net()), bool(os.environ.get("OFFLOAD")))
         """,
     ),
+    "ranks that are chosen at run time": (
+        """
+        def save(model, first_only=True):
+            config = FullStateDictConfig(offload_to_cpu=True, rank0_only=first_only)
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+                return model.state_dict()
+
+
+        save(FSDP(Net()), not os.environ.get("EVERYWHERE"))
+        """,
+        """
+        def save(model, first_only=True):
+            config = StateDictOptions(full_state_dict=True, cpu_offload=first_only)
+            return get_model_state_dict(model, options=config)
+
+
+        save(fully_shard(Net()), not os.environ.get("EVERYWHERE"))
+        """,
+    ),
+    "a type that another function sets": (
+        """
+        def setup(model):
+            config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+            FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT, config)
+            return model
+
+
+        def save(model):
+            return model.state_dict()
+
+
+        save(setup(FSDP(Net())))
+        """,
+        """
+        def setup(model):
+            return model
+
+
+        def save(model):
+            return get_model_state_dict(
+                model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+            )
+
+
+        save(setup(fully_shard(Net())))
+        """,
+    ),
     "the state of a part": (
         """
         model = FSDP(Net())
@@ -594,6 +641,21 @@ BLOCKED = {
         "def main(load=False):\n    model = FSDP(Net())\n    if load:\n"
         "        model = other(model)\n        model.load_state_dict(torch.load('x.pt'))\n\n\nmain()",
         "does not reach",
+    ),
+    "a type that another function decides": (
+        "def setup(model, first_only):\n"
+        "    config = FullStateDictConfig(rank0_only=first_only)\n"
+        "    FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT, config)\n\n\n"
+        "model = FSDP(Net())\nsetup(model, bool(os.environ.get('FIRST')))\n"
+        "state = model.state_dict()",
+        "what the config of this state says at run time",
+    ),
+    "ranks of an optimizer's state that are chosen at run time": (
+        "model = FSDP(Net())\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "config = FullOptimStateDictConfig(rank0_only=bool(os.environ.get('FIRST')))\n"
+        "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, None, config):\n"
+        "    state = FSDP.optim_state_dict(model, optimizer)",
+        "`rank0_only` is only known at run time",
     ),
     "local states for others": (
         "model = FSDP(Net())\nwith FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):\n"
