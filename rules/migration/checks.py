@@ -184,7 +184,7 @@ def _inner_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) ->
 
 def _devices(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """FSDP2 shards on the current device, FSDP1 without `device_id` on the module's own."""
-    if device.sets_device(migration) or device.on_cpu(migration):
+    if device.sets_device(migration) or device.on_cpu(migration) or device.one_rank(migration):
         return
     for source, call in calls:
         named, rest = arguments(call, wrap.PARAMETERS)

@@ -108,6 +108,25 @@ def sets_device(migration: Migration) -> bool:
     )
 
 
+def one_rank(migration: Migration) -> bool:
+    """Whether the program starts a group of one rank, whose device is the first one either way."""
+    started = [
+        source.parent(node)
+        for source, node, full in migration.program.references("torch.distributed.")
+        if full == "torch.distributed.init_process_group"
+    ]
+    return bool(started) and all(_alone(migration, call) for call in started)
+
+
+def _alone(migration: Migration, call: cst.CSTNode | None) -> bool:
+    given = call.args if isinstance(call, cst.Call) else ()
+    sizes = [arg.value for arg in given if arg.keyword and arg.keyword.value == "world_size"]
+    values = [value for size in sizes for value in migration.values(size)]
+    if not values:
+        return any(isinstance(size, cst.Integer) and size.value == "1" for size in sizes)
+    return all(isinstance(value, Const) and value.value == 1 for value in values)
+
+
 def on_cpu(migration: Migration) -> bool:
     """Whether nothing in the program speaks of CUDA."""
     return not any(

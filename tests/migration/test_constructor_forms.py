@@ -398,3 +398,10 @@ def test_the_device_is_set_where_there_is_one(tmp_path: Path) -> None:
 def test_no_device_at_all_blocks(tmp_path: Path) -> None:
     found, _ = plan(tmp_path, "model = FSDP(Net())\n", NO_DEVICE)
     assert "which device is this rank's" in found.blockers[0].reason
+
+
+def test_one_rank_needs_no_device(tmp_path: Path) -> None:
+    alone = NO_DEVICE.replace('"nccl")', '"nccl", world_size=1, rank=0)')
+    found, text = plan(tmp_path, "model = FSDP(Net())\n", alone)
+    assert not found.blockers
+    assert text.endswith("model = fully_shard(Net())\n")

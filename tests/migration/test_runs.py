@@ -135,3 +135,35 @@ def test_a_state_is_on_the_ranks_that_the_program_chooses(
     assert before.status == after.status == "ok", f"{before}\n{after}"
     assert "True [{'0.weight': [[" in before.stdout and "}, {}]\nFalse" in before.stdout
     assert after.stdout == before.stdout
+
+
+ALONE = """\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import enable_wrap, wrap
+
+dist.init_process_group("nccl", world_size=1, rank=0)
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)).eval()
+with enable_wrap(wrapper_cls=FSDP, cpu_offload=CPUOffload(offload_params=True)):
+    for name, layer in model.named_children():
+        setattr(model, name, wrap(layer))
+    model = wrap(model)
+with torch.no_grad():
+    print(model(torch.ones(2, 6).cuda()).tolist())
+print({parameter.device.type for parameter in model.parameters()})
+dist.destroy_process_group()
+"""
+
+
+def test_one_rank_offloads_without_a_device(tmp_path: Path, two_ranks: TwoRanks) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(ALONE, encoding="utf-8")
+    result = fix([path], [rule() for rule in all_rules()])
+    assert "FullyShardedDataParallel" not in result.texts[path]
+    before, after = two_ranks.run(ALONE, world=1), two_ranks.run(result.texts[path], world=1)
+    assert before.status == "ok", str(before)
+    assert after.status == "ok", str(after)
+    assert after.stdout == before.stdout
