@@ -9,9 +9,10 @@ import libcst as cst
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import Function, ModuleValue, Sequence
+from fsdplint.rules.migration import gradients, strategy
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.classes import in_annotation
-from fsdplint.rules.migration.context import Migration, is_fsdp1, nodes
+from fsdplint.rules.migration.context import Migration, expression, is_fsdp1, nodes
 from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import function_of
 from fsdplint.rules.migration.wrap import PARAMETERS
@@ -56,6 +57,9 @@ def rewrite_group(migration: Migration, source: Source, node: cst.Attribute) -> 
     if isinstance(parent, cst.AssignTarget):
         raise migration.block(source, node, f"an assignment to `.{name}` of FSDP1's wrapper")
     group = _group(migration, source, node)
+    if group is None and _last_of_mesh(migration, node.value):
+        model = expression(migration, source, node.value)
+        group = f"next({model}.parameters()).device_mesh.get_group(-1)"
     if group is None:
         raise migration.block(
             source,
@@ -84,9 +88,9 @@ def _group(migration: Migration, source: Source, node: cst.Attribute) -> str | N
     for other, call in calls:
         named, rest = arguments(call, PARAMETERS)
         given = {k: v.value for k, v in named.items() if not is_constant(v.value, "None")}
-        strategy = given.get("sharding_strategy")
+        kind = given.get("sharding_strategy")
         group = given.get("process_group")
-        if rest or (group is None and strategy is not None and not _flat(migration, strategy)):
+        if rest or (group is None and kind is not None and not _flat(migration, kind)):
             return None
         if "device_mesh" not in given and "process_group" not in given:
             texts.add("")
@@ -102,6 +106,30 @@ def _group(migration: Migration, source: Source, node: cst.Attribute) -> str | N
     return texts.pop() if len(texts) == 1 else None
 
 
+def _last_of_mesh(migration: Migration, model: cst.BaseExpression) -> bool:
+    """Whether the last dimension of the parameters' mesh certainly is the group that is asked for.
+
+    It is not for NO_SHARD, whose mesh has shards of one rank where FSDP1 names all ranks, nor for a
+    mesh of the program's own, which may be part of one with further dimensions.
+    """
+    if migration.wrapped(model) != "always" or gradients.ignores(migration):
+        return False
+    found = [
+        call
+        for other in migration.sources
+        for call in nodes(other)
+        if isinstance(call, cst.Call) and _says_how(migration, call)
+    ]
+    if len(found) != 1:
+        return False
+    named, rest = arguments(found[0], PARAMETERS)
+    given = {name for name, arg in named.items() if not is_constant(arg.value, "None")}
+    if rest or given & {"device_mesh", "process_group"} or "sharding_strategy" not in given:
+        return False
+    chosen = strategy.choices(migration, named["sharding_strategy"].value)
+    return bool(chosen) and "NO_SHARD" not in chosen
+
+
 def _says_how(migration: Migration, call: cst.Call) -> bool:
     """Whether a call says how modules are sharded: the constructor, or what stands for it."""
     if migration.symbol(call.func) == "functools.partial":
@@ -111,9 +139,9 @@ def _says_how(migration: Migration, call: cst.Call) -> bool:
     return migration.called(call) in (FSDP, "enable_wrap")
 
 
-def _flat(migration: Migration, strategy: cst.BaseExpression) -> bool:
+def _flat(migration: Migration, kind: cst.BaseExpression) -> bool:
     """Whether a strategy certainly shards over one group: all that the program names do."""
-    if migration.fsdp1(strategy) in FLAT:
+    if migration.fsdp1(kind) in FLAT:
         return True
     named = {node: n for node, n in migration.names.items() if n.startswith("ShardingStrategy")}
     members = {name for name in named.values() if name != "ShardingStrategy"}

@@ -106,6 +106,40 @@ FORMS = {
         print(f"{dist.get_world_size()} ranks")
         """,
     ),
+    "the shard group of a strategy that is chosen": (
+        """
+        def build(strategy):
+            return FSDP(Net(), sharding_strategy=strategy)
+
+
+        def save(model):
+            dist.barrier(model.process_group)
+
+
+        save(build(ShardingStrategy.HYBRID_SHARD if local_rank else ShardingStrategy.FULL_SHARD))
+        """,
+        """
+        def sharding_arguments(strategy):
+            \"""The arguments of fully_shard for the name of one of FSDP1's sharding strategies.\"""
+            if strategy != "HYBRID_SHARD":
+                return {"reshard_after_forward": False} if strategy == "SHARD_GRAD_OP" else {}
+            per_node = torch.cuda.device_count()
+            shape = (dist.get_world_size() // per_node, per_node)
+            mesh = init_device_mesh("cuda", shape, mesh_dim_names=("replicate", "shard"))
+            return {"mesh": mesh}
+
+
+        def build(strategy):
+            return fully_shard(Net(), **sharding_arguments(strategy))
+
+
+        def save(model):
+            dist.barrier(next(model.parameters()).device_mesh.get_group(-1))
+
+
+        save(build("HYBRID_SHARD" if local_rank else "FULL_SHARD"))
+        """,
+    ),
     "names and modules inside": (
         """
         model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}))
@@ -218,6 +252,16 @@ BLOCKED = {
     "the size of a group that may be a shard group": (
         "model = FSDP(Net(), sharding_strategy=ShardingStrategy[os.environ['S']])\n"
         "print(model.world_size)",
+        "keep the process group",
+    ),
+    "a group that NO_SHARD may have, whose mesh has shards of one rank": (
+        "model = FSDP(Net(), sharding_strategy=ShardingStrategy.NO_SHARD if local_rank else "
+        "ShardingStrategy.HYBRID_SHARD)\nprint(model.process_group)",
+        "keep the process group",
+    ),
+    "a group of a model that ignores parameters": (
+        "net = Net()\nmodel = FSDP(net, sharding_strategy=ShardingStrategy.HYBRID_SHARD, "
+        "ignored_states=[net.blocks[0].linear.weight])\nprint(model.process_group)",
         "keep the process group",
     ),
     "a container": (
@@ -356,4 +400,48 @@ def test_the_losses_and_norms_are_the_same(tmp_path: Path, two_ranks: TwoRanks) 
     assert old.status == "ok", str(old)
     assert new.status == "ok", str(new)
     assert old.stdout.count("norm") == 8
+    assert new.stdout == old.stdout
+
+
+CHOSEN = """
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import ShardingStrategy
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+def build(strategy):
+    return FSDP(
+        nn.Sequential(nn.Linear(4, 4)),
+        auto_wrap_policy=ModuleWrapPolicy({nn.Linear}),
+        sharding_strategy=strategy,
+        device_id=torch.device("cpu"),
+    )
+
+
+def report(model):
+    ranks = dist.get_process_group_ranks(model.process_group)
+    print(ranks, model.rank, model.world_size)
+
+
+dist.init_process_group("gloo")
+for per_node in (1, 2):
+    torch.cuda.device_count = torch.cpu.device_count = lambda: per_node
+    for hybrid in (True, False):
+        report(build(ShardingStrategy.HYBRID_SHARD if hybrid else ShardingStrategy.FULL_SHARD))
+dist.destroy_process_group()
+"""
+
+
+def test_the_shard_group_is_the_same(tmp_path: Path, two_ranks: TwoRanks) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(CHOSEN, encoding="utf-8")
+    after = fix([path], [rule() for rule in all_rules()]).texts[path]
+    assert after.count(".device_mesh.get_group(-1)") == 3
+    old, new = two_ranks.run(CHOSEN), two_ranks.run(after)
+    assert old.status == "ok", str(old)
+    assert new.status == "ok", str(new)
+    assert "[0] 0 1" in old.stdout and "[0, 1] 0 2" in old.stdout
     assert new.stdout == old.stdout
