@@ -4,11 +4,49 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
 from fsdplint.rules.migration.context import Migration
 from fsdplint.rules.migration.scopes import ancestors
 from fsdplint.rules.rewrites import no_sync
 from fsdplint.rules.rewrites.syntax import function_around, uses
+
+
+def check_chosen(migration: Migration, source: Source, node: cst.Attribute) -> None:
+    """Block on a context that is chosen for a model which may be another kind of module.
+
+    The setter that takes the place of the choice would be called on that one as well.
+
+    Raises:
+        Blocked: `model.no_sync` is one of two contexts, and the model is not always FSDP1's.
+    """
+    call = source.parent(node)
+    value: cst.CSTNode = call if isinstance(call, cst.Call) and call.func is node else node
+    choice = source.parent(value)
+    if not isinstance(choice, cst.IfExp | cst.Assign):
+        return
+    asked = isinstance(choice, cst.IfExp) and any(
+        migration.fsdp1(part) for part in descend(choice.test)
+    )
+    if asked or not _always(migration, source, node.value):
+        raise migration.block(
+            source,
+            node,
+            "`no_sync` is chosen for a model that is FSDP1's in some configurations only",
+            advice="Put the choice under one question of whether the model is FSDP's: in FSDP2 it is "
+            "`model.set_requires_gradient_sync(...)`, which no other module has.",
+        )
+
+
+def _always(migration: Migration, source: Source, model: cst.BaseExpression) -> bool:
+    """Whether a model is FSDP1's wherever the function names it, not just below a question."""
+    text = source.code(model)
+    found = [
+        migration.wrapped(part)
+        for part in descend(function_around(source, model))
+        if isinstance(part, type(model)) and source.code(part) == text and migration.values(part)
+    ]
+    return "sometimes" not in found
 
 
 def rewrite_held(migration: Migration, source: Source, node: cst.Attribute) -> bool:

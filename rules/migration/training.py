@@ -116,6 +116,7 @@ def rewrite_no_sync(migration: Migration, source: Source, node: cst.Call) -> Non
         )
     if re.search(r"hasattr\([^)]*no_sync", source.text):
         raise migration.block(source, node, "`no_sync` is looked for with hasattr")
+    syncing.check_chosen(migration, source, node.func)
     if not _switched_each_time(migration, source, node):
         done = syncing.rewrite_held(migration, source, node.func)
         if not done and not no_sync.rewrite_no_sync(migration.rewrite, source, node):
@@ -276,9 +277,11 @@ def check_attribute(migration: Migration, source: Source, node: cst.Attribute) -
     """
     name = node.attr.value
     if name in TAKEN and not _is_called(source, node):
-        if name == "no_sync" and syncing.rewrite_held(migration, source, node):
-            migration.step(source, node, SYNC)
-            return
+        if name == "no_sync":
+            syncing.check_chosen(migration, source, node)
+            if syncing.rewrite_held(migration, source, node):
+                migration.step(source, node, SYNC)
+                return
         raise migration.block(source, node, f"`{name}` of a wrapped model is taken as a function")
     if name in FINE or name in HANDLED:
         return

@@ -53,6 +53,21 @@ BLOCKED = {
         "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\nmodel = FSDP(Net())",
         "`FSDP` is `fairscale.* in some configurations",
     ),
+    "no_sync held for a model that may be DDP's": (
+        "from contextlib import nullcontext\nmodel = Net()\nif os.environ.get('FSDP'):\n"
+        "    model = FSDP(model)\nelse:\n    model = nn.parallel.DistributedDataParallel(model)\n"
+        "for i in range(4):\n    context = nullcontext\n"
+        "    if isinstance(model, FSDP) and i != 3:\n        context = model.no_sync\n"
+        "    with context():\n        model(torch.ones(2, 8)).sum().backward()",
+        "FSDP1's in some configurations only",
+    ),
+    "no_sync chosen for a model that may be plain": (
+        "from contextlib import nullcontext\nmodel = Net()\nif os.environ.get('FSDP'):\n"
+        "    model = FSDP(model)\nfor i in range(4):\n"
+        "    with model.no_sync() if os.environ.get('FSDP') and i != 3 else nullcontext():\n"
+        "        model(torch.ones(2, 8)).sum().backward()",
+        "FSDP1's in some configurations only",
+    ),
     "low precision gradients": (
         "model = FSDP(Net(), mixed_precision=MixedPrecision(torch.bfloat16, keep_low_precision_grads=True))",
         "keep_low_precision_grads",
