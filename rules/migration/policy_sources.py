@@ -7,11 +7,12 @@ from pathlib import Path
 import libcst as cst
 
 from fsdplint.editing.bindings import bindings_of
+from fsdplint.editing.layout import descend
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import Class, Function, Partial, Symbol, Value
-from fsdplint.rules.migration.calls import elements, is_constant
+from fsdplint.rules.migration.calls import arguments, elements, is_constant
 from fsdplint.rules.migration.context import Migration
-from fsdplint.rules.migration.scopes import definitions, returned
+from fsdplint.rules.migration.scopes import calls_of, definitions, home_of, returned
 
 
 class PolicySources:
@@ -54,7 +55,7 @@ class PolicySources:
         """The policies that the code gives a node, also where the traces do not come by."""
         if self._is_written_policy(node):
             return [NodeSite(self.source, node)]
-        found = [*self._returned(self.source, node), *self._unpacked(node)]
+        found = [*self._returned(self.source, node), *self._unpacked(node), *self._handed(node)]
         items = definitions(self.source, node) if isinstance(node, cst.Name) else None
         for item in items or ():
             for value in _arms(item.value):
@@ -132,6 +133,45 @@ class PolicySources:
                 sites += self._returned(self.source, statement.value, part=number)
         return sites
 
+    def _handed(self, node: cst.BaseExpression) -> list[NodeSite]:
+        """The policies that the calls of a function give its parameter, if each call gives one that is
+        written in it or is None.
+        """
+        sites = []
+        for source, given in self._given(node):
+            for part in _arms(given):
+                if not self._is_written_policy(part):
+                    return []
+                sites.append(NodeSite(source, part))
+        return sites
+
+    def _given(self, node: cst.BaseExpression) -> list[tuple[Source, cst.BaseExpression]]:
+        """What the calls of a function of the top level give its parameter; nothing where a use of the
+        function cannot be read.
+        """
+        function = home_of(self.source, node) if isinstance(node, cst.Name) else None
+        if not isinstance(node, cst.Name) or not isinstance(function, cst.FunctionDef):
+            return []
+        plain = [*function.params.posonly_params, *function.params.params]
+        bindings = bindings_of(self.source)
+        scope = bindings.owner(bindings.scope_at(node), node.value)
+        bound = scope.others.get(node.value, []) if scope is not None else []
+        parameter = bound[0] if len(bound) == 1 else None
+        if parameter not in (*plain, *function.params.kwonly_params):
+            return []
+        if function not in self.source.tree.body or not isinstance(parameter, cst.Param):
+            return []
+        values = []
+        for source, call in calls_of(self.migration.program.sources.values(), function):
+            if call is None:
+                return []
+            named, rest = arguments(call, [param.name.value for param in plain])
+            value = named[node.value].value if node.value in named else parameter.default
+            if rest or value is None:
+                return []
+            values.append((source, value))
+        return values
+
     def _is_written_policy(self, node: cst.BaseExpression) -> bool:
         if self.migration.called(node) in ("ModuleWrapPolicy", "CustomPolicy"):
             return True
@@ -151,6 +191,8 @@ class PolicySources:
         values = self.migration.values(node)
         if any(_none(value) for value in values):
             return True
+        if given := self._given(node):
+            return any(is_constant(part, "None") for _, value in given for part in descend(value))
         found = definitions(self.source, node) if isinstance(node, cst.Name) else None
         if not values and not found and isinstance(node, cst.Name):
             return True  # of a tuple, in code that is not reached

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import libcst as cst
@@ -138,6 +138,25 @@ def returned(function: cst.FunctionDef) -> list[cst.BaseExpression]:
     if not ends and not (isinstance(last, cst.If) and _both_return(last)):
         found.append(cst.Name("None"))
     return found
+
+
+def calls_of(
+    sources: Iterable[Source], function: cst.FunctionDef
+) -> Iterator[tuple[Source, cst.Call | None]]:
+    """The calls of a function of the top level, found by its name; None for any other use, and for
+    another function of that name.
+    """
+    for source in sources:
+        for node in descend(source.tree):
+            if not isinstance(node, cst.Name) or node.value != function.name.value:
+                continue
+            place = source.parent(node)
+            if place is function or isinstance(place, cst.ImportAlias):
+                continue
+            if isinstance(place, cst.Attribute):
+                node, place = place, source.parent(place)
+            called = isinstance(place, cst.Call) and place.func is node
+            yield source, place if isinstance(place, cst.Call) and called else None
 
 
 def _both_return(node: cst.If) -> bool:

@@ -84,6 +84,49 @@ FORMS = {
         fully_shard(average)
         """,
     ),
+    "a policy that a function gets": (
+        """
+        def shard(model, *, policy):
+            return FSDP(model, auto_wrap_policy=policy)
+
+
+        class Trainer:
+            def model(self, size):
+                if size > 1:
+                    net = Net()
+                    return shard(
+                        net,
+                        policy=functools.partial(
+                            lambda_auto_wrap_policy, lambda_fn=lambda m: m in net.blocks
+                        ),
+                    )
+                return shard(Net(), policy=ModuleWrapPolicy({Block}))
+
+
+        model = Trainer().model(1)
+        """,
+        """
+        def shard(model, *, policy):
+            for module in reversed(list(model.modules())[1:]):
+                if policy(module):
+                    fully_shard(module)
+            return fully_shard(model)
+
+
+        class Trainer:
+            def model(self, size):
+                if size > 1:
+                    net = Net()
+                    return shard(
+                        net,
+                        policy=lambda module: module in net.blocks,
+                    )
+                return shard(Net(), policy=lambda module: isinstance(module, Block))
+
+
+        model = Trainer().model(1)
+        """,
+    ),
     "a policy with the class of a part, chosen": (
         """
         net = Net()

@@ -74,12 +74,36 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("kind", ["size", "class", "function"])
+HANDED = """\
+def shard(model, *, policy):
+    return FSDP(
+        model, auto_wrap_policy=policy, device_id=torch.device("cpu"), use_orig_params=True
+    )
+
+
+class Builder:
+    def build(self, net):
+        return shard(
+            net, policy=functools.partial(lambda_auto_wrap_policy, lambda_fn=lambda m: m in net.blocks)
+        )
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = Builder().build(Net())
+"""
+
+
+@pytest.mark.parametrize("kind", ["size", "class", "handed", "function"])
 def test_a_policy_shards_the_same_modules(kind: str, tmp_path: Path, two_ranks: TwoRanks) -> None:
     if kind == "function":
         code = PROGRAM.replace("choose(KIND)", "function_policy")
         start, end = code.index("def choose"), code.index("dist.init_process_group")
         code = code[:start] + code[end:]
+    elif kind == "handed":
+        start, end = PROGRAM.index("def function_policy"), PROGRAM.index("optimizer =")
+        code = PROGRAM[:start] + HANDED + PROGRAM[end:]
+        code = code.replace("transformer_auto_wrap_policy", "lambda_auto_wrap_policy")
     else:
         start, end = (
             PROGRAM.index('    if kind == "function"'),
