@@ -439,6 +439,8 @@ def test_an_interrupted_run_ends(folder: Path) -> None:
         "import os, signal, sys, time\n"
         "from fsdplint import engine\n"
         "from fsdplint.cli import main\n"
+        # What a shell starts in the background ignores the signal.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def check(*_):\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    time.sleep(300)\n"

@@ -78,8 +78,10 @@ def _never_given(migration: Migration, source: Source, name: cst.Name, depth: in
                 return False
             if given is None:
                 continue
-            passed = isinstance(given.value, cst.Name)
-            if not passed or not _never_given(migration, other, given.value, depth + 1):  # type: ignore[arg-type]
+            passed = given.value
+            if not isinstance(passed, cst.Name):
+                return False
+            if not _never_given(migration, other, passed, depth + 1):
                 return False
     return True
 
