@@ -209,3 +209,33 @@ def test_no_import_of_fsdp1_stays_for_a_star_of_the_package(project: Path) -> No
     (project / "lib" / "__init__.py").write_text("# Everything about FSDP.\nfrom .wrap import *\n")
     assert run("--fix", ".").exit_code == 0
     assert "FullyShardedDataParallel" not in (project / "lib" / "wrap.py").read_text()
+
+
+def test_settings_of_another_program_that_keep_the_enum_block(project: Path) -> None:
+    """Both classes are given to `shard` by name; a migration that misses one breaks its program."""
+    settings = (
+        "from dataclasses import dataclass\nfrom torch.distributed.fsdp import ShardingStrategy\n\n\n"
+        "@dataclass\nclass Settings:\n    strategy: ShardingStrategy = ShardingStrategy.{}\n"
+    )
+    (project / "one.py").write_text(settings.format("FULL_SHARD"))
+    (project / "two.py").write_text(settings.format("SHARD_GRAD_OP"))
+    wrap = project / "lib" / "wrap.py"
+    wrap.write_text(
+        WRAP.replace("(model):", "(model, settings):").replace(
+            "FSDP(model)", "FSDP(model, sharding_strategy=settings.strategy)"
+        )
+    )
+    train = project / "train.py"
+    train.write_text(
+        TRAIN.replace("4, 4))", "4, 4), Settings())").replace(
+            "from lib.loop", "from one import Settings\nfrom lib.loop"
+        )
+    )
+    before = texts(project)
+    done = run("--fix", "--project", "train.py")
+    assert texts(project) == before
+    words = " ".join(done.output.split())
+    assert "`Settings` of two.py is written with `ShardingStrategy` too" in words
+    (project / "two.py").unlink()
+    assert run("--fix", "--project", "train.py").exit_code == 0
+    assert '"FULL_SHARD"' in (project / "one.py").read_text()

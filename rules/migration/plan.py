@@ -35,6 +35,7 @@ from fsdplint.rules.migration import (
     summon,
     symbols,
     training,
+    twins,
     wrap,
     wrapper,
 )
@@ -444,7 +445,7 @@ def make_plan(program: Program, sources: list[Source]) -> Plan:
         reason = "two of the rewrites here get into each other's way"
         plan.blockers = [Blocked(step.source, step.node, reason)]
         return plan
-    plan.blockers = importers.check(migration, fix.edits)
+    plan.blockers = importers.check(migration, fix.edits) + twins.check(migration)
     if plan.blockers:
         return plan
     plan.steps = migration.steps
