@@ -4,20 +4,18 @@ A plan covers the files of a program that belong together (`components`), and re
 FSDP1 in them or none. `plan` goes through them in this order, because the text of a statement is put
 together from the new texts of its parts (`context`):
 
-    ambiguous                       names that mean FSDP1's things only in some configurations
-    configs, strategy, precision    enums and config objects, wherever they stand
-    enabled, summon                 the blocks of `enable_wrap` and `summon_full_params`
-    training, wrapper               clipping, no_sync (`syncing`), the gradient scaler; .module and the
-                                    other attributes of a wrapper
-    gradients                       squares of gradients that are added up by hand
-    state, optim_state, optimizers  state dicts; `kinds` has their types (`kind_reader` reads them,
-                                    `set_types` those that hold from then on), `helpers` returned
-                                    contexts, `called_states` what a block calls
-    wrap                            the constructor: `reader` and `mapping` read its arguments,
-                                    `policy` the wrapping policy, `keywords` writes fully_shard's,
-                                    `device` finds the device
-    classes                         the class itself: isinstance, annotations, partials
-    dead, checks                    what nothing uses; what would break all the same
+    ambiguous                   names that mean FSDP1's things only in some configurations
+    constructor.{configs, strategy, precision}
+                                enums and config objects, wherever they stand
+    constructor.enabled, loop.summon
+                                the blocks of `enable_wrap` and `summon_full_params`
+    loop.{training, wrapper, gradients}
+                                clipping, no_sync, the gradient scaler; attributes of a wrapper
+    states.{state, optim_state, optimizers}
+                                state dicts of models and optimizers
+    constructor.wrap            the constructor itself
+    loop.classes                the class itself: isinstance, annotations, partials
+    constructor.dead, checks    what nothing uses; what would break all the same
 
 Whatever has no faithful rewrite raises `Blocked` with its reason; every reference to FSDP1 that nothing
 has accounted for in the end is a blocker too. `unreached` knows wrapped models in code that the

@@ -9,9 +9,11 @@ import libcst as cst
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.rules.common import fsdp1_on_fsdp2
-from fsdplint.rules.migration import device, notes, outside, parameters, wrap
+from fsdplint.rules.migration import notes, outside
 from fsdplint.rules.migration.calls import arguments, is_constant
+from fsdplint.rules.migration.constructor import device, wrap
 from fsdplint.rules.migration.context import Blocked, Migration, nodes
+from fsdplint.rules.migration.loop import parameters
 from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import ancestors
 from fsdplint.trace import (

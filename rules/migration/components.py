@@ -9,8 +9,8 @@ from fsdplint.program import Program
 from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue, OptimizerValue
 from fsdplint.rules.frameworks.owned import only_for_frameworks
-from fsdplint.rules.migration import gradients, training, wrapper
 from fsdplint.rules.migration.context import attributes, is_fsdp1, uses_of_fsdp1
+from fsdplint.rules.migration.loop import gradients, training, wrapper
 from fsdplint.trace import Trace
 
 

@@ -9,8 +9,8 @@ import libcst as cst
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import ParametersOf
-from fsdplint.rules.migration import wrap
 from fsdplint.rules.migration.calls import arguments, is_constant
+from fsdplint.rules.migration.constructor import wrap
 from fsdplint.rules.migration.context import Migration, is_fsdp1, nodes
 from fsdplint.trace import Clipped, Compiled, Sharding
 

@@ -17,8 +17,8 @@ from fsdplint.program.values import (
     Value,
 )
 from fsdplint.rules.migration.context import Blocked, Migration, attributes, is_fsdp1, nodes
+from fsdplint.rules.migration.loop.training import CHANGED
 from fsdplint.rules.migration.scopes import function_of
-from fsdplint.rules.migration.training import CHANGED
 from fsdplint.rules.migration.unreached import Unreached
 
 FOLLOWED = (Function, Class, Bound, Partial, Method)

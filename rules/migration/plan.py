@@ -16,30 +16,9 @@ from fsdplint.program.names import canonical
 from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue
 from fsdplint.rule import Edit, Fix, Import, Safety
-from fsdplint.rules.migration import (
-    ambiguous,
-    checks,
-    classes,
-    configs,
-    dead,
-    enabled,
-    gradients,
-    helpers,
-    importers,
-    kinds,
-    optim_state,
-    optimizers,
-    precision,
-    set_types,
-    strategy,
-    summon,
-    symbols,
-    training,
-    twins,
-    wrap,
-    wrapper,
-)
+from fsdplint.rules.migration import ambiguous, checks, importers, symbols, twins
 from fsdplint.rules.migration.components import parts
+from fsdplint.rules.migration.constructor import configs, dead, enabled, precision, strategy, wrap
 from fsdplint.rules.migration.context import (
     Blocked,
     Migration,
@@ -48,7 +27,9 @@ from fsdplint.rules.migration.context import (
     attributes,
     nodes,
 )
+from fsdplint.rules.migration.loop import classes, gradients, summon, training, wrapper
 from fsdplint.rules.migration.names import FSDP, fsdp1_name
+from fsdplint.rules.migration.states import helpers, kinds, optim_state, optimizers, set_types
 from fsdplint.rules.rewrites.clipping import CLIP
 
 

@@ -16,13 +16,13 @@ import libcst as cst
 
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import NodeSite, Source
-from fsdplint.rules.migration import gradients
-from fsdplint.rules.migration import summon_body as bodies
 from fsdplint.rules.migration.calls import arguments, is_constant
+from fsdplint.rules.migration.constructor.precision import PARAMETERS as PRECISION
+from fsdplint.rules.migration.constructor.precision import Precision
 from fsdplint.rules.migration.context import Migration, expression
+from fsdplint.rules.migration.loop import gradients
+from fsdplint.rules.migration.loop import summon_body as bodies
 from fsdplint.rules.migration.names import FSDP
-from fsdplint.rules.migration.precision import PARAMETERS as PRECISION
-from fsdplint.rules.migration.precision import Precision
 from fsdplint.rules.migration.scopes import fresh
 from fsdplint.rules.rewrites.no_sync import left_early
 from fsdplint.rules.rewrites.summon import surround

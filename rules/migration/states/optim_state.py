@@ -6,12 +6,12 @@ import libcst as cst
 
 from fsdplint.editing.layout import descend, statement_of
 from fsdplint.program.values import OptimizerValue
-from fsdplint.rules.migration import compiled_states, state_functions
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.context import expression
-from fsdplint.rules.migration.kinds import MODULE, OLD_OPTIMIZER_LOAD, Kind
 from fsdplint.rules.migration.scopes import definitions, function_of, home_of, reads
-from fsdplint.rules.migration.state import ModelStates
+from fsdplint.rules.migration.states import compiled_states, state_functions
+from fsdplint.rules.migration.states.kinds import MODULE, OLD_OPTIMIZER_LOAD, Kind
+from fsdplint.rules.migration.states.state import ModelStates
 from fsdplint.rules.migration.text import simple
 
 

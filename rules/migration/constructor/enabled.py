@@ -11,11 +11,11 @@ import libcst as cst
 
 from fsdplint.program.source import Source
 from fsdplint.rules.migration.calls import arguments
+from fsdplint.rules.migration.constructor.precision import Precision
+from fsdplint.rules.migration.constructor.wrap import rewrite_call
 from fsdplint.rules.migration.context import Migration, nodes
 from fsdplint.rules.migration.names import FSDP
-from fsdplint.rules.migration.precision import Precision
 from fsdplint.rules.migration.scopes import ancestors
-from fsdplint.rules.migration.wrap import rewrite_call
 
 
 @dataclass

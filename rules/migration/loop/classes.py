@@ -11,8 +11,8 @@ from fsdplint.editing.layout import descend, statement_of
 from fsdplint.program.names import canonical
 from fsdplint.program.source import Source
 from fsdplint.rules.migration.calls import arguments, is_constant
+from fsdplint.rules.migration.constructor.keywords import is_simple
 from fsdplint.rules.migration.context import Migration, expression, nodes
-from fsdplint.rules.migration.keywords import is_simple
 from fsdplint.rules.migration.names import FSDP, fsdp1_name
 from fsdplint.rules.migration.scopes import ancestors, fresh, function_of
 
@@ -201,8 +201,8 @@ def rewrite_partial(migration: Migration, source: Source, node: cst.CSTNode) -> 
     call = source.parent(arg) if isinstance(arg, cst.Arg) else None
     if not isinstance(call, cst.Call) or migration.symbol(call.func) != "functools.partial":
         return False
-    from fsdplint.rules.migration.precision import Precision
-    from fsdplint.rules.migration.reader import read_keywords
+    from fsdplint.rules.migration.constructor.precision import Precision
+    from fsdplint.rules.migration.constructor.reader import read_keywords
 
     if call.args[0] is not arg or any(a.keyword is None for a in call.args[1:]):
         raise migration.block(source, call, "a partial of FSDP with positional arguments")

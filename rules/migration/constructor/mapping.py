@@ -9,10 +9,11 @@ import libcst as cst
 from fsdplint.editing.layout import statement_of
 from fsdplint.program.source import Source
 from fsdplint.rules.migration.calls import arguments
+from fsdplint.rules.migration.constructor.keywords import Keywords
+from fsdplint.rules.migration.constructor.precision import Precision
+from fsdplint.rules.migration.constructor.reader import Reader
+from fsdplint.rules.migration.constructor.strategy import conditional
 from fsdplint.rules.migration.context import Migration
-from fsdplint.rules.migration.keywords import Keywords
-from fsdplint.rules.migration.precision import Precision
-from fsdplint.rules.migration.reader import Reader
 from fsdplint.rules.migration.scopes import (
     Definition,
     ancestors,
@@ -21,7 +22,6 @@ from fsdplint.rules.migration.scopes import (
     home_of,
     reads,
 )
-from fsdplint.rules.migration.strategy import conditional
 from fsdplint.rules.migration.text import dict_display, quoted
 
 

@@ -14,8 +14,8 @@ from fsdplint.editing.layout import descend, statement_of
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import ModuleValue, OptimizerValue
 from fsdplint.rules.migration.context import Migration, expression, is_fsdp1
-from fsdplint.rules.migration.optim_state import States
 from fsdplint.rules.migration.scopes import ancestors, fresh, function_of
+from fsdplint.rules.migration.states.optim_state import States
 from fsdplint.rules.migration.text import simple
 from fsdplint.rules.rewrites.rank_guard import Place, may_overtake, place_of
 from fsdplint.trace import (

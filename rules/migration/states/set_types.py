@@ -9,11 +9,11 @@ import libcst as cst
 from fsdplint.editing.layout import statement_of
 from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue
-from fsdplint.rules.migration.called_states import kind_there
 from fsdplint.rules.migration.calls import arguments
 from fsdplint.rules.migration.context import Migration
-from fsdplint.rules.migration.kinds import Kind
 from fsdplint.rules.migration.scopes import ancestors, function_of
+from fsdplint.rules.migration.states.called_states import kind_there
+from fsdplint.rules.migration.states.kinds import Kind
 
 
 @dataclass

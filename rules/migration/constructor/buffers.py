@@ -12,9 +12,9 @@ from fsdplint.editing.bindings import bindings_of
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import ModuleValue, Unknown, Value
 from fsdplint.rules.migration.calls import is_constant
+from fsdplint.rules.migration.constructor.keywords import Keywords
+from fsdplint.rules.migration.constructor.precision import Precision
 from fsdplint.rules.migration.context import Migration
-from fsdplint.rules.migration.keywords import Keywords
-from fsdplint.rules.migration.precision import Precision
 from fsdplint.rules.migration.scopes import definitions, function_of
 from fsdplint.trace import Wrapped
 

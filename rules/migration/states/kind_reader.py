@@ -8,14 +8,14 @@ from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import Made
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.context import Migration, expression
-from fsdplint.rules.migration.kinds import (
+from fsdplint.rules.migration.scopes import Definition, definitions, home_of, reads
+from fsdplint.rules.migration.states.kinds import (
     CONFIG_PARAMETERS,
     CONFIGS,
     TYPE_PARAMETERS,
     Config,
     Kind,
 )
-from fsdplint.rules.migration.scopes import Definition, definitions, home_of, reads
 
 
 class KindReader:

@@ -7,14 +7,14 @@ import libcst as cst
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
 from fsdplint.program.values import is_none
-from fsdplint.rules.migration import device, ignored, left_over, strategy
-from fsdplint.rules.migration.buffers import Buffers
 from fsdplint.rules.migration.calls import is_constant
+from fsdplint.rules.migration.constructor import device, ignored, left_over, strategy
+from fsdplint.rules.migration.constructor.buffers import Buffers
+from fsdplint.rules.migration.constructor.keywords import Keywords
+from fsdplint.rules.migration.constructor.meshes import Meshes
+from fsdplint.rules.migration.constructor.policy import Policies
+from fsdplint.rules.migration.constructor.precision import Precision
 from fsdplint.rules.migration.context import Blocked, Migration, expression
-from fsdplint.rules.migration.keywords import Keywords
-from fsdplint.rules.migration.meshes import Meshes
-from fsdplint.rules.migration.policy import Policies
-from fsdplint.rules.migration.precision import Precision
 from fsdplint.rules.migration.scopes import definitions, home_of, returned
 from fsdplint.rules.migration.text import simple
 
@@ -37,7 +37,7 @@ def read_keywords(
     keywords = Keywords(migration, source, node)
     values = {name: arg.value for name, arg in named.items() if name != "module"}
     if rest:
-        from fsdplint.rules.migration.mapping import read_mapping
+        from fsdplint.rules.migration.constructor.mapping import read_mapping
 
         read_mapping(migration, source, node, rest, values, keywords, precision)
     reader = Reader(migration, source, node, keywords, precision, values)

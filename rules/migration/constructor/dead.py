@@ -7,8 +7,8 @@ import libcst as cst
 from fsdplint.editing.layout import descend, statement_of
 from fsdplint.program.source import Source
 from fsdplint.rules.migration.checks import is_named, outer_function
+from fsdplint.rules.migration.constructor.policy import convert
 from fsdplint.rules.migration.context import Blocked, Migration, nodes
-from fsdplint.rules.migration.policy import convert
 from fsdplint.rules.migration.scopes import ancestors, home_of, reads
 
 POLICIES = {

@@ -9,10 +9,10 @@ import libcst as cst
 
 from fsdplint.editing.layout import line_indent, statement_of
 from fsdplint.program.source import Source
+from fsdplint.rules.migration.constructor.policy import Policy
+from fsdplint.rules.migration.constructor.strategy import KEY, conditional
 from fsdplint.rules.migration.context import Migration
-from fsdplint.rules.migration.policy import Policy
 from fsdplint.rules.migration.scopes import fresh
-from fsdplint.rules.migration.strategy import KEY, conditional
 from fsdplint.rules.migration.text import (
     WIDTH,
     call,

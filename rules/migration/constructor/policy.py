@@ -21,14 +21,14 @@ from fsdplint.program.values import (
     Symbol,
 )
 from fsdplint.rules.migration.calls import arguments, elements, is_constant
-from fsdplint.rules.migration.context import Migration, expression
-from fsdplint.rules.migration.local_functions import (
+from fsdplint.rules.migration.constructor.local_functions import (
     containers,
     matching_helper,
     policy_helper,
     size_helper,
 )
-from fsdplint.rules.migration.policy_sources import PolicySources
+from fsdplint.rules.migration.constructor.policy_sources import PolicySources
+from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.scopes import (
     Definition,
     definitions,

@@ -9,13 +9,14 @@ import libcst as cst
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import Function, ModuleValue, Sequence
-from fsdplint.rules.migration import gradients, strategy
 from fsdplint.rules.migration.calls import arguments, is_constant
-from fsdplint.rules.migration.classes import in_annotation
+from fsdplint.rules.migration.constructor import strategy
+from fsdplint.rules.migration.constructor.wrap import PARAMETERS
 from fsdplint.rules.migration.context import Migration, expression, is_fsdp1, nodes
+from fsdplint.rules.migration.loop import gradients
+from fsdplint.rules.migration.loop.classes import in_annotation
 from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import function_of
-from fsdplint.rules.migration.wrap import PARAMETERS
 from fsdplint.rules.rewrites.summon import writes
 from fsdplint.trace import Called, Fsdp1Used
 

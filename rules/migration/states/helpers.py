@@ -8,8 +8,8 @@ import libcst as cst
 
 from fsdplint.program.source import Source
 from fsdplint.rules.migration.context import Migration, nodes
-from fsdplint.rules.migration.optim_state import States
 from fsdplint.rules.migration.scopes import function_of
+from fsdplint.rules.migration.states.optim_state import States
 
 
 def rewrite_helper(

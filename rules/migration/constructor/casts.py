@@ -9,9 +9,9 @@ import libcst as cst
 
 from fsdplint.program.source import NodeSite
 from fsdplint.program.values import Class, ModuleValue
+from fsdplint.rules.migration.constructor.policy import Policy
+from fsdplint.rules.migration.constructor.precision import Precision
 from fsdplint.rules.migration.context import Migration
-from fsdplint.rules.migration.policy import Policy
-from fsdplint.rules.migration.precision import Precision
 from fsdplint.trace import Wrapped
 
 

@@ -10,14 +10,17 @@ import libcst as cst
 from fsdplint.editing.layout import comments_at, statement_of
 from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue
-from fsdplint.rules.migration import casts
 from fsdplint.rules.migration.calls import arguments
+from fsdplint.rules.migration.constructor import casts
+from fsdplint.rules.migration.constructor.keywords import Keywords, is_simple
+from fsdplint.rules.migration.constructor.local_functions import (
+    initialize_helper,
+    initializing_helper,
+)
+from fsdplint.rules.migration.constructor.policy import Policy
+from fsdplint.rules.migration.constructor.precision import Precision
+from fsdplint.rules.migration.constructor.reader import read_keywords
 from fsdplint.rules.migration.context import Migration, expression
-from fsdplint.rules.migration.keywords import Keywords, is_simple
-from fsdplint.rules.migration.local_functions import initialize_helper, initializing_helper
-from fsdplint.rules.migration.policy import Policy
-from fsdplint.rules.migration.precision import Precision
-from fsdplint.rules.migration.reader import read_keywords
 from fsdplint.rules.migration.scopes import ancestors, fresh, function_of, home_of
 from fsdplint.rules.migration.text import bare, call, simple
 

@@ -11,7 +11,7 @@ from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
 from fsdplint.program.values import Function
 from fsdplint.rules.migration.context import Migration, nodes
-from fsdplint.rules.migration.kinds import Config, Kind
+from fsdplint.rules.migration.states.kinds import Config, Kind
 
 
 def functions(migration: Migration, call: cst.Call) -> list[Function] | None:

@@ -9,15 +9,15 @@ import libcst as cst
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
 from fsdplint.program.values import Function, ModuleValue, OptimizerValue
-from fsdplint.rules.migration import called_states, compiled_states, state_functions
 from fsdplint.rules.migration.calls import arguments
 from fsdplint.rules.migration.context import Migration, expression
-from fsdplint.rules.migration.kind_reader import KindReader
-from fsdplint.rules.migration.kinds import MODULE, OPTIMIZER_METHODS, Config, Kind
 from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import fresh
-from fsdplint.rules.migration.set_types import SetTypes
-from fsdplint.rules.migration.state_functions import only_one_rank
+from fsdplint.rules.migration.states import called_states, compiled_states, state_functions
+from fsdplint.rules.migration.states.kind_reader import KindReader
+from fsdplint.rules.migration.states.kinds import MODULE, OPTIMIZER_METHODS, Config, Kind
+from fsdplint.rules.migration.states.set_types import SetTypes
+from fsdplint.rules.migration.states.state_functions import only_one_rank
 
 
 class ModelStates(KindReader):

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import libcst as cst
 
 from fsdplint.program.source import Source
+from fsdplint.rules.migration.constructor.strategy import HYBRID
 from fsdplint.rules.migration.context import Migration
 from fsdplint.rules.migration.scopes import top_level
-from fsdplint.rules.migration.strategy import HYBRID
 from fsdplint.rules.migration.text import call, quote_of, quoted
 
 

@@ -9,10 +9,10 @@ import libcst as cst
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
 from fsdplint.program.values import Function, ModuleValue, ParametersOf
-from fsdplint.rules.migration import syncing, wrapper
 from fsdplint.rules.migration.calls import arguments, is_constant
-from fsdplint.rules.migration.classes import in_annotation
 from fsdplint.rules.migration.context import Migration, expression, is_fsdp1, nodes
+from fsdplint.rules.migration.loop import syncing, wrapper
+from fsdplint.rules.migration.loop.classes import in_annotation
 from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import ancestors
 from fsdplint.rules.migration.text import quoted

@@ -5,8 +5,9 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.program.source import Source
-from fsdplint.rules.migration import precision, symbols
+from fsdplint.rules.migration import symbols
 from fsdplint.rules.migration.calls import arguments, is_constant
+from fsdplint.rules.migration.constructor import precision
 from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import ancestors, home_of, reads
