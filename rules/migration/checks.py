@@ -16,6 +16,7 @@ from fsdplint.rules.migration.context import Blocked, Migration, nodes
 from fsdplint.rules.migration.loop import parameters
 from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import ancestors
+from fsdplint.rules.migration.states import part_states
 from fsdplint.trace import (
     Fsdp1Used,
     ModuleCopied,
@@ -43,6 +44,7 @@ def run(migration: Migration) -> None:
         _optimizers,
         _copied,
         _inner_states,
+        _part_states,
         _devices,
         _gradients,
         parameters.check,
@@ -182,6 +184,10 @@ def _inner_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) ->
             if inner and isinstance(site, NodeSite) and not _known(migration, site.node):
                 reason = "the state of the module inside of FSDP1's, which is this rank's flat part"
                 _block(migration, site.source, site.node, reason)
+
+
+def _part_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    part_states.check(migration)
 
 
 def _devices(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:

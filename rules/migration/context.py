@@ -99,6 +99,8 @@ class Migration:
     whole: set[cst.CSTNode] = field(default_factory=set)  # blocks in which parameters are whole
     local: set[cst.CSTNode] = field(default_factory=set)  # functions that say `to_local()` now
     kept: dict[cst.CSTNode, list[str]] = field(default_factory=dict)  # those that hold options
+    # Calls for the state of a module with parts of FSDP1's, or of such a part: is it whole?
+    parts: dict[cst.CSTNode, bool] | None = None
     _assumed: dict[cst.CSTNode, str] | None = None
     _texts: dict[Source, dict[Span, str]] = field(default_factory=dict)
     _owned: dict[Source, list[Span]] = field(default_factory=dict)

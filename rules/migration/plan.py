@@ -29,7 +29,14 @@ from fsdplint.rules.migration.context import (
 )
 from fsdplint.rules.migration.loop import classes, gradients, summon, training, wrapper
 from fsdplint.rules.migration.names import FSDP, fsdp1_name
-from fsdplint.rules.migration.states import helpers, kinds, optim_state, optimizers, set_types
+from fsdplint.rules.migration.states import (
+    helpers,
+    kinds,
+    optim_state,
+    optimizers,
+    part_states,
+    set_types,
+)
 from fsdplint.rules.rewrites.clipping import CLIP
 
 
@@ -356,6 +363,8 @@ class Planner:
             elif attribute in ("state_dict", "load_state_dict") and (
                 self._receives(node.func) or (self.types.calls and self._is_fsdp2(node.func.value))
             ):
+                self._try(lambda n=node: states.plain(n, kind))  # type: ignore[misc]
+            elif node in part_states.calls(self.migration):
                 self._try(lambda n=node: states.plain(n, kind))  # type: ignore[misc]
             elif attribute == "state_dict":
                 self._try(lambda n=node: optimizers.rewrite_take(self.migration, states, n))  # type: ignore[misc]

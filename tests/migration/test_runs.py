@@ -144,6 +144,11 @@ for first_only in (True, False):
     dist.all_gather_object(found, {name: value.tolist() for name, value in state.items()})
     if dist.get_rank() == 0:
         print(first_only, found)
+parts = nn.Sequential(nn.Linear(5, 3), nn.Linear(3, 2))
+for index, layer in enumerate(parts):
+    parts[index] = FSDP(layer, device_id=torch.device("cpu"))
+parts.load_state_dict({name: value * 2 for name, value in parts.state_dict().items()})
+print({name: value.tolist() for name, value in parts.state_dict().items()})
 dist.destroy_process_group()
 """
 

@@ -47,6 +47,36 @@ FORMS = {
         )
         """,
     ),
+    "a model that is not wrapped, with parts that are": (
+        """
+        model = Net()
+        for i, block in enumerate(model.blocks):
+            model.blocks[i] = FSDP(block)
+        state = model.state_dict()
+        model.load_state_dict(state)
+        """,
+        """
+        model = Net()
+        for i, block in enumerate(model.blocks):
+            model.blocks[i] = fully_shard(block)
+        state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+        set_model_state_dict(model, state, options=StateDictOptions(full_state_dict=True))
+        """,
+    ),
+    "parts that the policy wraps": (
+        """
+        model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}))
+        state = model.blocks.state_dict()
+        """,
+        """
+        model = Net()
+        for module in reversed(list(model.modules())):
+            if isinstance(module, Block):
+                fully_shard(module)
+        fully_shard(model)
+        state = get_model_state_dict(model.blocks, options=StateDictOptions(full_state_dict=True))
+        """,
+    ),
     "a type that is set and has no effect": (
         """
         model = FSDP(Net())
@@ -656,6 +686,15 @@ BLOCKED = {
         "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, None, config):\n"
         "    state = FSDP.optim_state_dict(model, optimizer)",
         "`rank0_only` is only known at run time",
+    ),
+    "a part of what is wrapped": (
+        "model = FSDP(Net())\nstate = model.blocks.state_dict()",
+        "a part of the wrapped model, which FSDP1 does not certainly wrap by itself",
+    ),
+    "a model with wrapped parts, in code that is not reached": (
+        "def main(save=False):\n    model = Net()\n    model.blocks[0] = FSDP(model.blocks[0])\n"
+        "    model(1)\n    if save:\n        torch.save(model.state_dict(), 'x')\n\n\nmain()",
+        "does not reach",
     ),
     "local states for others": (
         "model = FSDP(Net())\nwith FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):\n"

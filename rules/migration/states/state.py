@@ -13,7 +13,12 @@ from fsdplint.rules.migration.calls import arguments
 from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import fresh
-from fsdplint.rules.migration.states import called_states, compiled_states, state_functions
+from fsdplint.rules.migration.states import (
+    called_states,
+    compiled_states,
+    part_states,
+    state_functions,
+)
 from fsdplint.rules.migration.states.kind_reader import KindReader
 from fsdplint.rules.migration.states.kinds import MODULE, OPTIMIZER_METHODS, Config, Kind
 from fsdplint.rules.migration.states.set_types import SetTypes
@@ -201,7 +206,7 @@ class ModelStates(KindReader):
         text = self.source.code(receiver)
         if text == model:
             return True
-        if self.migration.wrapped(receiver):
+        if self.migration.wrapped(receiver) or node in part_states.calls(self.migration):
             return not self._is_another(receiver)
         # A part of the model: `model.head.state_dict()`.
         return text.startswith(f"{model}.") and not self._no_model(receiver)
@@ -321,6 +326,8 @@ class ModelStates(KindReader):
             raise self.migration.block(
                 self.source, node, "the state of a model that is DDP's in other configurations"
             )
+        if part_states.calls(self.migration).get(node) is False:
+            raise self.migration.block(self.source, node, part_states.PIECE)
         self.rewrite(node, self.types.kind(self.source, node) or kind)
         self.migration.step(self.source, node, "Take and load whole states")
 
