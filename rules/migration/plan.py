@@ -351,7 +351,7 @@ class Planner:
         """State dicts that are taken or loaded outside of a `state_dict_type` block."""
         states = self.states[source]
         kind = kinds.DEFAULT
-        for node in nodes(source):
+        for node in reversed(nodes(source)):  # what is nested before what is around it
             if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
                 continue
             if node in states.done:
