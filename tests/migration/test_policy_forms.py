@@ -64,6 +64,41 @@ FORMS = {
         fully_shard(model)
         """,
     ),
+    "policies that classes have": (
+        """
+        blocks = ModuleWrapPolicy({Block})
+
+
+        class Config:
+            policy = blocks
+
+
+        class Small(Config):
+            policy = ModuleWrapPolicy({nn.Linear})
+
+
+        model = FSDP(Net(), auto_wrap_policy=(Small() if os.environ.get("SMALL") else Config()).policy)
+        """,
+        """
+        blocks = lambda module: isinstance(module, Block)
+
+
+        class Config:
+            policy = staticmethod(blocks)
+
+
+        class Small(Config):
+            policy = staticmethod(lambda module: isinstance(module, nn.Linear))
+
+
+        model = Net()
+        should_shard = (Small() if os.environ.get("SMALL") else Config()).policy
+        for module in reversed(list(model.modules())):
+            if should_shard(module):
+                fully_shard(module)
+        fully_shard(model)
+        """,
+    ),
     "a policy for two models": (
         """
         policy = ModuleWrapPolicy({Block})

@@ -53,7 +53,11 @@ def choose(kind):
         return function_policy
     if kind == "size":
         return functools.partial(size_based_auto_wrap_policy, min_num_params=100)
-    return functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+    return Config().policy
+
+
+class Config:
+    policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
 
 
 dist.init_process_group("gloo")

@@ -21,9 +21,9 @@ from fsdplint.program.values import (
     Symbol,
 )
 from fsdplint.rules.migration.calls import arguments, elements, is_constant
+from fsdplint.rules.migration.constructor import written_policy
 from fsdplint.rules.migration.constructor.local_functions import (
     containers,
-    matching_helper,
     policy_helper,
     size_helper,
 )
@@ -37,7 +37,7 @@ from fsdplint.rules.migration.scopes import (
     home_of,
     reads,
 )
-from fsdplint.rules.migration.text import simple, width
+from fsdplint.rules.migration.text import simple
 from fsdplint.rules.rewrites.syntax import library_name
 
 SIZE = ("min_num_params", "force_leaf_modules", "exclude_wrap_modules")
@@ -465,19 +465,7 @@ def convert(
         migration.rewrite.insert_before(source, statement_of(source, node), policy.before)
     for other, found in policy.variables:
         migration.delete_statement(other, found.statement, comments=False)
-    text = f"lambda module: {test}"
-    if test.endswith("(module)") and test.removesuffix("(module)").isidentifier():
-        text = test.removesuffix("(module)")
-    start = source.span(node)[0] - source.line_start(source.span(node)[0])
-    parts = test.split(" or ")
-    if start + len(text) > width(source) and len(parts) > 1 and not sharder:
-        lines = "".join(f"\n\t{'or ' if number else ''}{part}" for number, part in enumerate(parts))
-        text = migration.placed(source, node, f"lambda module: ({lines}\n)")
-    if sharder:
-        partial = library_name(migration.rewrite, source, "functools.partial", node)
-        helper = matching_helper(migration, source, node)
-        text = f"{partial}({helper}, test={text})"
-    migration.substitute(source, node, text)
+    written_policy.write(migration, source, node, test, sharder=sharder)
     return policy
 
 
