@@ -101,6 +101,7 @@ class Migration:
     kept: dict[cst.CSTNode, list[str]] = field(default_factory=dict)  # those that hold options
     # Calls for the state of a module with parts of FSDP1's, or of such a part: is it whole?
     parts: dict[cst.CSTNode, bool] | None = None
+    holders: set[str] | None = None  # modules with wrapped parts, which are not wrapped themselves
     _assumed: dict[cst.CSTNode, str] | None = None
     _texts: dict[Source, dict[Span, str]] = field(default_factory=dict)
     _owned: dict[Source, list[Span]] = field(default_factory=dict)

@@ -35,6 +35,7 @@ from fsdplint.rules.migration.states import (
     optim_state,
     optimizers,
     part_states,
+    pretrained,
     set_types,
 )
 from fsdplint.rules.rewrites.clipping import CLIP
@@ -364,6 +365,8 @@ class Planner:
                 self._receives(node.func) or (self.types.calls and self._is_fsdp2(node.func.value))
             ):
                 self._try(lambda n=node: states.plain(n, kind))  # type: ignore[misc]
+            elif attribute in pretrained.METHODS:
+                self._try(lambda n=node: pretrained.rewrite(self.migration, source, n))  # type: ignore[misc]
             elif node in part_states.calls(self.migration):
                 self._try(lambda n=node: states.plain(n, kind))  # type: ignore[misc]
             elif attribute == "state_dict":

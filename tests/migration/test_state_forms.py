@@ -63,6 +63,40 @@ FORMS = {
         set_model_state_dict(model, state, options=StateDictOptions(full_state_dict=True))
         """,
     ),
+    "models of libraries that save themselves": (
+        """
+        from transformers import AutoModel
+
+        model = FSDP(AutoModel.from_pretrained("model"))
+        model.save_pretrained("out", safe_serialization=True)
+        model.module.encoder.save_pretrained(
+            "encoder",  # a part
+        )
+        if isinstance(model, FSDP):
+            model.save_pretrained("out", state_dict=model.state_dict())
+        else:
+            model.save_pretrained("out")
+        """,
+        """
+        from transformers import AutoModel
+
+        model = fully_shard(AutoModel.from_pretrained("model"))
+        model.save_pretrained(
+            "out",
+            safe_serialization=True,
+            state_dict=get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)),
+        )
+        model.encoder.save_pretrained(
+            "encoder", state_dict=get_model_state_dict(model.encoder, options=StateDictOptions(full_state_dict=True)),  # a part
+        )
+        if isinstance(model, FSDPModule):
+            model.save_pretrained("out", state_dict=get_model_state_dict(
+                model, options=StateDictOptions(full_state_dict=True)
+            ))
+        else:
+            model.save_pretrained("out")
+        """,
+    ),
     "parts that the policy wraps": (
         """
         model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}))
@@ -686,6 +720,10 @@ BLOCKED = {
         "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, None, config):\n"
         "    state = FSDP.optim_state_dict(model, optimizer)",
         "`rank0_only` is only known at run time",
+    ),
+    "a model of a library that saves itself in its own way": (
+        "from diffusers import UNet2DModel\nmodel = FSDP(UNet2DModel())\nmodel.save_pretrained('x')",
+        "takes the state by itself",
     ),
     "a part of what is wrapped": (
         "model = FSDP(Net())\nstate = model.blocks.state_dict()",

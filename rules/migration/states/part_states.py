@@ -66,19 +66,26 @@ def _covered(trace: Trace, module: str, apart: set[str]) -> bool:
     )
 
 
+def holders(migration: Migration) -> set[str]:
+    """The modules that FSDP1 does not wrap, but parts of which it does."""
+    if migration.holders is None:
+        migration.holders = {
+            module
+            for trace in migration.program.traces
+            for module, info in trace.modules.items()
+            if not info.wrapper and trace.sharded_within(module) is Sharding.FSDP1
+        }
+    return migration.holders
+
+
 def check(migration: Migration) -> None:
     """Block where code that is not reached takes or loads the state of a module with wrapped parts."""
-    holders = {
-        module
-        for trace in migration.program.traces
-        for module, info in trace.modules.items()
-        if not info.wrapper and trace.sharded_within(module) is Sharding.FSDP1
-    }
+    known = holders(migration)
 
     def holds(value: Value) -> bool:
-        return isinstance(value, ModuleValue) and value.id in holders
+        return isinstance(value, ModuleValue) and value.id in known
 
-    found = Unreached(migration.sources, migration.values, holds).found if holders else {}
+    found = Unreached(migration.sources, migration.values, holds).found if known else {}
     for source in migration.sources:
         for node in attributes(source):
             if node.attr.value not in ("state_dict", "load_state_dict") or node.value not in found:
