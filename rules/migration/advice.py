@@ -162,12 +162,6 @@ KINDS: tuple[tuple[str, str], ...] = (
     ),
     # States and checkpoints.
     (
-        r"(state|names) of a compiled model",
-        "Take and load the state of the model that was compiled, and not of what torch.compile gives "
-        "(its names begin with `_orig_mod.`): keep it in a variable before compiling, or compile in "
-        "place by `model.compile()`. Files with the other names have to be renamed once.",
-    ),
-    (
         r"LOCAL_STATE_DICT",
         "Choose another type first, in the FSDP1 program: FULL_STATE_DICT (one file) or "
         "SHARDED_STATE_DICT (each rank writes its part). Where the program itself both saves and loads "

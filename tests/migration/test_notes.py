@@ -115,7 +115,6 @@ def test_advice() -> None:
         blocked.reason, blocked.advice = reason, advice
         return advice_on(blocked)
 
-    assert on("the state of a compiled model, whose names are others").startswith("Take and load")
     assert on("`rank0_only` is only known at run time").startswith("Write the value out")
     assert on("`wrap` is also imported by x.py: name that file as well").startswith(
         "Name that file"

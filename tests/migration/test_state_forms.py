@@ -593,6 +593,70 @@ FORMS = {
         )
         """,
     ),
+    "the states of a model that is compiled sometimes": (
+        """
+        model = FSDP(Net(), use_orig_params=True)
+        if os.environ.get("COMPILE"):
+            model = torch.compile(model)
+        optimizer = torch.optim.AdamW(model.parameters())
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+            state = model.state_dict()
+            optim = FSDP.optim_state_dict(model, optimizer)
+        model.load_state_dict(state)
+        optimizer.load_state_dict(FSDP.optim_state_dict_to_load(model, optimizer, optim))
+        """,
+        """
+        model = fully_shard(Net())
+        if os.environ.get("COMPILE"):
+            model = torch.compile(model)
+        optimizer = torch.optim.AdamW(model.parameters())
+        options = StateDictOptions(full_state_dict=True)
+        state = name_as_model(model, get_model_state_dict(model, options=options))
+        optim = name_optimizer_as_model(
+            model, get_optimizer_state_dict(model, optimizer, options=options)
+        )
+        set_model_state_dict(
+            model,
+            {name.replace("_orig_mod.", ""): value for name, value in state.items()},
+            options=StateDictOptions(full_state_dict=True),
+        )
+        set_optimizer_state_dict(
+            model,
+            optimizer,
+            without_compiled_names(optim),
+            options=StateDictOptions(full_state_dict=True),
+        )
+        """,
+    ),
+    "an optimizer's state for a model of compiled parts": (
+        """
+        model = Net()
+        for name, block in model.blocks.named_children():
+            model.blocks.register_module(name, torch.compile(block))
+        model = FSDP(model, use_orig_params=True)
+        optimizer = torch.optim.AdamW(model.parameters())
+        reader = torch.distributed.checkpoint.FileSystemReader("checkpoint")
+        with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+            state = torch.distributed.checkpoint.optimizer.load_sharded_optimizer_state_dict(
+                model_state_dict=model.state_dict(), optimizer_key="adam", storage_reader=reader
+            )
+        loadable = FSDP.optim_state_dict_to_load(model, optimizer, state["adam"])
+        optimizer.load_state_dict(loadable)
+        """,
+        """
+        model = Net()
+        for name, block in model.blocks.named_children():
+            model.blocks.register_module(name, torch.compile(block))
+        fully_shard(model)
+        optimizer = torch.optim.AdamW(model.parameters())
+        reader = torch.distributed.checkpoint.FileSystemReader("checkpoint")
+        state = {
+            "adam": name_optimizer_as_model(model, get_optimizer_state_dict(model, optimizer)),
+        }
+        load(state, storage_reader=reader)
+        set_optimizer_state_dict(model, optimizer, without_compiled_names(state["adam"]))
+        """,
+    ),
     "a scattered state for no optimizer": (
         """
         def load(model):
@@ -639,6 +703,41 @@ def test_a_form_becomes(before: str, after: str, tmp_path: Path) -> None:
 
 
 FUNCTIONS = {
+    "compiled sometimes": '''
+        def name_optimizer_as_model(model, state):
+            """Give names the `_orig_mod.` of compiled modules, which torch's getter leaves out."""
+            if not state:
+                return state
+            names = {name.replace("_orig_mod.", ""): name for name in model.state_dict()}
+            values = {names[name]: value for name, value in state["state"].items()}
+            groups = [
+                {**group, "params": [names[name] for name in group["params"]]}
+                for group in state["param_groups"]
+            ]
+            return {"state": values, "param_groups": groups}
+
+
+        def name_as_model(model, state):
+            """Give names the `_orig_mod.` of compiled modules, which torch's getter leaves out."""
+            names = {name.replace("_orig_mod.", ""): name for name in model.state_dict()}
+            return {names[name]: value for name, value in state.items()}
+
+
+        def without_compiled_names(state):
+            """Take the `_orig_mod.` of compiled modules off names, as torch's setter wants them."""
+            if not state:
+                return state
+
+            def plain(name):
+                return name.replace("_orig_mod.", "")
+
+            values = {plain(name): value for name, value in state["state"].items()}
+            groups = [
+                {**group, "params": [plain(name) for name in group["params"]]}
+                for group in state["param_groups"]
+            ]
+            return {"state": values, "param_groups": groups}
+        ''',
     "first rank of a group": '''
         def gather_state_dict(model):
             """Gather a model's whole state on the CPU of the first rank that shares it."""
@@ -682,11 +781,6 @@ BLOCKED = {
         "    FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT)\n"
         "state = model.state_dict()",
         "which of several types",
-    ),
-    "the optimizer's state of a compiled model": (
-        "model = torch.compile(FSDP(Net()))\noptimizer = torch.optim.SGD(model.parameters(), lr=1)\n"
-        "state = FSDP.optim_state_dict(model, optimizer)",
-        "names of a compiled model",
     ),
     "a function that others call too": (
         "def take(model):\n    return model.state_dict()\n\n\nmodel = FSDP(Net())\n"

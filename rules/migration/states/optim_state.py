@@ -12,7 +12,7 @@ from fsdplint.rules.migration.scopes import definitions, function_of, home_of, r
 from fsdplint.rules.migration.states import compiled_states, state_functions
 from fsdplint.rules.migration.states.kinds import MODULE, OLD_OPTIMIZER_LOAD, Kind
 from fsdplint.rules.migration.states.state import ModelStates
-from fsdplint.rules.migration.text import simple
+from fsdplint.rules.migration.text import call, flat, simple, statement
 
 
 class States(ModelStates):
@@ -37,26 +37,27 @@ class States(ModelStates):
             )
         self._get_optimizer(node, named, self._get_options(kind, node, optimizer=True))
 
-    def _check_names(self, model: cst.BaseExpression) -> None:
-        if compiled_states.is_compiled(self.migration, model):
-            reason = "an optimizer's state with the names of a compiled model"
-            advice = (
-                "Give the model as it is before `torch.compile`: torch's getter and setter name"
-            )
-            advice += (
-                " the parameters as this one does. States that are saved now have other names."
-            )
-            raise self.migration.block(self.source, model, reason, advice=advice)
-
     def _get_optimizer(self, node: cst.Call, named: dict[str, cst.Arg], options: str) -> None:
-        self._check_names(named["model"].value)
-        model = expression(self.migration, self.source, named["model"].value)
-        optimizer = expression(self.migration, self.source, named["optim"].value)
         self.migration.claim(self.source, node.func)
-        self.put(node, "get_optimizer_state_dict", [model, optimizer], options)
+        function, given = self._getter(node, named, options)
+        self.migration.put_call(self.source, node, function, given)
         self.migration.step(
             self.source, node, "Take the optimizer's state with get_optimizer_state_dict"
         )
+
+    def _getter(
+        self, node: cst.Call, named: dict[str, cst.Arg], options: str
+    ) -> tuple[str, list[str]]:
+        """The function that takes the state under FSDP1's names, and its arguments."""
+        model = expression(self.migration, self.source, named["model"].value)
+        optimizer = expression(self.migration, self.source, named["optim"].value)
+        getter = self.migration.need(self.source, MODULE, "get_optimizer_state_dict", node)
+        given = [model, optimizer, *([f"options={options}"] if options else [])]
+        if not compiled_states.is_compiled(self.migration, named["model"].value):
+            return getter, given
+        indent = self.migration.indent(self.source, node)
+        state = call(self.source, indent, getter, given, depth=1)
+        return compiled_states.with_names(self.migration, self.source, node), [model, state]
 
     def _full_optim_state_dict(self, node: cst.Call, kind: Kind) -> None:
         named, rest = arguments(node, ("model", "optim", "optim_input", "rank0_only", "group"))
@@ -96,55 +97,54 @@ class States(ModelStates):
             raise self.migration.block(
                 self.source, node, "`optim_state_dict_to_load` with further arguments"
             )
-        parts = ["full_state_dict=True"] if kind.full else []
-        if not kind.full:
-            self._read_before(named)
+        # Whatever type is set, what such a call reads is sharded.
+        full = not self._read_before(named) and kind.full
+        parts = ["full_state_dict=True"] if full else []
         state = expression(self.migration, self.source, named["optim_state_dict"].value)
-        if kind.full:
+        if full:
             if kind.optimizer.rank0 and isinstance(named["optim_state_dict"].value, cst.Name):
                 state = f"{state} or {{}}"  # it may be None on the other ranks
             state = self._separate(node, state, named["optim"].value)
-        if kind.full and kind.optimizer.rank0:
+        if full and kind.optimizer.rank0:
             parts.append("broadcast_from_rank0=True")
         options = kind.options if kind.options and len(parts) == 1 else ""
         if not options and parts:
             options = self.make(parts, node)
         self._set_optimizer(node, named, state, options)
 
-    def _read_before(self, named: dict[str, cst.Arg]) -> None:
+    def _read_before(self, named: dict[str, cst.Arg]) -> bool:
         """`x = load_sharded_optimizer_state_dict(...)` reads into a state that there is already."""
         state = named["optim_state_dict"].value
         name = state.value if isinstance(state, cst.Subscript) else state
         found = definitions(self.source, name) if isinstance(name, cst.Name) else None
         if not found or len(found) != 1 or not isinstance(found[0].value, cst.Call):
-            return
-        call = found[0].value
-        if self.migration.symbol(call.func) != OLD_OPTIMIZER_LOAD:
-            return
+            return False
+        read = found[0].value
+        if self.migration.symbol(read.func) != OLD_OPTIMIZER_LOAD:
+            return False
         given, rest = arguments(
-            call, ("model_state_dict", "optimizer_key", "storage_reader", "planner")
+            read, ("model_state_dict", "optimizer_key", "storage_reader", "planner")
         )
         if rest or not {"optimizer_key", "storage_reader"} <= set(given) or "planner" in given:
-            raise self.migration.block(self.source, call, "the arguments cannot be read here")
-
-        def text(node: cst.BaseExpression) -> str:
-            return expression(self.migration, self.source, node)
+            raise self.migration.block(self.source, read, "the arguments cannot be read here")
 
         assert isinstance(name, cst.Name)
-        getter = self.migration.need(self.source, MODULE, "get_optimizer_state_dict", call)
-        load = self.migration.need(self.source, "torch.distributed.checkpoint", "load", call)
-        model, optimizer = text(named["model"].value), text(named["optim"].value)
-        key, reader = text(given["optimizer_key"].value), text(given["storage_reader"].value)
-        self.migration.claimed.add(call.func)
-        self.migration.forget(self.source, call)
+        load = self.migration.need(self.source, "torch.distributed.checkpoint", "load", read)
+        key = expression(self.migration, self.source, given["optimizer_key"].value)
+        reader = expression(self.migration, self.source, given["storage_reader"].value)
+        self.migration.claimed.add(read.func)
+        self.migration.forget(self.source, read)
+        function, taken = self._getter(read, named, "")
+        line = f"{name.value} = {{{key}: {function}({', '.join(map(flat, taken))})}}"
         self.migration.replace_statement(
             self.source,
-            call,
+            read,
             [
-                f"{name.value} = {{{key}: {getter}({model}, {optimizer})}}",
+                statement(self.source, read, line),
                 f"{load}({name.value}, storage_reader={reader})",
             ],
         )
+        return True
 
     def _old_order(self, node: cst.Call) -> bool:
         """Whether the arguments stand as they did before torch 2.1: state, model, optimizer."""
@@ -268,7 +268,8 @@ class States(ModelStates):
         self, node: cst.Call, named: dict[str, cst.Arg], state: str, options: str
     ) -> None:
         """Two calls (make the state loadable, load it) become one."""
-        self._check_names(named["model"].value)
+        if compiled_states.is_compiled(self.migration, named["model"].value):
+            state = f"{compiled_states.without_names(self.migration, self.source, node)}({state})"
         load = self._load_call(node)
         model = expression(self.migration, self.source, named["model"].value)
         optimizer = expression(self.migration, self.source, named["optim"].value)

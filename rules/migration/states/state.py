@@ -262,9 +262,6 @@ class ModelStates(KindReader):
             self.migration.local_states.setdefault(node.func.attr.value, (self.source, node))
         if compiled and not kind.full and not kind.model.offload:
             return  # FSDP2's own state is sharded, and the compiled model names it alike
-        if compiled == "sometimes" or (compiled and not kind.full):
-            reason = "the state of a compiled model, which torch's getter names otherwise"
-            raise self.migration.block(self.source, node, reason)
         model = expression(self.migration, self.source, node.func.value)
         if node.func.attr.value == "state_dict":
             if node.args:
@@ -276,8 +273,9 @@ class ModelStates(KindReader):
             options = self._get_options(kind, node)
             if compiled:
                 getter = self.migration.need(self.source, MODULE, "get_model_state_dict", node)
-                given = [model, f"options={options}"]
-                compiled_states.take(self.migration, self.source, node, getter, given)
+                compiled_states.take(
+                    self.migration, self.source, node, compiled, getter, model, options
+                )
             else:
                 self.put(node, "get_model_state_dict", [model], options)
             return
@@ -289,7 +287,7 @@ class ModelStates(KindReader):
         if "strict" in named:
             more.append(f"strict={expression(self.migration, self.source, named['strict'].value)}")
         if compiled:
-            state = compiled_states.without_prefix(self.source, state)
+            state = compiled_states.without_prefix(self.source, compiled, state)
         options = self._set_options(kind, more, node)
         self.put(node, "set_model_state_dict", [model, state], options)
 

@@ -89,6 +89,15 @@ def _put(migration: Migration, source: Source, top: cst.CSTNode, lines: list[str
         migration.rewrite.insert_function(source, top, lines)
 
 
+def write_once(
+    migration: Migration, source: Source, top: cst.CSTNode, name: str, lines: list[str]
+) -> str:
+    """Write a function into a file that does not have it yet; returns its name."""
+    if _first(migration, f"function {name} {source.path}"):
+        _put(migration, source, top, lines)
+    return name
+
+
 def _first(migration: Migration, key: str) -> bool:
     if key in migration.mapped:
         return False
