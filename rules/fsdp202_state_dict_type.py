@@ -74,7 +74,8 @@ class StateDictTypeContext(MigrationRule):
     ## Fix safety
     Safe, as a part of the migration of the whole program: `get_model_state_dict` and
     `set_model_state_dict` with the same kind of state. Where FSDP1 kept a whole state on rank 0's GPU
-    (`rank0_only=True, offload_to_cpu=False`), it is on rank 0's CPU then.
+    (`rank0_only=True, offload_to_cpu=False`), it is on rank 0's CPU then. The getters and setters are right
+    for models of FSDP1 and of FSDP2, so this is also done where a framework wraps the model.
 
     ## Since
     torch 2.2, where the getters and setters came.

@@ -130,16 +130,16 @@ class Statements:
             text = self._whole_lines(lines, indent)
         self._after.append(self._edit(end, end, text))
 
-    def _delete_lines(self, start: int, end: int) -> Edit:
+    def _delete_lines(self, start: int, end: int, *, begins: bool = False) -> Edit:
         """Whole lines, with the blank lines below that would otherwise double those above.
 
-        At the start of a file no blank line stays below.
+        At the start of a file, or of a block (`begins`), no blank line stays below.
         """
         source = self.source
         first = source.line_start(start)
         above = layout.blank_lines_before(source, first)
         below = layout.blank_lines_after(source, end)
-        spare = min(above, len(below)) if first else len(below)
+        spare = min(above, len(below)) if first and not begins else len(below)
         return self._edit(first, below[spare - 1] if spare else end, "")
 
     def _compound(self, statement: cst.CSTNode, change: Change) -> list[Edit]:
@@ -252,7 +252,20 @@ class Statements:
             kept.append(trailing.rstrip())
         if kept and keep_comments:
             return [self._edit(start, stop, self._joined(kept, indent))]
-        return [self._delete_lines(start, after)]
+        return [self._delete_lines(start, after, begins=self._begins(line))]
+
+    def _begins(self, line: cst.CSTNode) -> bool:
+        """Whether nothing of a block stays in front of a line."""
+        block = self.source.parent(line)
+        if not isinstance(block, cst.IndentedBlock):
+            return False
+        for item in block.body:
+            if item is line:
+                return True
+            parts = item.body if isinstance(item, cst.SimpleStatementLine) else [item]
+            if not all(part in self.changes and self.changes[part].gone for part in parts):
+                return False
+        return False
 
     def _indents(self, block: cst.CSTNode) -> tuple[str, str]:
         """The indentation of a compound statement and that of its body."""

@@ -19,5 +19,6 @@ together from the new texts of its parts (`context`):
 
 Whatever has no faithful rewrite raises `Blocked` with its reason; every reference to FSDP1 that nothing
 has accounted for in the end is a blocker too. `unreached` knows wrapped models in code that the
-program as given does not reach. `symbols` is the table of all names and what they become.
+program as given does not reach, `out_of_sight` what holds where nothing here wraps a model. `symbols` is
+the table of all names and what they become.
 """

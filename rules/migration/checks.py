@@ -9,7 +9,7 @@ import libcst as cst
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.rules.common import fsdp1_on_fsdp2
-from fsdplint.rules.migration import notes, outside
+from fsdplint.rules.migration import notes, out_of_sight, outside
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.constructor import device, wrap
 from fsdplint.rules.migration.context import Blocked, Migration, nodes
@@ -81,17 +81,8 @@ def _wraps(migration: Migration, call: cst.Call) -> bool:
 
 def _wrapped_here(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """Without the constructor call the rest must stay as it is, unless it is about FSDP2 models."""
-    if calls or _of_fsdp2(migration):
-        return
-    for source in migration.sources:
-        for node in nodes(source):
-            if node in migration.names:
-                _block(migration, source, node, "the file that wraps the model is not given")
-                return
-        for node in nodes(source):
-            if isinstance(node, cst.Call):
-                _block(migration, source, node, "the file that wraps the model is not given")
-                return
+    if not calls and not _of_fsdp2(migration):
+        out_of_sight.check(migration)
 
 
 def _of_fsdp2(migration: Migration) -> bool:

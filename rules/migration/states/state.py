@@ -8,7 +8,7 @@ import libcst as cst
 
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
-from fsdplint.program.values import Function, ModuleValue, OptimizerValue
+from fsdplint.program.values import Function, ModuleValue
 from fsdplint.rules.migration.calls import arguments
 from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.names import FSDP
@@ -16,13 +16,18 @@ from fsdplint.rules.migration.scopes import fresh
 from fsdplint.rules.migration.states import (
     called_states,
     compiled_states,
+    inference,
     part_states,
     state_functions,
+    trainers,
 )
+from fsdplint.rules.migration.states.harmless import harmless, no_model
 from fsdplint.rules.migration.states.kind_reader import KindReader
 from fsdplint.rules.migration.states.kinds import MODULE, OPTIMIZER_METHODS, Config, Kind
 from fsdplint.rules.migration.states.set_types import SetTypes
 from fsdplint.rules.migration.states.state_functions import only_one_rank
+
+TITLE = "Take and load the state with torch.distributed.checkpoint"
 
 
 class ModelStates(KindReader):
@@ -61,7 +66,7 @@ class ModelStates(KindReader):
         if self._takes_no_state(node, block):
             self.migration.claim(self.source, node)
             self._behead(node, block, [])
-            self.migration.step(self.source, node, "Leave out a state_dict_type without effect")
+            self.migration.step(self.source, node, trainers.TITLE)
             return
         kind, model = self.kind(node)
         self.unwrap(node, block, kind, model)
@@ -72,7 +77,8 @@ class ModelStates(KindReader):
             self.migration.unwrapped.add(block)
         self._modules = self._ids(node)
         called: list[Function] = []
-        uses = self._uses(block, model, called)
+        known = trainers.save_themselves(self.migration, self.source, block, model, kind)
+        uses = self._uses(block, model, called, known)
         lines: list[str] = []
         keys = [key for use in uses if (key := self._key(kind, use))]
         if len(keys) > 1 and len(set(keys)) == 1 and not isinstance(keys[0], str):
@@ -89,9 +95,8 @@ class ModelStates(KindReader):
             self.migration.delete_statement(self.source, block)
         else:
             self._behead(node, block, lines)
-        self.migration.step(
-            self.source, node, "Take and load the state with torch.distributed.checkpoint"
-        )
+        title = trainers.TITLE if known and not uses else TITLE
+        self.migration.step(self.source, node, title)
 
     def _behead(self, node: cst.Call, block: cst.With, lines: list[str]) -> None:
         """Take the call of `state_dict_type` out of the head of a block, put lines in its place."""
@@ -116,34 +121,11 @@ class ModelStates(KindReader):
         model = self.source.code(node.args[0].value)
         for part in descend(block.body):
             if isinstance(part, cst.Call):
-                if self._is_use(part, model) or not self._harmless(part):
+                if self._is_use(part, model) or not harmless(self.migration, part):
                     return False
             if isinstance(part, cst.Name | cst.Attribute) and self.source.code(part) == model:
                 return False
         return True
-
-    def _harmless(self, node: cst.Call) -> bool:
-        """Whether a call certainly takes no state of a model that it is not given."""
-        name = self.migration.symbol(node.func)
-        if name.startswith(("torch.save", "torch.load", "torch.distributed.", "os.", "time.")):
-            return True
-        if isinstance(node.func, cst.Name):
-            return node.func.value in ("print", "len", "str", "int", "dict", "list")
-        if not isinstance(node.func, cst.Attribute):
-            return False
-        method = node.func.attr.value
-        if method in ("state_dict", "load_state_dict"):
-            return self._no_model(node.func.value)
-        return method in ("join", "info", "format", "items", "keys")
-
-    def _no_model(self, node: cst.BaseExpression) -> bool:
-        """Whether what has a state is an optimizer or the like, whose state has no type."""
-        values = self.migration.values(node)
-        if values:
-            return all(isinstance(value, OptimizerValue) for value in values)
-        name = node.attr if isinstance(node, cst.Attribute) else node
-        words = name.value.lower() if isinstance(name, cst.Name) else ""
-        return any(word in words for word in ("opt", "sched", "scaler"))
 
     # Uses in a block ------------------------------------------------------------------------------
 
@@ -171,7 +153,9 @@ class ModelStates(KindReader):
             for other in self._modules
         )
 
-    def _uses(self, block: cst.With, model: str, called: list[Function]) -> list[cst.Call]:
+    def _uses(
+        self, block: cst.With, model: str, called: list[Function], known: list[cst.Call]
+    ) -> list[cst.Call]:
         """The calls in a block that take or load state of the model, innermost first.
 
         Raises:
@@ -185,7 +169,9 @@ class ModelStates(KindReader):
         for node in descend(block.body):
             if isinstance(node, cst.Call) and node not in found:
                 called += self._check_other(node, model)
-        if not found and not called and not self._done_within(block):
+        if known:
+            trainers.check(self.migration, self.source, block, [*found, *known])
+        elif not found and not called and not self._done_within(block):
             raise self.migration.block(
                 self.source, block.items[0], "the state is taken by code that this block calls"
             )
@@ -209,7 +195,7 @@ class ModelStates(KindReader):
         if self.migration.wrapped(receiver) or node in part_states.calls(self.migration):
             return not self._is_another(receiver)
         # A part of the model: `model.head.state_dict()`.
-        return text.startswith(f"{model}.") and not self._no_model(receiver)
+        return text.startswith(f"{model}.") and not no_model(self.migration, receiver)
 
     def _check_other(self, node: cst.Call, model: str) -> list[Function]:
         """The functions that a call runs and that take the state.
@@ -260,6 +246,8 @@ class ModelStates(KindReader):
         compiled = compiled_states.is_compiled(self.migration, node.func.value)
         if kind.local:
             self.migration.local_states.setdefault(node.func.attr.value, (self.source, node))
+        if node.func.attr.value == "state_dict":
+            inference.leave(self.migration, self.source, node)
         if compiled and not kind.full and not kind.model.offload:
             return  # FSDP2's own state is sharded, and the compiled model names it alike
         model = expression(self.migration, self.source, node.func.value)
