@@ -13,7 +13,7 @@ from fsdplint.rules.migration import notes, out_of_sight, outside
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.constructor import device, wrap
 from fsdplint.rules.migration.context import Blocked, Migration, nodes
-from fsdplint.rules.migration.loop import parameters
+from fsdplint.rules.migration.loop import gradients, parameters
 from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import ancestors
 from fsdplint.rules.migration.states import part_states
@@ -46,7 +46,7 @@ def run(migration: Migration) -> None:
         _inner_states,
         _part_states,
         _devices,
-        _gradients,
+        gradients.check,
         parameters.check,
         outside.handed_out,
         outside.branches,
@@ -196,25 +196,6 @@ def _devices(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None
                 call,
                 "neither `device_id` nor `torch.cuda.set_device` says which device is this rank's",
             )
-
-
-def _gradients(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """A norm that the program works out by itself from each rank's part of the gradients."""
-    for source in migration.program.sources.values():
-        if ".grad" not in source.text:
-            continue
-        for node in nodes(source):
-            if not isinstance(node, cst.FunctionDef) or node in migration.local:
-                continue
-            names = {part.attr.value for part in descend(node) if isinstance(part, cst.Attribute)}
-            if "grad" in names and names & {"norm", "all_reduce", "vector_norm"}:
-                if not names & {"clip_grad_norm_"} or "all_reduce" in names:
-                    reason = (
-                        f"`{node.name.value}` computes with each rank's part of the gradients, which "
-                        "FSDP1 cuts in its own way: decide whether it is about the whole gradient "
-                        "(`p.grad.full_tensor()`) or this rank's part (`p.grad.to_local()`)"
-                    )
-                    _block(migration, source, node.name, reason)
 
 
 def _local_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:

@@ -98,6 +98,7 @@ class Migration:
     gathered: set[cst.CSTNode] = field(default_factory=set)  # blocks in which all is unsharded
     whole: set[cst.CSTNode] = field(default_factory=set)  # blocks in which parameters are whole
     local: set[cst.CSTNode] = field(default_factory=set)  # functions that say `to_local()` now
+    unread: dict[cst.CSTNode, Source] = field(default_factory=dict)  # what would block if called
     kept: dict[cst.CSTNode, list[str]] = field(default_factory=dict)  # those that hold options
     # Calls for the state of a module with parts of FSDP1's, or of such a part: is it whole?
     parts: dict[cst.CSTNode, bool] | None = None

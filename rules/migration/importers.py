@@ -23,7 +23,7 @@ def check(migration: Migration, edits: Iterable[Edit]) -> list[Blocked]:
     for edit in edits:
         changed.setdefault(edit.path, []).append(edit)
     exposed: dict[Path, tuple[Source, dict[str, cst.CSTNode]]] = {}
-    for source in migration.sources:
+    for source in dict.fromkeys([*migration.sources, *migration.unread.values()]):
         found = _exposed(migration, source, changed.get(source.path, []))
         if found:
             exposed[Path(source.path)] = source, found
@@ -61,14 +61,16 @@ def _shown(importer: Path, target: Path) -> str:
 def _exposed(migration: Migration, source: Source, edits: list[Edit]) -> dict[str, cst.CSTNode]:
     """The names of a file's top level that mean something else after the migration.
 
-    A function counts if it returns something or gets a model that FSDP1 wraps.
+    A function counts if it returns something or gets a model that FSDP1 wraps, or if nothing was said
+    against it because nobody here calls it.
     """
     spans = [(edit.start, edit.end) for edit in edits]
     touched: dict[str, cst.CSTNode] = {}
     definitions = list(_definitions(source.tree))
     for name, node in definitions:
         start, end = source.span(node)
-        if any(start <= left and right <= end for left, right in spans):
+        changed = any(start <= left and right <= end for left, right in spans)
+        if changed or node in migration.unread:
             touched[name] = node
     while True:
         more = [
@@ -80,7 +82,11 @@ def _exposed(migration: Migration, source: Source, edits: list[Edit]) -> dict[st
         if not more:
             break
         touched.update(more)
-    return {name: node for name, node in touched.items() if _matters(migration, node)}
+    return {
+        name: node
+        for name, node in touched.items()
+        if node in migration.unread or _matters(migration, node)
+    }
 
 
 def _definitions(tree: cst.Module) -> Iterator[tuple[str, cst.CSTNode]]:

@@ -18,7 +18,7 @@ from fsdplint.program.values import (
 )
 from fsdplint.rules.migration.context import Blocked, Migration, attributes, is_fsdp1, nodes
 from fsdplint.rules.migration.loop.training import CHANGED
-from fsdplint.rules.migration.scopes import function_of
+from fsdplint.rules.migration.scopes import arm_of_wrapping, function_of
 from fsdplint.rules.migration.unreached import Unreached
 
 FOLLOWED = (Function, Class, Bound, Partial, Method)
@@ -83,6 +83,11 @@ def branches(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None
             if isinstance(call, cst.Call) and isinstance(call.func, cst.Name):
                 given = any(_unreached(migration, source, a.value, wrapped) for a in call.args)
                 if given and _changes(migration, call.func.value):
+                    arm = arm_of_wrapping(
+                        source, call, [node for at, node in calls if at is source]
+                    )
+                    if arm is False or (arm and _reached(migration, call.func.value)):
+                        continue
                     reason = (
                         f"the call of `{call.func.value}` stands in code that the program as given "
                         "does not reach"
@@ -131,6 +136,26 @@ def _unreached(
         return False
     first = wrapped.get((function_of(source, node), source.code(node)))
     return first is not None and first < source.span(node)[0]
+
+
+def _reached(migration: Migration, name: str) -> bool:
+    """Whether a function gets a wrapped model wherever the program as given calls it."""
+    found = [
+        node
+        for source in migration.sources
+        for node in nodes(source)
+        if isinstance(node, cst.FunctionDef) and node.name.value == name
+    ]
+    if len(found) != 1:
+        return False
+    function = found[0]
+    names = {param.name.value for param in function.params.params}
+    uses = [
+        migration.wrapped(node)
+        for node in descend(function.body)
+        if isinstance(node, cst.Name) and node.value in names and migration.values(node)
+    ]
+    return any(uses) and "sometimes" not in uses
 
 
 def _changes(migration: Migration, name: str) -> bool:

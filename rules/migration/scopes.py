@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -90,6 +90,38 @@ def ancestors(source: Source, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     while current is not None:
         yield current
         current = source.parent(current)
+
+
+def arm_of_wrapping(source: Source, node: cst.CSTNode, calls: Sequence[cst.CSTNode]) -> bool | None:
+    """Whether a node stands in the arm of `if use_fsdp:` in which some calls are made (True), or in the
+    one in which none of them is (False); None where no variable of its function decides both.
+    """
+    function = function_of(source, node)
+    if not calls or any(function_of(source, call) is not function for call in calls):
+        return None
+    ours = _flags(source, node)
+    theirs = [_flags(source, call) for call in calls]
+    for name, taken in ours.items():
+        if all(name in flags and flags[name] != taken for flags in theirs):
+            return False
+        if all(flags.get(name) == taken for flags in theirs):
+            return True
+    return None
+
+
+def _flags(source: Source, node: cst.CSTNode) -> dict[str, bool]:
+    """The variables that are assigned once in a function and decide whether a node is reached."""
+    flags: dict[str, bool] = {}
+    inner = node
+    for parent in ancestors(source, node):
+        if isinstance(parent, Function):
+            break
+        if isinstance(parent, cst.If) and isinstance(parent.test, cst.Name):
+            found = definitions(source, parent.test)
+            if inner is not parent.test and found is not None and len(found) == 1:
+                flags.setdefault(parent.test.value, inner is parent.body)
+        inner = parent
+    return flags
 
 
 def top_level(source: Source, node: cst.CSTNode) -> cst.CSTNode:

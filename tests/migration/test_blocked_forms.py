@@ -96,7 +96,13 @@ BLOCKED = {
         "    total = sum(p.grad.norm() for p in model.parameters())\n"
         "    dist.all_reduce(total)\n    return total\n\n\n"
         "model = FSDP(Net())\nprint(norm(model))",
-        "part of the gradients",
+        "added up without being squared",
+    ),
+    "gradients clipped by the norm of a part": (
+        "def clip(model):\n    for p in model.parameters():\n"
+        "        p.grad.data.mul_(min(1, 1 / p.grad.data.norm(2).item()))\n\n\n"
+        "model = FSDP(Net())\nclip(model)",
+        r"`p.grad.data.norm\(2\).item\(\)` is about this rank's part of the gradients",
     ),
     "a norm in a loop of the file": (
         "model = FSDP(Net())\ntotal = torch.zeros(1)\n"

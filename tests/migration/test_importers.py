@@ -38,6 +38,15 @@ if __name__ == "__main__":
 """
 
 
+CLIP = """\
+
+
+def clip(parameters):
+    for p in parameters:
+        p.grad.mul_(1 / p.grad.norm())
+"""
+
+
 def reasons(folder: Path, other: str, *given: str) -> list[str]:
     (folder / "wrap.py").write_text(WRAP)
     (folder / "train.py").write_text(TRAIN)
@@ -45,6 +54,15 @@ def reasons(folder: Path, other: str, *given: str) -> list[str]:
     program = load([folder / name for name in ("train.py", "wrap.py", *given)])
     (plan,) = plans_of(program)
     return [blocker.reason for blocker in plan.blockers]
+
+
+def test_a_norm_that_only_others_take_blocks(tmp_path: Path) -> None:
+    (tmp_path / "wrap.py").write_text(WRAP + CLIP)
+    (tmp_path / "train.py").write_text(TRAIN)
+    for other, blocked in (("import wrap\n", False), ("from wrap import clip\n", True)):
+        (tmp_path / "other.py").write_text(other)
+        (plan,) = plans_of(load([tmp_path / "train.py", tmp_path / "wrap.py"]))
+        assert any("`clip` is also imported" in b.reason for b in plan.blockers) is blocked
 
 
 @pytest.mark.parametrize(

@@ -206,6 +206,68 @@ FORMS = {
         main()
         """,
     ),
+    "arms in which the model is wrapped, and in which it is not": (
+        """
+        def save(model):
+            torch.save(model.state_dict(), "whole.pt")
+
+
+        def save_sharded(model):
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+                torch.save(model.state_dict(), "whole.pt")
+
+
+        def main(every=0):
+            model = Net()
+            use_fsdp = dist.get_world_size() > 1
+            if use_fsdp:
+                rank = int(os.environ.get("LOCAL_RANK", 0))
+                model = FSDP(model, device_id=rank)
+            else:
+                model = model.cuda()
+            if every > 0:
+                if use_fsdp:
+                    save_sharded(model)
+                else:
+                    save(model)
+            if use_fsdp:
+                save_sharded(model)
+            else:
+                save(model)
+
+
+        main()
+        """,
+        """
+        def save(model):
+            torch.save(model.state_dict(), "whole.pt")
+
+
+        def save_sharded(model):
+            torch.save(get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)), "whole.pt")
+
+
+        def main(every=0):
+            model = Net()
+            use_fsdp = dist.get_world_size() > 1
+            if use_fsdp:
+                fully_shard(model)
+            else:
+                model = model.cuda()
+            if every > 0:
+                if use_fsdp:
+                    save_sharded(model)
+                else:
+                    save(model)
+            if use_fsdp:
+                save_sharded(model)
+            else:
+                save(model)
+
+
+        main()
+        """,
+    ),
     "a compiled model": (
         """
         model = FSDP(Net())

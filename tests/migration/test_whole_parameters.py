@@ -173,6 +173,60 @@ FORMS = {
         print(norm(model))
         """,
     ),
+    "tests for what is not finite": (
+        """
+        model = FSDP(Net())
+        bad = torch.zeros((), dtype=torch.bool, device="cuda")
+        for p in model.parameters():
+            if p.grad is not None and torch.isnan(p.grad).any():
+                p.grad = None
+            bad |= p.grad.data.isinf().any()
+            torch.nan_to_num(p.grad, nan=0.0, out=p.grad)
+        dist.all_reduce(bad, op=dist.ReduceOp.MAX)
+        """,
+        """
+        model = fully_shard(Net())
+        bad = torch.zeros((), dtype=torch.bool, device="cuda")
+        for p in model.parameters():
+            if p.grad is not None and torch.isnan(p.grad).any():
+                p.grad = None
+            bad |= p.grad.to_local().data.isinf().any()
+            torch.nan_to_num(p.grad, nan=0.0, out=p.grad)
+        dist.all_reduce(bad, op=dist.ReduceOp.MAX)
+        """,
+    ),
+    "a norm of gradients that nobody takes": (
+        """
+        def clip_each(parameters):
+            for p in parameters:
+                p.grad.data.mul_(1 / p.grad.data.norm(2).item())
+
+
+        def step(optimizer, model, loss):
+            total = loss.detach()
+            dist.all_reduce(total)
+            if any(p.grad is None for p in model.parameters()):
+                optimizer.zero_grad()
+
+
+        step(torch.optim.SGD(FSDP(Net()).parameters()), FSDP(Net()), torch.ones(1))
+        """,
+        """
+        def clip_each(parameters):
+            for p in parameters:
+                p.grad.data.mul_(1 / p.grad.data.norm(2).item())
+
+
+        def step(optimizer, model, loss):
+            total = loss.detach()
+            dist.all_reduce(total)
+            if any(p.grad is None for p in model.parameters()):
+                optimizer.zero_grad()
+
+
+        step(torch.optim.SGD(fully_shard(Net()).parameters()), fully_shard(Net()), torch.ones(1))
+        """,
+    ),
 }
 
 
@@ -254,6 +308,23 @@ def norm_of_gradients(model):
     return total.item() ** 0.5
 
 
+def ranks_with_nan(model):
+    found = torch.tensor(0.0)
+    for p in model.parameters():
+        if p.grad is not None and not torch.isfinite(p.grad).all():
+            found += 1
+            break
+    dist.all_reduce(found)
+    return found.item()
+
+
+def clean(model):
+    for p in model.parameters():
+        if p.grad is not None:
+            torch.nan_to_num(p.grad, nan=0.5, out=p.grad)
+            p.grad.clamp_(-0.01, 0.25)
+
+
 dist.init_process_group("gloo")
 torch.manual_seed(0)
 device = torch.device("cpu")
@@ -268,7 +339,9 @@ with FSDP.summon_full_params(model, writeback=False):
         shadow[name] = parameter.detach().clone()
 for step in range(3):
     loss = model(torch.randn(2, 16, generator=generator)).pow(2).mean()
-    loss.backward()
+    (loss * float("nan") if step == 1 else loss).backward()
+    print(f"ranks with nan {ranks_with_nan(model)}")
+    clean(model)
     print(f"norm {norm_of_gradients(model):.5f}")
     optimizer.step()
     optimizer.zero_grad()

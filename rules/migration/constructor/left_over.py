@@ -124,13 +124,19 @@ def _asks(migration: Migration, node: cst.BaseExpression) -> bool:
 
 
 def _pure(migration: Migration, node: cst.BaseExpression) -> bool:
-    """Whether an expression may go: a constant, a name of FSDP1, the current device, a setting."""
+    """Whether an expression may go: a constant, a name of FSDP1, the current device, a setting of
+    the program or of its environment.
+    """
     if migration.fsdp1(node) or migration.called(node) == "CPUOffload":
         return True
     if isinstance(node, cst.Lambda):
         return True
     if isinstance(node, cst.IfExp):
         return _pure(migration, node.body) and _pure(migration, node.orelse)
-    if isinstance(node, cst.Call) and _DEVICE.fullmatch(migration.symbol(node.func)):
-        return True
+    if isinstance(node, cst.Call):
+        if isinstance(node.func, cst.Name) and node.func.value == "int" and len(node.args) == 1:
+            node = node.args[0].value
+        name = migration.symbol(node.func) if isinstance(node, cst.Call) else ""
+        if _DEVICE.fullmatch(name) or name in ("os.environ.get", "os.getenv"):
+            return True
     return _asks(migration, node)

@@ -1,7 +1,8 @@
-"""Squares of gradients that a program adds up over the ranks by hand.
+"""What a program computes with gradients, of which FSDP1 gives it this rank's part.
 
-In FSDP1 `p.grad` is this rank's part. Where the squares of the parts are added up by an `all_reduce`, the
-sum is that of the whole, however the parameters are cut: `p.grad.to_local()` says the same in FSDP2.
+Where the squares of the parts are added up by an `all_reduce`, the sum is that of the whole, however the
+parameters are cut: `p.grad.to_local()` says the same in FSDP2. So it does of a test for what is not
+finite. Elementwise work is the same on both sides; anything else depends on how FSDP1 cuts parameters.
 """
 
 from __future__ import annotations
@@ -15,27 +16,43 @@ from fsdplint.program import Program
 from fsdplint.program.names import references
 from fsdplint.program.source import Source
 from fsdplint.program.values import ParametersOf
-from fsdplint.rules.migration.calls import arguments
-from fsdplint.rules.migration.context import Migration, is_fsdp1, nodes
+from fsdplint.rules.migration.calls import arguments, is_constant
+from fsdplint.rules.migration.context import Blocked, Migration, is_fsdp1, nodes
+from fsdplint.rules.migration.loop.finite import finite_test, is_truth
 from fsdplint.rules.migration.names import FSDP
 
 SAME = {"data", "detach", "float", "double", "abs"}  # the same of each part
 SQUARES = {"pow", "square", "__pow__"}
 NORMS = {"torch.norm", "torch.linalg.norm", "torch.linalg.vector_norm"}
 ELEMENTWISE = {"mul_", "div_", "zero_", "fill_", "add_", "sub_", "clamp_", "neg_", "nan_to_num_"}
+IN_PLACE = {"torch.nan_to_num", "torch.nan_to_num_", "torch.clamp_"}  # the last: given `out`
+KEPT = {"dtype", "device", "is_sparse", "layout"}  # what a part and the whole have in common
 IGNORED = ("ignored_modules", "ignored_states", "ignored_parameters")
 TITLE = "Add up the squares of this rank's part: `to_local()`"
+FINITE = "Look for what is not finite in this rank's part: `to_local()`"
+FINITE_NOTE = "each rank still looks for what is not finite in its own part of the gradients only"
+FINITE_DETAIL = (
+    "FSDP2 cuts the gradients otherwise than FSDP1 does: where they are not finite in one rank's part "
+    "only, another rank may be the one that sees it. Let all ranks decide together with an all_reduce, "
+    "as the program before needed, too."
+)
 
 
 def rewrite(migration: Migration, source: Source) -> None:
-    """Say `to_local()` in each function that adds up squares over the ranks."""
-    if ".grad" not in source.text or ignores(migration):
+    """Say `to_local()` where squares are added up over the ranks, and in tests for what is finite."""
+    if ".grad" not in source.text:
         return
     symbols = {node: full for _, node, full in references(source, "")}
+    whole = ignores(migration)
+    for node in _gradients(source.tree):
+        _rewrite_finite(migration, source, node, symbols, whole)
+    if whole:
+        return
     for function in [n for n in nodes(source) if isinstance(n, cst.FunctionDef)]:
         uses = [node for node in _gradients(function) if _of_fsdp1(migration.program, node)]
         sums = [node for node in uses if _added_up(source, function, node, symbols)]
-        rest = [node for node in uses if node not in sums and not _harmless(source, node)]
+        rest = [node for node in uses if node not in sums]
+        rest = [node for node in rest if not _harmless(migration, source, node, symbols)]
         if not sums or rest or len(uses) != len(list(_gradients(function))):
             continue
         for node in sums:
@@ -44,6 +61,104 @@ def rewrite(migration: Migration, source: Source) -> None:
             migration.local.add(node)
         migration.local.add(function)
         migration.step(source, sums[0], TITLE)
+
+
+def _rewrite_finite(
+    migration: Migration,
+    source: Source,
+    node: cst.Attribute,
+    symbols: dict[cst.CSTNode, str],
+    whole: bool,
+) -> None:
+    """A test for what is not finite stays one of this rank's part.
+
+    As a truth value it is that for DTensors, too, and the text still serves models that are not sharded.
+    """
+    test = finite_test(source, node, symbols)
+    values = migration.values(node.value)
+    found = [v for v in values if isinstance(v, ParametersOf) and v.element]
+    if test is None or not any(is_fsdp1(m) for v in found for m in v.modules):
+        return
+    if not is_truth(source, test):
+        if not _of_fsdp1(migration.program, node) or whole:
+            return
+        migration.substitute(source, node, f"{migration.text(source, node)}.to_local()")
+        migration.step(source, node, FINITE)
+    migration.local.add(test)
+    migration.note(FINITE_NOTE, source, test, detail=FINITE_DETAIL)
+
+
+def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """Block on a norm or sum that the program works out by itself from each rank's part."""
+    for source in migration.program.sources.values():
+        if ".grad" not in source.text:
+            continue
+        symbols = {node: full for _, node, full in references(source, "")}
+        seen: set[cst.CSTNode] = set()
+        for function in nodes(source):
+            if not isinstance(function, cst.FunctionDef) or function in migration.local:
+                continue
+            names = {n.attr.value for n in descend(function) if isinstance(n, cst.Attribute)}
+            if not names & {"norm", "all_reduce", "vector_norm"}:
+                continue
+            if names & {"clip_grad_norm_"} and "all_reduce" not in names:
+                continue
+            for node in _gradients(function):
+                if node in seen or _harmless(migration, source, node, symbols):
+                    continue
+                seen.add(node)
+                if _called_by_nobody(migration, source, function):
+                    migration.unread[function] = source
+                    continue
+                reason = _reason(source, function, node, symbols)
+                migration.blockers.append(Blocked(source, node, reason))
+
+
+def _reason(
+    source: Source, function: cst.FunctionDef, node: cst.Attribute, symbols: dict[cst.CSTNode, str]
+) -> str:
+    top, norm, squared = _chain(source, node, symbols)
+    text = " ".join(source.code(_shown(source, node)).split())
+    if norm and not squared and top is not None:
+        name = _sum(source, top)
+        if name is not None and _reduced(function, name, symbols):
+            return (
+                f"`{text}` is a norm of this rank's part of the gradients, and is added up without "
+                "being squared, which depends on how FSDP1 cuts them: decide whether `** 2` is missing"
+            )
+    return (
+        f"`{text}` is about this rank's part of the gradients, which FSDP1 cuts in its own way: decide "
+        "whether the whole gradient (`p.grad.full_tensor()`) or this rank's part "
+        "(`p.grad.to_local()`) is meant"
+    )
+
+
+def _shown(source: Source, node: cst.CSTNode) -> cst.CSTNode:
+    """A gradient with the methods that are called of it, and a function that it is given to."""
+    given = False
+    while True:
+        parent = source.parent(node)
+        if isinstance(parent, cst.Arg) and not given:
+            given = True
+            node = parent
+        elif isinstance(parent, cst.Attribute) or (
+            isinstance(parent, cst.Call) and (parent.func is node or isinstance(node, cst.Arg))
+        ):
+            node = parent
+        else:
+            return node
+
+
+def _called_by_nobody(migration: Migration, source: Source, function: cst.FunctionDef) -> bool:
+    """Whether no code here names a function of the top level (but for its own body)."""
+    if function not in source.tree.body:
+        return False
+    own = set(descend(function))
+    return not any(
+        isinstance(node, cst.Name) and node.value == function.name.value and node not in own
+        for other in migration.program.sources.values()
+        for node in descend(other.tree)
+    )
 
 
 def adds_up(program: Program, source: Source) -> bool:
@@ -79,29 +194,52 @@ def ignores(migration: Migration) -> bool:
     )
 
 
-def _harmless(source: Source, node: cst.Attribute) -> bool:
-    """Whether a gradient is only compared with None, or changed element by element."""
+def _harmless(
+    migration: Migration,
+    source: Source,
+    node: cst.Attribute,
+    symbols: dict[cst.CSTNode, str],
+) -> bool:
+    """Whether a gradient is only compared with None or set to it, or changed element by element."""
     parent = source.parent(node)
-    if isinstance(parent, cst.Comparison):
+    if isinstance(parent, cst.Comparison | cst.Del):
+        return True
+    if isinstance(parent, cst.AssignTarget):
+        statement = source.parent(parent)
+        return isinstance(statement, cst.Assign) and is_constant(statement.value, "None")
+    if isinstance(parent, cst.AugAssign) and parent.target is node:
+        return isinstance(parent.operator, cst.MultiplyAssign | cst.DivideAssign)
+    if isinstance(parent, cst.Arg):
+        call = source.parent(parent)
+        if isinstance(call, cst.Call) and symbols.get(call.func) in IN_PLACE:
+            out = next((a.value for a in call.args if a.keyword and a.keyword.value == "out"), None)
+            text = source.code(node)
+            return symbols[call.func].endswith("_") or (
+                out is not None and source.code(out).removesuffix(".data") == text
+            )
+        return finite_test(source, node, symbols) in migration.local
+    if finite_test(source, node, symbols) in migration.local:
         return True
     if isinstance(parent, cst.Attribute) and parent.attr.value == "data":
         parent = source.parent(parent)
-    return isinstance(parent, cst.Attribute) and parent.attr.value in ELEMENTWISE
+    return isinstance(parent, cst.Attribute) and parent.attr.value in ELEMENTWISE | KEPT
 
 
 def _added_up(
     source: Source, function: cst.FunctionDef, node: cst.Attribute, symbols: dict[cst.CSTNode, str]
 ) -> bool:
     """Whether the squares of a gradient go into a sum that `all_reduce` adds up."""
-    top = _square(source, node, symbols)
-    name = _sum(source, top) if top is not None else None
+    top, norm, squared = _chain(source, node, symbols)
+    name = _sum(source, top) if top is not None and norm and squared else None
     return name is not None and _reduced(function, name, symbols)
 
 
-def _square(
+def _chain(
     source: Source, node: cst.Attribute, symbols: dict[cst.CSTNode, str]
-) -> cst.CSTNode | None:
-    """The expression that is the sum of the squares of a gradient."""
+) -> tuple[cst.CSTNode | None, bool, bool]:
+    """The expression that is made of a gradient, and whether it is its norm (or the sum of squares),
+    and squared; None where it is something else.
+    """
     current: cst.CSTNode = node
     norm = squared = False
     while True:
@@ -110,7 +248,7 @@ def _square(
             name, call = parent.attr.value, source.parent(parent)
             if not isinstance(call, cst.Call) or call.func is not parent:
                 if name != "data":
-                    return None
+                    return None, norm, squared
                 current = parent
                 continue
             if name == "norm" and not norm and not squared and _is_two(call, 0):
@@ -118,23 +256,23 @@ def _square(
             elif name in SQUARES and not squared and (name == "square" or _is_two(call, 0)):
                 squared = True
             elif name == "sum" and squared and not norm and not call.args:
-                return call
+                return call, True, True
             elif name not in SAME and not (name == "item" and norm):
-                return None
+                return None, norm, squared
             current = call
         elif isinstance(parent, cst.Arg):
             call = source.parent(parent)
             if not isinstance(call, cst.Call) or norm or squared or call.args[0] is not parent:
-                return None
+                return None, norm, squared
             if symbols.get(call.func, "") not in NORMS or not _is_two(call, 1):
-                return None
+                return None, norm, squared
             norm, current = True, call
         elif isinstance(parent, cst.BinaryOperation) and isinstance(parent.operator, cst.Power):
             if parent.left is not current or not _two(parent.right) or squared:
-                return None
+                return None, norm, squared
             squared, current = True, parent
         else:
-            return current if norm and squared else None
+            return current, norm, squared
 
 
 def _is_two(call: cst.Call, position: int) -> bool:

@@ -52,7 +52,7 @@ REDUCING = {
 }
 FUNCTIONS = re.compile(
     r"torch\.(distributed\.\w+|linalg\.\w+|_foreach_norm|nn\.utils\.(parameters_to_vector|"
-    r"get_total_norm|vector_to_parameters)|isnan|isinf|isfinite|cat|stack|nan_to_num|"
+    r"get_total_norm|vector_to_parameters)|isnan|isinf|isfinite|cat|stack|"
     + "|".join(sorted(REDUCING))
     + r")|numpy\.\w+"
 )
@@ -70,7 +70,7 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
             found = _use(migration, source, node, symbols, wrapped)
             if found is None or (statement := statement_of(source, found)) in seen:
                 continue
-            around = set(ancestors(source, found))
+            around = {found, *ancestors(source, found)}
             if around & migration.whole or around & migration.local:
                 continue
             seen.add(statement)
