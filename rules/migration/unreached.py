@@ -66,7 +66,8 @@ class Unreached:
             for node in _names(source):
                 if node in self.found or self.values(node):
                     continue
-                key = function_of(source, node), source.code(node)
+                # What torch.compile holds is what it is given.
+                key = function_of(source, node), source.code(node).removesuffix("._orig_mod")
                 first, how = known.get(key, (None, ""))
                 if first is None or first >= source.span(node)[0]:
                     continue

@@ -628,6 +628,38 @@ FORMS = {
         )
         """,
     ),
+    "what a compiled model holds, in code that is not reached": (
+        """
+        def load(model, is_compiled=False):
+            print(model)
+            state = torch.load("model.pt")
+            if is_compiled:
+                model._orig_mod.load_state_dict(state)
+
+
+        model = FSDP(Net(), use_orig_params=True)
+        if os.environ.get("COMPILE"):
+            model = torch.compile(model)
+        load(model)
+        """,
+        """
+        def load(model, is_compiled=False):
+            print(model)
+            state = torch.load("model.pt")
+            if is_compiled:
+                set_model_state_dict(
+                    model._orig_mod,
+                    {name.replace("_orig_mod.", ""): value for name, value in state.items()},
+                    options=StateDictOptions(full_state_dict=True),
+                )
+
+
+        model = fully_shard(Net())
+        if os.environ.get("COMPILE"):
+            model = torch.compile(model)
+        load(model)
+        """,
+    ),
     "an optimizer's state for a model of compiled parts": (
         """
         model = Net()

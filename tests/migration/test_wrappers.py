@@ -140,6 +140,90 @@ FORMS = {
         save(build("HYBRID_SHARD" if local_rank else "FULL_SHARD"))
         """,
     ),
+    "the group of any strategy": (
+        """
+        def build(strategy):
+            return FSDP(Net(), sharding_strategy=strategy)
+
+
+        def save(model):
+            dist.barrier(model.process_group)
+            print(model.world_size)
+
+
+        save(build(ShardingStrategy[os.environ["STRATEGY"]]))
+        """,
+        """
+        def sharding_arguments(strategy):
+            \"""The arguments of fully_shard for the name of one of FSDP1's sharding strategies.\"""
+            if strategy == "NO_SHARD":
+                shape = (dist.get_world_size(), 1)
+                names = ("replicate", "alone")
+            elif strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
+                per_node = torch.cuda.device_count()
+                shape = (dist.get_world_size() // per_node, per_node)
+                names = ("replicate", "shard")
+            else:
+                return {"reshard_after_forward": False} if strategy == "SHARD_GRAD_OP" else {}
+            mesh = init_device_mesh("cuda", shape, mesh_dim_names=names)
+            arguments = {"mesh": mesh}
+            if strategy == "_HYBRID_SHARD_ZERO2":
+                arguments["reshard_after_forward"] = False
+            return arguments
+
+
+        def build(strategy):
+            return fully_shard(Net(), **sharding_arguments(strategy))
+
+
+        def sharding_group(model):
+            \"""The processes that a model is sharded over, or all that it is replicated over.\"""
+            mesh = next(model.parameters()).device_mesh
+            return mesh.get_group(0 if mesh.mesh_dim_names == ("replicate", "alone") else -1)
+
+
+        def save(model):
+            dist.barrier(sharding_group(model))
+            print(dist.get_world_size(sharding_group(model)))
+
+
+        save(build(os.environ["STRATEGY"]))
+        """,
+    ),
+    "a group that may be None": (
+        """
+        def build(group=None):
+            model = FSDP(Net(), process_group=group)
+            dist.barrier(model.process_group)
+
+
+        build()
+        build(dist.new_group([0]))
+        """,
+        """
+        def build(group=None):
+            model = fully_shard(
+                Net(), mesh=DeviceMesh.from_group(group, "cuda") if group is not None else None
+            )
+            dist.barrier(group or dist.group.WORLD)
+
+
+        build()
+        build(dist.new_group([0]))
+        """,
+    ),
+    "the group of a mesh that may be None": (
+        """
+        mesh = dist.device_mesh.init_device_mesh("cuda", (2,)) if os.environ.get("MESH") else None
+        model = FSDP(Net(), device_mesh=mesh)
+        dist.barrier(model.process_group)
+        """,
+        """
+        mesh = dist.device_mesh.init_device_mesh("cuda", (2,)) if os.environ.get("MESH") else None
+        model = fully_shard(Net(), mesh=mesh)
+        dist.barrier(next(model.parameters()).device_mesh.get_group(-1))
+        """,
+    ),
     "names and modules inside": (
         """
         model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}))
@@ -249,14 +333,10 @@ def test_a_form_becomes(before: str, after: str, tmp_path: Path) -> None:
 
 MODEL = "model = FSDP(Net())\n"
 BLOCKED = {
-    "the size of a group that may be a shard group": (
-        "model = FSDP(Net(), sharding_strategy=ShardingStrategy[os.environ['S']])\n"
-        "print(model.world_size)",
-        "keep the process group",
-    ),
-    "a group that NO_SHARD may have, whose mesh has shards of one rank": (
-        "model = FSDP(Net(), sharding_strategy=ShardingStrategy.NO_SHARD if local_rank else "
-        "ShardingStrategy.HYBRID_SHARD)\nprint(model.process_group)",
+    "a group of a model whose parts are sharded in another way": (
+        "net = Net()\nnet.blocks[0] = FSDP(net.blocks[0], "
+        "sharding_strategy=ShardingStrategy.HYBRID_SHARD)\n"
+        "model = FSDP(net, sharding_strategy=ShardingStrategy.NO_SHARD)\nprint(model.process_group)",
         "keep the process group",
     ),
     "a group of a model that ignores parameters": (
@@ -429,8 +509,8 @@ def report(model):
 dist.init_process_group("gloo")
 for per_node in (1, 2):
     torch.cuda.device_count = torch.cpu.device_count = lambda: per_node
-    for hybrid in (True, False):
-        report(build(ShardingStrategy.HYBRID_SHARD if hybrid else ShardingStrategy.FULL_SHARD))
+    for kind in ("HYBRID_SHARD", "FULL_SHARD", "NO_SHARD"):
+        report(build(ShardingStrategy[kind]))
 dist.destroy_process_group()
 """
 
@@ -439,7 +519,7 @@ def test_the_shard_group_is_the_same(tmp_path: Path, two_ranks: TwoRanks) -> Non
     path = tmp_path / "train.py"
     path.write_text(CHOSEN, encoding="utf-8")
     after = fix([path], [rule() for rule in all_rules()]).texts[path]
-    assert after.count(".device_mesh.get_group(-1)") == 3
+    assert after.count("(sharding_group(model))") == 3
     old, new = two_ranks.run(CHOSEN), two_ranks.run(after)
     assert old.status == "ok", str(old)
     assert new.status == "ok", str(new)

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 import libcst as cst
 
 from fsdplint.program.source import Source
-from fsdplint.rules.migration.constructor.strategy import HYBRID
+from fsdplint.program.values import is_none
+from fsdplint.rules.migration.calls import is_constant
+from fsdplint.rules.migration.constructor.strategy import HYBRID, alone
 from fsdplint.rules.migration.context import Migration
-from fsdplint.rules.migration.scopes import top_level
+from fsdplint.rules.migration.scopes import definitions, home_of, top_level
 from fsdplint.rules.migration.text import call, quote_of, quoted
 
 
@@ -121,13 +123,15 @@ class Meshes:
         given = [f"[{rank}()]", "use_local_synchronization=True"]
         return call(self.source, " " * 20, new_group, given, depth=2)
 
-    def _two_dimensional(self, at: cst.CSTNode, device: str, depth: int = 1) -> list[str]:
+    def _two_dimensional(
+        self, at: cst.CSTNode, device: str, depth: int = 1, last: str = "shard"
+    ) -> list[str]:
         """Lines that return the mesh over `shard` and `replicate`."""
         gather = self.migration.dist(self.source, at, "all_gather_object")
         ranks = self.migration.dist(self.source, at, "get_process_group_ranks")
         tabs = "\t" * depth
         given = ["rows", f"{ranks}(shard)", "group=replicate"]
-        names = f"mesh_dim_names=({self._q('replicate')}, {self._q('shard')})"
+        names = f"mesh_dim_names=({self._q('replicate')}, {self._q(last)})"
         made = call(
             self.source,
             "",
@@ -168,17 +172,18 @@ class Meshes:
                 *self._made(top, f"({self._world(top)} // per_node, per_node)"),
             ]
         if "NO_SHARD" in self.choices:
+            last = alone(self.migration)
             test = f"strategy == {self._q('NO_SHARD')}"
             if optional:
                 lines += [
                     f"\tif mesh is None and {test}:",
-                    *self._made(top, f"({self._world(top)}, 1)"),
+                    *self._made(top, f"({self._world(top)}, 1)", last),
                 ]
             lines += [
                 f"\tif {test}:",
                 f"\t\tshard = {self._alone(top)}",
                 "\t\treplicate = mesh.get_group(0)",
-                *self._two_dimensional(top, "mesh.device_type", depth=2),
+                *self._two_dimensional(top, "mesh.device_type", depth=2, last=last),
             ]
         lines.append("\treturn mesh")
         self.migration.rewrite.insert_function(self.source, top, lines)
@@ -187,10 +192,42 @@ class Meshes:
     def _world(self, at: cst.CSTNode) -> str:
         return self.migration.dist(self.source, at, "get_world_size") + "()"
 
-    def _made(self, at: cst.CSTNode, shape: str) -> list[str]:
+    def _made(self, at: cst.CSTNode, shape: str, last: str = "shard") -> list[str]:
         need = self.migration.need
         init = need(self.source, "torch.distributed.device_mesh", "init_device_mesh", at)
         quote = quote_of(self.source)
-        names = f"mesh_dim_names=({quote}replicate{quote}, {quote}shard{quote})"
+        names = f"mesh_dim_names=({quote}replicate{quote}, {quote}{last}{quote})"
         made = call(self.source, "", f"return {init}", [self._type, shape, names], depth=2)
         return ["\t\t" + made]
+
+
+def optional(migration: Migration, source: Source, value: cst.BaseExpression) -> bool:
+    """Whether a mesh or group may be None, as far as can be seen."""
+    if any(is_none(found) for found in migration.values(value)):
+        return True
+    if isinstance(value, cst.IfExp):
+        arms = (value.body, value.orelse)
+        return any(is_constant(x, "None") or optional(migration, source, x) for x in arms)
+    if not isinstance(value, cst.Name):
+        return False
+    found = definitions(source, value)
+    if not found:
+        return _optional_parameter(migration, source, value)
+    given = [item.value for item in found]
+    return any(
+        is_constant(x, "None") or (isinstance(x, cst.IfExp) and optional(migration, source, x))
+        for x in given
+    )
+
+
+def _optional_parameter(migration: Migration, source: Source, name: cst.Name) -> bool:
+    """Whether a parameter may be None; variables of loops and the like may always be."""
+    home = home_of(source, name)
+    if not isinstance(home, cst.FunctionDef):
+        return True
+    given = home.params
+    for parameter in (*given.posonly_params, *given.params, *given.kwonly_params):
+        if parameter.name.value == name.value:
+            default = is_constant(parameter.default, "None")
+            return default or not migration.values(name)
+    return True

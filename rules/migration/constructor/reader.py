@@ -6,16 +6,15 @@ import libcst as cst
 
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
-from fsdplint.program.values import is_none
 from fsdplint.rules.migration.calls import is_constant
 from fsdplint.rules.migration.constructor import device, ignored, left_over, strategy
 from fsdplint.rules.migration.constructor.buffers import Buffers
 from fsdplint.rules.migration.constructor.keywords import Keywords
-from fsdplint.rules.migration.constructor.meshes import Meshes
+from fsdplint.rules.migration.constructor.meshes import Meshes, optional
 from fsdplint.rules.migration.constructor.policy import Policies
 from fsdplint.rules.migration.constructor.precision import Precision
 from fsdplint.rules.migration.context import Blocked, Migration, expression
-from fsdplint.rules.migration.scopes import definitions, home_of, returned
+from fsdplint.rules.migration.scopes import definitions, returned
 from fsdplint.rules.migration.text import simple
 
 SILENT = {"limit_all_gathers", "use_orig_params", "device_id"}
@@ -151,7 +150,7 @@ class Reader:
             return
         meshes = self._meshes("device_mesh")
         text = expression(self.migration, self.source, value)
-        made = meshes.of_mesh(text, optional=self._optional(value))
+        made = meshes.of_mesh(text, optional=optional(self.migration, self.source, value))
         self.keywords.items.insert(0, ("mesh", made))
 
     def _process_group(self, value: cst.BaseExpression) -> None:
@@ -159,13 +158,13 @@ class Reader:
             return
         meshes = self._meshes("process_group")
         text = expression(self.migration, self.source, value)
-        made = meshes.of_group(text, optional=self._optional(value))
+        made = meshes.of_group(text, optional=optional(self.migration, self.source, value))
         self.keywords.in_two = bool(meshes.choices - set(strategy.PLAIN))
         self.keywords.items.insert(0, ("mesh", made))
 
     def _meshes(self, given: str) -> Meshes:
         """What writes meshes; the strategy gets a variable where the mesh depends on it."""
-        optional = self._optional(self.values[given])
+        absent = optional(self.migration, self.source, self.values[given])
         chosen = self.values.get("sharding_strategy")
         choices = {"FULL_SHARD"}
         if chosen is not None and not is_constant(chosen, "None"):
@@ -174,7 +173,7 @@ class Reader:
             choices = {name} if name else strategy.choices(self.migration, resolved)
         device_type = self._device_text()
         meshes = Meshes(self.migration, self.source, self.at, device_type, choices, "")
-        if chosen is not None and meshes.needs_strategy(given == "process_group", optional):
+        if chosen is not None and meshes.needs_strategy(given == "process_group", absent):
             meshes.strategy = self._strategy_text(chosen)
         return meshes
 
@@ -194,33 +193,6 @@ class Reader:
     def _resolved(self, value: cst.BaseExpression) -> cst.BaseExpression:
         found = definitions(self.source, value) if isinstance(value, cst.Name) else None
         return found[0].value if found and len(found) == 1 else value
-
-    def _optional(self, value: cst.BaseExpression) -> bool:
-        """Whether a mesh or group may be None, as far as can be seen."""
-        if any(is_none(found) for found in self.migration.values(value)):
-            return True
-        if isinstance(value, cst.IfExp):
-            return any(
-                is_constant(x, "None") or self._optional(x) for x in (value.body, value.orelse)
-            )
-        if not isinstance(value, cst.Name):
-            return False
-        found = definitions(self.source, value)
-        if not found:
-            return self._optional_parameter(value)
-        return any(is_constant(item.value, "None") for item in found)
-
-    def _optional_parameter(self, name: cst.Name) -> bool:
-        """Whether a parameter may be None; variables of loops and the like may always be."""
-        home = home_of(self.source, name)
-        if not isinstance(home, cst.FunctionDef):
-            return True
-        given = home.params
-        for parameter in (*given.posonly_params, *given.params, *given.kwonly_params):
-            if parameter.name.value == name.value:
-                default = is_constant(parameter.default, "None")
-                return default or not self.migration.values(name)
-        return True
 
     def _mixed_precision(self, value: cst.BaseExpression) -> None:
         if is_constant(value, "None") or self._always_none(value):
@@ -355,7 +327,7 @@ class Reader:
         self.keywords.in_two |= isinstance(mesh, cst.Subscript)
         starts = self.values.get("param_init_fn")
         self.keywords.empty = starts is not None and not is_constant(starts, "None")
-        if grouped and group is not None and self._optional(group):
+        if grouped and group is not None and optional(self.migration, self.source, group):
             raise self.migration.block(
                 self.source, value, "`sync_module_states` within a process group that may be None"
             )

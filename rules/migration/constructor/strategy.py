@@ -25,6 +25,7 @@ PLAIN = ("FULL_SHARD", "SHARD_GRAD_OP")
 HYBRID = ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
 KEY = "reshard_after_forward"
 Keywords = list[tuple[str, str]]
+ASKED = "the mesh is asked for its strategy"  # in `Migration.mapped`
 
 
 @dataclass
@@ -157,6 +158,15 @@ def keywords(
     return Chosen(spread=f"{helper}({text})", mesh=True)
 
 
+def alone(migration: Migration) -> str:
+    """The name of the mesh's dimension over single ranks, where the model is replicated.
+
+    It has one of its own where a mesh is asked which strategy it is for: hybrid sharding on machines
+    with one device each has a mesh of the same shape.
+    """
+    return "alone" if ASKED in migration.mapped else "shard"
+
+
 def conditional(source: Source, test: str) -> str:
     """The dict of keywords where parameters stay whole under a condition."""
     return f"{{{quoted(source, KEY)}: False}} if {test} else {{}}"
@@ -207,7 +217,8 @@ def _mesh(migration: Migration, source: Source, at: cst.CSTNode, name: str, devi
     quote = quote_of(source)
     world = migration.dist(source, at, "get_world_size") + "()"
     init = migration.need(source, "torch.distributed.device_mesh", "init_device_mesh", at)
-    names = f"mesh_dim_names=({quote}replicate{quote}, {quote}shard{quote})"
+    last = alone(migration) if name == "NO_SHARD" else "shard"
+    names = f"mesh_dim_names=({quote}replicate{quote}, {quote}{last}{quote})"
     if name == "NO_SHARD":
         shape = f"({world}, 1)"
     else:
@@ -245,6 +256,15 @@ def _helper(
         test = f"strategy == {q(hybrid[0])}" if len(hybrid) == 1 else several
         per_node = f"per_node = {migration.torch(source, top)}.cuda.device_count()"
         special.append((test, [per_node, f"shape = ({world} // per_node, per_node)"]))
+    dims = f"({q('replicate')}, {q('shard')})"
+    if "NO_SHARD" in choices:
+        own = f"({q('replicate')}, {q(alone(migration))})"
+        if hybrid and own != dims:
+            for (_, body), text in zip(special, (own, dims), strict=True):
+                body.append(f"names = {text}")
+            dims = "names"
+        elif not hybrid:
+            dims = own
     plain = "return " + conditional(source, f"strategy == {q('SHARD_GRAD_OP')}")
     if len(special) == 1:
         test, body = special[0]
@@ -257,8 +277,8 @@ def _helper(
     if " " in device:
         lines.append(f"\tdevice_type = {device}")
         device = "device_type"
-    dims = f"mesh_dim_names=({q('replicate')}, {q('shard')})"
-    lines.append("\t" + call(source, "", f"mesh = {init}", [device, "shape", dims], depth=1))
+    made = [device, "shape", f"mesh_dim_names={dims}"]
+    lines.append("\t" + call(source, "", f"mesh = {init}", made, depth=1))
     given = f"{{{q('mesh')}: mesh}}"
     if "_HYBRID_SHARD_ZERO2" in hybrid:
         lines.append(f"\targuments = {given}")

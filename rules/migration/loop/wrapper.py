@@ -10,15 +10,17 @@ from fsdplint.editing.layout import descend
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import Function, ModuleValue, Sequence
 from fsdplint.rules.migration.calls import arguments, is_constant
-from fsdplint.rules.migration.constructor import strategy
+from fsdplint.rules.migration.constructor import meshes, strategy
 from fsdplint.rules.migration.constructor.wrap import PARAMETERS
 from fsdplint.rules.migration.context import Migration, expression, is_fsdp1, nodes
 from fsdplint.rules.migration.loop import gradients
 from fsdplint.rules.migration.loop.classes import in_annotation
 from fsdplint.rules.migration.names import FSDP
-from fsdplint.rules.migration.scopes import function_of
+from fsdplint.rules.migration.scopes import function_of, top_level
+from fsdplint.rules.migration.states.state_functions import write_once
+from fsdplint.rules.migration.text import bare, quote_of
 from fsdplint.rules.rewrites.summon import writes
-from fsdplint.trace import Called, Fsdp1Used
+from fsdplint.trace import Called, Fsdp1Used, Wrapped
 
 # What FSDP2 has no counterpart of, and what to do instead.
 GONE = {
@@ -58,9 +60,8 @@ def rewrite_group(migration: Migration, source: Source, node: cst.Attribute) -> 
     if isinstance(parent, cst.AssignTarget):
         raise migration.block(source, node, f"an assignment to `.{name}` of FSDP1's wrapper")
     group = _group(migration, source, node)
-    if group is None and _last_of_mesh(migration, node.value):
-        model = expression(migration, source, node.value)
-        group = f"next({model}.parameters()).device_mesh.get_group(-1)"
+    if group is None:
+        group = _of_parameters(migration, source, node)
     if group is None:
         raise migration.block(
             source,
@@ -70,9 +71,10 @@ def rewrite_group(migration: Migration, source: Source, node: cst.Attribute) -> 
         )
     if name == "process_group":
         text = group or migration.dist(source, node, "group") + ".WORLD"
+        text = bare(text) if isinstance(parent, cst.Arg) else text
     else:
         function = "get_rank" if name == "rank" else "get_world_size"
-        text = f"{migration.dist(source, node, function)}({group})"
+        text = f"{migration.dist(source, node, function)}({bare(group)})"
     migration.substitute(source, node, text)
     migration.step(source, node, "Use the process group itself")
 
@@ -97,38 +99,84 @@ def _group(migration: Migration, source: Source, node: cst.Attribute) -> str | N
             texts.add("")
             continue
         if "device_mesh" in given and isinstance(given["device_mesh"], cst.Name):
+            if meshes.optional(migration, other, given["device_mesh"]):
+                return None
             texts.add(_seen(source, node, other, given["device_mesh"], ".get_group()"))
         elif isinstance(group, cst.Name) and not any(
             isinstance(value, Sequence) for value in migration.values(group)
         ):
-            texts.add(_seen(source, node, other, group, ""))
+            text = _seen(source, node, other, group, "")
+            if text and meshes.optional(migration, other, group):
+                text = f"({text} or {migration.dist(source, node, 'group')}.WORLD)"
+            texts.add(text)
         else:
             return None
     return texts.pop() if len(texts) == 1 else None
 
 
-def _last_of_mesh(migration: Migration, model: cst.BaseExpression) -> bool:
-    """Whether the last dimension of the parameters' mesh certainly is the group that is asked for.
+def _of_parameters(migration: Migration, source: Source, node: cst.Attribute) -> str | None:
+    """The text of the group that the mesh of a model's parameters has, where that is the one.
 
-    It is not for NO_SHARD, whose mesh has shards of one rank where FSDP1 names all ranks, nor for a
-    mesh of the program's own, which may be part of one with further dimensions.
+    Not for a mesh of the program's own that may be part of one with further dimensions, nor where
+    parts of the model may have a mesh of their own.
     """
-    if migration.wrapped(model) != "always" or gradients.ignores(migration):
-        return False
+    if migration.wrapped(node.value) != "always" or gradients.ignores(migration):
+        return None
+    chosen: set[str] = set()
     found = [
         call
         for other in migration.sources
         for call in nodes(other)
         if isinstance(call, cst.Call) and _says_how(migration, call)
     ]
-    if len(found) != 1:
-        return False
-    named, rest = arguments(found[0], PARAMETERS)
-    given = {name for name, arg in named.items() if not is_constant(arg.value, "None")}
-    if rest or given & {"device_mesh", "process_group"} or "sharding_strategy" not in given:
-        return False
-    chosen = strategy.choices(migration, named["sharding_strategy"].value)
-    return bool(chosen) and "NO_SHARD" not in chosen
+    for call in found:
+        named, rest = arguments(call, PARAMETERS)
+        given = {k: v.value for k, v in named.items() if not is_constant(v.value, "None")}
+        if rest or "process_group" in given or ("device_mesh" in given and _tensors(migration)):
+            return None
+        kind = given.get("sharding_strategy")
+        chosen |= strategy.choices(migration, kind) if kind is not None else {"FULL_SHARD"}
+    if not chosen or (len(found) > 1 and _nested(migration)):
+        return None
+    model = expression(migration, source, node.value)
+    if "NO_SHARD" not in chosen:
+        return f"next({model}.parameters()).device_mesh.get_group(-1)"
+    migration.mapped.add(strategy.ASKED)
+    return f"{_group_function(migration, source, node)}({model})"
+
+
+def _tensors(migration: Migration) -> bool:
+    """Whether the program may shard tensors by other means, over dimensions of the same mesh."""
+    return any(name.startswith("torch.distributed.tensor") for name in migration.symbols.values())
+
+
+def _nested(migration: Migration) -> bool:
+    """Whether a wrapped model may hold one that another call wraps."""
+    for trace in migration.program.traces:
+        events = list(trace.of(Wrapped))
+        for outer in events:
+            parts = set(trace.submodules(outer.inner))
+            if any(e.module in parts and e.site != outer.site for e in events if e is not outer):
+                return True
+    return False
+
+
+def _group_function(migration: Migration, source: Source, at: cst.CSTNode) -> str:
+    """The function that gives FSDP1's process group of a model, whatever its strategy."""
+    quote = quote_of(source)
+    names = f"({quote}replicate{quote}, {quote}alone{quote})"
+    return write_once(
+        migration,
+        source,
+        top_level(source, at),
+        "sharding_group",
+        [
+            "def sharding_group(model):",
+            '\t"""The processes that a model is sharded over, or all that it is replicated over."""',
+            "\tmesh = next(model.parameters()).device_mesh",
+            f"\treturn mesh.get_group(0 if mesh.mesh_dim_names == {names} else -1)",
+        ],
+    )
 
 
 def _says_how(migration: Migration, call: cst.Call) -> bool:

@@ -14,7 +14,7 @@ from fsdplint.rules.migration.context import Migration, nodes
 from fsdplint.rules.migration.scopes import top_level
 from fsdplint.rules.migration.states.state_functions import write_once
 from fsdplint.rules.migration.text import atom, call, quoted
-from fsdplint.trace import Compiled
+from fsdplint.trace import Compiled, GuardKind
 
 PREFIX = "_orig_mod."
 
@@ -32,6 +32,8 @@ def is_compiled(migration: Migration, node: cst.BaseExpression) -> str:
     roots = [_is_root(model) for model in models]
     if any(_parts(migration, model) for model in models) or any(roots) and not all(roots):
         return "within"
+    if any(_chosen(migration, model) for model in models):
+        return "within"
     return "root" if any(roots) else ""
 
 
@@ -43,6 +45,15 @@ def _is_root(model: ModuleValue) -> bool:
             return True
         inner = inner.inner
     return False
+
+
+def _chosen(migration: Migration, model: ModuleValue) -> bool:
+    """Whether a setting of the program decides that a model is compiled."""
+    return any(
+        event.result == model.id and any(g.kind is GuardKind.CONFIG for g in event.guards)
+        for trace in migration.program.traces
+        for event in trace.of(Compiled)
+    )
 
 
 def _parts(migration: Migration, model: ModuleValue) -> bool:
