@@ -85,7 +85,8 @@ def _place(bindings: Bindings, module: str, plain: str, at: cst.CSTNode) -> int:
     """The offset that stands for a node in `Import.at`: its own.
 
     But where its statement uses a name of the same package that is imported on a condition or
-    lazily, it is that of this import statement: the new import has the same conditions.
+    lazily, it is that of this import statement: the new import has the same conditions. (What is
+    imported lazily though the file imports the package anyway counts for its own module only.)
     """
     source = bindings.source
     package = module.partition(".")[0]
@@ -103,7 +104,8 @@ def _place(bindings: Bindings, module: str, plain: str, at: cst.CSTNode) -> int:
         for item in _sole(bindings, owner, name, at) if owner is not None else ():
             if item.module.partition(".")[0] == package:
                 found = (item.module == module, source.span(item.statement)[0])
-                if not (_lazy(bindings, item) and _at_top(bindings, package)):
+                apart = _within(item.module, module) and not _at_top(bindings, module)
+                if apart or not (_lazy(bindings, item) and _at_top(bindings, package)):
                     best = max(best, found) if best is not None else found
     return best[1] if best is not None else source.span(at)[0]
 
@@ -146,10 +148,15 @@ def _lazy(bindings: Bindings, item: Imported) -> bool:
 def _at_top(bindings: Bindings, package: str) -> bool:
     """Whether the file imports something of a package on no condition."""
     return any(
-        item.module.partition(".")[0] == package
+        _within(item.module, package)
         and isinstance(ancestors(bindings.source, item.statement)[1], cst.Module)
         for item in bindings.module.imports
     )
+
+
+def _within(module: str, package: str) -> bool:
+    """Whether a module is a package, or is in it."""
+    return module == package or module.startswith(f"{package}.")
 
 
 def in_block(source: Source, at: cst.CSTNode | None) -> bool:

@@ -39,6 +39,7 @@ class Statements:
         self.source = source
         self.changes: dict[cst.CSTNode, Change] = {}
         self.unwrapped: dict[cst.CSTNode, list[str]] = {}
+        self._deleted: dict[int, int] | None = None  # by their last line, see `_deleted_lines`
 
     def smalls(self, node: cst.CSTNode) -> list[cst.CSTNode]:
         """The changeable statements that a node stands for: one, or those of a line `a; b`."""
@@ -56,6 +57,7 @@ class Statements:
         The second kind may fall inside an edit of the first, which then stands for it.
         """
         self._fill_empty_blocks()
+        self._deleted = None
         self._after: list[Edit] = []
         result: list[Edit] = []
         lines: dict[layout.Line, None] = {}
@@ -137,10 +139,43 @@ class Statements:
         """
         source = self.source
         first = source.line_start(start)
-        above = layout.blank_lines_before(source, first)
         below = layout.blank_lines_after(source, end)
-        spare = min(above, len(below)) if first and not begins else len(below)
+        above = self._blank_above(first)
+        spare = len(below) if begins or above is None else min(above, len(below))
         return self._edit(first, below[spare - 1] if spare else end, "")
+
+    def _blank_above(self, offset: int) -> int | None:
+        """How many blank lines will stand above a line; None at the start of a file or a block."""
+        source = self.source
+        if self._deleted is None:
+            self._deleted = self._deleted_lines()
+        number = source.position(offset)[0]
+        count = 0
+        while number > 1:
+            line = source.line(number - 1).strip()
+            if number - 1 in self._deleted:
+                number = self._deleted[number - 1]
+            elif line:
+                return None if line.endswith(":") and not count else count
+            else:
+                number, count = number - 1, count + 1
+        return None
+
+    def _deleted_lines(self) -> dict[int, int]:
+        """The last line of each statement that goes, and its first."""
+        found = {}
+        for statement, change in self.changes.items():
+            line = statement
+            if isinstance(statement, cst.BaseSmallStatement):
+                line = layout.line_of(self.source, statement)
+                smalls = [self.changes.get(small) for small in line.body]
+            else:
+                smalls = [change]
+            if all(small is not None and small.gone for small in smalls):
+                start, end = self.source.span(line)
+                last = self.source.position(max(start, end - 1))[0]
+                found[last] = self.source.position(start)[0]
+        return found
 
     def _compound(self, statement: cst.CSTNode, change: Change) -> list[Edit]:
         source = self.source

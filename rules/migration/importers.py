@@ -69,7 +69,7 @@ def _exposed(migration: Migration, source: Source, edits: list[Edit]) -> dict[st
     definitions = list(_definitions(source.tree))
     for name, node in definitions:
         start, end = source.span(node)
-        changed = any(start <= left and right <= end for left, right in spans)
+        changed = any(_meets(start, end, left, right) for left, right in spans)
         if changed or node in migration.unread:
             touched[name] = node
     while True:
@@ -87,6 +87,11 @@ def _exposed(migration: Migration, source: Source, edits: list[Edit]) -> dict[st
         for name, node in touched.items()
         if node in migration.unread or _matters(migration, node)
     }
+
+
+def _meets(start: int, end: int, left: int, right: int) -> bool:
+    """Whether an edit is within a definition, or takes it away."""
+    return (start <= left and right <= end) or (left <= start and end <= right)
 
 
 def _definitions(tree: cst.Module) -> Iterator[tuple[str, cst.CSTNode]]:

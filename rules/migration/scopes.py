@@ -45,14 +45,15 @@ def definitions(source: Source, name: cst.Name) -> list[Definition] | None:
         return None
     result = []
     for target in scope.others.get(name.value, ()):
-        found = _definition(source, target)
+        found = definition_at(source, target)
         if found is None:
             return None
         result.append(found)
     return result
 
 
-def _definition(source: Source, target: cst.CSTNode) -> Definition | None:
+def definition_at(source: Source, target: cst.CSTNode) -> Definition | None:
+    """The statement that gives a variable, which is its only target, its value; None if it is none."""
     parent = source.parent(target)
     if isinstance(parent, cst.AnnAssign) and parent.value is not None:
         return Definition(parent, parent.value)

@@ -453,6 +453,12 @@ def test_a_lazy_import_of_what_the_file_imports_anyway_is_no_reason_for_another(
     assert planned(text, STATE) == text.replace("import torch\n", "import torch\n" + line)
 
 
+def test_a_lazy_import_stays_where_only_its_module_is_lazy() -> None:
+    text = f"import torch\ndef f():\n    from {FSDP} import FSDP\n    FSDP(HERE)\n"
+    after = text.replace("import FSDP", "import FSDP, fully_shard")
+    assert planned(text, (FSDP, "fully_shard")) == after
+
+
 def test_branches_import_for_themselves() -> None:
     text = (
         "import torch\n\ndef f(a):\n    if a:\n        HERE\n    else:\n"

@@ -90,6 +90,16 @@ CASES = {
     "delete keeps the comment above": ("# about b\nb\nc\n", delete("b"), "# about b\nc\n"),
     "delete joins blank lines": ("a\n\nb\n\nc\n", delete("b"), "a\n\nc\n"),
     "delete joins two blank lines with one": ("a\n\n\nb\n\nc\n", delete("b"), "a\n\n\nc\n"),
+    "delete leaves no blank line at the start of a block": (
+        "def f():\n    a\n\n    b\n",
+        delete("a"),
+        "def f():\n    b\n",
+    ),
+    "delete joins the blank lines around two statements": (
+        "a\n\nb\nc\n\nd\n",
+        delete("b", "c"),
+        "a\n\nd\n",
+    ),
     "delete leaves a blank line that stands alone": ("a\nb\n\nc\n", delete("b"), "a\n\nc\n"),
     "delete the only statement of a block": (
         "if x:\n    a  # why\nb\n",

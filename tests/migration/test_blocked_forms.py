@@ -82,6 +82,21 @@ BLOCKED = {
         "wrapped = [cls(Net()) for cls in map(type, [FSDP(Net())])]\nmodel = dict(cls=FSDP)",
         "passed as an argument",
     ),
+    "a policy of code out of sight, for another call": (
+        "from there import launch, read\n\n\ndef shard(model, policy=None):\n"
+        "    return FSDP(model, auto_wrap_policy=policy)\n\n\n"
+        "model = shard(Net(), policy=ModuleWrapPolicy({Block}))\n"
+        "launch(functools.partial(shard, policy=read()))",
+        r"may also be `read\(\)`",
+    ),
+    "a policy of code out of sight, in a branch that is not taken": (
+        "from there import read\n\n\nclass Job:\n    def __init__(self, policy):\n"
+        "        self.policy = policy\n\n    def shard(self, model):\n"
+        "        return FSDP(model, auto_wrap_policy=self.policy)\n\n\n"
+        "def main(other=False):\n    if other:\n        return Job(read()).shard(Net())\n"
+        "    return Job(ModuleWrapPolicy({Block})).shard(Net())\n\n\nmain()",
+        r"may also be `read\(\)`",
+    ),
     "an enclosing context": (
         "with enable_wrap(wrapper_cls=FSDP):\n    pass\nmodel = wrap(Net())\nFSDP(Net())",
         "which `enable_wrap` block",

@@ -64,6 +64,41 @@ FORMS = {
         fully_shard(model)
         """,
     ),
+    "a policy by size that nothing uses, and the comments of another": (
+        """
+        def by_size(min_params=1e8):
+            policy = functools.partial(
+                size_based_auto_wrap_policy, min_num_params=min_params
+            )
+            return policy
+
+
+        blocks = functools.partial(
+            transformer_auto_wrap_policy,
+            transformer_layer_cls={Block})    # not the head
+        fsdp_kwargs = dict(auto_wrap_policy=blocks, cpu_offload=CPUOffload(offload_params=True))
+        model = FSDP(Net(), **fsdp_kwargs)
+        other = FSDP(
+            Net(),
+            auto_wrap_policy=ModuleWrapPolicy({Block}),
+            sharding_strategy=ShardingStrategy.FULL_SHARD,  # or SHARD_GRAD_OP
+        )
+        """,
+        """
+        fsdp_kwargs = dict(offload_policy=CPUOffloadPolicy())
+        model = Net()
+        # not the head
+        for module in reversed(list(model.modules())):
+            if isinstance(module, Block):
+                fully_shard(module, **fsdp_kwargs)
+        fully_shard(model, **fsdp_kwargs)
+        other = Net()
+        for module in reversed(list(other.modules())):
+            if isinstance(module, Block):
+                fully_shard(module)
+        fully_shard(other)
+        """,
+    ),
     "policies that classes have": (
         """
         blocks = ModuleWrapPolicy({Block})

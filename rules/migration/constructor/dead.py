@@ -50,10 +50,39 @@ def _policy(migration: Migration, source: Source, node: cst.CSTNode) -> None:
         reason = "what becomes of this wrapping policy cannot be seen"
         migration.blockers.append(Blocked(source, whole, reason))
         return
+    by_size = migration.fsdp1(node).startswith("size")
+    if by_size and not named and function is not None and _only_makes(function, whole):
+        migration.claim(source, function)
+        migration.delete_statement(source, function)
+        migration.step(source, function, "Take away a function that nothing uses")
+        return
     try:
-        convert(migration, source, whole, sharder=migration.fsdp1(node).startswith("size"))
+        convert(migration, source, whole, sharder=by_size)
     except Blocked as blocked:
         migration.blockers.append(blocked)
+
+
+def _only_makes(function: cst.FunctionDef | cst.ClassDef, policy: cst.BaseExpression) -> bool:
+    """Whether a function makes a policy, returns it and does nothing else."""
+    if not isinstance(function, cst.FunctionDef) or not isinstance(
+        function.body, cst.IndentedBlock
+    ):
+        return False
+    if function.decorators or any(line.comment for line in function.leading_lines):
+        return False
+    for line in function.body.body:
+        if not isinstance(line, cst.SimpleStatementLine):
+            return False
+        for part in line.body:
+            if isinstance(part, cst.Assign):
+                if part.value is not policy:
+                    return False
+            elif isinstance(part, cst.Return):
+                if part.value is not policy and not isinstance(part.value, cst.Name):
+                    return False
+            elif not isinstance(part, cst.Expr) or not isinstance(part.value, cst.SimpleString):
+                return False
+    return True
 
 
 def _is_idle(migration: Migration, whole: cst.BaseExpression) -> bool:

@@ -8,6 +8,7 @@ import libcst as cst
 
 from fsdplint.editing.layout import statement_of
 from fsdplint.program.source import Source
+from fsdplint.rules.migration import text
 from fsdplint.rules.migration.calls import arguments
 from fsdplint.rules.migration.constructor.keywords import Keywords
 from fsdplint.rules.migration.constructor.precision import Precision
@@ -174,6 +175,10 @@ class _Items:
         head = f"{self.source.code(target)} = " if target is not None else f"{self.name.value} = "
         if not kept:
             lines = [head + (spread or "{}")]
+        elif isinstance(self.made.value, cst.Call):
+            given = [text.spread(spread)] if spread else []
+            given += [f"{key}={value}" for key, value in kept]
+            lines = [text.call(self.source, statement, f"{head}dict", given)]
         else:
             lines = dict_display(self.source, head, kept, spread)
         self.migration.replace_statement(self.source, statement, lines)

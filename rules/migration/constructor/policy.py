@@ -27,6 +27,7 @@ from fsdplint.rules.migration.constructor.local_functions import (
     policy_helper,
     size_helper,
 )
+from fsdplint.rules.migration.constructor.policy_flow import Flow
 from fsdplint.rules.migration.constructor.policy_sources import PolicySources
 from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.scopes import (
@@ -385,6 +386,11 @@ class Policies(PolicySources):
             )
         if found != {"function"}:
             self._rewrite_sites(sites, sharder="size" in found)
+            place = Flow(self.migration).unseen(self.source, node)
+            if place is not None:
+                code = place[0].code(place[1])
+                reason = f"this wrapping policy may also be `{code}`, whose code cannot be seen"
+                raise self.migration.block(self.source, node, reason)
         text = expression(self.migration, self.source, node)
         name = text
         if not simple(node):

@@ -52,6 +52,11 @@ DROPPED = {
     "use_orig_params",
     "device_id",
 }
+# Arguments of which nothing is left where they say what FSDP2 does anyway.
+DEFAULTS = {
+    "sharding_strategy": ("mesh", "reshard_after_forward"),
+    "cpu_offload": ("offload_policy",),
+}
 
 
 @dataclass
@@ -67,6 +72,7 @@ class Wrap:
     policy: Policy | None = None
     shard: str = "fully_shard"
     before: list[str] = field(default_factory=list)
+    gone: set[str] = field(default_factory=lambda: set(DROPPED))  # arguments that leave no text
 
     # The statement --------------------------------------------------------------------------------
 
@@ -231,7 +237,7 @@ class Wrap:
         dropped: set[int] = set()
         for arg in self.call.args:
             name = arg.keyword.value if arg.keyword is not None else ""
-            if name in DROPPED:
+            if name in self.gone:
                 first = self.source.position(self.source.span(arg)[0])[0]
                 last = self.source.position(self.source.span(arg)[1])[0]
                 dropped.update(range(first, last + 1))
@@ -254,7 +260,10 @@ class Wrap:
             text
             for source, found in self.policy.variables
             if source is self.source
-            for _, text in comments_at(source, found.statement)
+            for offset, text in comments_at(
+                source, source.parent(found.statement) or found.statement
+            )
+            if offset > source.span(found.statement)[0]
         ]
 
     # The lines ------------------------------------------------------------------------------------
@@ -379,6 +388,9 @@ def rewrite_call(
             )
     else:
         same = casts.same_for_policy(migration, precision, policy)
+    if not keywords.spread and not keywords.before:
+        given = {name for name, _ in keywords.items}
+        wrap.gone |= {name for name, kept in DEFAULTS.items() if not given.intersection(kept)}
     keywords.prepare(policy is not None, same)
     migration.claim(source, node.func)
     for arg in node.args:

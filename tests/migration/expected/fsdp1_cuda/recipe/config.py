@@ -2,7 +2,6 @@
 from dataclasses import dataclass
 
 
-
 @dataclass
 class train_config:
     batch_size: int = 4
