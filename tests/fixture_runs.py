@@ -105,6 +105,7 @@ CASES = (
     Case("fsdp1/nested_precision.py"),
     Case("fsdp1/side_input.py", ()),
     Case("fsdp1/frozen_states.py"),
+    Case("fsdp1_cuda/frozen_part.py", apart=ROUNDED),
     Case(
         "fsdp1_cuda/recipe/train.py",
         ("--folder", "out"),

@@ -502,6 +502,8 @@ class Calls:
         for value in call.values:
             for module in self.modules_in(value):
                 info = self.trace.modules.get(module.id)
+                if not module.wrapper:
+                    self.doubt_wholly_frozen(module)
                 if info is not None and not info.escaped:
                     info.escaped = True
                     self.emit(Escaped, call.node, module=module.id)

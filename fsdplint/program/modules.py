@@ -315,21 +315,28 @@ class Modules:
         elif isinstance(before, ParametersOf) and before.name:
             self.emit(ParametersTied, node, module=target.id, other=None, name=name)
 
-    def set_frozen(self: Interpreter, modules: Iterable[ModuleValue], frozen: bool) -> None:
+    def set_frozen(
+        self: Interpreter, modules: Iterable[ModuleValue], frozen: bool, *, wholly: bool = True
+    ) -> None:
         """Say of modules and all in them that their parameters have no gradients, or have again."""
         surely = not any(entry.guard.kind is GuardKind.VARYING for entry in self.guards)
+        if not frozen:
+            self.doubt_frozen(modules)
         for module in modules:
             for part in self.trace.submodules(module.id):
                 self.trace.modules[part].frozen = frozen
                 held = self.objects.get(part)
                 if isinstance(held, ModuleValue):
                     held.surely_frozen = frozen and surely
+                    held.wholly_frozen = frozen and (
+                        held.wholly_frozen or (wholly and not self.guards)
+                    )
 
     def freeze_parameters(self: Interpreter, parameters: ParametersOf, value: Value) -> None:
         """`requires_grad` of parameters, each or some of them, is set."""
         if not (isinstance(value, Const) and value.value is True):
             # Not taken back where it is set to True: that may be another parameter of them.
-            self.set_frozen(parameters.modules, True)
+            self.set_frozen(parameters.modules, True, wholly=parameters.each)
         if not (isinstance(value, Const) and value.value is False) or parameters.chosen_by:
             self.doubt_frozen(parameters.modules)
 
@@ -339,7 +346,15 @@ class Modules:
             for part in self.trace.submodules(module.id):
                 held = self.objects.get(part)
                 if isinstance(held, ModuleValue):
-                    held.surely_frozen = False
+                    held.surely_frozen = held.wholly_frozen = False
+            self.doubt_wholly_frozen(module)
+
+    def doubt_wholly_frozen(self: Interpreter, module: ModuleValue) -> None:
+        """A module, what it holds and what holds it may have parameters with gradients again."""
+        for other, held in self.objects.items():
+            if isinstance(held, ModuleValue) and held.wholly_frozen:
+                if self.trace.related(other, module.id):
+                    held.wholly_frozen = False
 
     def make_container(
         self: Interpreter, node: cst.CSTNode, qualified: str, items: Value | None

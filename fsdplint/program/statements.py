@@ -46,6 +46,7 @@ from fsdplint.program.values import (
     TensorValue,
     Unknown,
     Value,
+    each_parameter,
 )
 from fsdplint.program.values import Sequence as SequenceValue
 from fsdplint.trace import EpochSet, Fsdp1Used, Layout, LoaderIterated, LoaderLeft, WeightsSet
@@ -398,6 +399,8 @@ class Statements:
         elements, exact = self.iterate(iterable)
         if not exact:
             elements = elements * 2 if len(elements) == 1 else elements
+        if _all_parameters(node.iter):
+            elements = [each_parameter(element) for element in elements]
         counted = not exact
         loader = loader_in(iterable)
         if loader is not None:
@@ -679,6 +682,16 @@ class Statements:
                 self.freeze_parameters(target, value)
         elif isinstance(target, Function | Symbol | LazyImport):
             return
+
+
+def _all_parameters(node: cst.BaseExpression) -> bool:
+    """Whether an expression is `m.parameters()` or `m.named_parameters()`, no part of them."""
+    return (
+        isinstance(node, cst.Call)
+        and not node.args
+        and isinstance(node.func, cst.Attribute)
+        and node.func.attr.value in ("parameters", "named_parameters")
+    )
 
 
 def _hashable(value: object) -> bool:

@@ -8,7 +8,7 @@ display, ...), so that a rewrite can find the definition of what it reads at a u
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -231,6 +231,7 @@ class ModuleValue(Value):
     surely_meta: bool = False  # its own parameters, as they are now, on every rank
     stands_for_parts: bool = False  # for any part of a module whose class can't be seen
     surely_frozen: bool = False  # some of its own parameters, if it has any, have no gradient
+    wholly_frozen: bool = False  # surely none of its parameters, parts included, has a gradient
 
 
 @dataclass(eq=False)
@@ -250,6 +251,7 @@ class ParametersOf(Value):
     taken: how many events there were when these very parameters were taken out of the modules; None
         for what takes them only when it is used: `m.parameters()`, which is a generator.
     name: where it is one parameter, read off its module as it is (`linear.weight`), that name.
+    each: whether it is each of the module's parameters in turn, in a loop over all of them.
     """
 
     modules: tuple[ModuleValue, ...]
@@ -260,6 +262,16 @@ class ParametersOf(Value):
     taken: int | None = None
     chosen_by: frozenset[str] = frozenset()  # see Choosing
     name: str = ""
+    each: bool = False
+
+
+def each_parameter(value: Value) -> Value:
+    """One turn of a loop over all parameters, alone or with its name."""
+    if isinstance(value, ParametersOf):
+        return replace(value, each=True)
+    if isinstance(value, Sequence):
+        return replace(value, items=[each_parameter(item) for item in value.items])
+    return value
 
 
 @dataclass(eq=False)

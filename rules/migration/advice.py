@@ -109,7 +109,9 @@ KINDS: tuple[tuple[str, str], ...] = (
     (
         r"ignored_(states|modules)",
         "Decide what becomes of these parameters: those in `fully_shard(ignored_params=...)` are "
-        "neither sharded nor reduced, so they have to be frozen, or reduced by the program.",
+        "neither sharded nor reduced. Freeze them where that can be seen, in every configuration. If the "
+        "program trains them and reduces their gradients itself, give them a parameter group of their "
+        "own in the optimizer, and clip their gradients apart from the others.",
     ),
     (
         r"quantized weights",

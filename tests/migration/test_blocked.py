@@ -17,7 +17,6 @@ BLOCKED = {
     "class_argument.py": {"parallelise(net, FSDP": "passed as an argument to `parallelise`"},
     "comm_hook.py": {"register_comm_hook": "communication hooks"},
     "custom_policy.py": {"CustomPolicy(wrap_or_not)": "only says yes or no"},
-    "ignored.py": {"ignored_modules=": "`ignored_modules`"},
     "ignored_states.py": {"ignored_states=": "`ignored_states`"},
     "local_states.py": {"LocalStateDictConfig()": "local state", "LocalOptim": "flat parts"},
     "many_kwargs.py": {'fsdp_args["mixed_precision"]': "set under a condition"},

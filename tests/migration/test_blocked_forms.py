@@ -16,6 +16,27 @@ BLOCKED = {
         "net = Net()\nmodel = FSDP(net, ignored_modules=[net.blocks[0]])",
         "ignored_modules",
     ),
+    "ignored modules that are frozen in part": (
+        "net = Net()\nfor p in list(net.blocks.parameters())[:1]:\n    p.requires_grad = False\n"
+        "net.blocks[1].linear.weight.requires_grad_(False)\n"
+        "model = FSDP(net, ignored_modules=[net.blocks])",
+        "are frozen cannot be seen",
+    ),
+    "ignored modules that are frozen at times": (
+        "net = Net()\nif os.environ.get('FREEZE'):\n    net.blocks.requires_grad_(False)\n"
+        "model = FSDP(net, ignored_modules=[net.blocks])",
+        "are frozen cannot be seen",
+    ),
+    "ignored modules of which a part is trained again": (
+        "net = Net()\nnet.requires_grad_(False)\nfor p in net.blocks[0].parameters():\n"
+        "    p.requires_grad = True\nmodel = FSDP(net, ignored_modules=[net.blocks])",
+        "are frozen cannot be seen",
+    ),
+    "ignored modules that went out of sight": (
+        "from library import tune\nnet = Net()\nnet.blocks.requires_grad_(False)\ntune(net)\n"
+        "model = FSDP(net, ignored_modules=[net.blocks])",
+        "are frozen cannot be seen",
+    ),
     "quantized weights": (
         "from bitsandbytes.nn import Linear4bit\n"
         "net = Net()\nnet.extra = Linear4bit(8, 8)\nmodel = FSDP(net)",

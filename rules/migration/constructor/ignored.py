@@ -1,15 +1,19 @@
 """`ignored_modules` and `ignored_states`: parameters that are not sharded.
 
-In FSDP2 they stay plain tensors among sharded ones, which most optimizers cannot mix. Frozen ones have
-no gradients, so that no optimizer meets them.
+Both versions leave them whole and don't reduce their gradients. In FSDP2 they are plain tensors among
+DTensors, which `clip_grad_norm_` and optimizers that work on lists of tensors cannot mix. Frozen ones have
+no gradients, so that neither meets them.
 """
 
 from __future__ import annotations
+
+import re
 
 import libcst as cst
 
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
+from fsdplint.program.values import ModuleValue
 from fsdplint.rules.migration.calls import arguments, elements, is_constant
 from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.scopes import definitions, home_of
@@ -32,15 +36,35 @@ def parameters(
         if not found and _never_given(migration, source, value):
             if not modules:
                 return f"set({text})"
-            one = "part" if text == "module" else "module"
-            return f"{{p for {one} in {text} for p in {one}.parameters()}}"
+            return _parameters(text)
         if found and len(found) == 1:
             made = found[0].value
     if not modules and _frozen(made):
         return text if isinstance(made, cst.SetComp) else f"set({text})"
+    if _frozen_modules(migration, made):
+        return _parameters(text)
     name = "ignored_modules" if modules else "ignored_states"
-    reason = f"whether the parameters in `{name}` are frozen cannot be seen"
+    reason = (
+        f"whether the parameters in `{name}` are frozen cannot be seen: FSDP2 leaves them plain "
+        "tensors, which optimizers and `clip_grad_norm_` cannot mix with sharded ones"
+    )
     raise migration.block(source, value, reason)
+
+
+def _parameters(modules: str) -> str:
+    """The set of the parameters of some modules."""
+    one = "part" if re.search(r"\bmodule\b", modules) else "module"
+    return f"{{p for {one} in {modules} for p in {one}.parameters()}}"
+
+
+def _frozen_modules(migration: Migration, node: cst.BaseExpression) -> bool:
+    """Whether a display holds modules that are certainly frozen, in whatever configuration."""
+    parts = elements(node)
+    values = [migration.values(part) for part in parts or ()]
+    return bool(values) and all(
+        found and all(isinstance(value, ModuleValue) and value.wholly_frozen for value in found)
+        for found in values
+    )
 
 
 def _frozen(node: cst.BaseExpression) -> bool:

@@ -54,6 +54,7 @@ class Keywords:
     buffers_to: str = ""  # to which dtype then, "" for that of the field
     materialize: str = ""
     ignored: bool = False  # whether some parameters are not sharded
+    ignored_modules: str = ""  # the modules whose parameters and buffers are left alone
     initialize: str = ""  # the function that gives parameters on the meta device their values
     in_group: bool = False  # whether the weights come from the first rank of a group
     in_two: bool = False  # whether the mesh may have two dimensions
@@ -219,7 +220,7 @@ class Keywords:
     def before_sharding(self, model: str) -> list[str]:
         if not self.sync:
             return []
-        if self.in_group:
+        if self.in_group or self.ignored:
             self.state = fresh(self.source, self.at, "full_parameters", "whole_parameters")
             return [f"{self.state} = dict({model}.named_parameters())"]
         self.state = fresh(self.source, self.at, "full_state", "rank0_state")
@@ -227,10 +228,16 @@ class Keywords:
 
     def after(self, model: str) -> list[str]:
         lines: list[str] = []
+        floating = "if buffer.is_floating_point():"
+        if self.ignored_modules and (self.buffers or self.buffers_as):
+            modules, own = self.ignored_modules, fresh(self.source, self.at, "ignored_buffers")
+            one = "part" if re.search(r"\bmodule\b", modules) else "module"
+            lines.append(f"{own} = {{b for {one} in {modules} for b in {one}.buffers()}}")
+            floating = f"if buffer.is_floating_point() and buffer not in {own}:"
         if self.buffers:
             lines += [
                 f"for buffer in {model}.buffers():",
-                "\tif buffer.is_floating_point():",
+                f"\t{floating}",
                 f"\t\tbuffer.data = buffer.data.to({self.buffers})",
             ]
         if self.buffers_as and self._policy:
@@ -238,11 +245,12 @@ class Keywords:
             lines += [
                 f"if {self._policy}.{self.buffers_as} is not None:",
                 f"\tfor buffer in {model}.buffers():",
-                "\t\tif buffer.is_floating_point():",
+                f"\t\t{floating}",
                 f"\t\t\tbuffer.data = buffer.data.to({dtype})",
             ]
         if self.sync:
-            first = self._broadcast_in_group(model) if self.in_group else self._broadcast(model)
+            apart = self.in_group or self.ignored
+            first = self._broadcast_in_group(model) if apart else self._broadcast(model)
             lines = [*first, *lines]
         if self.materialize:
             lines = [
@@ -259,7 +267,8 @@ class Keywords:
         no_grad = self.migration.torch(self.source, self.at) + ".no_grad()"
         empty_like = self.migration.torch(self.source, self.at) + ".empty_like"
         broadcast = self.migration.dist(self.source, self.at, "broadcast")
-        state, mesh = self.state or "full_parameters", self._mesh
+        state = self.state or "full_parameters"
+        mesh = self._mesh if self.in_group else "parameter.device_mesh"
         lines = [
             f"with {no_grad}:",
             f"\tfor name, parameter in {model}.named_parameters():",
@@ -269,7 +278,9 @@ class Keywords:
             f"for buffer in {model}.buffers():",
             f"\t{broadcast}(buffer, group={mesh}.get_group(), group_src=0)",
         ]
-        if self.in_two:
+        if not self.in_group:
+            lines[-1] = f"\t{broadcast}(buffer, src=0)"
+        elif self.in_two:
             lines[-1:] = [
                 f"\tfor group in {mesh}.get_all_groups():",
                 f"\t\t{broadcast}(buffer, group=group, group_src=0)",
@@ -285,6 +296,8 @@ class Keywords:
         if self.sync != "True":
             lines = [f"if {self.sync}:", *("\t" + line for line in lines)]
         comment = "# All ranks of a group start from its first rank's weights and buffers."
+        if not self.in_group:
+            comment = "# All ranks start from rank 0's weights and buffers."
         return [comment, *lines, f"del {state}"]
 
     def _only_sharded(self) -> list[str]:

@@ -14,7 +14,7 @@ from fsdplint.rules.migration.constructor.meshes import Meshes, optional
 from fsdplint.rules.migration.constructor.policy import Policies
 from fsdplint.rules.migration.constructor.precision import Precision
 from fsdplint.rules.migration.context import Blocked, Migration, expression
-from fsdplint.rules.migration.scopes import definitions, returned
+from fsdplint.rules.migration.scopes import definitions, fresh, returned
 from fsdplint.rules.migration.text import simple
 
 SILENT = {"limit_all_gathers", "use_orig_params", "device_id"}
@@ -347,21 +347,21 @@ class Reader:
         if not text:
             self._drop(value)
             return
-        synced = self.values.get("sync_module_states")
-        if synced is not None and not is_constant(synced, "False"):
-            if not self.values.keys() & {"process_group"}:
-                reason = "ignored parameters together with `sync_module_states`"
-                raise self.migration.block(self.source, value, reason)
         self.keywords.ignored = True
+        of_modules = text.startswith("{p for ")
+        if of_modules:
+            self.keywords.ignored_modules = expression(self.migration, self.source, value)
         self.keywords.items.append(("ignored_params", text))
         given = self.values.get("device_id")
         if given is not None and not is_constant(given, "None"):
             where = expression(self.migration, self.source, given)
-            names = text.removeprefix("set(").removesuffix(")") if not modules else text
-            self.keywords.before += [
-                f"for parameter in {names}:",
-                f"\tparameter.data = parameter.data.to({where})",
-            ]
+            names = text.removeprefix("set(").removesuffix(")")
+            moved = ["for parameter in {names}:", "\tparameter.data = parameter.data.to({where})"]
+            if of_modules:
+                names = self.keywords.ignored_modules
+                one = fresh(self.source, self.at, "module", "part", "ignored_module")
+                moved = [f"for {one} in {{names}}:", f"\t{one}.to({{where}})"]
+            self.keywords.before += [line.format(names=names, where=where) for line in moved]
 
     def _param_init_fn(self, value: cst.BaseExpression) -> None:
         """`lambda m: m.to_empty(...)` on the ranks that wait for rank 0's weights."""

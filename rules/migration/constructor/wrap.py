@@ -373,6 +373,9 @@ def rewrite_call(
         )
     keywords = read_keywords(migration, source, node, named, rest, precision)
     policy = keywords.policy
+    if keywords.ignored and (keywords.materialize or keywords.initialize):
+        reason = "ignored parameters together with `param_init_fn`, which would get new values too"
+        raise migration.block(source, node, reason)
     if shared is not None:
         _share(source, node, keywords, shared)
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", node)
