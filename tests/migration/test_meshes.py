@@ -58,20 +58,21 @@ for kind in ("FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2
     group = shards[dist.get_rank() % 2]
     if "HYBRID" in kind:
         group = (group, replicas[dist.get_rank() // 2])
-    net = Net()
-    net.first.weight.requires_grad_(False)
-    frozen = [p for p in net.parameters() if not p.requires_grad]
-    model = FSDP(
-        net,
-        auto_wrap_policy=ModuleWrapPolicy({nn.Linear}),
-        process_group=group,
-        ignored_states=frozen,
-        sharding_strategy=ShardingStrategy[kind],
-        device_id=torch.cuda.current_device(),
-        sync_module_states=True,
-        use_orig_params=True,
-    )
-    print(dist.get_rank(), kind, train(model))
+    for given in (group, None):
+        net = Net()
+        net.first.weight.requires_grad_(False)
+        frozen = [p for p in net.parameters() if not p.requires_grad]
+        model = FSDP(
+            net,
+            auto_wrap_policy=ModuleWrapPolicy({nn.Linear}),
+            process_group=given,
+            ignored_states=frozen,
+            sharding_strategy=ShardingStrategy[kind],
+            device_id=torch.cuda.current_device(),
+            sync_module_states=True,
+            use_orig_params=True,
+        )
+        print(dist.get_rank(), kind, train(model))
 dist.destroy_process_group()
 """
 
@@ -110,7 +111,7 @@ def outputs(program: str, tmp_path: Path, ranks: TwoRanks) -> tuple[list[str], l
 
 def test_process_groups_of_every_strategy(tmp_path: Path, two_ranks: TwoRanks) -> None:
     before, after = outputs(HEAD + GROUPS, tmp_path, two_ranks)
-    assert len(before) == 20
+    assert len(before) == 40
     assert before == after
 
 

@@ -212,6 +212,38 @@ FORMS = {
         build(dist.new_group([0]))
         """,
     ),
+    "a group that may be None, whose weights are broadcast": (
+        """
+        def build(group=None):
+            return FSDP(Net(), process_group=group, sync_module_states=True)
+
+
+        build()
+        build(dist.new_group([0]))
+        """,
+        """
+        def build(group=None):
+            model = Net()
+            full_parameters = dict(model.named_parameters())
+            mesh = DeviceMesh.from_group(group, "cuda") if group is not None else init_device_mesh(
+                "cuda", (dist.get_world_size(),)
+            )
+            fully_shard(model, mesh=mesh)
+            # All ranks of a group start from its first rank's weights and buffers.
+            with torch.no_grad():
+                for name, parameter in model.named_parameters():
+                    full = full_parameters[name].to(mesh.device_type)
+                    parameter.copy_(distribute_tensor(full, mesh, parameter.placements))
+            for buffer in model.buffers():
+                dist.broadcast(buffer, group=mesh.get_group(), group_src=0)
+            del full_parameters
+            return model
+
+
+        build()
+        build(dist.new_group([0]))
+        """,
+    ),
     "the group of a mesh that may be None": (
         """
         mesh = dist.device_mesh.init_device_mesh("cuda", (2,)) if os.environ.get("MESH") else None

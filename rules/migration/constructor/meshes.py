@@ -26,6 +26,7 @@ class Meshes:
         device: the text of the device's type.
         choices: the strategies that the call may get.
         strategy: the text of the strategy, for those that are chosen at run time.
+        never_none: whether the mesh is asked for its group, and so has to be there.
     """
 
     migration: Migration
@@ -34,11 +35,12 @@ class Meshes:
     device: str
     choices: set[str]
     strategy: str
+    never_none: bool = False
     _type: str = ""
 
-    def needs_strategy(self, group: bool, optional: bool) -> bool:
-        """Whether the mesh depends on the strategy; `group` for a process group."""
-        hybrid = not group and optional and bool(self.choices & set(HYBRID))
+    def needs_strategy(self, optional: bool) -> bool:
+        """Whether the mesh depends on the strategy."""
+        hybrid = optional and bool(self.choices & set(HYBRID))
         return "NO_SHARD" in self.choices or hybrid
 
     def of_group(self, text: str, *, optional: bool) -> str:
@@ -48,17 +50,26 @@ class Meshes:
             if not optional:
                 return made
             if text.isidentifier():
-                return f"{made} if {text} is not None else None"
+                return f"{made} if {text} is not None else {self._otherwise(self.at)}"
         name, given = self._function(optional), [text]
-        if "NO_SHARD" in self.choices:
+        if self.needs_strategy(optional):
             given.append(self.strategy)
         return f"{name}({', '.join(given)})"
 
     def of_mesh(self, text: str, *, optional: bool) -> str:
         """The mesh for a `device_mesh`, which may be None if it is optional."""
-        if not self.needs_strategy(False, optional):
+        if not self.needs_strategy(optional):
             return text
         return f"{self._chooser(optional)}({text}, {self.strategy})"
+
+    def _otherwise(self, at: cst.CSTNode) -> str:
+        """The mesh where there is no group: None is that of all processes, too."""
+        if not self.never_none:
+            return "None"
+        init = self.migration.need(
+            self.source, "torch.distributed.device_mesh", "init_device_mesh", at
+        )
+        return f"{init}({self._type or self.device}, ({self._world(at)},))"
 
     def _mesh_class(self, at: cst.CSTNode) -> str:
         module = "torch.distributed.device_mesh"
@@ -72,29 +83,31 @@ class Meshes:
         name = "mesh_of_groups"
         alone = "NO_SHARD" in self.choices
         hybrid = bool(self.choices & set(HYBRID))
-        key = f"groups {self.source.path} {alone} {hybrid} {optional}"
+        key = f"groups {self.source.path} {sorted(self.choices)} {optional} {self.never_none}"
         if key in self.migration.mapped:
             return name
         self._only(f"groups {self.source.path}", key)
         top = top_level(self.source, self.at)
         lines = [
-            f"def {name}(group{', strategy' if alone else ''}):",
+            f"def {name}(group{', strategy' if self.needs_strategy(optional) else ''}):",
             '\t"""The mesh for a process group to shard over, or for a pair of them: one to shard over and',
             "\tone to replicate over.",
             '\t"""',
         ]
+        device = self.device
+        if " " in device:
+            lines.append(f"\tdevice_type = {device}")
+            device = "device_type"
+        self._type = device
         if optional:
-            lines += ["\tif group is None:", "\t\treturn None"]
+            lines += self._own_meshes(top, "group")
+            lines += ["\tif group is None:", f"\t\treturn {self._otherwise(top)}"]
         if alone:
             lines += [
                 f"\tif strategy == {self._q('NO_SHARD')}:",
                 f"\t\talone = {self._alone(top)}",
                 "\t\tgroup = (alone, group)",
             ]
-        device = self.device
-        if " " in device:
-            lines.append(f"\tdevice_type = {device}")
-            device = "device_type"
         from_group = f"{self._mesh_class(top)}.from_group"
         if not hybrid and not alone:
             lines.append(f"\treturn {from_group}(group, {device})")
@@ -157,28 +170,15 @@ class Meshes:
             f"def {name}(mesh, strategy):",
             '\t"""The mesh to shard over: some strategies have one of their own."""',
         ]
-        hybrid = [name for name in HYBRID if name in self.choices]
         self._type = self.device
         if optional and " " in self.device:
             lines.append(f"\tdevice_type = {self.device}")
             self._type = "device_type"
-        if optional and hybrid:
-            names = ", ".join(map(self._q, hybrid))
-            test = f"in ({names})" if len(hybrid) > 1 else f"== {names}"
-            per_node = f"{self.migration.torch(self.source, top)}.cuda.device_count()"
-            lines += [
-                f"\tif mesh is None and strategy {test}:",
-                f"\t\tper_node = {per_node}",
-                *self._made(top, f"({self._world(top)} // per_node, per_node)"),
-            ]
+        if optional:
+            lines += self._own_meshes(top, "mesh")
         if "NO_SHARD" in self.choices:
-            last = alone(self.migration)
             test = f"strategy == {self._q('NO_SHARD')}"
-            if optional:
-                lines += [
-                    f"\tif mesh is None and {test}:",
-                    *self._made(top, f"({self._world(top)}, 1)", last),
-                ]
+            last = alone(self.migration)
             lines += [
                 f"\tif {test}:",
                 f"\t\tshard = {self._alone(top)}",
@@ -188,6 +188,25 @@ class Meshes:
         lines.append("\treturn mesh")
         self.migration.rewrite.insert_function(self.source, top, lines)
         return name
+
+    def _own_meshes(self, at: cst.CSTNode, given: str) -> list[str]:
+        """Lines that return the meshes that some strategies have by themselves."""
+        lines = []
+        hybrid = [name for name in HYBRID if name in self.choices]
+        if hybrid:
+            names = ", ".join(map(self._q, hybrid))
+            test = f"in ({names})" if len(hybrid) > 1 else f"== {names}"
+            lines += [
+                f"\tif {given} is None and strategy {test}:",
+                f"\t\tper_node = {self.migration.torch(self.source, at)}.cuda.device_count()",
+                *self._made(at, f"({self._world(at)} // per_node, per_node)"),
+            ]
+        if "NO_SHARD" in self.choices:
+            lines += [
+                f"\tif {given} is None and strategy == {self._q('NO_SHARD')}:",
+                *self._made(at, f"({self._world(at)}, 1)", alone(self.migration)),
+            ]
+        return lines
 
     def _world(self, at: cst.CSTNode) -> str:
         return self.migration.dist(self.source, at, "get_world_size") + "()"

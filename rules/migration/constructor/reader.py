@@ -172,8 +172,18 @@ class Reader:
             name = strategy.literal(self.migration, resolved)
             choices = {name} if name else strategy.choices(self.migration, resolved)
         device_type = self._device_text()
-        meshes = Meshes(self.migration, self.source, self.at, device_type, choices, "")
-        if chosen is not None and meshes.needs_strategy(given == "process_group", absent):
+        synced = self.values.get("sync_module_states")
+        asked = given == "process_group" and synced is not None
+        meshes = Meshes(
+            self.migration,
+            self.source,
+            self.at,
+            device_type,
+            choices,
+            "",
+            asked and not is_constant(synced, "False"),
+        )
+        if chosen is not None and meshes.needs_strategy(absent):
             meshes.strategy = self._strategy_text(chosen)
         return meshes
 
@@ -327,10 +337,6 @@ class Reader:
         self.keywords.in_two |= isinstance(mesh, cst.Subscript)
         starts = self.values.get("param_init_fn")
         self.keywords.empty = starts is not None and not is_constant(starts, "None")
-        if grouped and group is not None and optional(self.migration, self.source, group):
-            raise self.migration.block(
-                self.source, value, "`sync_module_states` within a process group that may be None"
-            )
         self.keywords.sync = expression(self.migration, self.source, value)
 
     def _ignored_modules(self, value: cst.BaseExpression) -> None:
