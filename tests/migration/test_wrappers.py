@@ -66,9 +66,7 @@ FORMS = {
         model.clip_grad_norm_(1.0)
         """,
         """
-        kwargs = {
-            "reshard_after_forward": False,
-        }
+        kwargs = dict(reshard_after_forward=False)
         net = Net()
         for name, block in net.blocks.named_children():
             setattr(net.blocks, name, fully_shard(block, **kwargs))
