@@ -199,7 +199,7 @@ class Statements:
                 lines = self._kept(layout.comments(source, statement, end), lines)
             result.append(self._edit(start, end, self._joined(lines, indent)))
         elif change.deleted:
-            result.append(self._delete_lines(start, end))
+            result.append(self._delete_lines(start, end, begins=self._begins(statement)))
         if change.after:
             self._insert_after(statement, change.after, indent)
         return result

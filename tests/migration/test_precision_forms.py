@@ -227,6 +227,40 @@ FORMS = {
         del full_state
         """,
     ),
+    "weights on rank 0 only, chosen in branches": (
+        """
+        def build(model):
+            if local_rank == 0:
+                init = None
+            else:
+                init = lambda m: m.to_empty(device=torch.cuda.current_device(), recurse=False)
+
+            return FSDP(model, param_init_fn=init, sync_module_states=True)
+
+
+        model = build(Net())
+        """,
+        """
+        def build(model):
+            full_state = model.state_dict()
+            fully_shard(model)
+            if any(p.is_meta for p in model.parameters()):
+                model.to_empty(device=torch.cuda.current_device())
+            # All ranks start from rank 0's weights and buffers.
+            set_model_state_dict(
+                model,
+                full_state,
+                options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
+            )
+            for buffer in model.buffers():
+                dist.broadcast(buffer, src=0)
+            del full_state
+            return model
+
+
+        model = build(Net())
+        """,
+    ),
     "an init function for the meta device": (
         """
         def materialize(module):

@@ -23,6 +23,37 @@ FORMS = {
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         """,
     ),
+    "a wrapper of what cannot be seen, chosen from": (
+        """
+        from contextlib import nullcontext
+
+
+        def load():
+            return None  # another class has the model
+
+
+        def build():
+            return FSDP(load())
+
+
+        model = build()
+        with model.no_sync() if os.environ.get("HOLD") else nullcontext():
+            model(torch.ones(2, 8)).sum().backward()
+        """,
+        """
+        def load():
+            return None  # another class has the model
+
+
+        def build():
+            return fully_shard(load())
+
+
+        model = build()
+        model.set_requires_gradient_sync(not os.environ.get("HOLD"))
+        model(torch.ones(2, 8)).sum().backward()
+        """,
+    ),
     "elementwise work on gradients, and a count": (
         """
         model = FSDP(Net())

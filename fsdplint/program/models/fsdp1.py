@@ -55,9 +55,10 @@ def option(value: Value) -> object:
 
 @function(FSDP1)
 def constructor(run: Interpreter, name: str, call: Call) -> Value:
-    module = run.as_module(call.arg(0, "module"))
-    if module is None:
-        return Unknown()
+    # What it is given is a module, seen or not; its result is a wrapper either way.
+    module = run.as_module(call.arg(0, "module")) or run.new_module(
+        call.node, "model", children_known=False
+    )
     given = dict(zip(PARAMETERS, call.args, strict=False)) | call.kwargs
     given.pop("module", None)
     wrapper = wrap(run, module, "FullyShardedDataParallel", "fsdp1", call)

@@ -204,6 +204,12 @@ class Reader:
         found = definitions(self.source, value) if isinstance(value, cst.Name) else None
         return found[0].value if found and len(found) == 1 else value
 
+    def _started(self, value: cst.BaseExpression) -> cst.BaseExpression:
+        """The function that starts empty parameters; the ranks that have weights may be given None."""
+        found = definitions(self.source, value) if isinstance(value, cst.Name) else None
+        made = [item.value for item in found or () if not is_constant(item.value, "None")]
+        return made[0] if len(made) == 1 else value
+
     def _mixed_precision(self, value: cst.BaseExpression) -> None:
         if is_constant(value, "None") or self._always_none(value):
             self._drop(value)
@@ -373,7 +379,7 @@ class Reader:
         """`lambda m: m.to_empty(...)` on the ranks that wait for rank 0's weights."""
         if is_constant(value, "None"):
             return
-        node = self._resolved(value)
+        node = self._started(value)
         chosen = node
         if isinstance(node, cst.IfExp):
             chosen = node.body if is_constant(node.orelse, "None") else node.orelse
