@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import libcst as cst
 
+from fsdplint.editing.bindings import bindings_of
 from fsdplint.editing.layout import descend
 from fsdplint.program.names import references
 from fsdplint.program.source import Source
@@ -36,13 +39,18 @@ def handed_out(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> No
                     continue
                 if not migration.values(node.func) and _is_here(migration, node.func):
                     continue
+                if _not_there(migration, source, node.func):
+                    continue
                 if any(
                     migration.wrapped(arg.value)
                     or _unreached(migration, source, arg.value, wrapped)
                     for arg in node.args
                 ):
-                    name = source.code(node.func)
-                    reason = f"`{name}` gets the wrapped model, and its code cannot be seen"
+                    name = f"`{source.code(node.func)}`"
+                    home = symbols.get(node.func, "").rpartition(".")[0]
+                    if home and home not in name:
+                        name += f" of `{home}`"
+                    reason = f"{name} gets the wrapped model, and its code cannot be seen"
                     migration.blockers.append(Blocked(source, node, reason))
 
 
@@ -54,6 +62,24 @@ def _is_here(migration: Migration, func: cst.BaseExpression) -> bool:
         for source in migration.program.sources.values()
         for part in source.tree.body
     )
+
+
+def _not_there(migration: Migration, source: Source, func: cst.BaseExpression) -> bool:
+    """Whether a function is imported from a file of these that lacks it: the program ends at once."""
+    bindings = bindings_of(source)
+    if not isinstance(func, cst.Name):
+        return False
+    scope = bindings.owner(bindings.scope_at(func), func.value)
+    items = [item for item in scope.imports if item.local == func.value] if scope else []
+    if len(items) != 1 or scope is None or scope.node is not source.tree or not items[0].name:
+        return False
+    path = Path(source.path).with_name(items[0].module.lstrip(".") + ".py")
+    home = next((s for s in migration.program.sources.values() if Path(s.path) == path), None)
+    if home is None or any(isinstance(part, cst.Try) for part in source.tree.body):
+        return False
+    top = bindings_of(home).scope_at(home.tree)
+    names = {*top.others, *(item.local for item in top.imports)}
+    return not top.star and not names & {items[0].name, "__getattr__"}
 
 
 def _speaks_of_fsdp(source: Source, node: cst.Call, symbols: dict[cst.CSTNode, str]) -> bool:

@@ -16,6 +16,15 @@ BLOCKED = {
         "net = Net()\nmodel = FSDP(net, ignored_modules=[net.blocks[0]])",
         "ignored_modules",
     ),
+    "a model on the meta device": (
+        "with torch.device('meta'):\n    net = Net()\nmodel = FSDP(net)",
+        "on the meta device without `param_init_fn`",
+    ),
+    "a library's model on the meta device": (
+        "from accelerate import init_empty_weights\nfrom library import Large\n"
+        "with init_empty_weights():\n    net = Large()\nmodel = FSDP(net)",
+        "on the meta device without `param_init_fn`",
+    ),
     "ignored modules that are frozen in part": (
         "net = Net()\nfor p in list(net.blocks.parameters())[:1]:\n    p.requires_grad = False\n"
         "net.blocks[1].linear.weight.requires_grad_(False)\n"
@@ -155,7 +164,7 @@ BLOCKED = {
     ),
     "a library's function for FSDP": (
         "from library.parallel import prepare_for_fsdp\nmodel = FSDP(Net())\nprepare_for_fsdp(model)",
-        "`prepare_for_fsdp` gets the wrapped model",
+        "`prepare_for_fsdp` of `library.parallel` gets the wrapped model",
     ),
     "the state of an optimizer in a branch that is not taken": (
         "def save(model, optimizer):\n"

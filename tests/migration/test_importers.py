@@ -56,6 +56,16 @@ def reasons(folder: Path, other: str, *given: str) -> list[str]:
     return [blocker.reason for blocker in plan.blockers]
 
 
+@pytest.mark.parametrize("home", ["wrap", "library"])
+def test_a_function_that_its_file_lacks_gets_no_model(home: str, tmp_path: Path) -> None:
+    other = (
+        f"import torch.nn as nn\nfrom {home} import prepare_for_fsdp\nfrom wrap import shard\n"
+        "model = shard(nn.Linear(4, 4))\nprepare_for_fsdp(model)\n"
+    )
+    blocked = [r for r in reasons(tmp_path, other, "other.py") if "prepare_for_fsdp" in r]
+    assert bool(blocked) is (home == "library")
+
+
 def test_a_norm_that_only_others_take_blocks(tmp_path: Path) -> None:
     (tmp_path / "wrap.py").write_text(WRAP + CLIP)
     (tmp_path / "train.py").write_text(TRAIN)
