@@ -9,6 +9,37 @@ import pytest
 from forms import HEAD, migrated, plan
 
 FORMS = {
+    "memory for what is on meta and perhaps offloaded": (
+        """
+        OFFLOAD = bool(os.environ.get("OFFLOAD"))
+        model = FSDP(
+            Net(),
+            cpu_offload=CPUOffload(offload_params=True) if OFFLOAD else None,
+            sync_module_states=True,
+            device_id=local_rank,
+            param_init_fn=lambda m: m.to_empty(device="cuda", recurse=False) if local_rank else None,
+        )
+        """,
+        """
+        OFFLOAD = bool(os.environ.get("OFFLOAD"))
+        model = Net()
+        full_state = model.state_dict()
+        fully_shard(model, offload_policy=CPUOffloadPolicy() if OFFLOAD else OffloadPolicy())
+        if any(p.is_meta for p in model.parameters()):
+            model.to_empty(device="cpu" if OFFLOAD else "cuda")
+            for buffer in model.buffers():
+                buffer.data = buffer.data.to("cuda")
+        # All ranks start from rank 0's weights and buffers.
+        set_model_state_dict(
+            model,
+            full_state,
+            options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
+        )
+        for buffer in model.buffers():
+            dist.broadcast(buffer, src=0)
+        del full_state
+        """,
+    ),
     "variables that only the constructor reads": (
         """
         flat = not args.keep and args.flat

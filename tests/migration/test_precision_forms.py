@@ -9,6 +9,55 @@ import pytest
 from forms import migrated
 
 FORMS = {
+    "own casts of inputs, of which only one is said": (
+        """
+        half = MixedPrecision(
+            param_dtype=torch.bfloat16,
+            cast_forward_inputs=True,
+        )
+        whole = MixedPrecision(
+            param_dtype=torch.float32,
+            # how gradients are reduced
+            reduce_dtype=torch.float32,
+            buffer_dtype=torch.float32,
+        )
+
+
+        def pick(low):
+            return half if low else whole
+
+
+        model = FSDP(
+            Net(), mixed_precision=pick(local_rank), auto_wrap_policy=ModuleWrapPolicy({Block})
+        )
+        """,
+        """
+        half = MixedPrecisionPolicy(
+            param_dtype=torch.bfloat16,
+            reduce_dtype=torch.bfloat16,
+        )
+        whole = MixedPrecisionPolicy(
+            param_dtype=torch.float32,
+            # how gradients are reduced
+            reduce_dtype=torch.float32,
+            cast_forward_inputs=False,
+        )
+
+
+        def pick(low):
+            return half if low else whole
+
+
+        model = Net()
+        mp_policy = pick(local_rank)
+        # The root casts its inputs in any case.
+        root_policy = replace(mp_policy, cast_forward_inputs=True)
+        for module in reversed(list(model.modules())):
+            if isinstance(module, Block):
+                fully_shard(module, mp_policy=mp_policy)
+        fully_shard(model, mp_policy=root_policy)
+        """,
+    ),
     "mixed precision of blocks with one input": (
         """
         precision = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.bfloat16)

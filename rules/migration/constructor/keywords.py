@@ -53,6 +53,9 @@ class Keywords:
     buffers_as: str = ""  # the field of the policy that says whether buffers are cast, or ""
     buffers_to: str = ""  # to which dtype then, "" for that of the field
     materialize: str = ""
+    offload: str = (
+        ""  # when parameters are offloaded: "True", a condition, "?" for another variable
+    )
     ignored: bool = False  # whether some parameters are not sharded
     ignored_modules: str = ""  # the modules whose parameters and buffers are left alone
     initialize: str = ""  # the function that gives parameters on the meta device their values
@@ -248,17 +251,38 @@ class Keywords:
                 f"\t\t{floating}",
                 f"\t\t\tbuffer.data = buffer.data.to({dtype})",
             ]
+        if self.sync and self.offload:
+            self.migration.note(
+                "persistent buffers of an offloaded model get in the way of rank 0's weights",
+                self.source,
+                self.at,
+                detail="They are on the device and the parameters on the CPU: set_model_state_dict "
+                "stops with `Multiple devices found`. Move such buffers to the CPU for this call.",
+            )
         if self.sync:
             apart = self.in_group or self.ignored
             first = self._broadcast_in_group(model) if apart else self._broadcast(model)
             lines = [*first, *lines]
         if self.materialize:
-            lines = [
-                f"if any(p.is_meta for p in {model}.parameters()):",
-                f"\t{model}.to_empty(device={self.materialize})",
-                *lines,
-            ]
+            lines = [*self._materialized(model), *lines]
         return lines
+
+    def _materialized(self, model: str) -> list[str]:
+        """Memory for what is on the meta device; what is offloaded has to get it on the CPU."""
+        device, test = self.materialize, f"if any(p.is_meta for p in {model}.parameters()):"
+        if not self.offload:
+            return [test, f"\t{model}.to_empty(device={device})"]
+        if self.offload == "?":
+            reason = "whether the parameters that `param_init_fn` gives memory are offloaded"
+            raise self.migration.block(self.source, self.at, f"{reason} cannot be seen here")
+        cpu = quoted(self.source, "cpu")
+        where = cpu if self.offload == "True" else f"{cpu} if {self.offload} else {device}"
+        return [
+            test,
+            f"\t{model}.to_empty(device={where})",
+            f"\tfor buffer in {model}.buffers():",
+            f"\t\tbuffer.data = buffer.data.to({device})",
+        ]
 
     def _broadcast_in_group(self, model: str) -> list[str]:
         """Every group of ranks starts from the weights of its first rank."""

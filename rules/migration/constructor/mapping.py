@@ -202,6 +202,7 @@ class _Items:
             self.keywords.buffers = self.keywords.buffers or scratch.buffers
             self.keywords.materialize = self.keywords.materialize or scratch.materialize
         self.keywords.before += scratch.before
+        self.keywords.offload = self.keywords.offload or scratch.offload
         if "mp_policy" in dict(scratch.items):
             self.keywords.mapped_policy = True
             if self._conditional(item) and not self.precision.casts_inner:

@@ -87,18 +87,20 @@ def convert(migration: Migration, source: Source, call: cst.Call, known: Precisi
     if known.own_casts and inner is not None and is_constant(inner.value, "False"):
         gone.remove(inner)
     own = known.own_casts and inner is None and param is not None
-    says = ", cast_forward_inputs=False" if own else ""
+    last = next((arg for arg in reversed(call.args) if arg not in gone), None)
+    comma = _comma(source, last) if last is not None else ", "
+    says = f"{comma}cast_forward_inputs=False" if own else ""
     if reduce is not None and is_constant(reduce.value, "None") and param is not None:
         start, end = source.span(reduce.value)
         changes.append((start, end, migration.text(source, param.value)))
     elif reduce is None and param is not None and not is_constant(param.value, "None"):
         end = source.span(param.value)[1]
-        reduced = f", reduce_dtype={migration.text(source, param.value)}"
-        last = [arg for arg in call.args if arg not in gone][-1]
+        reduced = f"{_comma(source, param)}reduce_dtype={migration.text(source, param.value)}"
         changes.append((end, end, reduced + (says if last is param else "")))
         says = "" if last is param else says
     if says:
-        end = value_end(source, [arg for arg in call.args if arg not in gone][-1])
+        assert last is not None
+        end = value_end(source, last)
         changes.append((end, end, says))
     if param is not None and param.keyword is None:
         start = source.span(param)[0]
@@ -113,6 +115,13 @@ def convert(migration: Migration, source: Source, call: cst.Call, known: Precisi
     migration.substitute(source, call.func, name)
     for start, end, text in sorted(changes, key=lambda change: (change[0] == change[1], change)):
         migration.substitute_span(source, start, end, text)
+
+
+def _comma(source: Source, last: cst.Arg) -> str:
+    """What comes between the last argument and another one: a new line where each has its own."""
+    start = source.span(last)[0]
+    indent = source.text[source.line_start(start) : start]
+    return ", " if indent.strip() or not indent else f",\n{indent}"
 
 
 def _inputs(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import libcst as cst
 
+from fsdplint.editing.bindings import bindings_of
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
 from fsdplint.rules.migration.calls import is_constant
@@ -14,7 +18,7 @@ from fsdplint.rules.migration.constructor.meshes import Meshes, optional
 from fsdplint.rules.migration.constructor.policy import Policies
 from fsdplint.rules.migration.constructor.precision import Precision
 from fsdplint.rules.migration.context import Blocked, Migration, expression
-from fsdplint.rules.migration.scopes import definitions, fresh, returned
+from fsdplint.rules.migration.scopes import Definition, definitions, fresh, returned
 from fsdplint.rules.migration.text import simple
 
 SILENT = {"limit_all_gathers", "use_orig_params", "device_id"}
@@ -252,22 +256,30 @@ class Reader:
             return f"{text} or {default()}"
         return text
 
-    def _may_be_none(self, value: cst.BaseExpression, depth: int = 0) -> bool:
+    def _may_be_none(
+        self, value: cst.BaseExpression, depth: int = 0, source: Source | None = None
+    ) -> bool:
         """Whether a config object may be None, judged by all that the code may do."""
+        source = source or self.source
         if self.migration.called(value):
             return False
         if depth > 4:
             return True
         if isinstance(value, cst.IfExp):
-            return any(self._may_be_none(x, depth + 1) for x in (value.body, value.orelse))
+            return any(self._may_be_none(x, depth + 1, source) for x in (value.body, value.orelse))
         if isinstance(value, cst.Name):
-            found = definitions(self.source, value)
-            return not found or any(self._may_be_none(item.value, depth + 1) for item in found)
+            found = definitions(source, value)
+            if not found:
+                source, found = _imported(self.migration, source, value)
+            return not found or any(
+                self._may_be_none(item.value, depth + 1, source) for item in found
+            )
         if isinstance(value, cst.Call) and isinstance(value.func, cst.Name | cst.Attribute):
             function = self._function(value.func)
-            return function is None or any(
-                self._may_be_none(x, depth + 1) for x in returned(function)
-            )
+            if function is None:
+                return True
+            home = next(x for x in self.migration.sources if x.parent(function) is not None)
+            return any(self._may_be_none(x, depth + 1, home) for x in returned(function))
         return True
 
     def _function(self, func: cst.Name | cst.Attribute) -> cst.FunctionDef | None:
@@ -297,6 +309,7 @@ class Reader:
                 return
         text = self._policy_or_default(value, "CPUOffload", "OffloadPolicy")
         self.keywords.items.append(("offload_policy", text))
+        self.keywords.offload = _offloads(text)
         if any("clip_grad_norm_" in source.text for source in migration.sources):
             migration.note(
                 "clipping the gradients of an offloaded model needs a CPU backend too",
@@ -403,6 +416,43 @@ class Reader:
         self.migration.claim(self.source, value)
         if isinstance(value, cst.Name):
             left_over.drop(self.migration, self.source, value)
+
+
+def _offloads(text: str) -> str:
+    """When an argument offloads: "True", a condition, or "?" where another variable decides."""
+    name = r"[\w.]*CPUOffloadPolicy\([^()]*\)"
+    if re.fullmatch(name, text):
+        return "True"
+    chosen = re.fullmatch(rf"{name} if (.+) else [\w.]*\bOffloadPolicy\(\)", text)
+    return chosen[1] if chosen is not None else "?"
+
+
+def _imported(
+    migration: Migration, source: Source, name: cst.Name
+) -> tuple[Source, list[Definition]]:
+    """The assignments of a variable of another of these files, by the name that it is imported by."""
+    bindings = bindings_of(source)
+    scope = bindings.owner(bindings.scope_at(name), name.value)
+    items = [x for x in scope.imports if x.local == name.value] if scope is not None else []
+    for other in migration.sources if len(items) == 1 else ():
+        if Path(other.path).stem == items[0].module.rpartition(".")[2]:
+            target = next(
+                (
+                    part
+                    for part in descend(other.tree)
+                    if isinstance(part, cst.Name) and part.value == items[0].name
+                ),
+                None,
+            )
+            found = definitions(other, target) if target is not None else None
+            if found and all(_at_top(other, item) for item in found):
+                return other, found
+    return source, []
+
+
+def _at_top(source: Source, item: Definition) -> bool:
+    """Whether an assignment is a statement of the module, on no condition."""
+    return source.parent(source.parent(item.statement)) is source.tree  # type: ignore[arg-type]
 
 
 def _to_empty(node: cst.BaseExpression) -> cst.BaseExpression | None:
