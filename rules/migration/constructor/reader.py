@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import libcst as cst
 
-from fsdplint.editing.bindings import bindings_of
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
 from fsdplint.rules.migration.calls import is_constant
-from fsdplint.rules.migration.constructor import device, ignored, left_over, strategy
+from fsdplint.rules.migration.constructor import device, ignored, left_over, reading, strategy
 from fsdplint.rules.migration.constructor.buffers import Buffers
 from fsdplint.rules.migration.constructor.keywords import Keywords
 from fsdplint.rules.migration.constructor.meshes import Meshes, optional
 from fsdplint.rules.migration.constructor.policy import Policies
 from fsdplint.rules.migration.constructor.precision import Precision
 from fsdplint.rules.migration.context import Blocked, Migration, expression
-from fsdplint.rules.migration.scopes import Definition, definitions, fresh, returned
+from fsdplint.rules.migration.scopes import definitions, fresh, returned
 from fsdplint.rules.migration.text import simple
 
 SILENT = {"limit_all_gathers", "use_orig_params", "device_id"}
@@ -270,7 +266,7 @@ class Reader:
         if isinstance(value, cst.Name):
             found = definitions(source, value)
             if not found:
-                source, found = _imported(self.migration, source, value)
+                source, found = reading.imported(self.migration, source, value)
             return not found or any(
                 self._may_be_none(item.value, depth + 1, source) for item in found
             )
@@ -302,14 +298,16 @@ class Reader:
             found = definitions(self.source, value)
             if found and len(found) == 1 and self._off(found[0].value):
                 self._drop(value)
-                if not all(part in migration.claimed for part in _named(migration, found[0].value)):
+                if not all(
+                    part in migration.claimed for part in reading.named(migration, found[0].value)
+                ):
                     raise migration.block(
                         self.source, value, "this `CPUOffload` is used elsewhere too"
                     )
                 return
         text = self._policy_or_default(value, "CPUOffload", "OffloadPolicy")
         self.keywords.items.append(("offload_policy", text))
-        self.keywords.offload = _offloads(text)
+        self.keywords.offload = reading.offloads(text)
         if any("clip_grad_norm_" in source.text for source in migration.sources):
             migration.note(
                 "clipping the gradients of an offloaded model needs a CPU backend too",
@@ -396,7 +394,7 @@ class Reader:
         chosen = node
         if isinstance(node, cst.IfExp):
             chosen = node.body if is_constant(node.orelse, "None") else node.orelse
-        found = _to_empty(chosen)
+        found = reading.to_empty(chosen)
         if found is not None and node is not value:
             self._drop(value)
         if found is None:
@@ -416,63 +414,3 @@ class Reader:
         self.migration.claim(self.source, value)
         if isinstance(value, cst.Name):
             left_over.drop(self.migration, self.source, value)
-
-
-def _offloads(text: str) -> str:
-    """When an argument offloads: "True", a condition, or "?" where another variable decides."""
-    name = r"[\w.]*CPUOffloadPolicy\([^()]*\)"
-    if re.fullmatch(name, text):
-        return "True"
-    chosen = re.fullmatch(rf"{name} if (.+) else [\w.]*\bOffloadPolicy\(\)", text)
-    return chosen[1] if chosen is not None else "?"
-
-
-def _imported(
-    migration: Migration, source: Source, name: cst.Name
-) -> tuple[Source, list[Definition]]:
-    """The assignments of a variable of another of these files, by the name that it is imported by."""
-    bindings = bindings_of(source)
-    scope = bindings.owner(bindings.scope_at(name), name.value)
-    items = [x for x in scope.imports if x.local == name.value] if scope is not None else []
-    for other in migration.sources if len(items) == 1 else ():
-        if Path(other.path).stem == items[0].module.rpartition(".")[2]:
-            target = next(
-                (
-                    part
-                    for part in descend(other.tree)
-                    if isinstance(part, cst.Name) and part.value == items[0].name
-                ),
-                None,
-            )
-            found = definitions(other, target) if target is not None else None
-            if found and all(_at_top(other, item) for item in found):
-                return other, found
-    return source, []
-
-
-def _at_top(source: Source, item: Definition) -> bool:
-    """Whether an assignment is a statement of the module, on no condition."""
-    return source.parent(source.parent(item.statement)) is source.tree  # type: ignore[arg-type]
-
-
-def _to_empty(node: cst.BaseExpression) -> cst.BaseExpression | None:
-    """The device in `lambda m: m.to_empty(device=...)`."""
-    if not isinstance(node, cst.Lambda) or len(node.params.params) != 1:
-        return None
-    call = node.body
-    if isinstance(call, cst.IfExp):  # the condition is that the rank has no weights of its own
-        call = call.body if is_constant(call.orelse, "None") else call.orelse
-    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
-        return None
-    owner = call.func.value
-    name = node.params.params[0].name.value
-    if call.func.attr.value != "to_empty" or not isinstance(owner, cst.Name) or owner.value != name:
-        return None
-    return next(
-        (a.value for a in call.args if a.keyword is None or a.keyword.value == "device"), None
-    )
-
-
-def _named(migration: Migration, node: cst.CSTNode) -> list[cst.CSTNode]:
-    """The references to FSDP1 within a node."""
-    return [part for part in descend(node) if part in migration.names]
