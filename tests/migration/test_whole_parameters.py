@@ -254,6 +254,14 @@ def test_what_blocks(arguments: str, body: str, reason: str, tmp_path: Path) -> 
     assert any(re.search(reason, blocker.reason) for blocker in found.blockers)
 
 
+def test_what_is_computed_under_mixed_precision_blocks(tmp_path: Path) -> None:
+    code = "model = FSDP(Net(), mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))\n"
+    code += BLOCK.format(arguments="", body="model.blocks[0](torch.ones(8))") + "\n"
+    found, _ = plan(tmp_path, code)
+    assert "in full precision" in found.blockers[0].reason
+    assert "lower precision will do" in found.blockers[0].advice
+
+
 def test_a_context_that_is_kept_blocks(tmp_path: Path) -> None:
     found, _ = plan(
         tmp_path,

@@ -105,6 +105,18 @@ class Summon:
             )
         if _lowers(self.migration, precision) or self.options["offload_to_cpu"]:
             loops = None if written is not None else body.loops(writing=False)
+            if loops is None and body.computes() and not self.options["offload_to_cpu"]:
+                raise self.migration.block(
+                    self.source,
+                    self.call,
+                    "parts of the model are called inside of `summon_full_params`, which gives those "
+                    "that are not wrapped themselves in full precision, and `unshard()` of FSDP2 in the "
+                    "type that they compute with",
+                    advice="Decide whether the lower precision will do here: then call `unshard()` of "
+                    "each module that is sharded before, and `reshard()` after it. Otherwise load "
+                    "`get_model_state_dict` with `full_state_dict=True` into an unsharded copy of the "
+                    "model, and call that.",
+                )
             if loops is None:
                 raise self.blocked(
                     "`summon_full_params` gives parameters in full precision"
