@@ -7,7 +7,9 @@ from pathlib import Path
 from two_ranks import TwoRanks
 
 from fsdplint.engine import fix
+from fsdplint.program import load
 from fsdplint.rule import all_rules
+from fsdplint.rules.migration.plan import plans_of
 
 PROGRAM = """\
 import torch
@@ -154,3 +156,21 @@ def test_the_meta_device_gives_the_same_weights(tmp_path: Path, two_ranks: TwoRa
     assert [run.status for run in runs] == ["ok", "ok"], "\n".join(map(str, runs))
     assert len(runs[0].stdout.splitlines()) == 8
     assert sorted(runs[1].stdout.splitlines()) == sorted(runs[0].stdout.splitlines())
+
+
+def test_a_policy_of_another_file_in_a_branch_that_is_not_taken(tmp_path: Path) -> None:
+    (tmp_path / "wrapping.py").write_text(
+        "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n\n\n"
+        "def blocks(kinds):\n    return ModuleWrapPolicy(kinds)\n"
+    )
+    train = tmp_path / "train.py"
+    train.write_text(
+        "import torch\nimport torch.nn as nn\n"
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+        "from wrapping import blocks\n\n\ndef main(other=False):\n    torch.cuda.set_device(0)\n"
+        "    if other:\n        policy = blocks({nn.Conv2d})\n    else:\n"
+        "        policy = blocks({nn.Linear})\n"
+        "    return FSDP(nn.Sequential(nn.Linear(2, 2)), auto_wrap_policy=policy)\n\n\nmain()\n"
+    )
+    (found,) = plans_of(load([train, tmp_path / "wrapping.py"]))
+    assert not found.blockers, [blocker.reason for blocker in found.blockers]

@@ -38,7 +38,7 @@ from fsdplint.rules.migration.scopes import (
     home_of,
     reads,
 )
-from fsdplint.rules.migration.text import simple
+from fsdplint.rules.migration.text import flat, simple
 from fsdplint.rules.rewrites.syntax import library_name
 
 SIZE = ("min_num_params", "force_leaf_modules", "exclude_wrap_modules")
@@ -388,7 +388,7 @@ class Policies(PolicySources):
             self._rewrite_sites(sites, sharder="size" in found)
             place = Flow(self.migration).unseen(self.source, node)
             if place is not None:
-                code = place[0].code(place[1])
+                code = flat(place[0].code(place[1]))
                 reason = f"this wrapping policy may also be `{code}`, whose code cannot be seen"
                 raise self.migration.block(self.source, node, reason)
         text = expression(self.migration, self.source, node)

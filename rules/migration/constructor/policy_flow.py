@@ -40,8 +40,9 @@ class Flow:
             return self.unseen(source, node.left) or self.unseen(source, node.right)
         if isinstance(node, cst.Name) and not self.migration.symbol(node):
             return self._name(source, node)
-        if isinstance(node, cst.Call) and not self.migration.symbol(node.func):
-            return self._call(source, node)
+        if isinstance(node, cst.Call):
+            if not self.migration.symbol(node.func) or self._is_here(node):
+                return self._call(source, node)
         if isinstance(node, cst.Attribute) and not self.migration.symbol(node):
             for other, value in self._assigned(source, node):
                 place = self.unseen(other, value)
