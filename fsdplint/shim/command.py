@@ -6,12 +6,16 @@ import json
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from fsdplint.settings import FORMATS
+
+if TYPE_CHECKING:
+    from fsdplint.shim.pairs import Options
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -93,32 +97,69 @@ def _launching(seed: int | None) -> Callable[[F], F]:
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write everything to this file.",
 )
-def prove_command(json_path: Path | None, torchrun: tuple[str, ...], **values: Any) -> None:
+@click.option(
+    "--simulate",
+    "simulated",
+    is_flag=True,
+    help="Run one rank of --world-size without the others and without values, and count bytes.",
+)
+@click.option(
+    "--world-size", type=click.IntRange(min=1), help="With --simulate: the number of ranks."
+)
+def prove_command(
+    json_path: Path | None,
+    torchrun: tuple[str, ...],
+    simulated: bool,
+    world_size: int | None,
+    **values: Any,
+) -> None:
     """Run SCRIPT before and after its fixes on several ranks and give a verdict for every fix.
 
     What follows `--` goes to the script. Exit code 0: all is proven; 1: something is not; 2: the
     job could not be done.
     """
+    if simulated != (world_size is not None):
+        raise click.UsageError("--simulate and --world-size go together")
     _prepare("prove")
-    from fsdplint.shim.prove import Options, ProveError, prove
-    from fsdplint.shim.prove_report import as_json, as_text
+    from fsdplint.shim.pairs import Options, ProveError
     from fsdplint.shim.workplace import WorkplaceError
 
+    options = Options(torchrun=torchrun, simulate=world_size, **values)
     try:
-        proof = prove(
-            Options(torchrun=torchrun, **values), say=lambda text: click.echo(text, err=True)
-        )
+        text, data, good = _simulated(options) if simulated else _proven(options)
     except (ProveError, WorkplaceError) as error:
         click.echo(f"fsdplint prove: {error}", err=True)
         sys.exit(2)
-    click.echo(as_text(proof), nl=False)
+    click.echo(text, nl=False)
     if json_path is not None:
         try:
-            json_path.write_text(json.dumps(as_json(proof), indent=2) + "\n", encoding="utf-8")
+            json_path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
         except OSError as error:
             click.echo(f"fsdplint prove: cannot write {json_path}: {error}", err=True)
             sys.exit(2)
-    sys.exit(0 if proof.holds else 1)
+    sys.exit(0 if good else 1)
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _proven(options: Options) -> tuple[str, dict[str, Any], bool]:
+    """The proof as text and as data, and whether it holds."""
+    from fsdplint.shim.prove import prove
+    from fsdplint.shim.prove_report import as_json, as_text
+
+    proof = prove(options, _say)
+    return as_text(proof), as_json(proof), proof.holds
+
+
+def _simulated(options: Options) -> tuple[str, dict[str, Any], bool]:
+    """The simulation as text and as data, and whether the programs came to their end."""
+    from fsdplint.shim.simulation.report import as_json, as_text
+    from fsdplint.shim.simulation.runs import STEPS, simulate
+
+    simulated = simulate(replace(options, steps=options.steps or STEPS), _say)
+    return as_text(simulated), as_json(simulated), simulated.ok
 
 
 def _prepare(command: str) -> None:

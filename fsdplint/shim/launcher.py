@@ -32,6 +32,7 @@ class Launch:
         torchrun: options for torchrun itself (--nnodes, --rdzv-endpoint, ...); without any it runs
             stand-alone on a free port.
         parameters: gather the full parameters at the end.
+        simulate: the number of ranks of which one is simulated, without torchrun.
     """
 
     target: str
@@ -47,6 +48,7 @@ class Launch:
     seed: int | None = None
     torchrun: tuple[str, ...] = ()
     parameters: bool = True
+    simulate: int | None = None
 
 
 @dataclass
@@ -130,7 +132,7 @@ def launch(what: Launch) -> Run:
         seconds=time.monotonic() - started,
         code=process.returncode,
         problem=problem,
-        output=_output(what.record),
+        output=_output(what.record) if what.simulate is None else {0: _tail(log)},
     )
     run.ends = _ends(run)
     if not records and not run.problem:
@@ -141,11 +143,14 @@ def launch(what: Launch) -> Run:
 
 
 def _command(what: Launch) -> list[str]:
-    options = list(what.torchrun) or ["--standalone"]
-    command = [sys.executable, "-m", "torch.distributed.run", *options]
-    command += ["--nproc-per-node", str(what.ranks)]
-    command += ["--redirects", "3", "--log-dir", str(what.record / "logs")]
+    command = [sys.executable]
+    if what.simulate is None:
+        command += ["-m", "torch.distributed.run", *(what.torchrun or ["--standalone"])]
+        command += ["--nproc-per-node", str(what.ranks)]
+        command += ["--redirects", "3", "--log-dir", str(what.record / "logs")]
     command += ["-m", "fsdplint.shim", "--record", str(what.record), "--device", what.device]
+    if what.simulate is not None:
+        command += ["--simulate", str(what.simulate)]
     if what.steps is not None:
         command += ["--steps", str(what.steps)]
     if what.seed is not None:
@@ -297,5 +302,9 @@ def _output(record: Path) -> dict[int, str]:
     for path in sorted((record / "logs").glob("*/attempt_*/*/std*.log")):
         with contextlib.suppress(OSError, ValueError):
             rank = int(path.parent.name)
-            found[rank] = found.get(rank, "") + path.read_text(errors="replace")[-20000:]
+            found[rank] = found.get(rank, "") + _tail(path)
     return found
+
+
+def _tail(path: Path) -> str:
+    return path.read_text(errors="replace")[-20000:]

@@ -20,6 +20,7 @@ class RankRecord:
         modules: the last description of each module, `own` being the most parameters it ever had
             itself (not counting FSDP1's flat parameter) and `flat` whether it ever had a flat one.
         reached: (path, line) of the lines in question that were executed.
+        accounts: what the rank held and sent in each step, where that was counted.
         end: the line that says how the program ended, None where the rank was killed or aborted.
     """
 
@@ -29,6 +30,7 @@ class RankRecord:
     events: list[Line] = field(default_factory=list)
     modules: dict[str, Line] = field(default_factory=dict)
     measures: list[Line] = field(default_factory=list)
+    accounts: list[Line] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
     end: Line | None = None
@@ -76,6 +78,8 @@ def _take(record: RankRecord, line: Line, by_number: dict[int, Line]) -> None:
         _take_module(record, line)
     elif kind == "measure":
         record.measures.append(line)
+    elif kind == "account":
+        record.accounts.append(line)
     elif kind == "head":
         record.head, record.world = line, int(line["world"])
     elif kind == "end":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import runpy
@@ -9,7 +10,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,8 @@ class Options:
     target: str = ""
     args: tuple[str, ...] = ()
     parameters: bool = True
+    account: bool = False
+    simulate: int | None = None
 
 
 def rank_and_world() -> tuple[int, int]:
@@ -38,8 +41,11 @@ def rank_and_world() -> tuple[int, int]:
     return int(rank), int(world)
 
 
-def prepare() -> None:
-    """Import torch and put the watchers in place: what can be shared by several runs."""
+def prepare(simulate: bool = False) -> None:
+    """Import torch and put the watchers in place: what can be shared by several runs.
+
+    simulate: the stand-ins of a simulation instead, which no other run can share.
+    """
     # Imported here so that the user's `from ... import name` finds the watched functions.
     import torch
     import torch.distributed
@@ -54,6 +60,7 @@ def prepare() -> None:
     from fsdplint.shim import emulation
     from fsdplint.shim.patches import install
     from fsdplint.shim.recorder import RECORDER
+    from fsdplint.shim.simulation import switch as simulation
 
     for private in ("torch.distributed._composable.fsdp", "torch.distributed._composable"):
         try:
@@ -61,7 +68,10 @@ def prepare() -> None:
         except ImportError:
             continue
     emulation.install()
-    install()
+    if simulate:
+        simulation.install()
+    else:
+        install()
     os.register_at_fork(after_in_child=RECORDER.forget)
 
 
@@ -85,16 +95,18 @@ def start(options: Options) -> None:
     REPLICAS.clear()
     UNTOUCHED.clear()
     VIEWS.clear()
-    MEASURES.limit = options.steps
+    MEASURES.limit = None if options.account else options.steps  # the accounts end it then
     final.reset(options.parameters)
     os.makedirs(options.record, exist_ok=True)
     # On SIGUSR1 a rank writes down where it stands, even if it hangs inside a collective.
     stack = open(os.path.join(options.record, f"stack{rank}.txt"), "w")  # noqa: SIM115
     faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False, chain=False)
-    emulation.choose(options.device, int(os.environ.get("LOCAL_WORLD_SIZE", world)))
+    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", world))
+    emulation.choose("cpu" if options.simulate else options.device, local_ranks)
     if options.seed is not None:
         _seed(options.seed)
     RECORDER.open(options.record, rank, world)
+    RECORDER.on = options.simulate is None
 
 
 def _seed(seed: int) -> None:
@@ -118,7 +130,8 @@ def run(options: Options) -> int:
 
     code, status, error = 0, "ok", None
     try:
-        execute(options)
+        with _counting(options):
+            execute(options)
     except SystemExit as exit_:
         code = _exit_code(exit_)
         status = "ok" if code == 0 else "exit"
@@ -131,10 +144,23 @@ def run(options: Options) -> int:
         error = describe_error(raised)
         _print_error(raised)
     RECORDER.in_backward = 0
-    if status == "ok":
+    if status == "ok" and options.simulate is None:
         final.capture()
     RECORDER.close(status, code=code, **(error or {}))
     return code
+
+
+@contextlib.contextmanager
+def _counting(options: Options) -> Iterator[None]:
+    """Simulate the other ranks, and count what this one holds and sends, where that is wanted."""
+    from fsdplint.shim.simulation.switch import accounted, simulated
+
+    with contextlib.ExitStack() as stack:
+        if options.simulate is not None:
+            stack.enter_context(simulated(*rank_and_world()))
+        if options.account or options.simulate is not None:
+            stack.enter_context(accounted(options.steps))
+        yield
 
 
 def execute(options: Options) -> None:
@@ -228,6 +254,8 @@ options:
   --steps N      end the program after N optimizer steps
   --seed S       seed torch, random and numpy, and ask torch for deterministic algorithms
   --no-parameters   do not gather the full parameters at the end
+  --account      count the bytes of tensors and of collectives in every step
+  --simulate N   be rank 0 of N: no other ranks, and tensors without values
 """
 
 
@@ -246,8 +274,11 @@ def parse(argv: Sequence[str]) -> Options:
         if word == "--no-parameters":
             options.parameters = False
             continue
+        if word == "--account":
+            options.account = True
+            continue
         name, _, value = word.partition("=")
-        if name in ("--record", "--device", "--steps", "--seed"):
+        if name in ("--record", "--device", "--steps", "--seed", "--simulate"):
             if not value:
                 if not rest:
                     raise UsageError(f"{name} needs a value")
@@ -263,8 +294,15 @@ def parse(argv: Sequence[str]) -> Options:
     raise UsageError("no script is given")
 
 
+def _as_rank_0_of(world: int) -> None:
+    """The environment that a launcher would give, on machines of eight devices."""
+    os.environ.update(RANK="0", LOCAL_RANK="0", GROUP_RANK="0", WORLD_SIZE=str(world))
+    os.environ["LOCAL_WORLD_SIZE"] = str(min(world, 8))
+    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="0")
+
+
 def _set(options: Options, name: str, value: str) -> None:
-    if name in ("steps", "seed"):
+    if name in ("steps", "seed", "simulate"):
         try:
             setattr(options, name, int(value))
         except ValueError:
@@ -283,7 +321,9 @@ def main(argv: Sequence[str]) -> None:
         print(f"{error}\n\n{USAGE}" if str(error) else USAGE, file=sys.stderr)
         sys.exit(2)
     options.record = os.path.abspath(options.record)
-    prepare()
+    if options.simulate is not None:
+        _as_rank_0_of(options.simulate)
+    prepare(simulate=options.simulate is not None)
     start(options)
     code = run(options)
     leave(code, pause=0.4)

@@ -17,7 +17,7 @@ from migrations import SABOTAGED, flat_after, flat_before, replaced
 
 from fsdplint.shim.command import prove_command
 from fsdplint.shim.copies import CopyError, copy_project, project_root
-from fsdplint.shim.prove import Options, _Pair
+from fsdplint.shim.pairs import Options, Pair
 from fsdplint.shim.workplace import workplace
 
 SHORT = (("STEPS = 8", "STEPS = 3"), ("MAX_NORM = 1.0", "MAX_NORM = 0.3"))
@@ -179,7 +179,7 @@ def test_two_copies_of_a_project_run_in_the_same_folder_of_it(
     for folder in (old / "src", new / "src", copy / "src"):
         folder.mkdir(parents=True)
     script, other = old / "src" / "train.py", new / "src" / "train.py"
-    pair = _Pair(Options(script=script), tmp_path, old, script, new, other)
+    pair = Pair(Options(script=script), tmp_path, old, script, new, other)
     monkeypatch.chdir(new)
     assert pair._folder(old, copy, script) == pair._folder(new, copy, other) == copy
     monkeypatch.chdir(old / "src")

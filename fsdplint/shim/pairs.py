@@ -1,0 +1,224 @@
+"""The two programs of a proof, before and after, each run in its own copy of its project."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsdplint.shim import reached
+from fsdplint.shim.checkpoints import written
+from fsdplint.shim.checks import Side
+from fsdplint.shim.copies import LIMIT, CopyError, copy_project, project_root
+from fsdplint.shim.launcher import Launch, LaunchError, Run, launch
+from fsdplint.shim.merge import merge
+from fsdplint.trace import Trace
+
+if TYPE_CHECKING:
+    from fsdplint.run import Changes
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run; see `fsdplint prove --help`.
+
+    simulate: the number of ranks of which one is simulated, instead of running `ranks` of them.
+    """
+
+    script: Path
+    args: tuple[str, ...] = ()
+    against: Path | None = None
+    ranks: int = 2
+    steps: int | None = None
+    seed: int = 0
+    timeout: float = 600.0
+    device: str = "auto"
+    unsafe: bool = False
+    keep: Path | None = None
+    torchrun: tuple[str, ...] = ()
+    limit: int = LIMIT
+    simulate: int | None = None
+
+
+class ProveError(Exception):
+    """The job could not be done; the text says why."""
+
+
+Progress = Callable[[str], None]
+
+
+def script_of(path: Path) -> Path:
+    if not path.is_file():
+        raise ProveError(f"{path}: there is no such file")
+    return Path(os.path.realpath(path))
+
+
+def fixes_of(script: Path, unsafe: bool) -> Changes:
+    """The fixes of a program: of its script and of the project's files that it imports."""
+    from fsdplint.editing.journal import Interrupted
+    from fsdplint.program import load
+    from fsdplint.run import Run as FixRun
+    from fsdplint.settings import CommandLine, SettingsError
+
+    root = project_root(script)
+    sources = [Path(os.path.realpath(path)) for path in load([script]).sources]
+    files = dict.fromkeys([script, *(path for path in sources if path.is_relative_to(root))])
+    command_line = CommandLine(unsafe_fixes=True if unsafe else None, project=True)
+    try:
+        changes = FixRun(list(files), command_line).fix()
+    except (SettingsError, Interrupted) as error:
+        raise ProveError(str(error)) from error
+    for problem in changes.result.problems:
+        if os.path.realpath(problem.path) == str(script):
+            raise ProveError(f"{script}: {problem.message}")
+    return changes
+
+
+@dataclass
+class Pair:
+    """The two programs, each in its own copy of its project.
+
+    texts, contents: what the fixes make of files: both texts, and the bytes to be written.
+    """
+
+    options: Options
+    work: Path
+    root: Path
+    script: Path
+    other_root: Path
+    other_script: Path
+    texts: Mapping[Path, tuple[str, str]] = field(default_factory=dict)
+    contents: Mapping[Path, bytes] = field(default_factory=dict)
+
+    def run(self, name: str, lines: Mapping[str, Sequence[int]] | None = None) -> Run:
+        """Run one of the two: "before" (or a repetition, "again") or "after"."""
+        root, script = self.root, self.script
+        if name == "after":
+            root, script = self.other_root, self.other_script
+        copy = self.work / name / "project"
+        try:
+            copy_project(root, copy, self.options.limit)
+            if name == "after":
+                for path, content in self.contents.items():
+                    (copy / path.relative_to(root)).write_bytes(content)
+        except (CopyError, OSError) as error:
+            raise ProveError(str(error)) from error
+        what = Launch(
+            target=str(copy / script.relative_to(root)),
+            folder=self._folder(root, copy, script),
+            record=self.work / name / "record",
+            args=self.options.args,
+            ranks=self.options.ranks,
+            timeout=self.options.timeout,
+            device=self.options.device,
+            steps=self.options.steps,
+            seed=self.options.seed,
+            torchrun=self.options.torchrun,
+            simulate=self.options.simulate,
+        )
+        try:
+            with _asking_for(lines or {}, root, copy, self.work / name):
+                run = launch(what)
+        except LaunchError as error:
+            raise ProveError(str(error)) from error
+        if not run.records:
+            raise ProveError(run.problem.replace(str(copy), str(root)) or "no rank was started")
+        _speak_of(run, str(copy), str(root))
+        return run
+
+    def _folder(self, root: Path, copy: Path, script: Path) -> Path:
+        """The current folder of the ranks: ours within the project, else the script's.
+
+        Two copies of a project run in the same folder of it, that of the copy that we are in.
+        """
+        here = Path.cwd().resolve()
+        roots = [root]
+        if self.script.relative_to(self.root) == self.other_script.relative_to(self.other_root):
+            roots = [self.root, self.other_root]
+        around = [one for one in roots if here.is_relative_to(one)]
+        if around:
+            folder = copy / here.relative_to(max(around, key=lambda one: len(one.parts)))
+            if folder.is_dir():
+                return folder
+        return (copy / script.relative_to(root)).parent
+
+    def trace(self, run: Run, name: str) -> Trace:
+        """The merged trace, speaking of the files where the user has them."""
+        root = self.other_root if name == "after" else self.root
+        return merge(run.records, {str(self.work / name / "project"): str(root)})
+
+    def side(self, run: Run, trace: Trace) -> Side:
+        copy = run.launch.record.parent / "project"
+        root = self.other_root if copy.parent.name == "after" else self.root
+        files = written(copy, root)
+        return Side(run.records, trace, run.launch.record / "parameters.pt", files)
+
+    def diff(self) -> str:
+        """What the fixes change, as a unified diff."""
+        parts: list[str] = []
+        for path, (original, text) in sorted(self.texts.items()):
+            name = str(path.relative_to(self.root))
+            parts += difflib.unified_diff(
+                original.splitlines(keepends=True), text.splitlines(keepends=True), name, name
+            )
+        return "".join(parts)
+
+
+def fixed(options: Options, work: Path, script: Path, fixes: Changes) -> Pair:
+    """A program as it is, and with its fixes.
+
+    Raises:
+        ProveError: a fix is about a file outside of the project.
+    """
+    root = project_root(script)
+    texts = {Path(os.path.realpath(path)): both for path, both in fixes.texts.items()}
+    contents = {Path(os.path.realpath(path)): new for path, (_, new) in fixes.contents.items()}
+    outside = [path for path in texts if not path.is_relative_to(root)]
+    if outside:
+        raise ProveError(f"{outside[0]} is to be fixed but lies outside of the project {root}")
+    return Pair(options, work, root, script, root, script, texts, contents)
+
+
+def against(options: Options, work: Path, script: Path, other: Path) -> Pair:
+    """Two programs that a person wrote."""
+    return Pair(options, work, project_root(script), script, project_root(other), other)
+
+
+def _speak_of(run: Run, copy: str, root: str) -> None:
+    """Name files where the user has them, not where they were run."""
+    for end in run.ends:
+        end.where, end.last, end.error = (
+            text.replace(copy, root) for text in (end.where, end.last, end.error)
+        )
+    run.output = {rank: text.replace(copy, root) for rank, text in run.output.items()}
+
+
+@contextmanager
+def _asking_for(
+    lines: Mapping[str, Sequence[int]], root: Path, copy: Path, folder: Path
+) -> Iterator[None]:
+    """Have the run report which of these lines (of the original files) it reaches."""
+    if not lines:
+        yield
+        return
+    wanted = {str(copy / Path(path).relative_to(root)): list(at) for path, at in lines.items()}
+    path = folder / "lines.json"
+    path.write_text(json.dumps(wanted), encoding="utf-8")
+    os.environ[reached.VARIABLE] = str(path)
+    try:
+        yield
+    finally:
+        del os.environ[reached.VARIABLE]
+
+
+def reached_lines(run: Run, root: Path, copy: Path) -> set[tuple[str, int]]:
+    found = set()
+    for record in run.records:
+        for path, line in record.reached:
+            found.add((str(root / Path(path).relative_to(copy)), line))
+    return found
