@@ -151,11 +151,15 @@ class TwoRanks:
         parameters: bool = False,
         env: Mapping[str, str] | None = None,
         continuing: Outcome | None = None,
+        account: bool = False,
+        simulate: int | None = None,
     ) -> Outcome:
         """Run a program on `world` ranks and wait for its end, at most `timeout` seconds.
 
         parameters: also gather the full parameters at the end (`outcome.parameters`).
         continuing: start with the files that an earlier program left in its current folder.
+        account: count the bytes of tensors and collectives (`records[0].accounts`).
+        simulate: run only rank 0, of so many, without values.
         """
         files = {"program.py": program} if isinstance(program, str) else dict(program)
         self._count += 1
@@ -175,7 +179,9 @@ class TwoRanks:
             "args": list(args),
             "work": str(work),
             "record": str(record),
-            "world": world,
+            "world": world if simulate is None else 1,
+            "account": account,
+            "simulate": simulate,
             "timeout": timeout,
             "device": device,
             "steps": steps,
@@ -367,7 +373,11 @@ def _be_rank(
         target=request["script"],
         args=tuple(request["args"]),
         parameters=request["parameters"],
+        account=request["account"],
+        simulate=request["simulate"],
     )
+    if options.simulate is not None:
+        runner.as_rank_0_of(options.simulate)
     runner.start(options)
     code = runner.run(options)
     if code == 0:

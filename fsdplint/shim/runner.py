@@ -41,11 +41,8 @@ def rank_and_world() -> tuple[int, int]:
     return int(rank), int(world)
 
 
-def prepare(simulate: bool = False) -> None:
-    """Import torch and put the watchers in place: what can be shared by several runs.
-
-    simulate: the stand-ins of a simulation instead, which no other run can share.
-    """
+def prepare() -> None:
+    """Import torch and put the watchers in place: what can be shared by several runs."""
     # Imported here so that the user's `from ... import name` finds the watched functions.
     import torch
     import torch.distributed
@@ -60,7 +57,6 @@ def prepare(simulate: bool = False) -> None:
     from fsdplint.shim import emulation
     from fsdplint.shim.patches import install
     from fsdplint.shim.recorder import RECORDER
-    from fsdplint.shim.simulation import switch as simulation
 
     for private in ("torch.distributed._composable.fsdp", "torch.distributed._composable"):
         try:
@@ -68,10 +64,7 @@ def prepare(simulate: bool = False) -> None:
         except ImportError:
             continue
     emulation.install()
-    if simulate:
-        simulation.install()
-    else:
-        install()
+    install()
     os.register_at_fork(after_in_child=RECORDER.forget)
 
 
@@ -84,6 +77,7 @@ def start(options: Options) -> None:
     from fsdplint.shim.objects import OBJECTS
     from fsdplint.shim.recorder import RECORDER
     from fsdplint.shim.replicas import REPLICAS
+    from fsdplint.shim.simulation import switch as simulation
     from fsdplint.shim.untouched import UNTOUCHED
     from fsdplint.shim.views import VIEWS
 
@@ -106,7 +100,9 @@ def start(options: Options) -> None:
     if options.seed is not None:
         _seed(options.seed)
     RECORDER.open(options.record, rank, world)
-    RECORDER.on = options.simulate is None
+    if options.simulate is not None:
+        RECORDER.on = False  # without values there is nothing to compare
+        simulation.install()
 
 
 def _seed(seed: int) -> None:
@@ -294,7 +290,7 @@ def parse(argv: Sequence[str]) -> Options:
     raise UsageError("no script is given")
 
 
-def _as_rank_0_of(world: int) -> None:
+def as_rank_0_of(world: int) -> None:
     """The environment that a launcher would give, on machines of eight devices."""
     os.environ.update(RANK="0", LOCAL_RANK="0", GROUP_RANK="0", WORLD_SIZE=str(world))
     os.environ["LOCAL_WORLD_SIZE"] = str(min(world, 8))
@@ -322,8 +318,8 @@ def main(argv: Sequence[str]) -> None:
         sys.exit(2)
     options.record = os.path.abspath(options.record)
     if options.simulate is not None:
-        _as_rank_0_of(options.simulate)
-    prepare(simulate=options.simulate is not None)
+        as_rank_0_of(options.simulate)
+    prepare()
     start(options)
     code = run(options)
     leave(code, pause=0.4)

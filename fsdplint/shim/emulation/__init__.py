@@ -73,14 +73,14 @@ def switch_on(local_ranks: int) -> None:
     devices.switch_on()
 
 
-def missing(what: str) -> NotEmulated:
+def missing(what: str, how: str = "on the CPU") -> NotEmulated:
     """The error for something that cannot be emulated, with the user's line."""
     frame = user_frame(sys._getframe(1))
     where = ""
     if frame is not None:
         span = span_of(frame)
         where = f" ({span[0]}:{span[1]})"
-    return NotEmulated(f"{what} cannot be emulated on the CPU{where}")
+    return NotEmulated(f"{what} cannot be emulated {how}{where}")
 
 
 def asked_by_user() -> bool:

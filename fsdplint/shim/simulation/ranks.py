@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from fsdplint.shim.emulation import missing
 from fsdplint.shim.simulation.switch import SIMULATION, instead_of
 
 
 def install() -> None:
     import torch.distributed.device_mesh as device_mesh
     import torch.distributed.distributed_c10d as c10d
+    from torch.nn.parallel import DistributedDataParallel
 
     for name, instead in (
         ("init_process_group", _init),
@@ -18,7 +20,7 @@ def install() -> None:
         ("new_subgroups_by_enumeration", _by_keyword),
         ("barrier", _nothing),
         ("monitored_barrier", _nothing),
-        ("broadcast_object_list", _nothing),
+        ("broadcast_object_list", _broadcast_object_list),
         ("all_gather_object", _all_gather_object),
         ("gather_object", _gather_object),
         ("scatter_object_list", _scatter_object_list),
@@ -27,6 +29,8 @@ def install() -> None:
         if original is not None:
             instead_of(original, instead)
     instead_of(device_mesh.init_device_mesh, _really)
+    parallel: Any = DistributedDataParallel
+    parallel.__init__ = _replicated
     for name in _MESH:
         _method(device_mesh.DeviceMesh, name)
 
@@ -101,11 +105,24 @@ def _by_keyword(original: Any, *args: Any, **kwargs: Any) -> Any:
         return original(*args, **kwargs)
 
 
+def _replicated(self: Any, *args: Any, **kwargs: Any) -> None:
+    """Its reducer works on memory that fake tensors do not have."""
+    raise missing("DistributedDataParallel", "in a simulation")
+
+
 def _nothing(original: Any, *args: Any, **kwargs: Any) -> None:
     return None
 
 
 # What other ranks would send is taken to be what this one has.
+
+
+def _broadcast_object_list(
+    original: Any, values: Any, src: Any = None, *args: Any, **kw: Any
+) -> None:
+    if src in (None, SIMULATION.rank) and kw.get("group_src") in (None, SIMULATION.rank):
+        with SIMULATION.real():
+            original(values, src, *args, **kw)
 
 
 def _all_gather_object(

@@ -1,7 +1,7 @@
 """What a program wants to know of values that fake tensors do not have.
 
 A number is 1, a truth is what it is when all goes well: everything is finite, nothing is NaN, no
-test of a value holds, `all` is true. Nothing is written to files.
+test of a value holds, `all` is true. An address is the storage's own. Nothing is written to files.
 """
 
 from __future__ import annotations
@@ -54,6 +54,9 @@ def install() -> None:
     tensor.__format__ = _format(tensor.__format__)
     tensor.numpy = _numpy(tensor.numpy)
     tensor.tolist = _tolist(tensor.tolist)
+    tensor.data_ptr = _data_ptr(tensor.data_ptr)
+    storage: Any = torch.UntypedStorage
+    storage.data_ptr = _storage_ptr(storage.data_ptr)
     instead_of(torch.save, _not_written)
     for name in ("save", "async_save", "save_state_dict"):
         original = getattr(dcp, name, None) or getattr(saver, name, None)
@@ -110,6 +113,27 @@ def _tolist(original: Any) -> Any:
         return _ones(self).tolist() if _is_fake(self) else original(self)
 
     return tolist
+
+
+def _storage_ptr(original: Any) -> Any:
+    """FSDP1 asks it whether a storage is allocated, and whether two tensors have the same."""
+
+    def data_ptr(self: Any) -> int:
+        if self.device.type != "meta":
+            return int(original(self))
+        return int(self._cdata) if self.nbytes() else 0
+
+    return data_ptr
+
+
+def _data_ptr(original: Any) -> Any:
+    def data_ptr(self: Any) -> int:
+        if not _is_fake(self):
+            return int(original(self))
+        start = self.untyped_storage().data_ptr()
+        return int(start + self.storage_offset() * self.element_size()) if start else 0
+
+    return data_ptr
 
 
 def _not_written(original: Any, *args: Any, **kwargs: Any) -> None:
