@@ -11,6 +11,7 @@ from fsdplint.shim.simulation.switch import SIMULATION, instead_of
 def install() -> None:
     import torch.distributed.device_mesh as device_mesh
     import torch.distributed.distributed_c10d as c10d
+    import torch.distributed.tensor._utils as layouts
     from torch.nn.parallel import DistributedDataParallel
 
     for name, instead in (
@@ -29,6 +30,10 @@ def install() -> None:
         if original is not None:
             instead_of(original, instead)
     instead_of(device_mesh.init_device_mesh, _really)
+    for name in ("compute_local_shape_and_global_offset", "_compute_local_shape_and_global_offset"):
+        original = getattr(layouts, name, None)
+        if original is not None:
+            instead_of(original, _really)  # works out a rank's rows with tensors
     parallel: Any = DistributedDataParallel
     parallel.__init__ = _replicated
     for name in _MESH:
