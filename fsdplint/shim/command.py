@@ -98,6 +98,18 @@ def _launching(seed: int | None) -> Callable[[F], F]:
     help="Write everything to this file.",
 )
 @click.option(
+    "--html",
+    "html_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a report to this file, one page that needs no network.",
+)
+@click.option(
+    "--markdown",
+    "markdown_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a report for a pull request to this file.",
+)
+@click.option(
     "--simulate",
     "simulated",
     is_flag=True,
@@ -108,6 +120,8 @@ def _launching(seed: int | None) -> Callable[[F], F]:
 )
 def prove_command(
     json_path: Path | None,
+    html_path: Path | None,
+    markdown_path: Path | None,
     torchrun: tuple[str, ...],
     simulated: bool,
     world_size: int | None,
@@ -120,23 +134,23 @@ def prove_command(
     """
     if simulated != (world_size is not None):
         raise click.UsageError("--simulate and --world-size go together")
+    if simulated and (html_path or markdown_path):
+        raise click.UsageError("a simulation is written as text and with --json")
     _prepare("prove")
     from fsdplint.shim.pairs import Options, ProveError
+    from fsdplint.shim.reports.page import PageError
     from fsdplint.shim.workplace import WorkplaceError
 
     options = Options(torchrun=torchrun, simulate=world_size, **values)
+    files = {"json": json_path, "html": html_path, "markdown": markdown_path}
     try:
-        text, data, good = _simulated(options) if simulated else _proven(options)
-    except (ProveError, WorkplaceError) as error:
+        if simulated:
+            good = _simulate(options, json_path)
+        else:
+            good = _prove(options, {kind: path for kind, path in files.items() if path})
+    except (ProveError, WorkplaceError, PageError) as error:
         click.echo(f"fsdplint prove: {error}", err=True)
         sys.exit(2)
-    click.echo(text, nl=False)
-    if json_path is not None:
-        try:
-            json_path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
-        except OSError as error:
-            click.echo(f"fsdplint prove: cannot write {json_path}: {error}", err=True)
-            sys.exit(2)
     sys.exit(0 if good else 1)
 
 
@@ -144,22 +158,46 @@ def _say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def _proven(options: Options) -> tuple[str, dict[str, Any], bool]:
-    """The proof as text and as data, and whether it holds."""
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        click.echo(f"fsdplint prove: cannot write {path}: {error}", err=True)
+        sys.exit(2)
+
+
+def _prove(options: Options, files: dict[str, Path]) -> bool:
+    """Show the proof and write it to these files; gives whether it holds."""
     from fsdplint.shim.prove import prove
-    from fsdplint.shim.prove_report import as_json, as_text
+    from fsdplint.shim.reports.data import as_json
+    from fsdplint.shim.reports.markdown import as_markdown
+    from fsdplint.shim.reports.page import as_page, check_libraries
+    from fsdplint.shim.reports.text import as_text
 
+    if "html" in files:
+        check_libraries()  # not only when all has been run
     proof = prove(options, _say)
-    return as_text(proof), as_json(proof), proof.holds
+    click.echo(as_text(proof), nl=False)
+    writers = {
+        "json": lambda: json.dumps(as_json(proof), indent=2) + "\n",
+        "html": lambda: as_page(proof),
+        "markdown": lambda: as_markdown(proof),
+    }
+    for kind, path in files.items():
+        _write(path, writers[kind]())
+    return proof.holds
 
 
-def _simulated(options: Options) -> tuple[str, dict[str, Any], bool]:
-    """The simulation as text and as data, and whether the programs came to their end."""
+def _simulate(options: Options, json_path: Path | None) -> bool:
+    """Show what was counted and write it to a file; gives whether both came to their end."""
     from fsdplint.shim.simulation.report import as_json, as_text
     from fsdplint.shim.simulation.runs import STEPS, simulate
 
     simulated = simulate(replace(options, steps=options.steps or STEPS), _say)
-    return as_text(simulated), as_json(simulated), simulated.ok
+    click.echo(as_text(simulated), nl=False)
+    if json_path is not None:
+        _write(json_path, json.dumps(as_json(simulated), indent=2) + "\n")
+    return simulated.ok
 
 
 def _prepare(command: str) -> None:

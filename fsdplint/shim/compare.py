@@ -16,6 +16,7 @@ from fsdplint.shim.checks import (
     Side,
     Tolerance,
 )
+from fsdplint.shim.compare_costs import costs
 from fsdplint.shim.compare_tensors import checkpoints, optimizer, parameters, rounding_noise
 from fsdplint.shim.records import Line
 from fsdplint.trace import Sharded, Trace, Wrapped
@@ -40,6 +41,7 @@ def compare(before: Side, after: Side, *, same_units: bool) -> Comparison:
     checks.append(_precision(before, after, same_units))
     checks.append(_reductions(before, after, same_units))
     checks.append(_collectives(before, after))
+    checks += costs(before, after)
     return Comparison(checks)
 
 

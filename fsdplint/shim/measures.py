@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from typing import Any
 
+from fsdplint.shim.memory import Peak
 from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.recorder import RECORDER
 
@@ -23,6 +24,7 @@ class Measures:
 
     def __init__(self) -> None:
         self.limit: int | None = None
+        self.peak = Peak()
         self.clear()
 
     def clear(self) -> None:
@@ -35,6 +37,7 @@ class Measures:
         self.bytes = 0
         self.exchanged = False  # whether there was an all-to-all: experts live on single ranks
         self.started = time.perf_counter()
+        self.peak.restart()
         self._versions: dict[int, int] = {}
         self._before: dict[str, float] | None = None
 
@@ -91,11 +94,13 @@ class Measures:
                 "rates": [float(group.get("lr", 0.0)) for group in optimizer.param_groups],
                 "settings": [_settings(group) for group in optimizer.param_groups],
                 "seconds": now - self.started,
+                "peak": self.peak.take(),
             }
         )
         self.losses, self.clipped = [], []
         self.collectives, self.bytes = Counter(), 0
-        self.started = now
+        self.peak.restart()
+        self.started = time.perf_counter()
 
     def stop_if_enough(self) -> None:
         if self.limit is not None and max(self.per_optimizer.values(), default=0) >= self.limit:

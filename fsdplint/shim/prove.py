@@ -34,6 +34,7 @@ class Proof:
     """Everything that was found out.
 
     Attributes:
+        root: the folder of the project, which the names in `diff` are relative to.
         remaining: what a check of the fixed program finds.
         found: what else the rules find in the run of the fixed program.
     """
@@ -47,6 +48,7 @@ class Proof:
     deterministic: bool | None = None
     diff: str = ""
     found: list[Finding] = field(default_factory=list)
+    root: Path = Path()
 
     @property
     def holds(self) -> bool:
@@ -180,10 +182,10 @@ def _judge_fixes(
     verdict, reasons = _overall(before, after, comparison, deterministic)
     seen = reached_lines(before, pair.root, pair.work / "before" / "project")
     proof = Proof(pair.script, [], before, after, comparison, remaining, deterministic)
-    proof.diff = pair.diff()
+    proof.diff, proof.root = pair.diff(), pair.root
     proof.found = _found(pair.script, after_trace, pair.contents, remaining)
     evidence = Evidence.of(
-        applied, (verdict, reasons), seen, (before_trace, after_trace), pair.texts
+        applied, (verdict, reasons), seen, (before_trace, after_trace), pair.texts, comparison
     )
     proof.judged = [evidence.judge(finding) for finding in applied]
     return proof

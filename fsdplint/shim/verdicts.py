@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fsdplint.shim.checks import Check, Comparison
+from fsdplint.shim.evidence import Moved, about, happened, in_words
 from fsdplint.trace import Location, Trace
 
 if TYPE_CHECKING:
@@ -27,7 +28,12 @@ class Verdict(Enum):
 
 @dataclass
 class Judged:
-    """A fix, or the whole migration of `--against`, with its verdict and the reasons."""
+    """A fix, or the whole migration of `--against`, with its verdict and the reasons.
+
+    Attributes:
+        before, after: what happened at its lines in either run, in words.
+        checks: the comparisons that are about what happened there.
+    """
 
     title: str
     verdict: Verdict
@@ -35,6 +41,9 @@ class Judged:
     code: str = ""
     at: Location | None = None
     message: str = ""
+    before: str = ""
+    after: str = ""
+    checks: list[Check] = field(default_factory=list)
 
 
 Places = set[tuple[str, int]]
@@ -50,6 +59,8 @@ class Evidence:
         fired, left: where each rule fires on the recorded trace before and after.
         groups: the groups of fixes of which at least one member was seen at run time.
         moved: where the lines of the original files stand in the fixed ones.
+        traces: of the program before and after.
+        comparison: of the two runs, None where one of them did not come to its end.
     """
 
     verdict: Verdict
@@ -59,6 +70,8 @@ class Evidence:
     left: Mapping[type[Rule], Places]
     groups: set[str]
     moved: Moved
+    traces: tuple[Trace, Trace]
+    comparison: Comparison | None = None
 
     @classmethod
     def of(
@@ -68,6 +81,7 @@ class Evidence:
         reached: Places,
         traces: tuple[Trace, Trace],
         texts: Mapping[Path, tuple[str, str]],
+        comparison: Comparison | None = None,
     ) -> Evidence:
         """Evidence from the recorded traces, and the texts of the files before and after."""
         rules = {finding.rule for finding in applied}
@@ -78,11 +92,15 @@ class Evidence:
             for finding in applied
             if finding.group is not None and place_of(finding) in fired[finding.rule]
         }
-        return cls(*overall, reached, fired, left, groups, Moved(texts))
+        return cls(*overall, reached, fired, left, groups, Moved(texts), traces, comparison)
 
     def judge(self, finding: Finding) -> Judged:
         """The verdict on one fix."""
         verdict, reasons = self._verdict(finding)
+        path, _ = place = place_of(finding)
+        old, new = self.moved.replaced(place)
+        before = happened(self.traces[0], path, old)
+        after = happened(self.traces[1], path, new)
         return Judged(
             title=finding.fix.title if finding.fix is not None else finding.message,
             verdict=verdict,
@@ -90,6 +108,9 @@ class Evidence:
             code=finding.rule.code,
             at=finding.site.location(),
             message=finding.message,
+            before=in_words(before),
+            after=in_words(after),
+            checks=about([*before, *after], self.comparison),
         )
 
     def _verdict(self, finding: Finding) -> tuple[Verdict, list[str]]:
@@ -121,28 +142,3 @@ def place_of(finding: Finding) -> tuple[str, int]:
 def _fires(rule: type[Rule], trace: Trace) -> Places:
     """Where a rule fires on a recorded trace."""
     return {place_of(finding) for finding in rule().check(trace)}
-
-
-class Moved:
-    """Where the lines of the original files stand in the fixed ones."""
-
-    def __init__(self, texts: Mapping[Path, tuple[str, str]]) -> None:
-        """texts: each file's original and fixed text."""
-        self.maps: dict[str, dict[int, int]] = {}
-        for path, both in texts.items():
-            old, new = (text.splitlines() for text in both)
-            matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
-            lines: dict[int, int] = {}
-            for tag, start, end, new_start, new_end in matcher.get_opcodes():
-                for offset in range(end - start):
-                    if tag == "equal" or offset < new_end - new_start:
-                        lines[start + offset + 1] = new_start + offset + 1
-            self.maps[str(path)] = lines
-
-    def after(self, place: tuple[str, int]) -> tuple[str, int] | None:
-        """The place in the fixed file, None where the line is gone."""
-        path, line = place
-        if path not in self.maps:
-            return place
-        there = self.maps[path].get(line)
-        return (path, there) if there is not None else None

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from fsdplint.rule import Finding, Rule, Severity
-from fsdplint.shim.verdicts import Evidence, Moved, Verdict
+from fsdplint.shim.evidence import Moved
+from fsdplint.shim.verdicts import Evidence, Verdict
 from fsdplint.trace import Collective, FixedSite, Location, Trace
 
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+from fsdplint.shim.compare_costs import in_bytes
 from fsdplint.shim.failures import failed, shown
 from fsdplint.shim.launcher import Run
 from fsdplint.shim.records import Line
@@ -28,7 +29,7 @@ def _lines(simulated: Simulated) -> Iterator[str]:
         yield ""
         yield _row("", list(last))
         for key in _HELD:
-            yield _row(_TITLES.get(key, key), [_bytes(line[key]) for line in last.values()])
+            yield _row(_TITLES.get(key, key), [in_bytes(line[key]) for line in last.values()])
         for kind in sorted({kind for line in last.values() for kind in line["calls"]}):
             yield _row(f"{kind} a step", [_traffic(line, kind) for line in last.values()])
         steps = ", ".join(f"{len(columns[name])} {name}" for name in last)
@@ -51,15 +52,7 @@ def _row(title: str, cells: list[str]) -> str:
 
 def _traffic(line: Line, kind: str) -> str:
     calls = int(line["calls"].get(kind, 0))
-    return f"{calls} calls, {_bytes(line['sent'].get(kind, 0))}" if calls else "none"
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.2f} {unit}"
-        count /= 1024
-    return f"{count:.2f} TiB"
+    return f"{calls} calls, {in_bytes(line['sent'].get(kind, 0))}" if calls else "none"
 
 
 def as_json(simulated: Simulated) -> dict[str, Any]:

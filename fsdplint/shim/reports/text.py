@@ -1,18 +1,20 @@
-"""A proof as text for the terminal and as JSON."""
+"""A proof as text for the terminal."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
-from typing import Any
 
-from fsdplint.rule import Finding
+from fsdplint.shim.checks import Check
 from fsdplint.shim.failures import failed, shown
-from fsdplint.shim.launcher import Run
 from fsdplint.shim.prove import Proof, all_checks
 from fsdplint.shim.verdicts import Judged, Verdict
 
 _SIGNS = {True: "holds", False: "DIFFERS", None: "unknown"}
+
+
+def sign(check: Check) -> str:
+    """How a comparison came out, in a word."""
+    return _SIGNS[check.holds] if check.binding else "told"
 
 
 def as_text(proof: Proof) -> str:
@@ -41,8 +43,7 @@ def _parts(proof: Proof) -> Iterator[str]:
         yield "Compared:"
         width = max(len(check.name) for check in checks)
         for check in checks:
-            sign = _SIGNS[check.holds] if check.binding else "told"
-            yield f"  {check.name:<{width}}  {sign:<8}{check.detail}"
+            yield f"  {check.name:<{width}}  {sign(check):<8}{check.detail}"
         tolerances = {check.tolerance for check in checks if check.tolerance}
         for tolerance in sorted(tolerances):
             yield f"  tolerance: {tolerance}"
@@ -51,7 +52,7 @@ def _parts(proof: Proof) -> Iterator[str]:
             yield ""
             yield from failed(f"The program {name}", run)
     yield ""
-    yield _summary(proof)
+    yield summary(proof)
 
 
 def _judged(judged: Judged) -> Iterator[str]:
@@ -60,9 +61,13 @@ def _judged(judged: Judged) -> Iterator[str]:
     yield f"{judged.verdict.value.upper():<15}{where}{judged.title}"
     for reason in judged.reasons:
         yield f"{'':<15}{reason}"
+    for name, happened in (("before", judged.before), ("after", judged.after)):
+        if happened:
+            yield f"{'':<15}{name}: {happened}"
 
 
-def _summary(proof: Proof) -> str:
+def summary(proof: Proof) -> str:
+    """The verdicts counted, and what was run, in a line."""
     if not proof.judged:
         if proof.remaining:
             return "Nothing to prove: none of the findings has a fix."
@@ -75,56 +80,3 @@ def _summary(proof: Proof) -> str:
     times = " and ".join(f"{run.seconds:.1f} s" for run in runs)
     ranks = runs[0].launch.ranks if runs else 0
     return f"{text} ({ranks} ranks, {times})."
-
-
-def as_json(proof: Proof) -> dict[str, Any]:
-    """Everything, for other programs to read."""
-    return {
-        "script": str(proof.script),
-        "proven": proof.holds,
-        "deterministic": proof.deterministic,
-        "fixes": [
-            {
-                "verdict": judged.verdict.value,
-                "code": judged.code,
-                "title": judged.title,
-                "message": judged.message,
-                "filename": judged.at.path if judged.at else None,
-                "line": judged.at.line if judged.at else None,
-                "reasons": judged.reasons,
-            }
-            for judged in proof.judged
-        ],
-        "remaining": [_finding(finding) for finding in proof.remaining],
-        "found_after": [_finding(finding) for finding in proof.found],
-        "checks": [dataclasses.asdict(check) for check in all_checks(proof)],
-        "diff": proof.diff,
-        "before": _run(proof.before),
-        "after": _run(proof.after),
-    }
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    at = finding.site.location()
-    return {
-        "code": finding.rule.code,
-        "message": finding.message,
-        "blocker": finding.blocker,
-        "filename": at.path,
-        "line": at.line,
-    }
-
-
-def _run(run: Run | None) -> dict[str, Any] | None:
-    if run is None:
-        return None
-    return {
-        "status": run.status,
-        "problem": run.problem,
-        "seconds": run.seconds,
-        "code": run.code,
-        "ranks": [dataclasses.asdict(end) for end in run.ends],
-        "steps": [record.measures for record in run.records],
-        "notes": [note for record in run.records for note in record.notes],
-        "output": {str(rank): text for rank, text in run.output.items()},
-    }

@@ -1,0 +1,57 @@
+"""A proof as Markdown, for a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.shim.failures import failed, shown
+from fsdplint.shim.prove import Proof, all_checks
+from fsdplint.shim.reports.text import sign, summary
+from fsdplint.shim.verdicts import Judged
+
+
+def as_markdown(proof: Proof) -> str:
+    """Verdicts, what was compared, the diff folded away."""
+    return "\n".join(_lines(proof)) + "\n"
+
+
+def _lines(proof: Proof) -> Iterator[str]:
+    yield f"## Proof of `{shown(str(proof.script))}`"
+    yield ""
+    yield summary(proof)
+    if proof.judged:
+        yield ""
+        yield "| Verdict | Fix | Evidence |"
+        yield "| --- | --- | --- |"
+        for judged in proof.judged:
+            yield _row(judged)
+    checks = all_checks(proof)
+    if checks:
+        yield ""
+        yield "| Compared | | Found | Tolerance |"
+        yield "| --- | --- | --- | --- |"
+        for check in checks:
+            yield f"| {check.name} | {sign(check)} | {_cell(check.detail)} | {check.tolerance} |"
+    for name, run in (("before", proof.before), ("after", proof.after)):
+        if run is not None and not run.ok:
+            yield from ("", "```", *failed(f"The program {name}", run), "```")
+    if proof.diff:
+        yield from ("", "<details><summary>The change</summary>", "", "```diff")
+        yield from proof.diff.splitlines()
+        yield from ("```", "", "</details>")
+
+
+def _row(judged: Judged) -> str:
+    at = judged.at
+    where = f"<br>{judged.code} `{shown(at.path)}:{at.line}`" if at is not None else ""
+    evidence = list(judged.reasons)
+    for name, happened in (("before", judged.before), ("after", judged.after)):
+        if happened:
+            evidence.append(f"{name}: {happened}")
+    text = "<br>".join(_cell(one) for one in evidence)
+    return f"| **{judged.verdict.value}** | {_cell(judged.title)}{where} | {text} |"
+
+
+def _cell(text: str) -> str:
+    """A text that does not end its cell."""
+    return text.replace("|", "\\|").replace("\n", " ")

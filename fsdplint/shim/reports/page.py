@@ -1,0 +1,106 @@
+"""A proof as one HTML file that needs no network."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.util
+import platform
+from pathlib import Path
+from typing import Any
+
+from fsdplint import __version__
+from fsdplint.shim.failures import failed, shown
+from fsdplint.shim.launcher import Run
+from fsdplint.shim.prove import Proof, all_checks
+from fsdplint.shim.reports import plots
+from fsdplint.shim.reports.changes import rows
+from fsdplint.shim.reports.text import summary
+
+
+class PageError(Exception):
+    """The page cannot be made; the text says why."""
+
+
+def check_libraries() -> None:
+    """Raises PageError where the libraries that make a page are not installed."""
+    for name in ("jinja2", "matplotlib"):
+        if importlib.util.find_spec(name) is None:
+            raise PageError(f"a page needs {name}: pip install 'fsdplint[prove]'")
+
+
+def as_page(proof: Proof) -> str:
+    """The page; `check_libraries` comes before."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html.jinja").render(_context(proof))
+
+
+def _context(proof: Proof) -> dict[str, Any]:
+    runs = _runs(proof)
+    return {
+        "proof": proof,
+        "summary": summary(proof),
+        "facts": _facts(proof, runs),
+        "judged": proof.judged,
+        "checks": all_checks(proof),
+        "rows": rows(proof.diff, proof.judged, str(proof.root)),
+        "pictures": [picture for picture in _pictures(runs) if picture],
+        "failures": [
+            "\n".join(failed(f"The program {name}", run))
+            for name, run in runs.items()
+            if not run.ok
+        ],
+        "shown": shown,
+        "version": __version__,
+    }
+
+
+def _runs(proof: Proof) -> dict[str, Run]:
+    runs = {"before": proof.before, "after": proof.after}
+    return {name: run for name, run in runs.items() if run is not None}
+
+
+def _pictures(runs: dict[str, Run]) -> list[str]:
+    if not runs:
+        return []
+    return [
+        plots.curves(runs, plots.losses, "Loss"),
+        plots.curves(runs, plots.gradient_norms, "Norm of the gradient"),
+        plots.bars(
+            {
+                name: {f"rank {rank}": value for rank, value in enumerate(plots.memory(run))}
+                for name, run in runs.items()
+            },
+            "Most memory held",
+            "MiB",
+        ),
+        plots.bars(
+            {name: plots.collectives(run) for name, run in runs.items()},
+            "Collectives in a step",
+            "calls of a rank",
+        ),
+    ]
+
+
+def _facts(proof: Proof, runs: dict[str, Run]) -> dict[str, str]:
+    facts = {
+        "Program": shown(str(proof.script)),
+        "Made": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
+        "Machine": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
+    }
+    if runs:
+        launch = next(iter(runs.values())).launch
+        heads = [run.records[0].head for run in runs.values() if run.records]
+        facts["torch"] = str(heads[0].get("torch", "")) if heads else ""
+        facts["Ranks"] = f"{launch.ranks} ({launch.device})"
+        facts["Arguments"] = " ".join(launch.args) or "none"
+        facts["Seed"] = str(launch.seed)
+        facts["Times"] = ", ".join(f"{name} {run.seconds:.1f} s" for name, run in runs.items())
+    return facts
