@@ -110,6 +110,11 @@ def _launching(seed: int | None) -> Callable[[F], F]:
     help="Write a report for a pull request to this file.",
 )
 @click.option(
+    "--oracle",
+    is_flag=True,
+    help="Also run the program without sharding. Done anyway where it is broken as it is.",
+)
+@click.option(
     "--simulate",
     "simulated",
     is_flag=True,

@@ -33,6 +33,7 @@ class Launch:
             stand-alone on a free port.
         parameters: gather the full parameters at the end.
         simulate: the number of ranks of which one is simulated, without torchrun.
+        oracle: plain data parallelism in place of sharding.
     """
 
     target: str
@@ -49,6 +50,7 @@ class Launch:
     torchrun: tuple[str, ...] = ()
     parameters: bool = True
     simulate: int | None = None
+    oracle: bool = False
 
 
 @dataclass
@@ -151,6 +153,8 @@ def _command(what: Launch) -> list[str]:
     command += ["-m", "fsdplint.shim", "--record", str(what.record), "--device", what.device]
     if what.simulate is not None:
         command += ["--simulate", str(what.simulate)]
+    if what.oracle:
+        command.append("--oracle")
     if what.steps is not None:
         command += ["--steps", str(what.steps)]
     if what.seed is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,7 @@ class Options:
     """How to run; see `fsdplint prove --help`.
 
     simulate: the number of ranks of which one is simulated, instead of running `ranks` of them.
+    oracle: also run the program without sharding, to compare with.
     """
 
     script: Path
@@ -43,13 +44,11 @@ class Options:
     torchrun: tuple[str, ...] = ()
     limit: int = LIMIT
     simulate: int | None = None
+    oracle: bool = False
 
 
 class ProveError(Exception):
     """The job could not be done; the text says why."""
-
-
-Progress = Callable[[str], None]
 
 
 def script_of(path: Path) -> Path:
@@ -95,15 +94,21 @@ class Pair:
     texts: Mapping[Path, tuple[str, str]] = field(default_factory=dict)
     contents: Mapping[Path, bytes] = field(default_factory=dict)
 
-    def run(self, name: str, lines: Mapping[str, Sequence[int]] | None = None) -> Run:
-        """Run one of the two: "before" (or a repetition, "again") or "after"."""
+    def run(
+        self, name: str, lines: Mapping[str, Sequence[int]] | None = None, oracle: bool = False
+    ) -> Run:
+        """Run one of the two: "before" (also "before again", ...) or "after".
+
+        oracle: with plain data parallelism in place of its sharding.
+        """
+        second = name.startswith("after")
         root, script = self.root, self.script
-        if name == "after":
+        if second:
             root, script = self.other_root, self.other_script
         copy = self.work / name / "project"
         try:
             copy_project(root, copy, self.options.limit)
-            if name == "after":
+            if second:
                 for path, content in self.contents.items():
                     (copy / path.relative_to(root)).write_bytes(content)
         except (CopyError, OSError) as error:
@@ -120,6 +125,7 @@ class Pair:
             seed=self.options.seed,
             torchrun=self.options.torchrun,
             simulate=self.options.simulate,
+            oracle=oracle,
         )
         try:
             with _asking_for(lines or {}, root, copy, self.work / name):
@@ -149,12 +155,12 @@ class Pair:
 
     def trace(self, run: Run, name: str) -> Trace:
         """The merged trace, speaking of the files where the user has them."""
-        root = self.other_root if name == "after" else self.root
+        root = self.other_root if name.startswith("after") else self.root
         return merge(run.records, {str(self.work / name / "project"): str(root)})
 
     def side(self, run: Run, trace: Trace) -> Side:
         copy = run.launch.record.parent / "project"
-        root = self.other_root if copy.parent.name == "after" else self.root
+        root = self.other_root if copy.parent.name.startswith("after") else self.root
         files = written(copy, root)
         return Side(run.records, trace, run.launch.record / "parameters.pt", files)
 

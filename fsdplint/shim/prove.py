@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdplint.shim.checks import Check, Comparison
-from fsdplint.shim.compare import compare
+from fsdplint.shim.checks import Check
 from fsdplint.shim.launcher import Run
 from fsdplint.shim.pairs import (
     Options,
     Pair,
-    Progress,
     ProveError,
     against,
     fixed,
@@ -21,6 +19,7 @@ from fsdplint.shim.pairs import (
     reached_lines,
     script_of,
 )
+from fsdplint.shim.trial import ORACLE, Progress, Trial, hold
 from fsdplint.shim.verdicts import Evidence, Judged, Verdict, place_of
 from fsdplint.shim.workplace import workplace
 from fsdplint.trace import Trace
@@ -41,14 +40,27 @@ class Proof:
 
     script: Path
     judged: list[Judged]
-    before: Run | None = None
-    after: Run | None = None
-    comparison: Comparison | None = None
+    trial: Trial | None = None
     remaining: list[Finding] = field(default_factory=list)
-    deterministic: bool | None = None
     diff: str = ""
     found: list[Finding] = field(default_factory=list)
     root: Path = Path()
+
+    @property
+    def runs(self) -> dict[str, Run]:
+        """The runs by what they are called in reports."""
+        if self.trial is None:
+            return {}
+        trial = self.trial
+        named = {"before": trial.before, "after": trial.after, ORACLE: trial.oracle}
+        return {name: run for name, run in named.items() if run is not None}
+
+    @property
+    def checks(self) -> list[Check]:
+        """What was compared."""
+        if self.trial is None or self.trial.comparison is None:
+            return []
+        return self.trial.comparison.checks
 
     @property
     def holds(self) -> bool:
@@ -81,86 +93,13 @@ def prove(options: Options, say: Progress = lambda text: None) -> Proof:
         return _judge_fixes(pair, fixes.applied, remaining, lines, say)
 
 
-# Comparing ----------------------------------------------------------------------------------------
-
-
-def _failure(run: Run, name: str) -> str:
-    """Why a run did not end well, in one line a rank."""
-    parts = [run.problem] if run.problem else []
-    for end in run.ends:
-        if end.status == "ok":
-            continue
-        text = f"rank {end.rank} {end.status}"
-        if end.where:
-            text += f" at {end.where}"
-        if end.error:
-            text += f": {end.error.strip().splitlines()[-1][:300]}"
-        elif end.last:
-            text += f" (last: {end.last})"
-        parts.append(text)
-    missing = run.launch.ranks - len(run.ends)
-    if missing > 0:
-        parts.append(f"{missing} ranks were not started")
-    return f"the program {name}: " + "; ".join(parts)
-
-
-def _compared(
-    pair: Pair, before: Run, after: Run, same_units: bool, say: Progress
-) -> tuple[Trace, Trace, Comparison | None, bool | None]:
-    """The traces of both, what the comparison found, and whether the program is deterministic."""
-    traces = pair.trace(before, "before"), pair.trace(after, "after")
-    if not before.ok or not after.ok:
-        return (*traces, None, None)
-    ours, theirs = pair.side(before, traces[0]), pair.side(after, traces[1])
-    comparison = compare(ours, theirs, same_units=same_units)
-    if comparison.holds:
-        return (*traces, comparison, None)
-    # Before anything is refuted: does the program agree with itself?
-    say("the runs differ: running the program before once more")
-    again = pair.run("again")
-    if not again.ok:
-        return (*traces, comparison, None)
-    repeated = compare(ours, pair.side(again, pair.trace(again, "again")), same_units=True)
-    return (*traces, comparison, repeated.holds)
-
-
 def _prove_pair(options: Options, script: Path, other: Path, say: Progress) -> Proof:
     with workplace("prove", options.keep) as work:
         pair = against(options, work, script, other)
-        say(f"running {script.name} on {options.ranks} ranks")
-        before = pair.run("before")
-        say(f"running {other.name} on {options.ranks} ranks")
-        after = pair.run("after")
-        _, trace, comparison, deterministic = _compared(pair, before, after, True, say)
-        found = _found(other, trace, {}, [])
-    verdict, reasons = _overall(before, after, comparison, deterministic)
-    judged = Judged(f"{script.name} against {other.name}", verdict, reasons)
-    return Proof(script, [judged], before, after, comparison, [], deterministic, found=found)
-
-
-def _overall(
-    before: Run, after: Run, comparison: Comparison | None, deterministic: bool | None
-) -> tuple[Verdict, list[str]]:
-    if not after.ok:
-        return Verdict.REFUTED, [_failure(after, "after")]
-    if not before.ok:
-        return Verdict.NOT_COMPARABLE, [
-            _failure(before, "before"),
-            "the program after ran to its end; there is nothing to compare it with",
-        ]
-    assert comparison is not None
-    if comparison.holds:
-        return Verdict.PROVEN, []
-    reasons = [f"{check.name}: {check.detail}" for check in comparison.failed]
-    if deterministic is False:
-        return Verdict.NOT_COMPARABLE, [
-            "the program before does not agree with itself in a second run",
-            *reasons,
-        ]
-    return Verdict.REFUTED, reasons
-
-
-# Judging each fix ---------------------------------------------------------------------------------
+        trial = hold(pair, True, say)
+        found = _found(other, trial.traces[1], {}, [])
+    judged = Judged(f"{script.name} against {other.name}", *trial.verdict())
+    return Proof(script, [judged], trial, found=found)
 
 
 def _judge_fixes(
@@ -172,20 +111,13 @@ def _judge_fixes(
 ) -> Proof:
     # Only a migration has to shard the same modules; other rules may be about what is sharded.
     same_units = all(finding.rule.code.startswith("FSDP2") for finding in applied)
-    say(f"running {pair.script.name} as it is on {pair.options.ranks} ranks")
-    before = pair.run("before", lines)
-    say(f"running it with {len(applied)} fixes")
-    after = pair.run("after")
-    before_trace, after_trace, comparison, deterministic = _compared(
-        pair, before, after, same_units, say
-    )
-    verdict, reasons = _overall(before, after, comparison, deterministic)
-    seen = reached_lines(before, pair.root, pair.work / "before" / "project")
-    proof = Proof(pair.script, [], before, after, comparison, remaining, deterministic)
-    proof.diff, proof.root = pair.diff(), pair.root
-    proof.found = _found(pair.script, after_trace, pair.contents, remaining)
+    trial = hold(pair, same_units, say, lines)
+    seen = reached_lines(trial.before, pair.root, pair.work / "before" / "project")
+    proof = Proof(pair.script, [], trial, remaining, root=pair.root)
+    proof.diff = pair.diff()
+    proof.found = _found(pair.script, trial.traces[1], pair.contents, remaining)
     evidence = Evidence.of(
-        applied, (verdict, reasons), seen, (before_trace, after_trace), pair.texts, comparison
+        applied, trial.verdict(), seen, trial.traces, pair.texts, trial.comparison
     )
     proof.judged = [evidence.judge(finding) for finding in applied]
     return proof
@@ -206,7 +138,3 @@ def _found(
     result = checked.check_recorded(trace, {str(path): data for path, data in contents.items()})
     seen = {(finding.rule, place_of(finding)) for finding in known}
     return [one for one in result.findings if (one.rule, place_of(one)) not in seen]
-
-
-def all_checks(proof: Proof) -> list[Check]:
-    return proof.comparison.checks if proof.comparison is not None else []

@@ -31,6 +31,7 @@ class Options:
     parameters: bool = True
     account: bool = False
     simulate: int | None = None
+    oracle: bool = False
 
 
 def rank_and_world() -> tuple[int, int]:
@@ -70,7 +71,7 @@ def prepare() -> None:
 
 def start(options: Options) -> None:
     """Open this rank's record and set what the options ask for."""
-    from fsdplint.shim import emulation, final
+    from fsdplint.shim import emulation, final, oracle
     from fsdplint.shim.classes import ACTIVITY
     from fsdplint.shim.measures import MEASURES
     from fsdplint.shim.missed import MISSED
@@ -100,6 +101,8 @@ def start(options: Options) -> None:
     if options.seed is not None:
         _seed(options.seed)
     RECORDER.open(options.record, rank, world)
+    if options.oracle:
+        oracle.install()
     if options.simulate is not None:
         RECORDER.on = False  # without values there is nothing to compare
         simulation.install()
@@ -251,6 +254,7 @@ options:
   --seed S       seed torch, random and numpy, and ask torch for deterministic algorithms
   --no-parameters   do not gather the full parameters at the end
   --account      count the bytes of tensors and of collectives in every step
+  --oracle       average gradients of whole parameters instead of sharding them
   --simulate N   be rank 0 of N: no other ranks, and tensors without values
 """
 
@@ -270,8 +274,8 @@ def parse(argv: Sequence[str]) -> Options:
         if word == "--no-parameters":
             options.parameters = False
             continue
-        if word == "--account":
-            options.account = True
+        if word in ("--account", "--oracle"):
+            setattr(options, word[2:], True)
             continue
         name, _, value = word.partition("=")
         if name in ("--record", "--device", "--steps", "--seed", "--simulate"):

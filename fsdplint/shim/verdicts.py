@@ -127,9 +127,10 @@ class Evidence:
         if overall is Verdict.NOT_COMPARABLE:
             return overall, [*self.reasons, gone] if fired else list(self.reasons)
         if fired:
-            return Verdict.PROVEN, [gone]
+            return Verdict.PROVEN, [gone, *self.reasons]
         if finding.group in self.groups:
-            return Verdict.PROVEN, ["the line ran; compared as part of its migration"]
+            part = "the line ran; compared as part of its migration"
+            return Verdict.PROVEN, [part, *self.reasons]
         return Verdict.NOT_REACHED, ["the line ran, but the rule did not fire there at run time"]
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from fsdplint.rule import Finding
 from fsdplint.shim.launcher import Run
-from fsdplint.shim.prove import Proof, all_checks
+from fsdplint.shim.prove import Proof
+from fsdplint.shim.trial import ORACLE
 
 
 def as_json(proof: Proof) -> dict[str, Any]:
@@ -15,7 +16,7 @@ def as_json(proof: Proof) -> dict[str, Any]:
     return {
         "script": str(proof.script),
         "proven": proof.holds,
-        "deterministic": proof.deterministic,
+        "deterministic": proof.trial.deterministic if proof.trial is not None else None,
         "fixes": [
             {
                 "verdict": judged.verdict.value,
@@ -33,10 +34,11 @@ def as_json(proof: Proof) -> dict[str, Any]:
         ],
         "remaining": [_finding(finding) for finding in proof.remaining],
         "found_after": [_finding(finding) for finding in proof.found],
-        "checks": [dataclasses.asdict(check) for check in all_checks(proof)],
+        "checks": [dataclasses.asdict(check) for check in proof.checks],
         "diff": proof.diff,
-        "before": _run(proof.before),
-        "after": _run(proof.after),
+        "before": _run(proof.runs.get("before")),
+        "after": _run(proof.runs.get("after")),
+        "without_sharding": _run(proof.runs.get(ORACLE)),
     }
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdplint.shim.failures import failed, shown
-from fsdplint.shim.prove import Proof, all_checks
-from fsdplint.shim.reports.text import sign, summary
+from fsdplint.shim.prove import Proof
+from fsdplint.shim.reports.text import heading, sign, summary
 from fsdplint.shim.verdicts import Judged
 
 
@@ -25,15 +25,15 @@ def _lines(proof: Proof) -> Iterator[str]:
         yield "| --- | --- | --- |"
         for judged in proof.judged:
             yield _row(judged)
-    checks = all_checks(proof)
+    checks = proof.checks
     if checks:
         yield ""
-        yield "| Compared | | Found | Tolerance |"
+        yield f"| {heading(proof)} | | Found | Tolerance |"
         yield "| --- | --- | --- | --- |"
         for check in checks:
             yield f"| {check.name} | {sign(check)} | {_cell(check.detail)} | {check.tolerance} |"
-    for name, run in (("before", proof.before), ("after", proof.after)):
-        if run is not None and not run.ok:
+    for name, run in proof.runs.items():
+        if not run.ok:
             yield from ("", "```", *failed(f"The program {name}", run), "```")
     if proof.diff:
         yield from ("", "<details><summary>The change</summary>", "", "```diff")

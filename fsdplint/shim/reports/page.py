@@ -11,10 +11,10 @@ from typing import Any
 from fsdplint import __version__
 from fsdplint.shim.failures import failed, shown
 from fsdplint.shim.launcher import Run
-from fsdplint.shim.prove import Proof, all_checks
+from fsdplint.shim.prove import Proof
 from fsdplint.shim.reports import plots
 from fsdplint.shim.reports.changes import rows
-from fsdplint.shim.reports.text import summary
+from fsdplint.shim.reports.text import heading, summary
 
 
 class PageError(Exception):
@@ -43,13 +43,14 @@ def as_page(proof: Proof) -> str:
 
 
 def _context(proof: Proof) -> dict[str, Any]:
-    runs = _runs(proof)
+    runs = proof.runs
     return {
         "proof": proof,
         "summary": summary(proof),
+        "heading": heading(proof),
         "facts": _facts(proof, runs),
         "judged": proof.judged,
-        "checks": all_checks(proof),
+        "checks": proof.checks,
         "rows": rows(proof.diff, proof.judged, str(proof.root)),
         "pictures": [picture for picture in _pictures(runs) if picture],
         "failures": [
@@ -60,11 +61,6 @@ def _context(proof: Proof) -> dict[str, Any]:
         "shown": shown,
         "version": __version__,
     }
-
-
-def _runs(proof: Proof) -> dict[str, Run]:
-    runs = {"before": proof.before, "after": proof.after}
-    return {name: run for name, run in runs.items() if run is not None}
 
 
 def _pictures(runs: dict[str, Run]) -> list[str]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from fsdplint.shim.checks import Check
 from fsdplint.shim.failures import failed, shown
-from fsdplint.shim.prove import Proof, all_checks
+from fsdplint.shim.prove import Proof
+from fsdplint.shim.trial import ORACLE
 from fsdplint.shim.verdicts import Judged, Verdict
 
 _SIGNS = {True: "holds", False: "DIFFERS", None: "unknown"}
@@ -37,18 +38,18 @@ def _parts(proof: Proof) -> Iterator[str]:
         for finding in proof.found:
             at = finding.site.location()
             yield f"  {shown(at.path)}:{at.line}: {finding.rule.code} {finding.message}"
-    checks = all_checks(proof)
+    checks = proof.checks
     if checks:
         yield ""
-        yield "Compared:"
+        yield heading(proof) + ":"
         width = max(len(check.name) for check in checks)
         for check in checks:
             yield f"  {check.name:<{width}}  {sign(check):<8}{check.detail}"
         tolerances = {check.tolerance for check in checks if check.tolerance}
         for tolerance in sorted(tolerances):
             yield f"  tolerance: {tolerance}"
-    for name, run in (("before", proof.before), ("after", proof.after)):
-        if run is not None and not run.ok:
+    for name, run in proof.runs.items():
+        if not run.ok:
             yield ""
             yield from failed(f"The program {name}", run)
     yield ""
@@ -66,6 +67,13 @@ def _judged(judged: Judged) -> Iterator[str]:
             yield f"{'':<15}{name}: {happened}"
 
 
+def heading(proof: Proof) -> str:
+    """What was compared with what."""
+    if proof.trial is not None and proof.trial.broken:
+        return f"Compared (before is the program {ORACLE})"
+    return "Compared"
+
+
 def summary(proof: Proof) -> str:
     """The verdicts counted, and what was run, in a line."""
     if not proof.judged:
@@ -76,7 +84,7 @@ def summary(proof: Proof) -> str:
     for judged in proof.judged:
         counts[judged.verdict] += 1
     text = ", ".join(f"{count} {verdict.value}" for verdict, count in counts.items() if count)
-    runs = [run for run in (proof.before, proof.after) if run is not None]
-    times = " and ".join(f"{run.seconds:.1f} s" for run in runs)
+    runs = list(proof.runs.values())
+    times = ", ".join(f"{run.seconds:.1f} s" for run in runs)
     ranks = runs[0].launch.ranks if runs else 0
     return f"{text} ({ranks} ranks, {times})."

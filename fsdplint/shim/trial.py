@@ -1,0 +1,174 @@
+"""The runs of a proof, and what they show as a whole.
+
+The program after is compared with the program before. Where that one is broken itself (it does not
+come to its end, or trains nothing), it is compared with the oracle: the program before with plain
+data parallelism in place of its sharding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fsdplint.shim.checks import Check, Comparison, Side
+from fsdplint.shim.compare import compare
+from fsdplint.shim.launcher import Run
+from fsdplint.shim.pairs import Pair
+from fsdplint.shim.verdicts import Verdict
+from fsdplint.trace import Trace
+
+Progress = Callable[[str], None]
+
+ORACLE = "without sharding"
+# What is told of the oracle beside a comparison of the program with itself.
+_TOLD = ("losses", "gradient norms", "parameters")
+
+
+@dataclass
+class Trial:
+    """What was run, and what the comparison found.
+
+    Attributes:
+        traces: of the program before and after.
+        oracle: the run without sharding, where there was one that came to its end.
+        broken: why the program before cannot be compared with, empty where it can.
+        comparison: None where there was nothing to compare.
+        unlike: where the program that was compared with first differs from itself in a second
+            run; empty where it does not, None where that did not have to be tried.
+    """
+
+    before: Run
+    after: Run
+    traces: tuple[Trace, Trace]
+    oracle: Run | None = None
+    broken: str = ""
+    comparison: Comparison | None = None
+    unlike: str | None = None
+
+    @property
+    def deterministic(self) -> bool | None:
+        return None if self.unlike is None else not self.unlike
+
+    def verdict(self) -> tuple[Verdict, list[str]]:
+        """The verdict on all that changed, and why."""
+        if not self.after.ok:
+            return Verdict.REFUTED, [failure(self.after, "after")]
+        if self.comparison is None:
+            nothing = "the program after ran to its end; there is nothing to compare it with"
+            return Verdict.NOT_COMPARABLE, [self.broken, nothing]
+        instead = [self.broken, f"compared with the program {ORACLE}"] if self.broken else []
+        if self.comparison.holds:
+            return Verdict.PROVEN, instead
+        reasons = [f"{check.name}: {check.detail}" for check in self.comparison.failed]
+        if self.unlike:
+            text = f"the program does not agree with itself in a second run: {self.unlike}"
+            return Verdict.NOT_COMPARABLE, [*instead, text, *reasons]
+        return Verdict.REFUTED, [*instead, *reasons]
+
+
+def hold(
+    pair: Pair,
+    same_units: bool,
+    say: Progress,
+    lines: Mapping[str, Sequence[int]] | None = None,
+) -> Trial:
+    """Run both programs, and what else it takes to compare them.
+
+    same_units: whether the same modules must be sharded in both, as in a migration.
+    lines: the lines of the program before that are asked for, see `reached`.
+    """
+    ranks = pair.options.ranks
+    say(f"running {pair.script.name} as it is on {ranks} ranks")
+    before = pair.run("before", lines)
+    say(f"running {pair.other_script.name} after the change")
+    after = pair.run("after")
+    trial = Trial(before, after, (pair.trace(before, "before"), pair.trace(after, "after")))
+    trial.broken = _broken(before, after)
+    if not after.ok:
+        return trial
+    if trial.broken or pair.options.oracle:
+        say(f"running it {ORACLE}")
+        trial.oracle = _oracle(pair)
+    _compare(pair, trial, same_units, say)
+    return trial
+
+
+def _broken(before: Run, after: Run) -> str:
+    if not before.ok:
+        return failure(before, "before")
+    if _updates(after) and not _updates(before) and any(r.measures for r in before.records):
+        return "the program before trains nothing: no optimizer step changed a parameter"
+    return ""
+
+
+def _updates(run: Run) -> bool:
+    return any(line["updated"] for record in run.records for line in record.measures)
+
+
+def _oracle(pair: Pair) -> Run | None:
+    """The program before without sharding; where that fails too, the one after without it."""
+    for name in ("before without sharding", "after without sharding"):
+        run = pair.run(name, oracle=True)
+        if run.ok and _updates(run):
+            return run
+    return None
+
+
+def _compare(pair: Pair, trial: Trial, same_units: bool, say: Progress) -> None:
+    theirs = pair.side(trial.after, trial.traces[1])
+    oracle = _side(pair, trial.oracle) if trial.oracle is not None else None
+    if not trial.broken:
+        ours, units = pair.side(trial.before, trial.traces[0]), same_units
+    elif oracle is not None:
+        ours, units = oracle, False
+    else:
+        return
+    trial.comparison = compare(ours, theirs, same_units=units)
+    if not trial.comparison.holds:
+        # Before anything is refuted: does the program agree with itself?
+        say("the runs differ: running the program once more")
+        trial.unlike = _unlike(pair, ours, oracle if trial.broken else None)
+    if oracle is not None and not trial.broken:
+        trial.comparison.checks += _told(compare(oracle, theirs, same_units=False))
+
+
+def _side(pair: Pair, run: Run) -> Side:
+    return pair.side(run, pair.trace(run, run.launch.record.parent.name))
+
+
+def _unlike(pair: Pair, ours: Side, oracle: Side | None) -> str | None:
+    name = "before" if oracle is None else oracle.parameters.parent.parent.name
+    again = pair.run(f"{name} again", oracle=oracle is not None)
+    if not again.ok:
+        return failure(again, "in a second run")
+    repeated = compare(ours, _side(pair, again), same_units=True)
+    return next((f"{check.name}: {check.detail}" for check in repeated.failed), "")
+
+
+def _told(comparison: Comparison) -> list[Check]:
+    """The comparison with the oracle where it does not decide: sharding may round differently."""
+    return [
+        replace(check, name=f"{ORACLE}: {check.name}", binding=False)
+        for check in comparison.checks
+        if check.name in _TOLD
+    ]
+
+
+def failure(run: Run, name: str) -> str:
+    """Why a run did not end well, in one line a rank."""
+    parts = [run.problem] if run.problem else []
+    for end in run.ends:
+        if end.status == "ok":
+            continue
+        text = f"rank {end.rank} {end.status}"
+        if end.where:
+            text += f" at {end.where}"
+        if end.error:
+            text += f": {end.error.strip().splitlines()[-1][:300]}"
+        elif end.last:
+            text += f" (last: {end.last})"
+        parts.append(text)
+    missing = run.launch.ranks - len(run.ends)
+    if missing > 0:
+        parts.append(f"{missing} ranks were not started")
+    return f"the program {name}: " + "; ".join(parts)
