@@ -71,9 +71,9 @@ def test_a_sabotaged_migration_is_refuted(project: Path) -> None:
 
 
 def test_the_fixes_of_a_program_are_proven_one_by_one(project: Path) -> None:
-    out = project / "proof.json"
+    out, summary = project / "proof.json", project / "proof.md"
     text = (project / "before.py").read_text()
-    result = prove("before.py", "--json", out)
+    result = prove("before.py", "--oracle", "--json", out, "--markdown", summary)
     assert result.exit_code == 0, result.output
     proof = json.loads(out.read_text())
     lines = text.splitlines()
@@ -86,16 +86,29 @@ def test_the_fixes_of_a_program_are_proven_one_by_one(project: Path) -> None:
     added = [line for line in proof["diff"].splitlines() if line.startswith("+")]
     assert any("fully_shard(model" in line for line in added)
     assert (project / "before.py").read_text() == text  # only the copy is fixed
+    clipping = next(fix for fix in proof["fixes"] if fix["code"] == "FSDP204")
+    assert clipping["before"] == "gradients-clipped (method) x3"
+    assert clipping["after"].startswith("gradients-clipped (utils) x3")
+    assert "gradient norms at the optimizer step" in clipping["checks"]
+    told = {check["name"]: check for check in proof["checks"] if not check["binding"]}
+    assert told["without sharding: losses"]["holds"] and told["peak memory of a rank"]
+    assert summary.read_text().count("| **proven** |") == 3
 
 
-def test_a_program_that_fails_before_and_not_after(project: Path) -> None:
+def test_a_program_that_fails_before_is_compared_without_sharding(project: Path) -> None:
     after = project / "after.py"
     broken = project / "broken.py"
     broken.write_text(after.read_text().replace("model(inputs)", "model.forward(inputs)"))
-    result = prove("broken.py", "--steps", "2")
-    assert result.exit_code == 1
-    assert "NOT COMPARABLE" in result.output
+    out, page = project / "proof.json", project / "proof.html"
+    result = prove("broken.py", "--steps", "2", "--json", out, "--html", page)
+    assert result.exit_code == 0, result.output
     assert "FSDP101" in result.output and "mixed torch.Tensor and DTensor" in result.output
+    assert "compared with the program without sharding" in result.output
+    proof = json.loads(out.read_text())
+    assert [rank["status"] for rank in proof["before"]["ranks"]] == ["raised", "raised"]
+    assert [len(steps) for steps in proof["without_sharding"]["steps"]] == [2, 2]
+    assert next(c for c in proof["checks"] if c["name"] == "parameters")["holds"]
+    assert "How it ended" in page.read_text()
     assert "the rule fired there at run time before, and does not after" in result.output
     assert str(project / "broken.py") in result.output  # and not the copy's path
 
