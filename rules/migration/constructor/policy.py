@@ -369,9 +369,11 @@ class Policies(PolicySources):
         """Rewrite the policy where it is made into a function of a module, and call that."""
         sites = self._made(node)
         if sites is None:
-            raise self.migration.block(
-                self.source, node, "where this wrapping policy comes from cannot be seen"
+            unseen = self._unseen(node)
+            reason = (
+                f"where the wrapping policy `{self.source.code(unseen)}` comes from cannot be seen"
             )
+            raise self.migration.block(self.source, unseen, reason)
         inside = {part for site in sites for part in descend(site.node)}
         for part in descend(node):
             if part in self.migration.names and part not in inside:

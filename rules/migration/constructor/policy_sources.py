@@ -39,6 +39,11 @@ class PolicySources:
             return None if sites or not self._from_library(node) else []
         return list(sites.values())
 
+    def _unseen(self, node: cst.BaseExpression) -> cst.BaseExpression:
+        """The part of an argument that holds a policy which cannot be seen."""
+        parts = _arms(node)
+        return next((p for p in parts if not self._values_made(p) and not self._written(p)), node)
+
     def _values_made(self, node: cst.BaseExpression) -> dict[cst.CSTNode, NodeSite]:
         """Where the values that reach a node are made, if all of them are policies."""
         sites: dict[cst.CSTNode, NodeSite] = {}
