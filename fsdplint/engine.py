@@ -95,13 +95,16 @@ def examine(
     if callers is None or not grouped:
         return Examined(program, found)
     examined = Examined(program, found)
-    wanted = [*callers(map(Path, sorted(grouped))), *sorted(program.wanted)]
+    # What has to change along is judged with those that use it, too.
+    wanted = sorted(program.wanted)
+    wanted = [*callers([*map(Path, sorted(grouped)), *wanted]), *wanted]
     for _ in range(MAX_WIDENINGS):
         more = _unread(examined.program, wanted, paths[0])
         if not more:
             break
         examined = _widened(paths, rules, options, overrides, program, [*examined.callers, *more])
         wanted = sorted(examined.program.wanted)
+        wanted = [*callers(wanted), *wanted]
     return examined
 
 

@@ -211,31 +211,70 @@ def test_no_import_of_fsdp1_stays_for_a_star_of_the_package(project: Path) -> No
     assert "FullyShardedDataParallel" not in (project / "lib" / "wrap.py").read_text()
 
 
-def test_settings_of_another_program_that_keep_the_enum_block(project: Path) -> None:
-    """Both classes are given to `shard` by name; a migration that misses one breaks its program."""
-    settings = (
-        "from dataclasses import dataclass\nfrom torch.distributed.fsdp import ShardingStrategy\n\n\n"
-        "@dataclass\nclass Settings:\n    strategy: ShardingStrategy = ShardingStrategy.{}\n"
-    )
-    (project / "one.py").write_text(settings.format("FULL_SHARD"))
-    (project / "two.py").write_text(settings.format("SHARD_GRAD_OP"))
+SETTINGS = """\
+from dataclasses import dataclass
+
+from torch.distributed.fsdp import ShardingStrategy
+
+
+@dataclass
+class NAME:
+    strategy: ShardingStrategy = ShardingStrategy.MEMBER
+"""
+
+
+@pytest.fixture
+def settings(project: Path) -> Path:
+    """The project, with settings of two classes that could be given to `shard` by name."""
+    for file, name, member in (("one", "One", "FULL_SHARD"), ("two", "Two", "SHARD_GRAD_OP")):
+        text = SETTINGS.replace("NAME", name).replace("MEMBER", member)
+        (project / f"{file}.py").write_text(text)
     wrap = project / "lib" / "wrap.py"
     wrap.write_text(
         WRAP.replace("(model):", "(model, settings):").replace(
             "FSDP(model)", "FSDP(model, sharding_strategy=settings.strategy)"
         )
     )
-    train = project / "train.py"
-    train.write_text(
-        TRAIN.replace("4, 4))", "4, 4), Settings())").replace(
-            "from lib.loop", "from one import Settings\nfrom lib.loop"
-        )
-    )
-    before = texts(project)
+    train = TRAIN.replace("4, 4))", "4, 4), One())")
+    train = train.replace("from lib.loop", "from one import One\nfrom lib.loop")
+    (project / "train.py").write_text(train)
+    return project
+
+
+def test_settings_that_keep_the_enum_block(settings: Path) -> None:
+    """A migration that misses the other class would break a program that gives it by name."""
+    before = texts(settings)
     done = run("--fix", "--project", "train.py")
-    assert texts(project) == before
+    assert texts(settings) == before
     words = " ".join(done.output.split())
-    assert "`Settings` of two.py is written with `ShardingStrategy` too" in words
-    (project / "two.py").unlink()
+    assert (
+        "`strategy` is `ShardingStrategy` in `Two` of two.py too, which no program that wraps a model "
+        "imports" in words
+    )
+    (settings / "two.py").unlink()
     assert run("--fix", "--project", "train.py").exit_code == 0
-    assert '"FULL_SHARD"' in (project / "one.py").read_text()
+    assert '"FULL_SHARD"' in (settings / "one.py").read_text()
+
+
+@pytest.mark.parametrize("named", ["train.py", "other.py", "one.py", "two.py", "lib/wrap.py"])
+def test_settings_of_another_script_are_migrated_with_it(settings: Path, named: str) -> None:
+    """Both scripts give their settings to the same function: whichever file is named."""
+    train = (settings / "train.py").read_text()
+    (settings / "other.py").write_text(train.replace("One", "Two").replace("one", "two"))
+    done = run("--fix", "--project", named)
+    assert done.exit_code == 0, done.output
+    for name, text in texts(settings).items():
+        assert "ShardingStrategy" not in text, name
+    assert 'strategy: str = "SHARD_GRAD_OP"' in (settings / "two.py").read_text()
+
+
+def test_settings_of_a_program_of_its_own_stay(settings: Path) -> None:
+    """Another program has its own function that wraps the model, in a file that it imports."""
+    (settings / "own.py").write_text((settings / "lib" / "wrap.py").read_text())
+    train = (settings / "train.py").read_text().replace("from lib.loop import train\n", "")
+    train = train.replace("One", "Two").replace("one", "two").replace("lib.wrap", "own")
+    (settings / "other.py").write_text(train.replace("    train(", "    print("))
+    done = run("--fix", "train.py", "one.py", "lib")
+    assert done.exit_code == 0, done.output
+    assert '"FULL_SHARD"' in (settings / "one.py").read_text()
+    assert "ShardingStrategy.SHARD_GRAD_OP" in (settings / "two.py").read_text()

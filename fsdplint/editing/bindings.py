@@ -14,10 +14,19 @@ from weakref import WeakKeyDictionary
 import libcst as cst
 
 from fsdplint.program.names import dotted
-from fsdplint.program.source import Source, children
+from fsdplint.program.source import Source, children, is_node
 
 COMPREHENSIONS = cst.ListComp | cst.SetComp | cst.DictComp | cst.GeneratorExp
 IDENTIFIERS = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+# The nodes that are more than their parts to what this is about; asked for each type once.
+SPECIAL = (
+    cst.Name, cst.Attribute, cst.Import, cst.ImportFrom, cst.FunctionDef, cst.Lambda, cst.ClassDef,
+    cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp, cst.Arg, cst.Global, cst.Nonlocal,
+    cst.Annotation, cst.Call, cst.AssignTarget, cst.AnnAssign, cst.For, cst.CompFor, cst.NamedExpr,
+    cst.AugAssign, cst.Del, cst.AsName, cst.MatchAs, cst.MatchStar, cst.TypeAlias, cst.MatchMapping,
+    cst.MatchKeywordElement, cst.Assign, cst.Expr,
+)  # fmt: skip
+_is_special: dict[type, bool] = {}
 TYPE_COMMENT = re.compile(r"#\s*type:\s*(?!ignore)(.+)")
 
 
@@ -147,9 +156,16 @@ class Bindings:
         return scope
 
     def _later(self, scope: Scope, *nodes: cst.CSTNode | None) -> None:
-        self._todo.extend((x, scope) for x in reversed(nodes) if isinstance(x, cst.CSTNode))
+        self._todo.extend((x, scope) for x in reversed(nodes) if x is not None and is_node(x))
 
     def _visit(self, node: cst.CSTNode, scope: Scope) -> None:
+        kind = type(node)
+        special = _is_special.get(kind)
+        if special is None:
+            special = _is_special[kind] = issubclass(kind, SPECIAL)
+        if not special:
+            self._todo.extend((child, scope) for child in reversed(children(node)))
+            return
         match node:
             case cst.Name():
                 scope.references.append(node.value)

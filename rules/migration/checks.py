@@ -135,6 +135,8 @@ def is_named(migration: Migration, function: cst.FunctionDef | cst.ClassDef) -> 
     name = function.name.value
     own = set(descend(function))
     for source in migration.program.sources.values():
+        if name not in source.text:
+            continue
         for node in descend(source.tree):
             if isinstance(node, cst.Name) and node.value == name and node not in own:
                 if not isinstance(source.parent(node), cst.ImportAlias):

@@ -29,28 +29,39 @@ def check(migration: Migration, edits: Iterable[Edit]) -> list[Blocked]:
             exposed[Path(source.path)] = source, found
     if not exposed:
         return []
-    program = migration.program
-    whole = program.whole if isinstance(program, Part) else program
-    given = {Path(source.path).resolve() for source in whole.sources.values()}
     blockers: dict[tuple[Path, Path], Blocked] = {}
-    others = (
-        path
-        for root in {project_root(path): path for path in exposed}.values()
-        for path in project_files(root)
-        if path.resolve() not in given
-    )
-    for importer, target, names, data in importing(others, exposed):
+    for importer, target, names, data in importing(others(migration, exposed), exposed):
         source, found = exposed[target]
         for name, node in found.items():
             mentioned = name in names if names else re.search(rb"\b%s\b" % name.encode(), data)
             if mentioned:
-                reason = f"`{name}` is also imported by {_shown(importer, target)}: name that file as well"
-                migration.program.wanted.add(importer)
-                blockers.setdefault((importer, target), Blocked(source, node, reason))
+                what = f"`{name}` is also imported by {shown(importer, target)}"
+                blockers.setdefault(
+                    (importer, target), not_given(migration, source, node, importer, what)
+                )
     return list(blockers.values())
 
 
-def _shown(importer: Path, target: Path) -> str:
+def others(migration: Migration, paths: Iterable[Path]) -> Iterator[Path]:
+    """The files of the projects of some files that were not read."""
+    program = migration.program
+    whole = program.whole if isinstance(program, Part) else program
+    given = {Path(source.path).resolve() for source in whole.sources.values()}
+    for root in {project_root(path): path for path in paths}.values():
+        for path in project_files(root):
+            if path.resolve() not in given:
+                yield path
+
+
+def not_given(
+    migration: Migration, source: Source, node: cst.CSTNode, path: Path, what: str
+) -> Blocked:
+    """The blocker where another file, which was not read, would have to change with a node."""
+    migration.program.wanted.add(path)
+    return Blocked(source, node, f"{what}: name that file as well")
+
+
+def shown(importer: Path, target: Path) -> str:
     """A file's path as seen from the folder of another, where it lies below that."""
     try:
         return str(importer.absolute().relative_to(target.absolute().parent))

@@ -8,7 +8,7 @@ import libcst as cst
 
 from fsdplint.editing.bindings import bindings_of
 from fsdplint.editing.layout import descend
-from fsdplint.program.names import references
+from fsdplint.program.names import dotted, references
 from fsdplint.program.source import Source
 from fsdplint.program.values import (
     Bound,
@@ -31,6 +31,8 @@ Known = dict[tuple[cst.CSTNode, str], int]
 def handed_out(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """Block where code out of sight that speaks of FSDP gets a model that FSDP1 wraps."""
     for source in migration.program.sources.values():
+        if "fsdp" not in source.text.lower():
+            continue  # positions in the text, which its names need, cost most of what a file costs
         symbols = {node: full for _, node, full in references(source, "")}
         wrapped = _wrapped_names(migration, source)
         for node in nodes(source):
@@ -86,7 +88,7 @@ def _speaks_of_fsdp(source: Source, node: cst.Call, symbols: dict[cst.CSTNode, s
     name = symbols.get(node.func, "")
     if name.startswith("torch."):
         return False
-    words = [name or source.code(node.func)]
+    words = [name or dotted(node.func) or source.code(node.func)]
     words += [arg.keyword.value for arg in node.args if arg.keyword is not None]
     return any("fsdp" in word.lower() for word in words)
 

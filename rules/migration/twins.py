@@ -1,84 +1,133 @@
 """Settings of the same kind in other files, which have to change along.
 
 A class of settings whose FSDP1 enums become strings may have sisters: one for each program that uses
-the same code, given to it by a framework (hydra) or by name, so that no value shows it. A sister that
-keeps the enum would be compared with strings.
+the same code, given to it by a framework (hydra) or by name, so that no value shows it. The code reads
+a field by its name: a sister that keeps the enum there would be compared with strings.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import libcst as cst
 
-from fsdplint.files import project_files, project_root
+from fsdplint.files import Unreadable, read_bytes, read_source
+from fsdplint.program.names import references
 from fsdplint.program.source import Source
 from fsdplint.rules.migration.components import Part, components
-from fsdplint.rules.migration.context import Blocked, Migration, nodes
+from fsdplint.rules.migration.constructor.strategy import ENUM
+from fsdplint.rules.migration.context import Blocked, Migration
+from fsdplint.rules.migration.importers import not_given, others, shown
+from fsdplint.rules.migration.names import FSDP, PREFIX, fsdp1_name
 from fsdplint.rules.migration.scopes import ancestors
 
-ENUMS = ("ShardingStrategy", "StateDictType")
-CONSTRUCTOR = "FullyShardedDataParallel"
+ENUMS = (ENUM, "StateDictType")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A field in the body of a class whose value or type is an enum of FSDP1."""
+
+    field: str
+    enum: str
+    node: cst.ClassDef
 
 
 def check(migration: Migration) -> list[Blocked]:
-    """The blockers: a class of the same name, in a file that does not belong to any migration with a
+    """The blockers: a field of the same name, in a file that does not belong to any migration with a
     constructor, still has FSDP1's enum.
     """
-    found = list(_settings(migration))
-    if not found:
+    changed: dict[tuple[str, str], tuple[Source, Setting]] = {}
+    for source in migration.sources:
+        for one in _settings(source):
+            changed.setdefault((one.field, one.enum), (source, one))
+    if not changed:
         return []
-    whole = migration.program.whole if isinstance(migration.program, Part) else migration.program
-    own = {Path(source.path).resolve() for source in migration.sources}
-    elsewhere = {
-        Path(source.path).resolve()
-        for group in components(whole)
-        if any(CONSTRUCTOR in source.text for source in group)
-        for source in group
-    }
     blockers = []
-    roots = {project_root(Path(source.path)): Path(source.path) for source, _, _ in found}
-    for path in (file for root in roots.values() for file in project_files(root)):
-        if path.resolve() in own | elsewhere:
-            continue
-        text = path.read_text(encoding="utf-8", errors="replace")
-        if CONSTRUCTOR in text:  # a program of its own
-            continue
-        for source, node, enum in found:
-            if _is_sister(text, node.name.value, enum):
-                reason = (
-                    f"`{node.name.value}` of {path.name} is written with `{enum}` too: "
-                    "name that file, and those that use it, as well"
-                )
-                migration.program.wanted.add(path)
-                blockers.append(Blocked(source, node, reason))
-                break
+    own = [Path(source.path) for source, _ in changed.values()]
+    for path in others(migration, own):
+        sister = _sister(_read(path), changed)
+        if sister is not None:
+            source, one = changed[sister.field, sister.enum]
+            what = f"{_said(sister)} of {shown(path, Path(source.path))} too"
+            blockers.append(not_given(migration, source, one.node, path, what))
+    for other in _without_constructor(migration):
+        sister = _sister(other, changed)
+        if sister is not None:
+            source, one = changed[sister.field, sister.enum]
+            reason = (
+                f"{_said(sister)} of {shown(Path(other.path), Path(source.path))} too, which no "
+                "program that wraps a model imports"
+            )
+            blockers.append(Blocked(source, one.node, reason, advice=ADVICE))
     return blockers
 
 
-def _is_sister(text: str, name: str, enum: str) -> bool:
-    return (
-        re.search(rf"^class {name}\b", text, re.MULTILINE) is not None
-        and re.search(rf"\b{enum}\b", text) is not None
-        and "torch.distributed.fsdp" in text
+ADVICE = (
+    "If these settings come to the same program, give them the names of the enum's members (strings) "
+    "by hand; if nothing uses them any longer, delete them. Then run this again."
+)
+
+
+def _said(sister: Setting) -> str:
+    return f"`{sister.field}` is `{sister.enum}` in `{sister.node.name.value}`"
+
+
+def _without_constructor(migration: Migration) -> Iterator[Source]:
+    """The files that were read and belong to no migration of a program that wraps a model."""
+    whole = migration.program.whole if isinstance(migration.program, Part) else migration.program
+    for group in components(whole):
+        if set(group).isdisjoint(migration.sources) and not any(map(_wraps, group)):
+            yield from group
+
+
+def _wraps(source: Source) -> bool:
+    return any(fsdp1_name(full) == FSDP for _, _, full in references(source, PREFIX))
+
+
+def _read(path: Path) -> Source | None:
+    """A file that speaks of one of the enums and belongs to no program of its own."""
+    try:
+        data = read_bytes(path)
+        if not any(enum.encode() in data for enum in ENUMS):
+            return None
+        source = read_source(path)
+    except Unreadable:
+        return None
+    return None if _wraps(source) else source
+
+
+def _sister(
+    source: Source | None, changed: dict[tuple[str, str], tuple[Source, Setting]]
+) -> Setting | None:
+    if source is None:
+        return None
+    return next((one for one in _settings(source) if (one.field, one.enum) in changed), None)
+
+
+def _settings(source: Source) -> Iterator[Setting]:
+    for _, node, full in references(source, PREFIX):
+        enum = (fsdp1_name(full) or "").partition(".")[0]
+        if enum not in ENUMS:
+            continue
+        statement = None
+        for outer in ancestors(source, node):
+            if isinstance(outer, cst.FunctionDef):
+                break
+            if isinstance(outer, cst.Assign | cst.AnnAssign):
+                statement = outer
+            if isinstance(outer, cst.ClassDef):
+                if statement is not None:
+                    yield from (Setting(name, enum, outer) for name in _targets(statement))
+                break
+
+
+def _targets(statement: cst.Assign | cst.AnnAssign) -> Iterator[str]:
+    targets = (
+        [one.target for one in statement.targets]
+        if isinstance(statement, cst.Assign)
+        else [statement.target]
     )
-
-
-def _settings(migration: Migration) -> Iterator[tuple[Source, cst.ClassDef, str]]:
-    """The classes in whose bodies (not in a method) an enum of FSDP1 becomes a string."""
-    seen: set[cst.ClassDef] = set()
-    for source in migration.sources:
-        for node in nodes(source):
-            enum = migration.names.get(node, "").partition(".")[0]
-            if enum not in ENUMS or node not in migration.claimed:
-                continue
-            for outer in ancestors(source, node):
-                if isinstance(outer, cst.FunctionDef):
-                    break
-                if isinstance(outer, cst.ClassDef):
-                    if outer not in seen:
-                        seen.add(outer)
-                        yield source, outer, enum
-                    break
+    yield from (target.value for target in targets if isinstance(target, cst.Name))

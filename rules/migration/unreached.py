@@ -3,10 +3,12 @@
 `if args.clip:` with a setting that is off unless the command line says otherwise: nothing is known
 there of the values. A name that stands for a wrapped model earlier in the same function, and is not
 given another value in between, stands for it there too, and so does the parameter that it is given to.
+Where a branch in between takes it out of DDP (`model = model.module`), it stands for one sometimes.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 import libcst as cst
@@ -16,7 +18,7 @@ from fsdplint.program.names import walk
 from fsdplint.program.source import Source
 from fsdplint.program.values import Value
 from fsdplint.rules.migration.calls import arguments
-from fsdplint.rules.migration.scopes import function_of
+from fsdplint.rules.migration.scopes import ancestors, function_of
 
 Known = dict[tuple[cst.CSTNode, str], tuple[int, str]]  # from which offset on, and how
 Values = Callable[[cst.CSTNode], list[Value]]
@@ -36,6 +38,7 @@ class Unreached:
         self.values = values
         self.found: dict[cst.CSTNode, str] = {}
         self.functions = self._functions()
+        self.bindings: dict[cst.CSTNode, dict[str, list[cst.CSTNode]]] = {}
         known: Known = {}
         for source in sources:
             for node in (*walk(source, skip_imports=True), *_names(source)):
@@ -71,10 +74,25 @@ class Unreached:
                 first, how = known.get(key, (None, ""))
                 if first is None or first >= source.span(node)[0]:
                     continue
-                if not _bound_again(source, *key, first, source.span(node)[0]):
-                    self.found[node] = how
+                again = self._bound_again(source, *key, first, source.span(node)[0])
+                if again != "always":
+                    self.found[node] = again or how
                     new.append((source, node))
         return new
+
+    def _bound_again(
+        self, source: Source, function: cst.CSTNode, name: str, start: int, end: int
+    ) -> str:
+        """Whether a name gets another value between two places: "always", "sometimes" or "" for not."""
+        if function not in self.bindings:
+            self.bindings[function] = _bindings(source, function)
+        again = ""
+        for node in self.bindings[function].get(name, ()):
+            if start < source.span(node)[0] < end and not _before(source, node, end):
+                if not _takes_inner(source, node) or _in_every_case(source, node, function, end):
+                    return "always"
+                again = "sometimes"
+        return again
 
     def _given(self, names: list[tuple[Source, cst.CSTNode]]) -> Known:
         """The parameters that get one of the names, in functions that nothing else reaches."""
@@ -119,17 +137,46 @@ def _parameters(function: cst.FunctionDef) -> list[str]:
     return [p.name.value for p in (*function.params.posonly_params, *function.params.params)]
 
 
-def _bound_again(source: Source, function: cst.CSTNode, name: str, start: int, end: int) -> bool:
-    """Whether a function gives a name another value between two places."""
+def _bindings(source: Source, function: cst.CSTNode) -> dict[str, list[cst.CSTNode]]:
+    """The places at which a function gives names a value."""
+    found: dict[str, list[cst.CSTNode]] = {}
     for node in descend(function):
-        if not start < source.span(node)[0] < end:
-            continue
+        names: set[str] = set()
         if isinstance(
             node, cst.AssignTarget | cst.AnnAssign | cst.AugAssign | cst.For | cst.NamedExpr
         ):
             targets = source.code(node.target).strip("()[]").split(",")
-            if name in (target.strip(" *") for target in targets):
-                return True
-        elif isinstance(node, cst.Del | cst.Global | cst.Nonlocal) and name in source.code(node):
+            names = {target.strip(" *") for target in targets}
+        elif isinstance(node, cst.Del | cst.Global | cst.Nonlocal):
+            names = set(re.findall(r"[\w.]+", source.code(node)))
+        for name in names:
+            found.setdefault(name, []).append(node)
+    return found
+
+
+def _before(source: Source, binding: cst.CSTNode, place: int) -> bool:
+    """Whether a place is in the value that a statement binds, which is worked out before."""
+    statement = source.parent(binding) if isinstance(binding, cst.AssignTarget) else binding
+    value = getattr(statement, "iter" if isinstance(binding, cst.For) else "value", None)
+    if not isinstance(value, cst.CSTNode):
+        return False
+    start, end = source.span(value)
+    return start <= place < end
+
+
+def _takes_inner(source: Source, binding: cst.CSTNode) -> bool:
+    """Whether a binding is that of `model = model.module`, which is about DDP's models."""
+    statement = source.parent(binding)
+    if not isinstance(binding, cst.AssignTarget) or not isinstance(statement, cst.Assign):
+        return False
+    return source.code(statement.value) == f"{source.code(binding.target)}.module"
+
+
+def _in_every_case(source: Source, node: cst.CSTNode, function: cst.CSTNode, place: int) -> bool:
+    """Whether a statement is always executed before a place after it in the same function."""
+    for outer in ancestors(source, node):
+        if outer is function or source.span(outer)[1] > place:
             return True
-    return False
+        if isinstance(outer, cst.For | cst.While | cst.Try | cst.TryStar | cst.Match | cst.If):
+            return False
+    return True

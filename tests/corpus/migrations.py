@@ -5,8 +5,8 @@
 INDEX has a line for each program: kind, role and absolute path of the file, with tabs between them;
 those of kind "fsdp1" whose role begins with "user" are looked at. Each is fixed as
 `fsdplint --fix --project FILE` would, in a copy of its project (the first `--depth` parts of the path),
-and the result is examined: it parses, nothing of FSDP1 is left in any file that the migration is
-about, ruff finds no undefined or unused name that was not there before, and a second run changes
+and the result is examined: it parses, nothing of FSDP1 is left in any file that it changes nor in the
+program's own, ruff finds no undefined or unused name that was not there before, and a second run changes
 nothing. The verdicts:
 
     migrated   all of that holds
@@ -127,6 +127,10 @@ def _defects(file: Path, changes: Changes) -> list[str]:
         left = sorted(set(_fsdp1_left(path, after)))
         if left:
             found.append(f"{path.name} still has {', '.join(left)}")
+    if not any(os.path.realpath(path) == os.path.realpath(file) for path in changes.contents):
+        left = sorted(set(_fsdp1_left(file, file.read_bytes())))
+        if left:
+            found.append(f"{file.name} itself still has {', '.join(left)}")
     for path, (_, after) in changes.contents.items():
         path.write_bytes(after)
     try:

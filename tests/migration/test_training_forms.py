@@ -179,6 +179,56 @@ FORMS = {
         print(model.blocks, isinstance(model, (FSDPModule, nn.Module)))
         """,
     ),
+    "a state that DDP's module has in other configurations, in code that is not reached": (
+        """
+        from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+        def save(model, ddp):
+            if ddp:
+                model = model.module
+            torch.save(model.state_dict(), "model.pt")
+
+
+        def main(last=False, use_fsdp=os.environ.get("FSDP")):
+            model = FSDP(Net()) if use_fsdp else DDP(Net())
+            if last:
+                save(model, not use_fsdp)
+
+
+        main()
+        """,
+        """
+        from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+        def save(model, ddp):
+            if ddp:
+                model = model.module if hasattr(model, "module") else model
+            torch.save(get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)), "model.pt")
+
+
+        def main(last=False, use_fsdp=os.environ.get("FSDP")):
+            model = fully_shard(Net()) if use_fsdp else DDP(Net())
+            if last:
+                save(model, not use_fsdp)
+
+
+        main()
+        """,
+    ),
+    "the module inside, where there is one": (
+        """
+        model = FSDP(Net()) if os.environ.get("FSDP") else Net()
+        net = model.module if hasattr(model, "module") else model
+        print(net.blocks)
+        """,
+        """
+        model = fully_shard(Net()) if os.environ.get("FSDP") else Net()
+        net = model.module if hasattr(model, "module") else model
+        print(net.blocks)
+        """,
+    ),
     "a branch that is not taken, before the model is wrapped": (
         """
         def main(start=None):

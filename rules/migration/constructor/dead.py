@@ -87,13 +87,16 @@ def _only_makes(function: cst.FunctionDef | cst.ClassDef, policy: cst.BaseExpres
 
 def _is_idle(migration: Migration, whole: cst.BaseExpression) -> bool:
     """Whether a policy is handed on, and nothing is ever done with it."""
+    found = {
+        node
+        for node in migration.program.evaluations
+        if node is not whole
+        and any(v.made_at is not None and v.made_at.node is whole for v in migration.values(node))
+    }
     seen = False
-    for source in migration.program.sources.values():
+    for source in migration.program.sources.values() if found else ():
         for node in descend(source.tree):
-            if node is whole or not isinstance(node, cst.Name | cst.Attribute | cst.Call):
-                continue
-            made = (v.made_at for v in migration.values(node))
-            if not any(site is not None and site.node is whole for site in made):
+            if node not in found or not isinstance(node, cst.Name | cst.Attribute | cst.Call):
                 continue
             seen = True
             parent = source.parent(node)

@@ -62,6 +62,14 @@ def to_string(migration: Migration, source: Source, node: cst.CSTNode, name: str
         migration.substitute(source, node, quoted(source, member.removesuffix(".name")))
     elif not member and isinstance(parent, cst.Annotation):
         migration.substitute(source, node, "str")
+        if isinstance(source.parent(parent), cst.AnnAssign):
+            migration.note(
+                "a strategy that comes from outside (command line, settings) has to be the member's name",
+                source,
+                node,
+                detail="Parsers that made a `ShardingStrategy` of it may also have taken its number, or "
+                "`ShardingStrategy.FULL_SHARD` with the class in front.",
+            )
     elif not member and isinstance(parent, cst.Subscript) and parent.value is node:
         index = parent.slice[0].slice
         if not isinstance(index, cst.Index):

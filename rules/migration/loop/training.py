@@ -176,18 +176,16 @@ def _has_every_backward(migration: Migration, block: cst.With) -> bool:
 
 
 def rewrite_inner_module(migration: Migration, source: Source, node: cst.Attribute) -> None:
-    """`model.module` is `model` itself.
+    """`model.module` is `model` itself, or what DDP wraps in other configurations.
 
     Raises:
-        Blocked: the model has a `.module` in other configurations (DDP).
+        Blocked: it may be another thing in other configurations.
     """
     value = node.value
     parent = source.parent(node)
-    if migration.wrapped(value) != "always":
-        if _only_if_fsdp(migration, source, node) is None:
-            raise migration.block(
-                source, node, "`.module` of a model that FSDP wraps in some configurations only"
-            )
+    if migration.wrapped(value) != "always" and _only_if_fsdp(migration, source, node) is None:
+        _inner_if_there(migration, source, node)
+        return
     inner = migration.text(source, value)
     choice = _only_if_fsdp(migration, source, node)
     if choice is not None:
@@ -199,6 +197,50 @@ def rewrite_inner_module(migration: Migration, source: Source, node: cst.Attribu
         raise migration.block(source, node, "an assignment to `.module`")
     migration.substitute(source, node, inner)
     migration.step(source, node, "Use the model itself")
+
+
+def _inner_if_there(migration: Migration, source: Source, node: cst.Attribute) -> None:
+    """`x.module if hasattr(x, "module") else x`, for a model that DDP wraps in other configurations.
+
+    Raises:
+        Blocked: another model than DDP's may have a `.module`, or it is bound here.
+    """
+    parent = source.parent(node)
+    model = source.code(node.value)
+    values = [v for v in migration.values(node.value) if not is_fsdp1(v)]
+    ddp = all(isinstance(value, ModuleValue) and value.wrapper == "ddp" for value in values)
+    own = _has_module(migration)
+    if not own and _if_there(source, node):
+        return  # FSDP2's models have none
+    if (
+        own
+        or not ddp
+        or not isinstance(node.value, cst.Name)
+        or isinstance(parent, cst.AssignTarget)
+    ):
+        raise migration.block(
+            source, node, "`.module` of a model that FSDP wraps in some configurations only"
+        )
+    text = f"{model}.module if hasattr({model}, {quoted(source, 'module')}) else {model}"
+    plain = isinstance(parent, cst.Assign) and parent.value is node
+    migration.substitute(source, node, text if plain else f"({text})")
+    migration.step(source, node, "Use the model itself where nothing is around it")
+
+
+def _if_there(source: Source, node: cst.Attribute) -> bool:
+    """Whether a `.module` is asked for by `x.module if hasattr(x, "module") else x`."""
+    parent = source.parent(node)
+    if not isinstance(parent, cst.IfExp) or parent.body is not node:
+        return False
+    model = source.code(node.value)
+    test = re.sub(r"[\s'\"]", "", source.code(parent.test))
+    return test == f"hasattr({model},module)" and source.code(parent.orelse) == model
+
+
+def _has_module(migration: Migration) -> bool:
+    """Whether a class of the program has a `module` of its own."""
+    sources = migration.program.sources.values()
+    return any(re.search(r"\bself\.module\s*[:=]", source.text) for source in sources)
 
 
 def _only_if_fsdp(migration: Migration, source: Source, node: cst.Attribute) -> cst.IfExp | None:

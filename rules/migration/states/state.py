@@ -16,6 +16,7 @@ from fsdplint.rules.migration.scopes import fresh
 from fsdplint.rules.migration.states import (
     called_states,
     compiled_states,
+    in_ddp,
     inference,
     part_states,
     state_functions,
@@ -308,7 +309,7 @@ class ModelStates(KindReader):
     def plain(self, node: cst.Call, kind: Kind) -> None:
         """A `state_dict()` or `load_state_dict()` outside of a block: whole in FSDP1."""
         assert isinstance(node.func, cst.Attribute)
-        if self._may_be_ddp(node.func.value):
+        if in_ddp.may_be(self.migration, self.source, node.func.value):
             raise self.migration.block(
                 self.source, node, "the state of a model that is DDP's in other configurations"
             )
@@ -316,13 +317,6 @@ class ModelStates(KindReader):
             raise self.migration.block(self.source, node, part_states.PIECE)
         self.rewrite(node, self.types.kind(self.source, node) or kind)
         self.migration.step(self.source, node, "Take and load whole states")
-
-    def _may_be_ddp(self, node: cst.BaseExpression) -> bool:
-        values = self.migration.values(node)
-        if values or self.migration.wrapped(node) != "sometimes":
-            return any(isinstance(v, ModuleValue) and v.wrapper == "ddp" for v in values)
-        sources = self.migration.program.sources.values()
-        return any("DistributedDataParallel" in source.text for source in sources)
 
     # Options --------------------------------------------------------------------------------------
 
