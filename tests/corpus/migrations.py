@@ -172,7 +172,7 @@ def _name_errors(path: Path, content: bytes) -> Counter[str]:
     ]
     done = subprocess.run(command, input=content, capture_output=True, check=True)
     return Counter(
-        f"{one['code']} {re.sub(r' line [0-9]+', '', one['message'])}"
+        f"{one['code']} {re.sub(r' line [0-9]+|_shard[.](?=checkpoint)', '', one['message'])}"
         for one in json.loads(done.stdout)
     )
 
