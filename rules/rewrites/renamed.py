@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.editing.bindings import bindings_of
 from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program.source import Source
 
 DCP = "torch.distributed.checkpoint"
-OLD_DCP = "torch.distributed._shard.checkpoint"
 KEPT = {"state_dict", "storage_writer", "storage_reader", "planner", "process_group", "no_dist"}
 
 
@@ -40,17 +38,4 @@ def rename_checkpoint(rewrite: Rewrite, source: Source, call: cst.Call, name: st
         rewrite.unused(source, call.func.value)
     else:
         return False
-    _move_imports(rewrite, source)
     return True
-
-
-def _move_imports(rewrite: Rewrite, source: Source) -> None:
-    """The package's first address, which warns, becomes its own in all imports of a file."""
-    for statement in {item.statement for item in bindings_of(source).imports()}:
-        if isinstance(statement, cst.ImportFrom):
-            modules = [statement.module] if statement.module is not None else []
-        else:
-            modules = [alias.name for alias in statement.names if alias.asname is not None]
-        for module in modules:
-            if source.code(module) == OLD_DCP:
-                rewrite.replace(source, module, DCP)

@@ -10,7 +10,6 @@ from two_ranks import TwoRanks
 from fsdplint.engine import check, fix
 from fsdplint.options import DCP, Options
 from fsdplint.program import load
-from fsdplint.rules.fsdp214_renamed_api import RenamedApi
 from fsdplint.rules.fsdp301_save_sharded_state import SaveShardedState
 
 OPTIONS = Options(checkpoint=DCP)
@@ -236,33 +235,3 @@ def test_what_prevents_it(case: tuple[str, str], tmp_path: Path) -> None:
     assert text is None
     assert blocker is not None
     assert reason in blocker
-
-
-FIRST_ADDRESS = """\
-import torch.distributed._shard.checkpoint as dist_cp
-from torch.distributed._shard.checkpoint import FileSystemWriter, save_state_dict
-from torch.distributed.fsdp import fully_shard
-from torch.nn import Linear
-
-model = Linear(2, 2)
-fully_shard(model)
-save_state_dict(model.state_dict(), FileSystemWriter("one"))
-dist_cp.save_state_dict(state_dict=model.state_dict(), storage_writer=FileSystemWriter("two"))
-"""
-OWN_ADDRESS = """\
-import torch.distributed.checkpoint as dist_cp
-from torch.distributed.checkpoint import FileSystemWriter, save
-from torch.distributed.fsdp import fully_shard
-from torch.nn import Linear
-
-model = Linear(2, 2)
-fully_shard(model)
-save(model.state_dict(), storage_writer=FileSystemWriter("one"))
-dist_cp.save(state_dict=model.state_dict(), storage_writer=FileSystemWriter("two"))
-"""
-
-
-def test_the_first_address_of_the_package_goes_with_the_old_names(tmp_path: Path) -> None:
-    path = tmp_path / "train.py"
-    path.write_text(FIRST_ADDRESS)
-    assert fix([path], [RenamedApi()]).texts[path] == OWN_ADDRESS
