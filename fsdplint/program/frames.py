@@ -16,7 +16,7 @@ MAX_DEPTH = 40  # nested calls of the project's functions
 MAX_RECURSION = 6  # of them, of one function: enough for a walk down a tree of modules
 
 # Until when a guard that was left behind by `if ...: return` (or continue) stays.
-BLOCK, LOOP, FUNCTION, PROGRAM = "block", "loop", "function", "program"
+BLOCK, SUITE, LOOP, FUNCTION, PROGRAM = "block", "suite", "loop", "function", "program"
 
 
 class OutOfSteps(Exception):

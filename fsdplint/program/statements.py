@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -20,7 +20,7 @@ from fsdplint.program.conditions import (
     varying_guard,
 )
 from fsdplint.program.expressions import either
-from fsdplint.program.frames import Frame
+from fsdplint.program.frames import SUITE, Frame, GuardEntry
 from fsdplint.program.models.data import loader_in
 from fsdplint.program.models.datasets import alike_on_all_ranks
 from fsdplint.program.scopes import Scope
@@ -123,7 +123,12 @@ class Statements:
         return signal
 
     def execute_suite(self: Interpreter, suite: cst.BaseSuite) -> Signal | None:
-        return self.execute_block(suite.body)
+        outer = self.guards
+        signal = self.execute_block(suite.body)
+        if self.guards is not outer and any(entry.until == SUITE for entry in self.guards):
+            known = {id(entry) for entry in outer}
+            self.guards = [e for e in self.guards if e.until != SUITE or id(e) in known]
+        return signal
 
     def execute_SimpleStatementLine(
         self: Interpreter, node: cst.SimpleStatementLine
@@ -176,7 +181,11 @@ class Statements:
         return Signal("continue")
 
     def execute_Assert(self: Interpreter, node: cst.Assert) -> None:
-        self.eval(node.test)
+        """`assert rank == 0`: only these ranks come here, for reasons that may not be seen."""
+        test = self.eval(node.test)
+        if isinstance(test, RankTest) and test.true_on.partial:
+            guard = replace(rank_guard(self, node.test, test, True), asserted=True)
+            self.guards = [*self.guards, GuardEntry(guard, "", SUITE)]
 
     def execute_Del(self: Interpreter, node: cst.Del) -> None:
         if isinstance(node.target, cst.Name):

@@ -63,13 +63,17 @@ class GuardKind(Enum):
 
 @dataclass(frozen=True)
 class Guard:
-    """A condition that an event stands under. `holds` says whether its text was true or false."""
+    """A condition that an event stands under. `holds` says whether its text was true or false.
+
+    asserted: the program does not part its ranks here, it states which of them come.
+    """
 
     kind: GuardKind
     text: str
     holds: bool
     site: Site | None = field(default=None, compare=False)
     ranks: Ranks = Ranks.ALL
+    asserted: bool = False
 
     def __str__(self) -> str:
         return f"`{self.text}` is {'true' if self.holds else 'false'}"
