@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fixture_runs import OUT, Case
+
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 _FLAT = (
@@ -121,5 +123,62 @@ SABOTAGED = {
     "gradients kept": (
         (("    optimizer.zero_grad()\n", "    step or optimizer.zero_grad()\n"),),
         "gradient norms",
+    ),
+}
+
+# Ways to get the migrations of other fixtures wrong: the case that is run, the replacements in its
+# migrated text, what the comparison must complain about.
+SCALED = Case("fsdp1_cuda/scaler_accumulation.py", ())
+RESUMED = Case("fsdp1/argparse_functions.py", (*OUT, "--stop-after", "1"), (*OUT, "--resume"))
+GROUPED = Case("fsdp1/size_policy.py")
+SABOTAGED_FIXTURES = {
+    "sync left on": (
+        SCALED,
+        (("        model.set_requires_gradient_sync(False)\n", ""),),
+        "gradient reductions",
+    ),
+    "weights not broadcast": (
+        SCALED,
+        (
+            (
+                "  set_model_state_dict(\n    model, full_state, options=StateDictOptions("
+                "full_state_dict=True, broadcast_from_rank0=True)\n  )\n",
+                "",
+            ),
+        ),
+        "losses",
+    ),
+    "not unscaled": (SCALED, (("    scaler.unscale_(optimizer)\n", ""),), "gradient norms"),
+    "scheduler stepped twice": (
+        RESUMED,
+        (("        scheduler.step()\n", "        scheduler.step()\n        scheduler.step()\n"),),
+        "parameter groups",
+    ),
+    "the optimizer's state not loaded back": (
+        RESUMED,
+        (
+            (
+                "    set_optimizer_state_dict(\n"
+                "        model, optimizer, separate_steps(checkpoint['optimizer']), options=options\n"
+                "    )\n",
+                "",
+            ),
+        ),
+        "parameters",
+    ),
+    "the model's state not loaded back": (
+        RESUMED,
+        (("    set_model_state_dict(model, checkpoint['model'], options=options)\n", ""),),
+        "losses",
+    ),
+    "the states of another step": (
+        RESUMED,
+        (("    return checkpoint['epoch'] + 1\n", "    return checkpoint['epoch']\n"),),
+        "steps",
+    ),
+    "parameter groups lost": (
+        GROUPED,
+        (("parameter_groups(model, args.weight_decay)", "model.parameters()"),),
+        "parameter groups",
     ),
 }

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from pathlib import Path
 
+import fixture_runs
 import pytest
 import torch
 from comparing import check, compared, side
-from migrations import SABOTAGED, flat_after, flat_before, replaced
+from fixture_runs import Case
+from migrations import SABOTAGED, SABOTAGED_FIXTURES, flat_after, flat_before, replaced
 from two_ranks import Outcome, TwoRanks
 
 from fsdplint.shim.checks import BFLOAT16, FLOAT32, Side, Tolerance
@@ -50,6 +54,41 @@ def test_a_sabotaged_migration_does_not(name: str, before: Outcome, two_ranks: T
     pairs, complaint = SABOTAGED[name]
     after = two_ranks.run(replaced(replaced(flat_after(), STRICT), pairs), parameters=True)
     comparison = compared(before, after)
+    assert not comparison.holds
+    failed = [one.name for one in comparison.failed]
+    assert any(found.startswith(complaint) for found in failed), failed
+
+
+@pytest.fixture(scope="module")
+def runs(two_ranks: TwoRanks) -> Callable[[Case], Outcome]:
+    """What a fixture does as it is: its second run where it has one, with the first one's files."""
+
+    @functools.cache
+    def run(case: Case) -> Outcome:
+        return last_run(two_ranks, case, fixture_runs.texts(case)[0])
+
+    return run
+
+
+def last_run(two_ranks: TwoRanks, case: Case, files: dict[str, str]) -> Outcome:
+    env = {"OUT_DIR": "out"}
+    first = two_ranks.run(files, args=case.args, env=env, parameters=True, timeout=90)
+    if case.then is None:
+        return first
+    return two_ranks.run(
+        files, args=case.then, env=env, parameters=True, continuing=first, timeout=90
+    )
+
+
+@pytest.mark.parametrize("name", SABOTAGED_FIXTURES)
+def test_a_sabotaged_fixture_does_not(
+    name: str, runs: Callable[[Case], Outcome], two_ranks: TwoRanks
+) -> None:
+    case, pairs, complaint = SABOTAGED_FIXTURES[name]
+    files = fixture_runs.texts(case)[1]
+    script = next(iter(files))
+    files[script] = replaced(files[script], pairs)
+    comparison = compared(runs(case), last_run(two_ranks, case, files))
     assert not comparison.holds
     failed = [one.name for one in comparison.failed]
     assert any(found.startswith(complaint) for found in failed), failed
