@@ -15,6 +15,7 @@ import click
 from fsdplint.settings import FORMATS
 
 if TYPE_CHECKING:
+    from fsdplint.shim.nodes import Nodes
     from fsdplint.shim.pairs import Options
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -30,6 +31,20 @@ def _launching(seed: int | None) -> Callable[[F], F]:
             default=2,
             show_default=True,
             help="Ranks on this machine.",
+        ),
+        click.option(
+            "--nnodes",
+            type=click.IntRange(min=1),
+            default=1,
+            show_default=True,
+            help="Machines; the same command runs on each, with a --keep that all of them see.",
+        ),
+        click.option(
+            "--node-rank", type=click.IntRange(min=0), default=0, help="Which of them this is."
+        ),
+        click.option("--rdzv-endpoint", default="", metavar="HOST:PORT", help="Where they meet."),
+        click.option(
+            "--rdzv-id", default="fsdplint", show_default=True, help="What they meet for."
         ),
         click.option(
             "--steps",
@@ -67,7 +82,7 @@ def _launching(seed: int | None) -> Callable[[F], F]:
             "torchrun",
             multiple=True,
             metavar="OPTION",
-            help="An option for torchrun itself, e.g. --torchrun=--nnodes=2.",
+            help="A further option for torchrun itself, e.g. --torchrun=--max-restarts=1.",
         ),
     ]
 
@@ -127,7 +142,6 @@ def prove_command(
     json_path: Path | None,
     html_path: Path | None,
     markdown_path: Path | None,
-    torchrun: tuple[str, ...],
     simulated: bool,
     world_size: int | None,
     **values: Any,
@@ -146,7 +160,7 @@ def prove_command(
     from fsdplint.shim.reports.page import PageError
     from fsdplint.shim.workplace import WorkplaceError
 
-    options = Options(torchrun=torchrun, simulate=world_size, **values)
+    options = Options(simulate=world_size, nodes=_nodes(values), **values)
     files = {"json": json_path, "html": html_path, "markdown": markdown_path}
     try:
         if simulated:
@@ -157,6 +171,19 @@ def prove_command(
         click.echo(f"fsdplint prove: {error}", err=True)
         sys.exit(2)
     sys.exit(0 if good else 1)
+
+
+def _nodes(values: dict[str, Any]) -> Nodes:
+    """The options about nodes, taken out of all options."""
+    from fsdplint.shim.nodes import Nodes
+
+    names = ("nnodes", "node_rank", "rdzv_endpoint", "rdzv_id")
+    nodes = Nodes(*(values.pop(name) for name in names))
+    if nodes.rank >= nodes.count:
+        raise click.UsageError(f"--node-rank {nodes.rank} is not one of --nnodes {nodes.count}")
+    if nodes.count > 1 and not (nodes.endpoint and values["keep"]):
+        raise click.UsageError("--nnodes needs --rdzv-endpoint, and a --keep that all nodes see")
+    return nodes
 
 
 def _say(text: str) -> None:
@@ -253,7 +280,7 @@ def run_command(
     command_line = CommandLine(split(select), split(ignore), split(extend_select), output_format)
     try:
         watched = watch(
-            Options(command_line=command_line, **values),
+            Options(command_line=command_line, nodes=_nodes(values), **values),
             say=lambda text: click.echo(text, err=True),
         )
     except (LaunchError, SettingsError, Interrupted, WorkplaceError) as error:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsdplint.shim import processes
+from fsdplint.shim.nodes import Nodes
 from fsdplint.shim.records import Line, RankRecord, read_records
 
 # Seconds without any processor time on any rank after which a run is taken to hang.
@@ -34,6 +35,8 @@ class Launch:
         parameters: gather the full parameters at the end.
         simulate: the number of ranks of which one is simulated, without torchrun.
         oracle: plain data parallelism in place of sharding.
+        ranks: of this node.
+        nodes: which of how many nodes this is; `record` is a folder that all of them see.
     """
 
     target: str
@@ -51,6 +54,12 @@ class Launch:
     parameters: bool = True
     simulate: int | None = None
     oracle: bool = False
+    nodes: Nodes = field(default_factory=Nodes)
+
+    @property
+    def world(self) -> int:
+        """The ranks of all nodes."""
+        return self.ranks * self.nodes.count
 
 
 @dataclass
@@ -110,7 +119,7 @@ def launch(what: Launch) -> Run:
     """
     what.record.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
-    log = what.record / "torchrun.txt"
+    log = what.record / f"torchrun{what.nodes.suffix}.txt"
     with log.open("wb") as output:
         try:
             process = subprocess.Popen(
@@ -126,6 +135,7 @@ def launch(what: Launch) -> Run:
         except OSError as error:
             raise LaunchError(f"cannot start torchrun: {error}") from error
         problem = _wait(process, what)
+    what.nodes.gather(what.record, what.ranks)
     records = read_records(what.record)
     run = Run(
         launch=what,
@@ -147,9 +157,12 @@ def launch(what: Launch) -> Run:
 def _command(what: Launch) -> list[str]:
     command = [sys.executable]
     if what.simulate is None:
-        command += ["-m", "torch.distributed.run", *(what.torchrun or ["--standalone"])]
+        options = [*what.torchrun]
+        if what.nodes.count > 1 or not options:
+            options = [*what.nodes.torchrun(what.record.parent.name), *options]
+        command += ["-m", "torch.distributed.run", *options]
         command += ["--nproc-per-node", str(what.ranks)]
-        command += ["--redirects", "3", "--log-dir", str(what.record / "logs")]
+        command += ["--redirects", "3", "--log-dir", str(what.record / f"logs{what.nodes.suffix}")]
     command += ["-m", "fsdplint.shim", "--record", str(what.record), "--device", what.device]
     if what.simulate is not None:
         command += ["--simulate", str(what.simulate)]
@@ -303,7 +316,7 @@ def describe_last(record: RankRecord) -> str:
 def _output(record: Path) -> dict[int, str]:
     """What each rank printed (both streams), by rank."""
     found: dict[int, str] = {}
-    for path in sorted((record / "logs").glob("*/attempt_*/*/std*.log")):
+    for path in sorted(record.glob("logs*/*/attempt_*/*/std*.log")):
         with contextlib.suppress(OSError, ValueError):
             rank = int(path.parent.name)
             found[rank] = found.get(rank, "") + _tail(path)

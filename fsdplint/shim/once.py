@@ -12,6 +12,7 @@ from fsdplint.run import Run as Checked
 from fsdplint.settings import CommandLine
 from fsdplint.shim.launcher import Launch, LaunchError, Run, launch
 from fsdplint.shim.merge import merge
+from fsdplint.shim.nodes import Nodes
 from fsdplint.shim.workplace import workplace
 
 
@@ -28,6 +29,7 @@ class Options:
     device: str = "auto"
     keep: Path | None = None
     torchrun: tuple[str, ...] = ()
+    nodes: Nodes = field(default_factory=Nodes)
     command_line: CommandLine = field(default_factory=CommandLine)
 
 
@@ -51,7 +53,7 @@ def watch(options: Options, say: Callable[[str], None] = lambda text: None) -> W
     if not options.script.is_file():
         raise LaunchError(f"{options.script}: there is no such file")
     checked = Checked([options.script], options.command_line)
-    with workplace("run", options.keep) as work:
+    with workplace("run", options.keep, options.nodes.count > 1) as work:
         say(f"running {options.script} on {options.ranks} ranks")
         run = launch(
             Launch(
@@ -65,6 +67,7 @@ def watch(options: Options, say: Callable[[str], None] = lambda text: None) -> W
                 steps=options.steps,
                 seed=options.seed,
                 torchrun=options.torchrun,
+                nodes=options.nodes,
                 parameters=False,
             )
         )

@@ -17,6 +17,7 @@ from fsdplint.shim.checks import Side
 from fsdplint.shim.copies import LIMIT, CopyError, copy_project, project_root
 from fsdplint.shim.launcher import Launch, LaunchError, Run, launch
 from fsdplint.shim.merge import merge
+from fsdplint.shim.nodes import Nodes
 from fsdplint.trace import Trace
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Options:
     unsafe: bool = False
     keep: Path | None = None
     torchrun: tuple[str, ...] = ()
+    nodes: Nodes = field(default_factory=Nodes)
     limit: int = LIMIT
     simulate: int | None = None
     oracle: bool = False
@@ -105,7 +107,7 @@ class Pair:
         root, script = self.root, self.script
         if second:
             root, script = self.other_root, self.other_script
-        copy = self.work / name / "project"
+        copy = self.work / name / f"project{self.options.nodes.suffix}"
         try:
             copy_project(root, copy, self.options.limit)
             if second:
@@ -126,16 +128,22 @@ class Pair:
             torchrun=self.options.torchrun,
             simulate=self.options.simulate,
             oracle=oracle,
+            nodes=self.options.nodes,
         )
         try:
-            with _asking_for(lines or {}, root, copy, self.work / name):
+            with _asking_for(lines or {}, root, copy):
                 run = launch(what)
         except LaunchError as error:
             raise ProveError(str(error)) from error
         if not run.records:
             raise ProveError(run.problem.replace(str(copy), str(root)) or "no rank was started")
-        _speak_of(run, str(copy), str(root))
+        for one in self.copies(name):
+            _speak_of(run, str(one), str(root))
         return run
+
+    def copies(self, name: str) -> list[Path]:
+        """The copies of the project that a run is made in, one on each node."""
+        return [self.work / name / f"project{one}" for one in self.options.nodes.suffixes()]
 
     def _folder(self, root: Path, copy: Path, script: Path) -> Path:
         """The current folder of the ranks: ours within the project, else the script's.
@@ -156,12 +164,14 @@ class Pair:
     def trace(self, run: Run, name: str) -> Trace:
         """The merged trace, speaking of the files where the user has them."""
         root = self.other_root if name.startswith("after") else self.root
-        return merge(run.records, {str(self.work / name / "project"): str(root)})
+        return merge(run.records, {str(copy): str(root) for copy in self.copies(name)})
 
     def side(self, run: Run, trace: Trace) -> Side:
-        copy = run.launch.record.parent / "project"
-        root = self.other_root if copy.parent.name.startswith("after") else self.root
-        files = written(copy, root)
+        name = run.launch.record.parent.name
+        root = self.other_root if name.startswith("after") else self.root
+        files: dict[str, Path] = {}
+        for copy in self.copies(name):
+            files.update(written(copy, root))
         return Side(run.records, trace, run.launch.record / "parameters.pt", files)
 
     def diff(self) -> str:
@@ -205,15 +215,13 @@ def _speak_of(run: Run, copy: str, root: str) -> None:
 
 
 @contextmanager
-def _asking_for(
-    lines: Mapping[str, Sequence[int]], root: Path, copy: Path, folder: Path
-) -> Iterator[None]:
+def _asking_for(lines: Mapping[str, Sequence[int]], root: Path, copy: Path) -> Iterator[None]:
     """Have the run report which of these lines (of the original files) it reaches."""
     if not lines:
         yield
         return
     wanted = {str(copy / Path(path).relative_to(root)): list(at) for path, at in lines.items()}
-    path = folder / "lines.json"
+    path = copy.with_name(f"lines-of-{copy.name}.json")
     path.write_text(json.dumps(wanted), encoding="utf-8")
     os.environ[reached.VARIABLE] = str(path)
     try:
@@ -222,9 +230,12 @@ def _asking_for(
         del os.environ[reached.VARIABLE]
 
 
-def reached_lines(run: Run, root: Path, copy: Path) -> set[tuple[str, int]]:
+def reached_lines(pair: Pair, run: Run) -> set[tuple[str, int]]:
+    """Those of the lines that were asked for in the program before that some rank came to."""
     found = set()
     for record in run.records:
         for path, line in record.reached:
-            found.add((str(root / Path(path).relative_to(copy)), line))
+            for copy in pair.copies("before"):
+                if Path(path).is_relative_to(copy):
+                    found.add((str(pair.root / Path(path).relative_to(copy)), line))
     return found

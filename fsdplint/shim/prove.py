@@ -84,7 +84,7 @@ def prove(options: Options, say: Progress = lambda text: None) -> Proof:
     remaining = list(fixes.result.findings)
     if not fixes.applied:
         return Proof(script, [], remaining=remaining)
-    with workplace("prove", options.keep) as work:
+    with workplace("prove", options.keep, options.nodes.count > 1) as work:
         pair = fixed(options, work, script, fixes)
         lines: dict[str, list[int]] = {}
         for finding in fixes.applied:
@@ -94,7 +94,7 @@ def prove(options: Options, say: Progress = lambda text: None) -> Proof:
 
 
 def _prove_pair(options: Options, script: Path, other: Path, say: Progress) -> Proof:
-    with workplace("prove", options.keep) as work:
+    with workplace("prove", options.keep, options.nodes.count > 1) as work:
         pair = against(options, work, script, other)
         trial = hold(pair, True, say)
         found = _found(other, trial.traces[1], {}, [])
@@ -112,7 +112,7 @@ def _judge_fixes(
     # Only a migration has to shard the same modules; other rules may be about what is sharded.
     same_units = all(finding.rule.code.startswith("FSDP2") for finding in applied)
     trial = hold(pair, same_units, say, lines)
-    seen = reached_lines(trial.before, pair.root, pair.work / "before" / "project")
+    seen = reached_lines(pair, trial.before)
     proof = Proof(pair.script, [], trial, remaining, root=pair.root)
     proof.diff = pair.diff()
     proof.found = _found(pair.script, trial.traces[1], pair.contents, remaining)

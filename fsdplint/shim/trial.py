@@ -77,7 +77,7 @@ def hold(
     same_units: whether the same modules must be sharded in both, as in a migration.
     lines: the lines of the program before that are asked for, see `reached`.
     """
-    ranks = pair.options.ranks
+    ranks = pair.options.ranks * pair.options.nodes.count
     say(f"running {pair.script.name} as it is on {ranks} ranks")
     before = pair.run("before", lines)
     say(f"running {pair.other_script.name} after the change")
@@ -168,7 +168,7 @@ def failure(run: Run, name: str) -> str:
         elif end.last:
             text += f" (last: {end.last})"
         parts.append(text)
-    missing = run.launch.ranks - len(run.ends)
+    missing = run.launch.world - len(run.ends)
     if missing > 0:
         parts.append(f"{missing} ranks were not started")
     return f"the program {name}: " + "; ".join(parts)

@@ -17,8 +17,10 @@ class WorkplaceError(Exception):
 
 
 @contextmanager
-def workplace(command: str, keep: Path | None) -> Iterator[Path]:
+def workplace(command: str, keep: Path | None, shared: bool = False) -> Iterator[Path]:
     """A new folder for `fsdplint COMMAND`; `keep`, where it is given, stays.
+
+    shared: other nodes use the folder too, and may have begun.
 
     Raises:
         WorkplaceError: the folder to keep cannot be made, or is not empty.
@@ -28,7 +30,7 @@ def workplace(command: str, keep: Path | None) -> Iterator[Path]:
             keep.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise WorkplaceError(f"cannot make {keep}: {error}") from error
-        if any(keep.iterdir()):
+        if not shared and any(keep.iterdir()):
             raise WorkplaceError(f"{keep} is not empty; give --keep a new folder")
         yield keep.resolve()
         return

@@ -95,7 +95,7 @@ def _facts(proof: Proof, runs: dict[str, Run]) -> dict[str, str]:
         launch = next(iter(runs.values())).launch
         heads = [run.records[0].head for run in runs.values() if run.records]
         facts["torch"] = str(heads[0].get("torch", "")) if heads else ""
-        facts["Ranks"] = f"{launch.ranks} ({launch.device})"
+        facts["Ranks"] = f"{launch.world} ({launch.device})"
         facts["Arguments"] = " ".join(launch.args) or "none"
         facts["Seed"] = str(launch.seed)
         facts["Times"] = ", ".join(f"{name} {run.seconds:.1f} s" for name, run in runs.items())

@@ -86,5 +86,5 @@ def summary(proof: Proof) -> str:
     text = ", ".join(f"{count} {verdict.value}" for verdict, count in counts.items() if count)
     runs = list(proof.runs.values())
     times = ", ".join(f"{run.seconds:.1f} s" for run in runs)
-    ranks = runs[0].launch.ranks if runs else 0
+    ranks = runs[0].launch.world if runs else 0
     return f"{text} ({ranks} ranks, {times})."
