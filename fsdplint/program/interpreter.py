@@ -17,14 +17,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import libcst as cst
 
+from fsdplint.program.assignment import Assignment
 from fsdplint.program.attributes import Attributes
+from fsdplint.program.branches import Branches
 from fsdplint.program.calls import Calls
 from fsdplint.program.choosing import Choosing
+from fsdplint.program.contexts import Contexts
 from fsdplint.program.decisions import Decisions
 from fsdplint.program.expressions import Expressions
 from fsdplint.program.frames import MAX_STEPS, Frame, GuardEntry, OutOfSteps
 from fsdplint.program.importing import Importing
 from fsdplint.program.iteration import Iteration
+from fsdplint.program.loops import Loops
 from fsdplint.program.marks import Marks
 from fsdplint.program.memoizing import Memory
 from fsdplint.program.modules import Modules
@@ -70,7 +74,19 @@ DECISIVE = (
 
 
 class Interpreter(
-    Statements, Expressions, Attributes, Iteration, Choosing, Calls, Modules, Marks, Importing
+    Statements,
+    Branches,
+    Loops,
+    Contexts,
+    Assignment,
+    Expressions,
+    Attributes,
+    Iteration,
+    Choosing,
+    Calls,
+    Modules,
+    Marks,
+    Importing,
 ):
     """One run. `trace` is its result; `evaluations` what each node was (see `Program`)."""
 
