@@ -8,7 +8,7 @@ import libcst as cst
 
 from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program.source import Source
-from fsdplint.rules.rewrites.syntax import function_around, uses
+from fsdplint.rules.rewrites.syntax import ancestors, function_around, uses
 
 NEGATED = {
     cst.Equal: "!=",
@@ -168,7 +168,7 @@ def _rewrite_with(
     *,
     header: bool = True,
 ) -> bool:
-    early = left_early(block.body)
+    early = must_restore(source, block)
     if block.asynchronous is not None or item.asname is not None:
         return False
     if early and len(block.items) > 1:
@@ -181,12 +181,9 @@ def _rewrite_with(
             rewrite.insert_before(source, block, before)
         rewrite.insert_after(source, block, after)
     elif early:
-        start = source.span(block)[0]
-        colon = source.text.index(":", source.span(item)[1])
-        rewrite.replace_span(source, start, colon, "try")
         if before:
             rewrite.insert_before(source, block, before)
-        rewrite.insert_after(source, block, ["finally:", *("\t" + line for line in after)])
+        restore_at_last(rewrite, source, block, after)
     else:
         rewrite.unwrap(source, block, before)
         rewrite.insert_after(source, block, after)
@@ -197,6 +194,39 @@ def _rewrite_with(
         if isinstance(root, cst.Name):
             rewrite.unused(source, root.value)
     return True
+
+
+def restore_at_last(rewrite: Rewrite, source: Source, block: cst.With, lines: list[str]) -> None:
+    """Put a `try` in place of the head of a `with`, and lines into its `finally`."""
+    start = source.span(block)[0]
+    colon = source.text.index(":", source.span(block.items[-1])[1])
+    rewrite.replace_span(source, start, colon, "try")
+    rewrite.insert_after(source, block, ["finally:", *("\t" + line for line in lines)])
+
+
+def must_restore(source: Source, block: cst.With) -> bool:
+    """Whether the program may go on training after a block without having come to its end."""
+    return left_early(block.body) or _survives(source, block)
+
+
+def _survives(source: Source, block: cst.With) -> bool:
+    """Whether an exception in a block is caught within a loop, which then goes on."""
+    caught = False
+    inner: cst.CSTNode = block
+    for node in ancestors(source, block):
+        if isinstance(node, cst.FunctionDef | cst.Lambda):
+            return False
+        if isinstance(node, cst.Try | cst.TryStar) and inner is node.body:
+            caught = caught or any(not _raises(handler) for handler in node.handlers)
+        if isinstance(node, cst.For | cst.While) and caught:
+            return True
+        inner = node
+    return False
+
+
+def _raises(handler: cst.ExceptHandler | cst.ExceptStarHandler) -> bool:
+    last = handler.body.body[-1]
+    return isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Raise)
 
 
 def remove_item(rewrite: Rewrite, source: Source, block: cst.With, item: cst.WithItem) -> None:

@@ -83,13 +83,24 @@ BLOCKED = {
         "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\nmodel = FSDP(Net())",
         "`FSDP` is `fairscale.* in some configurations",
     ),
-    "no_sync held for a model that may be DDP's": (
+    "no_sync that the variable keeps from one time to the next": (
         "from contextlib import nullcontext\nmodel = Net()\nif os.environ.get('FSDP'):\n"
-        "    model = FSDP(model)\nelse:\n    model = nn.parallel.DistributedDataParallel(model)\n"
-        "for i in range(4):\n    context = nullcontext\n"
+        "    model = FSDP(model)\ncontext = nullcontext\nfor i in range(4):\n"
         "    if isinstance(model, FSDP) and i != 3:\n        context = model.no_sync\n"
         "    with context():\n        model(torch.ones(2, 8)).sum().backward()",
         "FSDP1's in some configurations only",
+    ),
+    "a dict of arguments whose keys a text names": (
+        "kwargs = dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)\n"
+        "print('%(sharding_strategy)s' % kwargs)\nmodel = FSDP(Net(), **kwargs)",
+        "are used here in another way",
+    ),
+    "a strategy after one that does more": (
+        "kwargs = dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)\n"
+        "if os.environ.get('SAVE'):\n"
+        "    kwargs['sharding_strategy'] = ShardingStrategy.FULL_SHARD\n"
+        "model = FSDP(Net(), **kwargs)",
+        "the same key twice",
     ),
     "no_sync chosen for a model that may be plain": (
         "from contextlib import nullcontext\nmodel = Net()\nif os.environ.get('FSDP'):\n"

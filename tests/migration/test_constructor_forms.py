@@ -337,6 +337,55 @@ FORMS = {
         fully_shard(model, **fsdp_kwargs, mesh=mesh_for_strategy(mesh, fsdp_sharding_strategy))
         """,
     ),
+    "a dict of arguments that is shown": (
+        """
+        import logging
+        logger = logging.getLogger(__name__)
+        kwargs = {"use_orig_params": True}
+        if os.environ.get("HYBRID"):
+            kwargs["sharding_strategy"] = ShardingStrategy.HYBRID_SHARD
+        if os.environ.get("HYBRID_O2"):
+            kwargs["sharding_strategy"] = ShardingStrategy._HYBRID_SHARD_ZERO2
+        print("arguments: " + str(kwargs), f"{kwargs}")
+        logger.info("arguments %s", kwargs)
+        model = FSDP(Net(), device_id=torch.device("cpu"), **kwargs)
+        """,
+        """
+        import logging
+        logger = logging.getLogger(__name__)
+        kwargs = {
+            "mesh": init_device_mesh("cpu", (dist.get_world_size(),)),
+        }
+        if os.environ.get("HYBRID"):
+            kwargs["mesh"] = init_device_mesh(
+                "cpu",
+                (dist.get_world_size() // torch.cuda.device_count(), torch.cuda.device_count()),
+                mesh_dim_names=("replicate", "shard"),
+            )
+        if os.environ.get("HYBRID_O2"):
+            kwargs["mesh"] = init_device_mesh(
+                "cpu",
+                (dist.get_world_size() // torch.cuda.device_count(), torch.cuda.device_count()),
+                mesh_dim_names=("replicate", "shard"),
+            )
+            kwargs["reshard_after_forward"] = False
+        print("arguments: " + str(kwargs), f"{kwargs}")
+        logger.info("arguments %s", kwargs)
+        model = fully_shard(Net(), **kwargs)
+        """,
+    ),
+    "a dict of arguments of which only what is shown stays": (
+        """
+        kwargs = dict(use_orig_params=True)
+        print(kwargs)
+        model = FSDP(Net(), **kwargs)
+        """,
+        """
+        kwargs = {}
+        print(kwargs)
+        model = fully_shard(Net())
+        """,
+    ),
     "a strategy that is chosen": (
         """
         strategy = ShardingStrategy.SHARD_GRAD_OP if os.environ.get("FAST") else ShardingStrategy.FULL_SHARD

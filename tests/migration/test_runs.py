@@ -98,6 +98,19 @@ model = Builder().build(Net())
 """
 
 
+GIVEN = """\
+arguments = {"use_orig_params": True}
+if dist.is_initialized():
+    arguments["sharding_strategy"] = ShardingStrategy.FULL_SHARD
+if dist.get_world_size() == 2:
+    arguments["sharding_strategy"] = ShardingStrategy.NO_SHARD
+logging.info("wrapping with %s", arguments)
+model = FSDP(
+    Net(), auto_wrap_policy=choose(KIND), device_id=torch.device("cpu"), **arguments
+)
+"""
+
+
 @pytest.mark.parametrize("kind", ["size", "class", "handed", "function"])
 def test_a_policy_shards_the_same_modules(kind: str, tmp_path: Path, two_ranks: TwoRanks) -> None:
     if kind == "function":
@@ -113,7 +126,12 @@ def test_a_policy_shards_the_same_modules(kind: str, tmp_path: Path, two_ranks: 
             PROGRAM.index('    if kind == "function"'),
             PROGRAM.index('    if kind == "size"'),
         )
-        code = (PROGRAM[:start] + PROGRAM[end:]).replace("KIND", repr(kind))
+        code = PROGRAM[:start] + PROGRAM[end:]
+        if kind == "class":
+            start, end = code.index("model = FSDP"), code.index("optimizer =")
+            code = "import logging\n" + code[:start] + GIVEN + code[end:]
+            code = code.replace("import Fully", "import ShardingStrategy, Fully")
+        code = code.replace("KIND", repr(kind))
     path = tmp_path / "train.py"
     path.write_text(code, encoding="utf-8")
     result = fix([path], [rule() for rule in all_rules()])

@@ -54,6 +54,93 @@ FORMS = {
         model(torch.ones(2, 8)).sum().backward()
         """,
     ),
+    "no_sync held for a model that may be DDP's": (
+        """
+        from contextlib import nullcontext
+
+        model = Net()
+        if os.environ.get("FSDP"):
+            model = FSDP(model)
+        else:
+            model = nn.parallel.DistributedDataParallel(model)
+        for i in range(4):
+            context = nullcontext
+            # Only the last one reduces.
+            if isinstance(model, FSDP) and i != 3:
+                context = model.no_sync
+            with context():
+                model(torch.ones(2, 8)).sum().backward()
+        for i in range(4):
+            maybe_no_sync = nullcontext()
+            if i != 3 and isinstance(model, FSDP):
+                maybe_no_sync = model.no_sync()
+            with maybe_no_sync:
+                if i == int(os.environ["PARTS"]):
+                    break
+                model(torch.ones(2, 8)).sum().backward()
+        """,
+        """
+        model = Net()
+        if os.environ.get("FSDP"):
+            fully_shard(model)
+        else:
+            model = nn.parallel.DistributedDataParallel(model)
+        for i in range(4):
+            # Only the last one reduces.
+            if isinstance(model, FSDPModule) and i != 3:
+                model.set_requires_gradient_sync(False)
+            model(torch.ones(2, 8)).sum().backward()
+            if isinstance(model, FSDPModule):
+                model.set_requires_gradient_sync(True)
+        for i in range(4):
+            if i != 3 and isinstance(model, FSDPModule):
+                model.set_requires_gradient_sync(False)
+            try:
+                if i == int(os.environ["PARTS"]):
+                    break
+                model(torch.ones(2, 8)).sum().backward()
+            finally:
+                if isinstance(model, FSDPModule):
+                    model.set_requires_gradient_sync(True)
+        """,
+    ),
+    "no_sync in a loop that goes on after an exception": (
+        """
+        from contextlib import nullcontext
+
+        model = FSDP(Net())
+        for i in range(4):
+            try:
+                with model.no_sync():
+                    model(torch.ones(2, 8)).sum().backward()
+            except RuntimeError as error:
+                print(error)
+            context = model.no_sync if i != 3 else nullcontext
+            with context():
+                if i == 2:
+                    continue
+                model(torch.ones(2, 8)).sum().backward()
+        """,
+        """
+        model = fully_shard(Net())
+        for i in range(4):
+            try:
+                model.set_requires_gradient_sync(False)
+                try:
+                    model(torch.ones(2, 8)).sum().backward()
+                finally:
+                    model.set_requires_gradient_sync(True)
+            except RuntimeError as error:
+                print(error)
+            model.set_requires_gradient_sync(i == 3)
+            try:
+                if i == 2:
+                    continue
+                model(torch.ones(2, 8)).sum().backward()
+            finally:
+                model.set_requires_gradient_sync(True)
+        """,
+    ),
     "elementwise work on gradients, and a count": (
         """
         model = FSDP(Net())

@@ -481,6 +481,26 @@ def train(model):
         print(f"loss {loss.item():.7f}")
 
 
+def accumulate(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    for step in range(4):
+        for part in range(3):
+            maybe_no_sync = nullcontext
+            if isinstance(model, FSDP) and part != 2:
+                maybe_no_sync = model.no_sync
+            with maybe_no_sync():
+                if step == 1 and part == 1:
+                    break
+                loss = model(torch.randn(2, 16, generator=generator)).pow(2).mean()
+                loss.backward()
+        if step % 2:  # reduces what was held back
+            model(torch.randn(2, 16, generator=generator)).pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        print("part", loss.item())
+
+
 dist.init_process_group("gloo")
 torch.manual_seed(0)
 net = Net()
@@ -494,8 +514,10 @@ shard = functools.partial(FSDP, device_id=torch.device("cpu"), use_orig_params=T
 other = Net()
 other.blocks = shard(other.blocks)
 other = shard(other)
+accumulate(other)
 train(other)
 print(other.world_size, other.process_group.size(), len(FSDP.fsdp_modules(other)))
+accumulate(nn.parallel.DistributedDataParallel(Net()))
 dist.destroy_process_group()
 """
 
@@ -509,7 +531,7 @@ def test_the_losses_and_norms_are_the_same(tmp_path: Path, two_ranks: TwoRanks) 
     old, new = two_ranks.run(PROGRAM), two_ranks.run(after)
     assert old.status == "ok", str(old)
     assert new.status == "ok", str(new)
-    assert old.stdout.count("norm") == 8
+    assert old.stdout.count("norm") == 8 and old.stdout.count("part") == 16
     assert new.stdout == old.stdout
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import libcst as cst
 
@@ -10,10 +11,11 @@ from fsdplint.editing.layout import statement_of
 from fsdplint.program.source import Source
 from fsdplint.rules.migration import text
 from fsdplint.rules.migration.calls import arguments
+from fsdplint.rules.migration.constructor import strategy
 from fsdplint.rules.migration.constructor.keywords import Keywords
 from fsdplint.rules.migration.constructor.precision import Precision
 from fsdplint.rules.migration.constructor.reader import Reader
-from fsdplint.rules.migration.constructor.strategy import conditional
+from fsdplint.rules.migration.constructor.shown import is_shown
 from fsdplint.rules.migration.context import Migration
 from fsdplint.rules.migration.scopes import (
     Definition,
@@ -57,8 +59,7 @@ def read_mapping(
     items = _display_items(migration, source, display)
     items += _later_items(migration, source, at, name)
     later = {item.key: item for item in items}
-    if len(later) != len(items):
-        raise migration.block(source, name, f"`{name.value}` gets the same key twice")
+    _check_repeated(migration, source, name, items, values)
     for key, value in {**{i.key: i.value for i in items}}.items():
         if key == "device_id":
             values.setdefault("device_id", value)
@@ -103,10 +104,10 @@ def _word(element: cst.BaseDictElement) -> object:
 
 
 def _later_items(migration: Migration, source: Source, at: cst.Call, name: cst.Name) -> list[Item]:
-    """`kwargs["key"] = value` statements; any other use of the dict blocks."""
+    """`kwargs["key"] = value` statements; any other use of the dict blocks, but that it is shown."""
     items = []
     for use in reads(source, function_of(source, at), name.value):
-        if use is name:
+        if use is name or is_shown(migration, source, use):
             continue
         item = _item_statement(source, use)
         if item is None:
@@ -115,6 +116,32 @@ def _later_items(migration: Migration, source: Source, at: cst.Call, name: cst.N
             )
         items.append(item)
     return items
+
+
+def _check_repeated(
+    migration: Migration,
+    source: Source,
+    name: cst.Name,
+    items: list[Item],
+    values: dict[str, cst.BaseExpression],
+) -> None:
+    """Block on a key that is set twice, but for strategies of which the later one covers the earlier.
+
+    One strategy may become two keys or none: what an earlier one has set must not stay then.
+    """
+    by_key: dict[str, list[Item]] = {}
+    for item in items:
+        by_key.setdefault(item.key, []).append(item)
+    for key, same in by_key.items():
+        if len(same) == 1:
+            continue
+        given = {"process_group", "device_mesh"} & {*values, *by_key}
+        names = [strategy.literal(migration, item.value) for item in same]
+        if key == "sharding_strategy" and not given and None not in names:
+            covered = [strategy.keys(one) for one in names if one is not None]
+            if all(one <= after for one, after in pairwise(covered)):
+                continue
+        raise migration.block(source, name, f"`{name.value}` gets the same key twice")
 
 
 def _item_statement(source: Source, use: cst.Name) -> Item | None:
@@ -158,19 +185,28 @@ class _Items:
         kept: list[tuple[str, str]] = []
         spread = ""
         later = False
+        meshes: list[Item] = []
         for item in self.items:
             found, more = self._translate(item)
+            if "mesh" in dict(found):
+                meshes.append(item)
             if item.statement is None:
                 kept += found
                 spread = spread or more
             else:
                 later = self._set_later(item, found, more) or later
+        if meshes and all(map(self._conditional, meshes)):
+            made = self._reader(self.keywords).default_mesh()
+            kept[:0] = [("mesh", made)] if made else []
+        self.keywords.spreads_mesh |= bool(meshes)
         statement = self.made.statement
         self.migration.claim(self.source, self.made.value)
-        if not kept and not spread and not later:
+        shown = self._shown()
+        if not kept and not spread and not later and not shown:
             self.migration.delete_statement(self.source, statement)
             return
-        self.keywords.mapping = self.name.value
+        if kept or spread or later:
+            self.keywords.mapping = self.name.value
         target = statement.targets[0].target if isinstance(statement, cst.Assign) else None
         head = f"{self.source.code(target)} = " if target is not None else f"{self.name.value} = "
         if not kept:
@@ -183,11 +219,27 @@ class _Items:
             lines = dict_display(self.source, head, kept, spread)
         self.migration.replace_statement(self.source, statement, lines)
 
+    def _shown(self) -> bool:
+        """Whether the dict is printed or logged somewhere; a note says that it has other items then."""
+        found = [
+            use
+            for use in reads(self.source, function_of(self.source, self.at), self.name.value)
+            if is_shown(self.migration, self.source, use)
+        ]
+        for use in found:
+            self.migration.note(
+                "the arguments that the program shows are `fully_shard`'s",
+                self.source,
+                use,
+                detail="What it prints or logs has FSDP2's names and values, without those that "
+                "FSDP2 has no argument for.",
+            )
+        return bool(found)
+
     def _translate(self, item: Item) -> tuple[list[tuple[str, str]], str]:
         """What an item becomes; policy, device and the like go straight to the call's keywords."""
         scratch = Keywords(self.migration, self.source, self.at)
-        reader = Reader(self.migration, self.source, self.at, scratch, self.precision, self.values)
-        reader.read(item.key, item.value)
+        self._reader(scratch).read(item.key, item.value)
         self.keywords.buffers_as = self.keywords.buffers_as or scratch.buffers_as
         self.keywords.buffers_to = self.keywords.buffers_to or scratch.buffers_to
         if scratch.initialize:
@@ -217,8 +269,11 @@ class _Items:
         self.keywords.spreads_mesh |= scratch.spreads_mesh
         spread = scratch.spread
         if scratch.kept:
-            spread = conditional(self.source, scratch.kept)
+            spread = strategy.conditional(self.source, scratch.kept)
         return scratch.items, spread
+
+    def _reader(self, keywords: Keywords) -> Reader:
+        return Reader(self.migration, self.source, self.at, keywords, self.precision, self.values)
 
     def _conditional(self, item: Item) -> bool:
         return self._condition(item) is not None
@@ -252,6 +307,8 @@ class _Items:
         """Rewrite `kwargs["key"] = value`; whether something of it stays."""
         assert item.statement is not None
         name = self.name.value
+        if item.key == "sharding_strategy":  # its mesh is laid out for the display of a dict
+            found = [(key, value.replace("\n\t", "\n")) for key, value in found]
         lines = [f"{name}[{quoted(self.source, key)}] = {value}" for key, value in found]
         if spread:
             lines.append(f"{name}.update({spread})")

@@ -89,18 +89,23 @@ class Reader:
 
     def mesh(self) -> None:
         """FSDP2's own choice of the device is not FSDP1's where the program trains on the CPU."""
-        given = dict(self.keywords.items)
+        if "mesh" in dict(self.keywords.items) or self.keywords.spreads_mesh:
+            return
+        made = self.default_mesh()
+        if made:
+            self.keywords.items.insert(0, ("mesh", made))
+
+    def default_mesh(self) -> str:
+        """The mesh of all ranks on the device that was given, "" where it is FSDP2's choice too."""
         node = self.values.get("device_id")
-        if "mesh" in given or self.keywords.spreads_mesh or node is None:
-            return
-        if device.default_mesh_fits(self.migration, self.source, node):
-            return
+        if node is None or device.default_mesh_fits(self.migration, self.source, node):
+            return ""
         init = self.migration.need(
             self.source, "torch.distributed.device_mesh", "init_device_mesh", self.at
         )
         world = self.migration.dist(self.source, self.at, "get_world_size") + "()"
         kind = device.type_text(self.migration, self.source, self.at, node)
-        self.keywords.items.insert(0, ("mesh", f"{init}({kind}, ({world},))"))
+        return f"{init}({kind}, ({world},))"
 
     # One argument each --------------------------------------------------------------------------
 

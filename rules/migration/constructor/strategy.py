@@ -216,8 +216,14 @@ def _literal(
     if name in ("NO_SHARD", *HYBRID) and not mesh:
         found.append(("mesh", _mesh(migration, source, at, name, device)))
     if name in WHOLE:
-        found.append(("reshard_after_forward", "False"))
+        found.append((KEY, "False"))
     return found
+
+
+def keys(name: str) -> set[str]:
+    """The keywords of `fully_shard` that a strategy becomes, where nothing else gives a mesh."""
+    found = {"mesh"} if name in ("NO_SHARD", *HYBRID) else set()
+    return found | {KEY} if name in WHOLE else found
 
 
 def _mesh(migration: Migration, source: Source, at: cst.CSTNode, name: str, device: str) -> str:

@@ -7,6 +7,7 @@ import libcst as cst
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
 from fsdplint.rules.migration.context import Migration
+from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import ancestors
 from fsdplint.rules.rewrites import no_sync
 from fsdplint.rules.rewrites.syntax import function_around, uses
@@ -49,6 +50,121 @@ def _always(migration: Migration, source: Source, model: cst.BaseExpression) -> 
     return "sometimes" not in found
 
 
+def rewrite_asked(migration: Migration, source: Source, node: cst.Attribute) -> bool:
+    """Rewrite `if isinstance(model, FSDP) and ...: context = model.no_sync` and the `with` below it.
+
+    Any other model has a context there that does nothing: only FSDP2's is switched, and back again.
+    """
+    call = source.parent(node)
+    called = isinstance(call, cst.Call) and call.func is node
+    value: cst.CSTNode | None = call if called else node
+    assign = source.parent(value) if value is not None else None
+    found = _entry(source, assign, called)
+    if found is None or not isinstance(assign, cst.Assign) or assign.value is not value:
+        return False
+    block, _ = found
+    question = _question(migration, source, assign, node.value)
+    if question is None or len(block.items) != 1 or block.asynchronous is not None:
+        return False
+    others = _defaults(source, assign, question, block, called)
+    model = source.code(node.value)
+    targets = [part.target for part in descend(block) if isinstance(part, cst.AssignTarget)]
+    if others is None or model in map(source.code, targets):
+        return False
+    migration.replace_statement(source, assign, [f"{model}.set_requires_gradient_sync(False)"])
+    for other in others:
+        migration.delete_statement(source, other)
+        _nothing(migration, source, other.value)
+    kind = migration.need(source, "torch.distributed.fsdp", "FSDPModule", block)
+    after = [f"if isinstance({model}, {kind}):", f"\t{model}.set_requires_gradient_sync(True)"]
+    _open(migration, source, block, after)
+    return True
+
+
+def _open(migration: Migration, source: Source, block: cst.With, after: list[str]) -> None:
+    """Take the head off a `with`; lines come after its body, however the program leaves that."""
+    if no_sync.must_restore(source, block):
+        migration.own(source, block.items[0])
+        no_sync.restore_at_last(migration.rewrite, source, block, after)
+        return
+    migration.unwrapped.add(block)
+    migration.unwrap(source, block, [])
+    migration.rewrite.insert_after(source, block, after)
+
+
+def _question(
+    migration: Migration, source: Source, assign: cst.Assign, model: cst.BaseExpression
+) -> cst.If | None:
+    """The `if isinstance(model, FSDP) and ...:` that holds an assignment and nothing else."""
+    line = source.parent(assign)
+    body = source.parent(line) if line is not None else None
+    question = source.parent(body) if body is not None else None
+    if not isinstance(question, cst.If) or question.body is not body or question.orelse:
+        return None
+    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+        return None
+    if len(question.body.body) != 1:
+        return None
+    for part in _conjuncts(question.test):
+        if (
+            isinstance(part, cst.Call)
+            and isinstance(part.func, cst.Name)
+            and part.func.value == "isinstance"
+            and len(part.args) == 2
+            and source.code(part.args[0].value) == source.code(model)
+            and migration.fsdp1(part.args[1].value) == FSDP
+        ):
+            return question
+    return None
+
+
+def _conjuncts(test: cst.BaseExpression) -> list[cst.BaseExpression]:
+    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
+        return [*_conjuncts(test.left), *_conjuncts(test.right)]
+    return [test]
+
+
+def _defaults(
+    source: Source, assign: cst.Assign, question: cst.If, block: cst.With, called: bool
+) -> list[cst.Assign] | None:
+    """The null contexts that a variable holds where the question is answered with no.
+
+    They stand in the block of the question, whose next statement is the `with`.
+    """
+    home = source.parent(question)
+    if not isinstance(home, cst.IndentedBlock | cst.Module):
+        return None
+    body = list(home.body)
+    if source.parent(block) is not home or body.index(block) != body.index(question) + 1:
+        return None
+    name = _name(assign)
+    assert name is not None
+    found: list[cst.Assign] = []
+    for use in uses(function_around(source, assign), name):
+        target = source.parent(use)
+        other = source.parent(target) if isinstance(target, cst.AssignTarget) else None
+        if target is None or other is assign or not isinstance(target, cst.AssignTarget):
+            continue
+        line = source.parent(other) if other is not None else None
+        if (
+            not isinstance(other, cst.Assign)
+            or _sync(source, other, "", called) != "True"
+            or not isinstance(line, cst.SimpleStatementLine)
+            or line not in body[: body.index(question)]
+        ):
+            return None
+        found.append(other)
+    return found or None
+
+
+def _nothing(migration: Migration, source: Source, context: cst.CSTNode) -> None:
+    """The name of a null context may have lost its last use."""
+    while isinstance(context, cst.Call | cst.Attribute):
+        context = context.func if isinstance(context, cst.Call) else context.value
+    if isinstance(context, cst.Name):
+        migration.rewrite.unused(source, context.value)
+
+
 def rewrite_held(migration: Migration, source: Source, node: cst.Attribute) -> bool:
     """Rewrite `context = model.no_sync()` (or `model.no_sync`) and the `with` that enters it.
 
@@ -84,19 +200,14 @@ def rewrite_held(migration: Migration, source: Source, node: cst.Attribute) -> b
         if sync is None or not isinstance(other, cst.Assign) or not _beside(source, other, block):
             return False
         settings.append((other, sync))
-    if len(block.items) != 1 or no_sync.left_early(block.body):
+    restored = no_sync.must_restore(source, block)
+    if len(block.items) != 1 or restored and [sync for _, sync in settings].count("False") > 1:
         return False
     for other, sync in settings:
         migration.replace_statement(source, other, [f"{model}.set_requires_gradient_sync({sync})"])
         migration.forget(source, other)
-        root: cst.CSTNode = other.value
-        while isinstance(root, cst.Call | cst.Attribute):
-            root = root.func if isinstance(root, cst.Call) else root.value
-        if isinstance(root, cst.Name):
-            migration.rewrite.unused(source, root.value)
-    migration.unwrapped.add(block)
-    migration.unwrap(source, block, [])
-    migration.rewrite.insert_after(source, block, [f"{model}.set_requires_gradient_sync(True)"])
+        _nothing(migration, source, other.value)
+    _open(migration, source, block, [f"{model}.set_requires_gradient_sync(True)"])
     return True
 
 

@@ -116,6 +116,9 @@ def rewrite_no_sync(migration: Migration, source: Source, node: cst.Call) -> Non
         )
     if re.search(r"hasattr\([^)]*no_sync", source.text):
         raise migration.block(source, node, "`no_sync` is looked for with hasattr")
+    if syncing.rewrite_asked(migration, source, node.func):
+        migration.step(source, node, SYNC)
+        return
     syncing.check_chosen(migration, source, node.func)
     if not _switched_each_time(migration, source, node):
         done = syncing.rewrite_held(migration, source, node.func)
@@ -320,6 +323,9 @@ def check_attribute(migration: Migration, source: Source, node: cst.Attribute) -
     name = node.attr.value
     if name in TAKEN and not _is_called(source, node):
         if name == "no_sync":
+            if syncing.rewrite_asked(migration, source, node):
+                migration.step(source, node, SYNC)
+                return
             syncing.check_chosen(migration, source, node)
             if syncing.rewrite_held(migration, source, node):
                 migration.step(source, node, SYNC)
