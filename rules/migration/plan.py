@@ -16,7 +16,7 @@ from fsdplint.program.names import canonical
 from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue
 from fsdplint.rule import Edit, Fix, Import, Safety
-from fsdplint.rules.migration import ambiguous, checks, importers, symbols, twins
+from fsdplint.rules.migration import ambiguous, checks, frameworks, importers, symbols, twins
 from fsdplint.rules.migration.components import parts
 from fsdplint.rules.migration.constructor import configs, dead, enabled, precision, strategy, wrap
 from fsdplint.rules.migration.context import (
@@ -439,6 +439,7 @@ def make_plan(program: Program, sources: list[Source]) -> Plan:
         plan.blockers = [Blocked(step.source, step.node, reason)]
         return plan
     plan.blockers = importers.check(migration, fix.edits) + twins.check(migration)
+    plan.blockers += frameworks.check(migration, fix.edits)
     if plan.blockers:
         return plan
     plan.steps = migration.steps

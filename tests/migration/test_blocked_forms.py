@@ -8,6 +8,20 @@ import pytest
 from forms import plan
 
 BLOCKED = {
+    "a policy that Accelerate's FSDP1 gets too": (
+        "from accelerate import FullyShardedDataParallelPlugin\n"
+        "policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})\n"
+        "model = FSDP(Net(), auto_wrap_policy=policy)\n"
+        "plugin = FullyShardedDataParallelPlugin(auto_wrap_policy=policy, use_orig_params=True)",
+        "`FullyShardedDataParallelPlugin` of Accelerate gets it too",
+    ),
+    "a precision that Accelerate's FSDP1 gets too": (
+        "from accelerate import FullyShardedDataParallelPlugin\n"
+        "half = MixedPrecision(param_dtype=torch.bfloat16)\n"
+        "model = FSDP(Net(), mixed_precision=half)\n"
+        "plugin = FullyShardedDataParallelPlugin(mixed_precision_policy=half)",
+        "`FullyShardedDataParallelPlugin` of Accelerate gets it too",
+    ),
     "an init function, and weights of rank 0": (
         "model = FSDP(Net(), param_init_fn=lambda m: m.reset_parameters(), sync_module_states=True)",
         "param_init_fn",
