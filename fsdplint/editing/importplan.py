@@ -69,15 +69,18 @@ def plan(source: Source, wanted: Iterable[Import], removed: Sequence[Imported]) 
         edit = edit_names(source, statement, aliases, names)
         if edit is not None:
             edits.append(edit)
-    for gone_statement in _removable(source, whole):
+    gaining = [source.parent(layout.line_of(source, anchor)) for anchor, _ in beside]
+    for gone_statement in _removable(source, whole, gaining):
         change = statements.change(gone_statement)
         change.deleted, change.keep_comments = True, False
     more, _less = statements.edits()
     return edits + more
 
 
-def _removable(source: Source, whole: Sequence[Statement]) -> list[cst.CSTNode]:
-    """What goes with import statements that have no name left.
+def _removable(
+    source: Source, whole: Sequence[Statement], gaining: Sequence[cst.CSTNode | None]
+) -> list[cst.CSTNode]:
+    """What goes with import statements that have no name left; `gaining`: blocks with new ones.
 
     One that is all that a `try` or its handler does stays: it tests whether there is such a module.
     A block for type checking that would be empty goes.
@@ -92,7 +95,7 @@ def _removable(source: Source, whole: Sequence[Statement]) -> list[cst.CSTNode]:
             holder = source.parent(block)
             others = [x for x in block.body if x not in lines]
         if isinstance(holder, cst.Try | cst.TryStar | cst.ExceptHandler | cst.ExceptStarHandler):
-            if any(is_import(x) for x in others):
+            if any(is_import(x) for x in others) or any(x is block for x in gaining):
                 result[statement] = None
         elif isinstance(holder, cst.If) and not others and holder.orelse is None:
             result[holder if type_checking(source, statement) else statement] = None

@@ -64,7 +64,7 @@ def choose(source: Source, wanted: Iterable[Import]) -> list[Spot]:
 
 def _spot(bindings: Bindings, item: Import) -> Spot:
     source = bindings.source
-    at = _node_at(source, item.at)
+    at = node_at(source, item.at)
     anchor = _anchor(source, at)
     if anchor is None:
         return Spot(item, _block_for(bindings, item, at), at, None)
@@ -176,7 +176,7 @@ def _anchor(source: Source, at: cst.CSTNode | None) -> Statement | None:
     return at
 
 
-def _node_at(source: Source, offset: int | None) -> cst.CSTNode | None:
+def node_at(source: Source, offset: int | None) -> cst.CSTNode | None:
     """The smallest expression or statement that holds an offset."""
     if offset is None:
         return None

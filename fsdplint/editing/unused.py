@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import PurePath
 
 from fsdplint.editing.bindings import Bindings, Imported, bindings_of
+from fsdplint.program.names import canonical
 from fsdplint.program.source import Source
 
 
@@ -16,19 +17,24 @@ def unused_imports(
     """The imports of the changed file that bind one of the names and have lost their last use.
 
     names: local names; "a.b" for `import a.b`. One with a "!" behind it goes even if it had no use
-        before.
+        before; of "name=module.name" the import of this very thing goes, though the name is still
+        used: it is another library's elsewhere.
     project: all files of the program as they will be. An import that another file takes its name
         from is kept, and so is one that only re-exports: `__init__.py`, `__all__`, `X as X`.
     """
-    wanted = {name.removesuffix("!") for name in names}
+    exact = {name for name in names if "=" in name}
+    wanted = {name.removesuffix("!") for name in names if name not in exact}
     anyway = {name.removesuffix("!") for name in names if name.endswith("!")}
-    if not wanted or PurePath(changed.path).name == "__init__.py":
+    if not names or PurePath(changed.path).name == "__init__.py":
         return []
     before, after = bindings_of(original), bindings_of(changed)
     had, has = before.uses(), after.uses()
     result = []
     for item in after.imports():
         key = (item.scope.key, item.local)
+        if f"{item.spelled}={canonical(item.full)}" in exact:
+            result.append(item)
+            continue
         if item.spelled not in wanted or item.local in after.exported or _re_export(item):
             continue
         if item.local in item.scope.others:
@@ -38,7 +44,7 @@ def unused_imports(
         else:
             gone = (key in had or item.spelled in anyway) and key not in has
         stars = item.spelled not in anyway
-        taken = item.scope is after.module and _taken_by_others(changed, item, project, stars)
+        taken = item.scope is after.module and taken_by_others(changed, item, project, stars)
         if gone and not taken:
             result.append(item)
     return result
@@ -68,7 +74,7 @@ def _dotted_gone(item: Imported, after: Bindings, had: list[str], has: list[str]
     return needed(had) and not needed(has)
 
 
-def _taken_by_others(
+def taken_by_others(
     changed: Source, item: Imported, project: Mapping[str, Source], stars: bool
 ) -> bool:
     """Whether another file of the program has the name from this file.

@@ -5,6 +5,7 @@ FSDP1 in them or none. `plan` goes through them in this order, because the text 
 together from the new texts of its parts (`context`):
 
     ambiguous                   names that mean FSDP1's things only in some configurations
+    sides                       on whose side of such a choice a use certainly stands
     constructor.{configs, strategy, precision}
                                 enums and config objects, wherever they stand
     constructor.enabled, loop.summon

@@ -20,6 +20,7 @@ from fsdplint.program.names import dotted, references, walk
 from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue, Value
 from fsdplint.rules.migration.names import PREFIX, fsdp1_name
+from fsdplint.rules.migration.sides import Choice
 from fsdplint.rules.migration.text import call, flat, width
 from fsdplint.rules.migration.unreached import Unreached
 from fsdplint.rules.rewrites.syntax import library_name
@@ -103,6 +104,11 @@ class Migration:
     # Calls for the state of a module with parts of FSDP1's, or of such a part: is it whole?
     parts: dict[cst.CSTNode, bool] | None = None
     holders: set[str] | None = None  # modules with wrapped parts, which are not wrapped themselves
+    choices: dict[Source, list[Choice]] = field(default_factory=dict)  # names of two libraries
+    theirs: list[tuple[Choice, cst.CSTNode]] = field(default_factory=list)
+    # Uses of policies that are another library's in some configurations, and their names by path.
+    shared: set[cst.CSTNode] = field(default_factory=set)
+    shared_names: set[tuple[str, str]] = field(default_factory=set)
     _assumed: dict[cst.CSTNode, str] | None = None
     _texts: dict[Source, dict[Span, str]] = field(default_factory=dict)
     _owned: dict[Source, list[Span]] = field(default_factory=dict)
@@ -139,12 +145,18 @@ class Migration:
     def wrapped(self, node: cst.CSTNode) -> str:
         """Whether a node is a module that FSDP1 wraps: "always", "sometimes" or "" for not."""
         values = self.values(node)
+        if not values and self.on_other_side(node):
+            return ""
         if not values:
             return self._unreached().get(node, "")
         found = [is_fsdp1(value) for value in values]
         if not any(found):
             return ""
         return "always" if all(found) else "sometimes"
+
+    def on_other_side(self, node: cst.CSTNode) -> bool:
+        """Whether a node is only reached where another library's class takes FSDP1's name."""
+        return any(x.is_theirs(node) for choices in self.choices.values() for x in choices)
 
     def _unreached(self) -> dict[cst.CSTNode, str]:
         if self._assumed is None:

@@ -50,7 +50,7 @@ def check(migration: Migration) -> None:
             elif migration.symbol(node) == OLD_OPTIMIZER_LOAD:
                 # What takes its place was only tried on FSDP2's states.
                 others.append(_blocked(source, node, OLD_OPTIMIZER_LOAD.rpartition(".")[2]))
-    if not states and not others:
+    if not states and not others and not migration.shared:
         others = [_blocked(s, n, s.code(n)) for s in migration.sources for n in _calls(s)][:1]
     migration.blockers += others
     for source, node in states:

@@ -103,6 +103,8 @@ def branches(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None
         if not wrapped:
             continue
         for node in attributes(source):
+            if migration.on_other_side(node):
+                continue
             if node.attr.value in CHANGED and _unreached(migration, source, node.value, wrapped):
                 text = source.code(node)
                 reason = f"`{text}` stands in code that the program as given does not reach"
@@ -130,7 +132,7 @@ def optimizers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> No
         for node in attributes(source):
             if node.attr.value not in ("state_dict", "load_state_dict") or node.value not in found:
                 continue
-            if not migration.changed(source, node):
+            if not migration.changed(source, node) and not migration.on_other_side(node):
                 text = source.code(node)
                 reason = f"`{text}` stands in code that the program as given does not reach"
                 migration.blockers.append(Blocked(source, node, reason))

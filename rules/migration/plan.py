@@ -183,7 +183,7 @@ class Planner:
     def run(self) -> None:
         for source in self.migration.sources:
             self._star(source)
-            ambiguous.block_ambiguous(self.migration, source)
+            ambiguous.settle(self.migration, source)
         for source, node, name in self._references():
             self._try(lambda s=source, n=node, x=name: self._config(s, n, x))  # type: ignore[misc]
         blocks = enabled.collect(self.migration)
@@ -390,6 +390,7 @@ class Planner:
     def _rest(self) -> None:
         """Every reference that nothing has accounted for blocks."""
         if not self.migration.blockers:
+            ambiguous.check_given(self.migration)
             dead.rewrite(self.migration)
             checks.run(self.migration)
         cause = bool(self.migration.blockers)
@@ -433,6 +434,7 @@ def make_plan(program: Program, sources: list[Source]) -> Plan:
     migration.finish()
     try:
         fix = migration.rewrite.fix("Migrate to FSDP2", Safety.SAFE)
+        fix = ambiguous.place_imports(migration, fix)
     except ValueError:
         step = migration.steps[0]
         reason = "two of the rewrites here get into each other's way"
@@ -440,6 +442,7 @@ def make_plan(program: Program, sources: list[Source]) -> Plan:
         return plan
     plan.blockers = importers.check(migration, fix.edits) + twins.check(migration)
     plan.blockers += frameworks.check(migration, fix.edits)
+    plan.blockers += ambiguous.check_edits(migration, fix)
     if plan.blockers:
         return plan
     plan.steps = migration.steps

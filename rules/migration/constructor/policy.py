@@ -433,6 +433,8 @@ class Policies(PolicySources):
             )
         if isinstance(node, cst.Call) and node.args:
             first = node.args[0].value
+            if first in self.migration.shared:
+                return "function"
             if self.migration.fsdp1(first) == "size_based_auto_wrap_policy":
                 return "size"
             partial = self.migration.symbol(node.func) == "functools.partial"
