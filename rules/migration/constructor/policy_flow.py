@@ -48,6 +48,8 @@ class Flow:
                 place = self.unseen(other, value)
                 if place is not None:
                     return place
+            if (values := self._of_class(node)) is not None:
+                return next(filter(None, (self.unseen(*one) for one in values)), None)
         if node in self.migration.policies or self._known(node):
             return None
         return None if any(x in self.migration.names for x in descend(node)) else (source, node)
@@ -111,6 +113,24 @@ class Flow:
                         if own is None or klass is None or own is klass:
                             yield other, part.value
 
+    def _of_class(self, node: cst.Attribute) -> list[Place] | None:
+        """What the body of a class gives `Name.attribute` or `Name().attribute`; None where that is
+        no class of these files, or has no such attribute.
+        """
+        owner = node.value.func if isinstance(node.value, cst.Call) else node.value
+        if not isinstance(owner, cst.Name):
+            return None
+        found = [
+            (other, part.value)
+            for other in self.migration.program.sources.values()
+            for klass in other.tree.body
+            if isinstance(klass, cst.ClassDef) and klass.name.value == owner.value
+            for part in descend(klass)
+            if isinstance(part, cst.Assign | cst.AnnAssign) and part.value is not None
+            if node.attr.value in _targets(part)
+        ]
+        return found or None
+
     def _parameter(
         self, source: Source, function: cst.FunctionDef, parameter: cst.Param
     ) -> Place | None:
@@ -155,6 +175,11 @@ class Flow:
         found = [v.function if isinstance(v, Bound) else v for v in self.migration.values(node)]
         known = [v.node for v in found if isinstance(v, Function | Class)]
         return not known or function in known or klass in known
+
+
+def _targets(node: cst.Assign | cst.AnnAssign) -> set[str]:
+    targets = [t.target for t in node.targets] if isinstance(node, cst.Assign) else [node.target]
+    return {target.value for target in targets if isinstance(target, cst.Name)}
 
 
 def _unpacked(source: Source, target: cst.CSTNode) -> cst.BaseExpression | None:
