@@ -159,6 +159,8 @@ def summary(report: Report) -> list[str]:
     if not sections:
         if report.files == 0 and not report.problems:
             return ["No Python files were found; nothing was looked at."]
+        if report.files == 0:
+            return []
         return ["No use of FSDP1 was found; there is nothing to migrate."]
     lines = []
     if done:

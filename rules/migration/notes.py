@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import libcst as cst
 
@@ -11,6 +12,7 @@ from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import ParametersOf
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.constructor import wrap
+from fsdplint.rules.migration.constructor.strategy import WHOLE
 from fsdplint.rules.migration.context import Migration, is_fsdp1, nodes
 from fsdplint.trace import Clipped, Compiled, Sharding
 
@@ -20,7 +22,7 @@ Calls = list[tuple[Source, cst.Call]]
 
 def add(migration: Migration, calls: Calls) -> None:
     """Add a note for each of them, with the places that it is about."""
-    for note in (_clipping, _groups, _compiled, _numbers, _accumulated, _start):
+    for note in (_clipping, _groups, _compiled, _numbers, _accumulated, _gathered_again, _start):
         note(migration, calls)
 
 
@@ -131,21 +133,43 @@ def _accumulated(migration: Migration, calls: Calls) -> None:
         and migration.called(node) == "MixedPrecision"
         and _reduces_otherwise(source, node)
     ]
-    if not differ:
-        return
+    for source, node in _unsynchronized(migration) if differ else ():
+        migration.note(
+            "without a reduction gradients are accumulated in `reduce_dtype` (FSDP1: in "
+            "`param_dtype`)",
+            source,
+            node,
+            detail="More exact, so the numbers differ a little; float32 instead of bfloat16 "
+            "takes twice the memory for these gradients.",
+        )
+
+
+def _unsynchronized(migration: Migration) -> Iterator[tuple[Source, cst.Call]]:
+    """The `no_sync()` calls of wrapped models."""
     for source in migration.sources:
         for node in nodes(source):
             if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
                 continue
             if node.func.attr.value == "no_sync" and migration.wrapped(node.func.value):
-                migration.note(
-                    "without a reduction gradients are accumulated in `reduce_dtype` (FSDP1: in "
-                    "`param_dtype`)",
-                    source,
-                    node,
-                    detail="More exact, so the numbers differ a little; float32 instead of bfloat16 "
-                    "takes twice the memory for these gradients.",
-                )
+                yield source, node
+
+
+def _gathered_again(migration: Migration, calls: Calls) -> None:
+    """FSDP1 keeps parameters whole after a backward without a reduction, where it does so after a
+    forward (`_should_free_in_backward`); FSDP2 does neither by itself.
+    """
+    wanted = {f"ShardingStrategy.{name}" for name in WHOLE}
+    if not any(migration.fsdp1(node) in wanted for s in migration.sources for node in nodes(s)):
+        return
+    for source, node in _unsynchronized(migration):
+        migration.note(
+            "with SHARD_GRAD_OP parameters are gathered anew after a backward without a reduction "
+            "(FSDP1 kept them)",
+            source,
+            node,
+            detail="`set_reshard_after_backward(False)` beside `set_requires_gradient_sync(False)`, "
+            "and True again with it, keeps them, as FSDP1 did, in the memory of whole parameters.",
+        )
 
 
 def _reduces_otherwise(source: Source, node: cst.Call) -> bool:

@@ -78,7 +78,7 @@ def summary(proof: Proof) -> str:
     """The verdicts counted, and what was run, in a line."""
     if not proof.judged:
         if proof.remaining:
-            return "Nothing to prove: none of the findings has a fix."
+            return "Nothing to prove: none of the findings has a fix; `fsdplint migrate` says why."
         return "Nothing to prove: nothing was found."
     counts = {verdict: 0 for verdict in Verdict}
     for judged in proof.judged:

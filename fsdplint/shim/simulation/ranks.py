@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from pickle import PicklingError
 from typing import Any
 
 from fsdplint.shim.emulation import missing
@@ -126,7 +128,8 @@ def _broadcast_object_list(
     original: Any, values: Any, src: Any = None, *args: Any, **kw: Any
 ) -> None:
     if src in (None, SIMULATION.rank) and kw.get("group_src") in (None, SIMULATION.rank):
-        with SIMULATION.real():
+        # It is only sent for its bytes to be counted; tensors without values cannot be packed.
+        with SIMULATION.real(), contextlib.suppress(TypeError, AttributeError, PicklingError):
             original(values, src, *args, **kw)
 
 
