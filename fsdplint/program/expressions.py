@@ -73,8 +73,16 @@ class Expressions:
             return Unknown()
         value = self.settle(method(node))
         if not isinstance(value, Const):
+            if isinstance(value, ModuleValue):
+                self._keep_earlier(node, value)
             self.evaluations[node] = value
         return value
+
+    def _keep_earlier(self: Interpreter, node: cst.CSTNode, value: ModuleValue) -> None:
+        """A function may be called for a wrapped model and for another: both are to be known."""
+        before = self.evaluations.get(node)
+        if isinstance(before, ModuleValue) and before.wrapper != value.wrapper:
+            self.earlier.setdefault(node, {})[before.wrapper] = before
 
     def settle(self: Interpreter, value: Value) -> Value:
         """The value behind a lazy import, or what an unknown one turned out to be."""

@@ -95,6 +95,9 @@ class Interpreter(
         self.decisions = decisions
         self.trace = Trace(producer="static")
         self.evaluations: dict[cst.CSTNode, Value] = {}
+        self.earlier: dict[
+            cst.CSTNode, dict[str, Value]
+        ] = {}  # modules that nodes were, by wrapper
         self.reached: set[cst.CSTNode] = set()  # functions that were entered
         self.instantiated: set[cst.CSTNode] = set()  # classes
         self.frames: list[Frame] = []

@@ -122,7 +122,9 @@ class _Loader:
             value = run.settle(value)
             if isinstance(value, Const) or (isinstance(value, Unknown) and value.within is None):
                 continue
-            self.program.evaluations.setdefault(node, []).append(Evaluation(number, value))
+            found = self.program.evaluations.setdefault(node, [])
+            found += [Evaluation(number, one) for one in run.earlier.get(node, {}).values()]
+            found.append(Evaluation(number, value))
 
     # What no program reaches -------------------------------------------------------------------
 

@@ -8,6 +8,12 @@ import pytest
 from forms import plan
 
 BLOCKED = {
+    "a function for FSDP1's model and DDP's": (
+        "from torch.nn.parallel import DistributedDataParallel\n"
+        "def save(model, path):\n    torch.save(model.state_dict(), path)\n"
+        "save(FSDP(Net()), 'a.pt')\nsave(DistributedDataParallel(Net()), 'b.pt')",
+        "DDP's in other configurations",
+    ),
     "a policy that Accelerate's FSDP1 gets too": (
         "from accelerate import FullyShardedDataParallelPlugin\n"
         "policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})\n"

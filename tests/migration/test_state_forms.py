@@ -715,6 +715,24 @@ FORMS = {
         load(fully_shard(Net()))
         """,
     ),
+    "a function for a wrapped model and another": (
+        """
+        def save(model, path):
+            torch.save(model.state_dict(), path)
+
+        save(FSDP(Net()), "a.pt")
+        save(Net(), "b.pt")
+        """,
+        """
+        def save(model, path):
+            torch.save(get_model_state_dict(
+                model, options=StateDictOptions(full_state_dict=True)
+            ), path)
+
+        save(fully_shard(Net()), "a.pt")
+        save(Net(), "b.pt")
+        """,
+    ),
     "the sharded state of a compiled model": (
         """
         model = torch.compile(FSDP(Net()))

@@ -254,7 +254,9 @@ def fsdp_main(args):
             fully_shard(submodule, **fsdp_kwargs, mp_policy=inner_policy)
     fully_shard(model, **fsdp_kwargs, mp_policy=mp_policy)
     if any(p.is_meta for p in model.parameters()):
-        model.to_empty(device=torch.device("cuda"))
+        model.to_empty(device="cpu" if args.fsdp_cpu_offload else torch.device("cuda"))
+        for buffer in model.buffers():
+            buffer.data = buffer.data.to(torch.device("cuda"))
     # All ranks start from rank 0's weights and buffers.
     set_model_state_dict(
         model, full_state, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
