@@ -34,7 +34,7 @@ def parameters(
     missing, extra = sorted(set(ours) - set(theirs)), sorted(set(theirs) - set(ours))
     if missing or extra:
         return [Check("parameters", False, _names_apart(missing, extra))]
-    worst, worst_name = 0.0, ""
+    worst, worst_name, noisy = 0.0, "", 0
     for name, a in ours.items():
         b = theirs[name]
         if a.shape != b.shape:
@@ -50,7 +50,8 @@ def parameters(
             return [
                 Check("parameters", False, f"{_plain(name)}: {a.dtype} before, {b.dtype} after")
             ]
-        difference, bad = _difference(a, b, tolerance, noise.get(name))
+        difference, bad, excused = _difference(a, b, tolerance, noise.get(name))
+        noisy += excused
         if bad:
             return [Check("parameters", False, f"{_plain(name)}: {bad}", str(tolerance))]
         if difference > worst:
@@ -61,10 +62,21 @@ def parameters(
             "parameters",
             True,
             f"{len(ours)} tensors agree in name, shape, dtype and value, "
-            f"worst difference {worst:.3g}{at}",
+            f"worst difference {worst:.3g}{at}{_excused(noisy, noise)}",
             str(tolerance),
         )
     ]
+
+
+def _excused(count: int, noise: Mapping[str, Noise]) -> str:
+    """What is said of values that are further apart than the tolerance."""
+    if not count:
+        return ""
+    furthest = max(one.furthest for one in noise.values())
+    return (
+        f"; {count} values are beyond the tolerance but within what rounding explains: their "
+        f"gradients are nearly zero, and the optimizer divides by that (at most {furthest:.3g})"
+    )
 
 
 def _plain(name: str) -> str:
@@ -140,16 +152,22 @@ def rounding_noise(side: Side, tolerance: Tolerance) -> dict[str, Noise]:
     }
 
 
-def _difference(a: Any, b: Any, tolerance: Tolerance, noise: Noise | None) -> tuple[float, str]:
+def _difference(
+    a: Any, b: Any, tolerance: Tolerance, noise: Noise | None
+) -> tuple[float, str, int]:
+    """How far two tensors are apart, what is wrong with that (or ""), and how many values only hold
+    because of the noise.
+    """
     import torch
 
     if not a.is_floating_point() or not b.is_floating_point():
-        return (0.0, "") if torch.equal(a.double(), b.double()) else (1.0, "differs")
+        same = torch.equal(a.double(), b.double())
+        return (0.0, "", 0) if same else (1.0, "differs", 0)
     x, y = a.double(), b.double()
     apart = (x - y).abs()
     apart[x.isnan() & y.isnan()] = 0.0
     allowed = tolerance.absolute + tolerance.relative * torch.maximum(x.abs(), y.abs())
-    share = 0.0
+    share, plain = 0.0, allowed
     if noise is not None and noise.allowed.shape == allowed.shape:
         beyond = ~(apart <= allowed + noise.furthest)
         share = 0.0 if bool(beyond.any()) else noise.share
@@ -157,11 +175,9 @@ def _difference(a: Any, b: Any, tolerance: Tolerance, noise: Noise | None) -> tu
     bad = ~(apart <= allowed)
     if int(bad.sum()) > share * a.numel():
         index = int(apart.nan_to_num(math.inf).argmax())
-        return 0.0, (
-            f"{int(bad.sum())} of {a.numel()} values differ, e.g. {x.flatten()[index]:.8g} before, "
-            f"{y.flatten()[index]:.8g} after"
-        )
-    return float(apart.max()) if apart.numel() else 0.0, ""
+        values = f"{x.flatten()[index]:.8g} before, {y.flatten()[index]:.8g} after"
+        return 0.0, f"{int(bad.sum())} of {a.numel()} values differ, e.g. {values}", 0
+    return float(apart.max()) if apart.numel() else 0.0, "", int((apart > plain).sum())
 
 
 # Optimizer state and checkpoints ------------------------------------------------------------------

@@ -16,7 +16,7 @@ from fsdplint.rules.migration.constructor.keywords import Keywords
 from fsdplint.rules.migration.constructor.precision import Precision
 from fsdplint.rules.migration.constructor.reader import Reader
 from fsdplint.rules.migration.constructor.shown import is_shown
-from fsdplint.rules.migration.context import Migration
+from fsdplint.rules.migration.context import Blocked, Migration
 from fsdplint.rules.migration.scopes import (
     Definition,
     ancestors,
@@ -236,6 +236,15 @@ class _Items:
             )
         return bool(found)
 
+    def _conditionally_set(self, item: Item) -> Blocked:
+        return self.migration.block(
+            self.source,
+            item.value,
+            f"`{item.key}` is set under a condition",
+            advice=f"Give it a variable of its own that is None otherwise (`value = ... if test else "
+            f"None`), and hand that on: `{item.key}=value`.",
+        )
+
     def _translate(self, item: Item) -> tuple[list[tuple[str, str]], str]:
         """What an item becomes; policy, device and the like go straight to the call's keywords."""
         scratch = Keywords(self.migration, self.source, self.at)
@@ -247,9 +256,7 @@ class _Items:
             raise self.migration.block(self.source, item.value, reason)
         if scratch.sync or scratch.buffers or scratch.materialize:
             if self._conditional(item):
-                raise self.migration.block(
-                    self.source, item.value, f"`{item.key}` is set under a condition"
-                )
+                raise self._conditionally_set(item)
             self.keywords.sync = self.keywords.sync or scratch.sync
             self.keywords.buffers = self.keywords.buffers or scratch.buffers
             self.keywords.materialize = self.keywords.materialize or scratch.materialize
@@ -258,9 +265,7 @@ class _Items:
         if "mp_policy" in dict(scratch.items):
             self.keywords.mapped_policy = True
             if self._conditional(item) and not self.precision.casts_inner:
-                raise self.migration.block(
-                    self.source, item.value, f"`{item.key}` is set under a condition"
-                )
+                raise self._conditionally_set(item)
         if scratch.policy is not None:
             self.keywords.policy = scratch.policy
             if self._conditional(item):
