@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,3 +21,9 @@ def two_ranks() -> Iterator[TwoRanks]:
     ranks = TwoRanks()
     yield ranks
     ranks.close()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors: many tests wait for programs on two ranks."""
+    return (os.cpu_count() or 1) + 1
