@@ -82,6 +82,11 @@ KINDS: tuple[tuple[str, str], ...] = (
         "gathers the parameters; all ranks have to call it, the same number of times.",
     ),
     (
+        r"`\.forward` of a part",
+        "Do this inside of the model's forward, for instance in a hook of the part "
+        "(`part.register_forward_hook`) that changes what it returns.",
+    ),
+    (
         r"outside of its forward|`forward` .*taken as a function",
         "Decide how this code gets whole parameters: through `forward` (add an argument that chooses "
         "what it does), or by `register_fsdp_forward_method(model, NAME)` after the model is sharded.",
@@ -131,6 +136,11 @@ KINDS: tuple[tuple[str, str], ...] = (
     (
         r"class is passed as an argument|class .*(argument|passed)",
         "Call FSDP(...) where the class is handed over, or put the model's wrapping into one place.",
+    ),
+    (
+        r"on the meta device without `param_init_fn`, ",
+        "Give FSDP(...) a `param_init_fn`, or give the model its weights by hand before it is wrapped "
+        "(`model.to_empty(device=...)`, then its own initialisation); then run this again.",
     ),
     (
         r"param_init_fn",

@@ -7,9 +7,7 @@ import re
 import libcst as cst
 
 from fsdplint.editing.layout import descend
-from fsdplint.program.names import references
 from fsdplint.program.source import NodeSite, Source
-from fsdplint.program.values import ModuleValue
 from fsdplint.rules.common import fsdp1_on_fsdp2
 from fsdplint.rules.migration import notes, out_of_sight, outside
 from fsdplint.rules.migration.calls import arguments, is_constant
@@ -20,16 +18,12 @@ from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import ancestors
 from fsdplint.rules.migration.states import part_states
 from fsdplint.trace import (
-    Event,
     Fsdp1Used,
-    ModuleBuilt,
     ModuleCopied,
-    ModuleMoved,
     OptimizerBuilt,
     Sharding,
     StateLoaded,
     StateTaken,
-    Trace,
     Wrapped,
 )
 
@@ -52,7 +46,6 @@ def run(migration: Migration) -> None:
         _inner_states,
         _part_states,
         _devices,
-        _on_meta,
         gradients.check,
         parameters.check,
         outside.handed_out,
@@ -205,83 +198,6 @@ def _devices(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None
                 call,
                 "neither `device_id` nor `torch.cuda.set_device` says which device is this rank's",
             )
-
-
-def _on_meta(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """FSDP1 gives what is on the meta device memory, and calls `reset_parameters`; FSDP2 does not."""
-    for source, call in calls:
-        if _initializes(call):
-            continue
-        if any(
-            event.site.node is call and _still_empty(migration, trace, event)
-            for trace in migration.program.traces
-            for event in trace.of(Wrapped)
-            if isinstance(event.site, NodeSite)
-        ):
-            reason = (
-                "a model on the meta device without `param_init_fn`: FSDP1 gives its parameters "
-                "memory and calls each module's `reset_parameters`"
-            )
-            _block(migration, source, call, reason)
-
-
-def _still_empty(migration: Migration, trace: Trace, event: Wrapped) -> bool:
-    """Whether parts of a model are on the meta device when it is wrapped."""
-    assert isinstance(event.site, NodeSite)
-    inner = event.site.node
-    empty = isinstance(inner, cst.Call) and any(
-        _built_empty(migration, value.inner or value)
-        for arg in inner.args[:1]
-        for value in migration.values(arg.value)
-        if isinstance(value, ModuleValue)
-    )
-    for before in trace.before(event, Event):
-        if isinstance(before, ModuleBuilt) and trace.related(before.module, event.inner):
-            empty = empty or before.on_meta
-        elif isinstance(before, ModuleMoved) and trace.related(before.module, event.inner):
-            empty = empty and before.method != "to_empty"
-        elif isinstance(before, StateLoaded) and trace.related(before.into, event.inner):
-            empty = False
-    return empty
-
-
-def _built_empty(migration: Migration, module: ModuleValue) -> bool:
-    """Whether a module whose code is out of sight is made in a block for the meta device."""
-    site = module.made_at
-    if site is None:
-        return False
-    blocks = [n for n in ancestors(site.source, site.node) if isinstance(n, cst.With)]
-    symbols = {node: full for _, node, full in references(site.source, "")}
-    return any(
-        symbols.get(part, "").rpartition(".")[2] == "init_empty_weights"
-        or (isinstance(part, cst.Call) and _is_meta(symbols.get(part.func, ""), part))
-        for block in blocks
-        for item in block.items
-        for part in descend(item)
-    )
-
-
-def _is_meta(name: str, call: cst.Call) -> bool:
-    """Whether a call is `torch.device("meta")`."""
-    given = call.args[0].value if len(call.args) == 1 else None
-    return (
-        name == "torch.device"
-        and isinstance(given, cst.SimpleString)
-        and given.evaluated_value == "meta"
-    )
-
-
-def _initializes(call: cst.Call) -> bool:
-    """Whether a constructor call has a `param_init_fn`, or may have one."""
-    return any(
-        arg.star
-        or (
-            arg.keyword is not None
-            and arg.keyword.value == "param_init_fn"
-            and not is_constant(arg.value, "None")
-        )
-        for arg in call.args
-    )
 
 
 def _local_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:

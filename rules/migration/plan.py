@@ -295,6 +295,12 @@ class Planner:
                     )
                     continue
                 if not self.migration.wrapped(node.value):
+                    if node.attr.value == "forward":
+                        self._try(
+                            lambda n=node: wrapper.check_part_forward(  # type: ignore[misc]
+                                self.migration, source, n
+                            )
+                        )
                     self._try(
                         lambda n=node: wrapper.check_private(self.migration, source, n)  # type: ignore[misc]
                     )

@@ -36,14 +36,36 @@ BLOCKED = {
         "net = Net()\nmodel = FSDP(net, ignored_modules=[net.blocks[0]])",
         "ignored_modules",
     ),
-    "a model on the meta device": (
-        "with torch.device('meta'):\n    net = Net()\nmodel = FSDP(net)",
-        "on the meta device without `param_init_fn`",
+    "a model on the meta device, and weights of rank 0": (
+        "with torch.device('meta'):\n    net = Net()\nmodel = FSDP(net, sync_module_states=True)",
+        "on the meta device without `param_init_fn`, with `sync_module_states`",
     ),
-    "a library's model on the meta device": (
-        "from accelerate import init_empty_weights\nfrom library import Large\n"
-        "with init_empty_weights():\n    net = Large()\nmodel = FSDP(net)",
-        "on the meta device without `param_init_fn`",
+    "a model on the meta device, and arguments in a dict": (
+        "with torch.device('meta'):\n    net = Net()\n"
+        "kwargs = dict(use_orig_params=True)\nmodel = FSDP(net, **kwargs)",
+        "on the meta device without `param_init_fn`, whose arguments stand in a dict",
+    ),
+    "a model on the meta device, and ignored parameters": (
+        "with torch.device('meta'):\n    net = Net()\n"
+        "net.blocks.requires_grad_(False)\nmodel = FSDP(net, ignored_modules=[net.blocks])",
+        "on the meta device without `param_init_fn`, with ignored parameters",
+    ),
+    "a model on the meta device, and a policy by size": (
+        "from functools import partial\n"
+        "from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy\n"
+        "with torch.device('meta'):\n    net = Net()\n"
+        "policy = partial(size_based_auto_wrap_policy, min_num_params=10)\n"
+        "model = FSDP(net, auto_wrap_policy=policy)",
+        "on the meta device without `param_init_fn`, with a policy by size",
+    ),
+    "the forward of a part": (
+        "model = FSDP(Net(), device_id=0)\n"
+        "x = model._fsdp_wrapped_module.blocks[0].forward(torch.randn(2, 8))",
+        "`.forward` of a part of the wrapped model",
+    ),
+    "the forward of a part, without a wrapper in between": (
+        "model = FSDP(Net(), device_id=0)\nx = model.blocks[0].forward(torch.randn(2, 8))",
+        "`.forward` of a part of the wrapped model",
     ),
     "ignored modules that are frozen in part": (
         "net = Net()\nfor p in list(net.blocks.parameters())[:1]:\n    p.requires_grad = False\n"

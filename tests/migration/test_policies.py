@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from two_ranks import TwoRanks
 
 from fsdplint.engine import fix
@@ -94,7 +95,22 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import StateDictType
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+class Scale(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(8))
+        self.register_buffer("shift", torch.zeros(8))
+
+    def reset_parameters(self):
+        nn.init.normal_(self.factor)
+        nn.init.normal_(self.shift)
+
+    def forward(self, x):
+        return x * self.factor + self.shift
 
 
 class Block(nn.Module):
@@ -111,7 +127,7 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.blocks = nn.Sequential(Block(), Block(Block()))
-        self.norm = nn.LayerNorm(8)
+        self.norm = nn.Sequential(nn.LayerNorm(8), Scale())
 
     def forward(self, x):
         return self.norm(self.blocks(x))
@@ -135,6 +151,10 @@ for on_meta in (True, False):
         device_id=torch.device("cpu"),
         use_orig_params=True,
     )
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+        state = model.state_dict()
+    for name, tensor in state.items():
+        print(dist.get_rank(), on_meta, name, tensor.tolist())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     generator = torch.Generator().manual_seed(dist.get_rank())
     for _ in range(2):
@@ -147,14 +167,21 @@ dist.destroy_process_group()
 """
 
 
-def test_the_meta_device_gives_the_same_weights(tmp_path: Path, two_ranks: TwoRanks) -> None:
+# FSDP1 resets each module by itself where it gets no function.
+RESET = META.replace("        param_init_fn=materialize if on_meta else None,\n", "")
+
+
+@pytest.mark.parametrize("program", [META, RESET], ids=["function", "reset"])
+def test_the_meta_device_gives_the_same_weights(
+    program: str, tmp_path: Path, two_ranks: TwoRanks
+) -> None:
     path = tmp_path / "train.py"
-    path.write_text(META, encoding="utf-8")
+    path.write_text(program, encoding="utf-8")
     after = fix([path], [rule() for rule in all_rules()]).texts[path]
     assert "FullyShardedDataParallel" not in after
-    runs = [two_ranks.run(text, timeout=120) for text in (META, after)]
+    runs = [two_ranks.run(text, timeout=120) for text in (program, after)]
     assert [run.status for run in runs] == ["ok", "ok"], "\n".join(map(str, runs))
-    assert len(runs[0].stdout.splitlines()) == 8
+    assert len(runs[0].stdout.splitlines()) == 48
     assert sorted(runs[1].stdout.splitlines()) == sorted(runs[0].stdout.splitlines())
 
 

@@ -372,6 +372,59 @@ FORMS = {
         fully_shard(model)
         """,
     ),
+    "a library's model on the meta device, without an init function": (
+        """
+        from accelerate import init_empty_weights
+        from library import Large
+
+
+        def initialize(model):
+            return model
+
+
+        with init_empty_weights():
+            model = Large()
+        model = FSDP(model, device_id=torch.cuda.current_device())
+        """,
+        """
+        from accelerate import init_empty_weights
+        from library import Large
+
+
+        def initialize(model):
+            return model
+
+
+        with init_empty_weights():
+            model = Large()
+        @torch.no_grad()
+        def reset_module(module):
+            \"\"\"Give what a module itself holds memory, and the values of its reset_parameters.\"\"\"
+            if [*module.parameters(recurse=False), *module.buffers(recurse=False)]:
+                module.to_empty(device=torch.cuda.current_device(), recurse=False)
+                module.reset_parameters()
+
+
+        def initialize_module(module, param_init_fn):
+            \"\"\"Give what is on the meta device memory and values, just before it is sharded.\"\"\"
+            parts = [module]
+            for part in parts:
+                for child in part.children():
+                    if child not in parts and not isinstance(child, FSDPModule):
+                        parts.append(child)
+            if param_init_fn is not None and any(
+                tensor.is_meta
+                for part in parts
+                for tensor in (*part.parameters(recurse=False), *part.buffers(recurse=False))
+            ):
+                for part in parts:
+                    param_init_fn(part)
+
+
+        initialize_module(model, reset_module)
+        fully_shard(model)
+        """,
+    ),
     "frozen parameters that are ignored": (
         """
         net = Net()

@@ -27,7 +27,7 @@ def kind(migration: Migration, source: Source, node: cst.BaseExpression | None) 
         text = source.code(node)
         if re.search(r"current_device|cuda", text):
             return "cuda"
-    if found == {"cpu"} and _asks_for_cuda(migration):
+    if found == {"cpu"} and asks_for_cuda(migration):
         return "either"
     if found in ({"cuda"}, {"cpu"}):
         return found.pop()
@@ -52,7 +52,8 @@ def _kind(value: Value) -> str:
     return ""
 
 
-def _asks_for_cuda(migration: Migration) -> bool:
+def asks_for_cuda(migration: Migration) -> bool:
+    """Whether the program asks if there is CUDA."""
     return any("cuda.is_available" in source.text for source in migration.program.sources.values())
 
 
@@ -63,7 +64,7 @@ def type_text(
     found = kind(migration, source, node)
     if found == "cpu":
         return quoted(source, "cpu")
-    if found == "cuda" or not _asks_for_cuda(migration):
+    if found == "cuda" or not asks_for_cuda(migration):
         return quoted(source, "cuda")
     torch = migration.torch(source, at)
     return f"{quoted(source, 'cuda')} if {torch}.cuda.is_available() else {quoted(source, 'cpu')}"

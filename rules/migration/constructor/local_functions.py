@@ -6,7 +6,7 @@ import libcst as cst
 
 from fsdplint.program.source import Source
 from fsdplint.rules.migration.context import Migration
-from fsdplint.rules.migration.scopes import top_level
+from fsdplint.rules.migration.scopes import fresh, top_level
 from fsdplint.rules.rewrites.syntax import library_name
 
 
@@ -119,11 +119,11 @@ def matching_helper(migration: Migration, source: Source, at: cst.CSTNode) -> st
 
 def initialize_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
     """The function that does what FSDP1 did with a module on the meta device before it sharded it."""
-    name = "initialize"
+    top = top_level(source, at)
+    name = fresh(source, top, "initialize", "initialize_module")
     if f"initialize {source.path}" in migration.mapped:
         return name
     migration.mapped.add(f"initialize {source.path}")
-    top = top_level(source, at)
     sharded = migration.need(source, "torch.distributed.fsdp", "FSDPModule", top)
     migration.rewrite.insert_function(
         source,
@@ -143,6 +143,32 @@ def initialize_helper(migration: Migration, source: Source, at: cst.CSTNode) -> 
             "\t):",
             "\t\tfor part in parts:",
             "\t\t\tparam_init_fn(part)",
+        ],
+    )
+    return name
+
+
+def reset_helper(migration: Migration, source: Source, at: cst.CSTNode, device: str) -> str:
+    """The function that FSDP1 calls for each module on the meta device if it is given none."""
+    top = top_level(source, at)
+    name = fresh(source, top, "reset_module", "reset_own_parameters")
+    key = f"reset {source.path} {device}"
+    if key in migration.mapped:
+        return name
+    if any(k.startswith(f"reset {source.path}") for k in migration.mapped):
+        raise migration.block(source, at, "models on the meta device that go to different devices")
+    migration.mapped.add(key)
+    no_grad = migration.torch(source, top) + ".no_grad()"
+    migration.rewrite.insert_function(
+        source,
+        top,
+        [
+            f"@{no_grad}",
+            f"def {name}(module):",
+            '\t"""Give what a module itself holds memory, and the values of its reset_parameters."""',
+            "\tif [*module.parameters(recurse=False), *module.buffers(recurse=False)]:",
+            f"\t\tmodule.to_empty(device={device}, recurse=False)",
+            "\t\tmodule.reset_parameters()",
         ],
     )
     return name

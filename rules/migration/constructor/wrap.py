@@ -11,7 +11,7 @@ from fsdplint.editing.layout import comments_at, statement_of
 from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue
 from fsdplint.rules.migration.calls import arguments
-from fsdplint.rules.migration.constructor import casts
+from fsdplint.rules.migration.constructor import casts, meta
 from fsdplint.rules.migration.constructor.keywords import Keywords, is_simple
 from fsdplint.rules.migration.constructor.local_functions import (
     initialize_helper,
@@ -376,6 +376,7 @@ def rewrite_call(
     if keywords.ignored and (keywords.materialize or keywords.initialize):
         reason = "ignored parameters together with `param_init_fn`, which would get new values too"
         raise migration.block(source, node, reason)
+    meta.read(migration, source, node, named, rest, keywords)
     if shared is not None:
         _share(source, node, keywords, shared)
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", node)
