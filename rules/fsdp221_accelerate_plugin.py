@@ -103,7 +103,7 @@ class AcceleratePlugin(Rule):
     """Accelerate's `FullyShardedDataParallelPlugin` is made for FSDP1.
 
     ## What it does
-    Finds calls of the plugin with `fsdp_version=1`, or without a version and with arguments that only FSDP1 has.
+    Finds calls of the plugin with `fsdp_version=1`, or without a version and with arguments that only FSDP1 reads.
 
     ## Why is this bad?
     FSDP1 is no longer developed, and what is new in Accelerate is for FSDP2. With `fsdp_version=2` alone some of

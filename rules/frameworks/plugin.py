@@ -37,6 +37,11 @@ POLICY = (
     "Accelerate's FSDP2 knows no policies but by class names, and shards nothing but the whole for "
     "any other: name the layers' classes in `transformer_cls_names_to_wrap`"
 )
+STATE_CONFIG = (
+    "`state_dict_config` and `optim_state_dict_config` mean other things to Accelerate's FSDP2, where "
+    "optimizers too go by the model's, whose `rank0_only` says that rank 0's state is sent to the "
+    "others: leave them out, and choose a `state_dict_type`"
+)
 
 
 @dataclass
@@ -207,6 +212,12 @@ class PluginChange:
             self.blockers.append(
                 "FSDP2 has no LOCAL_STATE_DICT: choose SHARDED_STATE_DICT or FULL_STATE_DICT"
             )
+
+    def _state_dict_config(self, name: str, value: object) -> None:
+        if STATE_CONFIG not in self.blockers:
+            self.blockers.append(STATE_CONFIG)
+
+    _optim_state_dict_config = _state_dict_config
 
     def _activation_checkpointing(self, name: str, value: object) -> None:
         if truth(value) is not False:

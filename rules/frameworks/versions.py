@@ -25,12 +25,16 @@ def is_fsdp1_plugin(options: Mapping[str, object]) -> bool:
     """Whether these are arguments of Accelerate's plugin for FSDP1.
 
     Where the version is not given, the environment decides, which has 1 by default: arguments that
-    only FSDP1 has say that it is meant.
+    only FSDP1 has say that it is meant, and so does a policy of torch's with its own arguments: FSDP2
+    reads the plugin's names of classes instead.
     """
     version = options.get("fsdp_version")
     if version is not None:
         return version == 1
     strategy = options.get("reshard_after_forward")
+    policy = options.get("auto_wrap_policy")
+    if isinstance(policy, str) and policy.startswith("torch."):
+        return True
     return any(key in options for key in FSDP1_ONLY) or isinstance(strategy, str)
 
 

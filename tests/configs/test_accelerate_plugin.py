@@ -13,10 +13,14 @@ from fsdplint.rule import Finding, Safety, rule_by_code
 RULE = rule_by_code("FSDP221")
 assert RULE is not None
 HEAD = """\
+from functools import partial
 import torch
 from accelerate import Accelerator
 from accelerate.utils import FullyShardedDataParallelPlugin
 from torch.distributed.fsdp import CPUOffload, MixedPrecision, ShardingStrategy
+from torch.distributed.fsdp import FullOptimStateDictConfig, FullStateDictConfig
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+from layers import Block
 
 model = torch.nn.Sequential(torch.nn.Linear(8, 8))
 """
@@ -99,6 +103,12 @@ def test_unsafe(arguments: str, word: str, tmp_path: Path) -> None:
         ("use_orig_params=True, ignored_modules=[model[0]]", "ignored"),
         ('use_orig_params=True, state_dict_type="local_state_dict"', "LOCAL_STATE_DICT"),
         ("use_orig_params=True, param_init_fn=init", "param_init_fn"),
+        ("use_orig_params=True, state_dict_config=FullStateDictConfig()", "`rank0_only` says"),
+        (
+            "auto_wrap_policy=partial(transformer_auto_wrap_policy, transformer_layer_cls={Block}), "
+            "optim_state_dict_config=FullOptimStateDictConfig(rank0_only=False)",
+            "`optim_state_dict_config` mean other things",
+        ),
         ("use_orig_params=True, **options", "by name"),
         ("use_orig_params=True, mixed_precision_policy={'param_dtype': 1}", "counterpart"),
         ('fsdp_version=1, reshard_after_forward="HYBRID_SHARD"', "FULL_SHARD, not HYBRID"),

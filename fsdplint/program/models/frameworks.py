@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.program.frames import Call
 from fsdplint.program.models import function
-from fsdplint.program.values import Const, Dict, Sequence, Symbol, Value
+from fsdplint.program.values import Const, Dict, Partial, Sequence, Symbol, Value
 from fsdplint.trace import FrameworkConfigured
 
 if TYPE_CHECKING:
@@ -87,6 +87,8 @@ def constant(run: Interpreter, value: Value) -> object:
         return value.value
     if isinstance(value, Symbol):
         return value.name
+    if isinstance(value, Partial):  # with what arguments, the values of the node tell
+        return constant(run, value.function)
     if isinstance(value, Sequence) and not value.open:
         return [constant(run, item) for item in value.items]
     if isinstance(value, Dict) and not value.open and not value.tensors:
