@@ -93,6 +93,7 @@ class Migration:
     local_states: dict[str, tuple[Source, cst.CSTNode]] = field(default_factory=dict)
     # The wrapping policies that were rewritten where they are made.
     policies: dict[cst.CSTNode, object] = field(default_factory=dict)
+    policy_calls: set[cst.CSTNode] = field(default_factory=set)  # of methods that return them
     typed: set[cst.CSTNode] = field(default_factory=set)  # states of what a block is about
     gathers_optimizer: bool = False  # whether plain optimizer states are gathered now
     unwrapped: set[cst.CSTNode] = field(default_factory=set)  # blocks that lose their head

@@ -18,7 +18,15 @@ from fsdplint.program.values import ModuleValue
 from fsdplint.rule import Edit, Fix, Import, Safety
 from fsdplint.rules.migration import ambiguous, checks, frameworks, importers, symbols, twins
 from fsdplint.rules.migration.components import parts
-from fsdplint.rules.migration.constructor import configs, dead, enabled, precision, strategy, wrap
+from fsdplint.rules.migration.constructor import (
+    configs,
+    dead,
+    enabled,
+    precision,
+    precision_reads,
+    strategy,
+    wrap,
+)
 from fsdplint.rules.migration.context import (
     Blocked,
     Migration,
@@ -186,6 +194,8 @@ class Planner:
             ambiguous.settle(self.migration, source)
         for source, node, name in self._references():
             self._try(lambda s=source, n=node, x=name: self._config(s, n, x))  # type: ignore[misc]
+        for source in self.migration.sources:
+            self._try(lambda s=source: precision_reads.rewrite(self.migration, s, self.precision))  # type: ignore[misc]
         blocks = enabled.collect(self.migration)
         summons: list[summon.Summon] = []
         for source, node in self._summons():
@@ -280,7 +290,10 @@ class Planner:
         for node in nodes(source):
             if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
                 name = node.func.attr.value
-                if name in ("clip_grad_norm_", "no_sync") and self._receives(node.func):
+                clips = name == "clip_grad_norm_" and training.clips_own(
+                    self.migration, source, node
+                )
+                if clips or (name in ("clip_grad_norm_", "no_sync") and self._receives(node.func)):
                     rewrite = (
                         training.rewrite_clipping
                         if name == "clip_grad_norm_"

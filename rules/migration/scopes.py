@@ -174,9 +174,9 @@ def returned(function: cst.FunctionDef) -> list[cst.BaseExpression]:
 
 
 def calls_of(
-    sources: Iterable[Source], function: cst.FunctionDef
+    sources: Iterable[Source], function: cst.FunctionDef | cst.ClassDef
 ) -> Iterator[tuple[Source, cst.Call | None]]:
-    """The calls of a function of the top level, found by its name; None for any other use, and for
+    """The calls of a function or class of the top level, found by its name; None for any other use, and for
     another function of that name.
     """
     for source in sources:

@@ -28,7 +28,9 @@ from fsdplint.rules.migration.constructor.local_functions import (
     size_helper,
 )
 from fsdplint.rules.migration.constructor.policy_flow import Flow
+from fsdplint.rules.migration.constructor.policy_methods import PolicyMethods
 from fsdplint.rules.migration.constructor.policy_sources import PolicySources
+from fsdplint.rules.migration.constructor.receivers import methods
 from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.scopes import (
     Definition,
@@ -37,6 +39,7 @@ from fsdplint.rules.migration.scopes import (
     function_of,
     home_of,
     reads,
+    returned,
 )
 from fsdplint.rules.migration.text import flat, simple
 from fsdplint.rules.rewrites.syntax import library_name
@@ -244,13 +247,27 @@ class Policies(PolicySources):
             return None
         tests = []
         for part in parts:
-            test = self._test(part, variable)
+            test = self._test(part, variable) or self._of_part(part, variable)
             if test is None:
                 return None
             tests.append(test)
         if self._local(node) is not node:
             self._used_up(node)
         return " or ".join(tests)
+
+    def _of_part(self, node: cst.BaseExpression, variable: str) -> str | None:
+        """A test of a part of a policy that is what a called method returns."""
+        call = self._local(node)
+        if not isinstance(call, cst.Call):
+            return None
+        found = PolicyMethods(self.migration).read(self.source, call)
+        if found is None or found.none or {self._kind(site) for site in found.sites} != {"test"}:
+            return None
+        self._rewrite_sites(found.sites, sharder=False)
+        name = expression(self.migration, self.source, node)
+        if call is node:
+            name = self._hoisted(name, "should_shard")
+        return f"{name}({variable})"
 
     def _predicate(self, node: cst.BaseExpression, variable: str) -> str:
         found = self._local(node)
@@ -281,15 +298,23 @@ class Policies(PolicySources):
         texts = []
         for part in parts:
             text = expression(self.migration, self.source, part)
-            if not simple(part):
+            if not simple(part) or self._is_property(part):
                 text = self._hoisted(text)
             texts.append(text)
         if self._is_root(parts):
             self.policy.root = True
         return f"isinstance({variable}, {texts[0] if len(texts) == 1 else '(' + ', '.join(texts) + ')'})"
 
-    def _hoisted(self, text: str) -> str:
-        name = fresh(self.source, self.at, "layer_class", "layer_class_2", "layer_class_3")
+    def _is_property(self, node: cst.BaseExpression) -> bool:
+        """Whether a class is worked out by a property: that of a module, say, which sharding changes."""
+        if not isinstance(node, cst.Attribute) or self.migration.symbol(node):
+            return False
+        found = methods(self.migration, node.attr.value)
+        given = [value for _, function in found for value in returned(function)]
+        return any(not simple(value) for value in given)
+
+    def _hoisted(self, text: str, wanted: str = "layer_class") -> str:
+        name = fresh(self.source, self.at, wanted, f"{wanted}_2", f"{wanted}_3")
         used = [line.partition(" = ")[0] for line in self.policy.before]
         number = 2
         base = name
@@ -400,6 +425,9 @@ class Policies(PolicySources):
             if found != {"test"}:
                 name = fresh(self.source, self.at, "wrap_policy", "shard_policy")
             self.policy.before.append(f"{name} = {text}")
+        made = [part for part in self._arms_made(node) if part in self.migration.policy_calls]
+        if made and not all(self.migration.values(part) for part in made):
+            self.policy.root = True  # of whichever class the methods' object is
         if not sites or self._may_be_none(node):
             self.policy.guard = f"{name} is not None"
         if found == {"function"}:
@@ -411,6 +439,10 @@ class Policies(PolicySources):
             self.policy.helper = f"{name}({{model}}"
         else:
             self.policy.test = f"{name}({self.policy.variable})"
+
+    def _arms_made(self, node: cst.BaseExpression) -> list[cst.BaseExpression]:
+        found = definitions(self.source, node) if isinstance(node, cst.Name) else None
+        return [item.value for item in found] if found else [node]
 
     def _rewrite_sites(self, sites: list[NodeSite], *, sharder: bool) -> None:
         for site in sites:

@@ -82,7 +82,8 @@ class Flow:
                     place = self.unseen(function.site.source, value)
                     if place is not None:
                         return place
-        if functions or self._known(node) or self._is_here(node):
+        seen = self._known(node) or node in self.migration.policy_calls
+        if functions or seen or self._is_here(node):
             return None
         return source, node
 

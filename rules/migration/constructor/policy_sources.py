@@ -11,7 +11,8 @@ from fsdplint.editing.layout import descend
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import Class, Function, Partial, Symbol, Value
 from fsdplint.rules.migration.calls import arguments, elements, is_constant
-from fsdplint.rules.migration.context import Migration
+from fsdplint.rules.migration.constructor.policy_methods import PolicyMethods, written
+from fsdplint.rules.migration.context import Blocked, Migration
 from fsdplint.rules.migration.scopes import calls_of, definitions, home_of, returned
 
 
@@ -61,14 +62,31 @@ class PolicySources:
         if self._is_written_policy(node):
             return [NodeSite(self.source, node)]
         found = [*self._returned(self.source, node), *self._unpacked(node), *self._handed(node)]
+        found += self._of_methods(node)
         items = definitions(self.source, node) if isinstance(node, cst.Name) else None
         for item in items or ():
             for value in _arms(item.value):
                 if self._is_written_policy(value):
                     found.append(NodeSite(self.source, value))
                 else:
-                    found += self._returned(self.source, value)
+                    found += self._returned(self.source, value) + self._of_methods(value)
         return found
+
+    def _of_methods(self, node: cst.BaseExpression) -> list[NodeSite]:
+        """The policies that a called method of these files may return.
+
+        Raises:
+            Blocked: some of them cannot be seen, and no trace comes by.
+        """
+        if not isinstance(node, cst.Call):
+            return []
+        try:
+            found = PolicyMethods(self.migration).read(self.source, node)
+        except Blocked:
+            if self.migration.values(node):
+                return []
+            raise
+        return found.sites if found is not None else []
 
     def _from_library(self, node: cst.BaseExpression) -> bool:
         """Whether a policy is what a library's function returns."""
@@ -178,16 +196,7 @@ class PolicySources:
         return values
 
     def _is_written_policy(self, node: cst.BaseExpression) -> bool:
-        if self.migration.called(node) in ("ModuleWrapPolicy", "CustomPolicy"):
-            return True
-        if self.migration.fsdp1(node) in ("always_wrap_policy", "size_based_auto_wrap_policy"):
-            return True
-        return (
-            isinstance(node, cst.Call)
-            and self.migration.symbol(node.func) == "functools.partial"
-            and bool(node.args)
-            and self.migration.fsdp1(node.args[0].value).endswith("_policy")
-        )
+        return written(self.migration, node)
 
     def source_of(self, site: NodeSite) -> Source | None:
         return site.source if site.source in self.migration.sources else None
@@ -199,9 +208,18 @@ class PolicySources:
         if given := self._given(node):
             return any(is_constant(part, "None") for _, value in given for part in descend(value))
         found = definitions(self.source, node) if isinstance(node, cst.Name) else None
+        made = [item.value for item in found] if found else [node]
+        if not values and any(self._method_gives_none(call) for call in made):
+            return True
         if not values and not found and isinstance(node, cst.Name):
             return True  # of a tuple, in code that is not reached
         return any(is_constant(item.value, "None") for item in found or ())
+
+    def _method_gives_none(self, node: cst.BaseExpression) -> bool:
+        if not isinstance(node, cst.Call):
+            return False
+        found = PolicyMethods(self.migration).read(self.source, node)
+        return found is not None and found.none
 
 
 def _arms(node: cst.BaseExpression) -> list[cst.BaseExpression]:

@@ -83,6 +83,29 @@ def rewrite_clipping(migration: Migration, source: Source, node: cst.Call) -> No
     migration.step(source, node, "Clip with torch.nn.utils.clip_grad_norm_")
 
 
+def clips_own(migration: Migration, source: Source, node: cst.Call) -> bool:
+    """Whether `self.model.clip_grad_norm_(x)` stands in a method that no trace reaches, and the class
+    wraps the model in another one: no other module has such a method.
+    """
+    if not isinstance(node.func, cst.Attribute) or len(node.args) > 2:
+        return False
+    model = node.func.value
+    if not isinstance(model, cst.Attribute) or migration.values(model):
+        return False
+    klass = next((x for x in ancestors(source, node) if isinstance(x, cst.ClassDef)), None)
+    code = source.code(model)
+    return (
+        klass is not None
+        and code.startswith("self.")
+        and any(
+            isinstance(part, cst.Attribute)
+            and migration.wrapped(part)
+            and source.code(part) == code
+            for part in descend(klass)
+        )
+    )
+
+
 def complete_norm(migration: Migration, source: Source, node: cst.Call) -> None:
     """The norm that `torch.nn.utils.clip_grad_norm_` gives is a DTensor now.
 

@@ -9,6 +9,7 @@ from fsdplint.program.values import Made
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.scopes import Definition, definitions, home_of, reads
+from fsdplint.rules.migration.states.asserted_types import TypeReader
 from fsdplint.rules.migration.states.kinds import (
     CONFIG_PARAMETERS,
     CONFIGS,
@@ -58,6 +59,13 @@ class KindReader:
                 name = self.migration.fsdp1(found[0].value)
                 if name:
                     self._leave_out(node, found[0])
+        if not name:
+            reader = TypeReader(self.migration)
+            name = reader.one(self.source, node)
+            if name and reader.asserted:
+                text = f"the states are of the type that `{reader.asserted}` asserts"
+                detail = "Another one would have to be written, should the assert go."
+                self.migration.note(text, self.source, node, detail=detail)
         if not name.startswith("StateDictType."):
             raise self.migration.block(
                 self.source, node, "the type of the state dict is only known at run time"

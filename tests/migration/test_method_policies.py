@@ -1,0 +1,245 @@
+"""Wrapping policies that methods of a program's classes return, reached by the traces or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from two_ranks import TwoRanks
+
+from fsdplint.engine import fix
+from fsdplint.program import load
+from fsdplint.rule import all_rules
+from fsdplint.rules.migration.plan import Plan, plans_of
+
+PROGRAM = '''\
+import functools
+import os
+from abc import ABC, abstractmethod
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullStateDictConfig, MixedPrecision, StateDictType
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import _module_wrap_policy, _or_policy, transformer_auto_wrap_policy
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return x + self.linear(x)
+
+
+class Backbone(nn.Module, ABC):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.Sequential(Block(), Block())
+        self.norm = nn.LayerNorm(8)
+
+    @abstractmethod
+    def get_policy(self): ...
+
+    def forward(self, x):
+        return self.norm(self.blocks(x))
+
+
+class Small(Backbone):
+    def get_policy(self):
+        """One for each block."""
+        blocks = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+        return blocks
+
+
+class Large(Small):
+    @property
+    def layer_cls(self):
+        return type(self.blocks[-1])
+
+    def get_policy(self):
+        norms = functools.partial(_module_wrap_policy, module_classes={nn.LayerNorm, nn.Embedding})
+        layers = functools.partial(
+            transformer_auto_wrap_policy, transformer_layer_cls={self.layer_cls}
+        )
+        return functools.partial(_or_policy, policies=[norms, layers])
+
+
+class Model(nn.Module):
+    def __init__(self, body: Backbone, head: Backbone):
+        super().__init__()
+        self.body, self.head = body, head
+        self.out = nn.Linear(8, 1)
+
+    def get_policy(self):
+        body_policy = self.body.get_policy()
+        out = functools.partial(_module_wrap_policy, module_classes={nn.Embedding})
+        return functools.partial(_or_policy, policies=[body_policy, self.head.get_policy(), out])
+
+    def forward(self, x):
+        return self.out(self.head(self.body(x)))
+
+
+class Strategy(ABC):
+    def __init__(self, model: Model):
+        self.model = model
+        self.optimizer = None
+
+    @abstractmethod
+    def clip(self): ...
+
+    def train(self):
+        torch.manual_seed(dist.get_rank())
+        for _ in range(3):
+            loss = self.model(torch.randn(4, 8)).pow(2).mean()
+            loss.backward()
+            self.clip()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            print(dist.get_rank(), f"{loss.item():.6f}")
+
+
+class Sharded(Strategy):
+    def __init__(self, model: Model, state_type: StateDictType = StateDictType.FULL_STATE_DICT):
+        super().__init__(model)
+        assert state_type == StateDictType.FULL_STATE_DICT, "only whole states"
+        self.state_type = state_type
+        self.save_policy = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+
+    def setup(self):
+        policy = self.model.get_policy()
+        precision = MixedPrecision(reduce_dtype=torch.float32, buffer_dtype=torch.float32)
+        self.model = FSDP(
+            self.model,
+            auto_wrap_policy=policy,
+            mixed_precision=precision,
+            device_id=torch.device("cpu"),
+            use_orig_params=True,
+        )
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        print(dist.get_rank(), "buffers", precision.buffer_dtype)
+
+    def save(self):
+        with FSDP.state_dict_type(self.model, self.state_type, self.save_policy):
+            state = self.model.state_dict()
+        if dist.get_rank() == 0:
+            for name, value in state.items():
+                print(name, tuple(value.shape), f"{value.sum().item():.5f}")
+
+    def clip(self):
+        self.model.clip_grad_norm_(max_norm=0.5)
+
+
+BODIES = {"small": Small, "large": Large}
+STRATEGIES = {"sharded": Sharded}
+
+
+def build(name):
+    return Model(BODIES[name](), Large())
+
+
+def main():
+    dist.init_process_group("gloo")
+    for name in os.environ.get("BODY", "small large").split():
+        torch.manual_seed(0)
+        strategy = STRATEGIES[os.environ.get("STRATEGY", "sharded")](build(name))
+        strategy.setup()
+        strategy.train()
+        strategy.save()
+    dist.destroy_process_group()
+
+
+main()
+'''
+
+
+def plan_of(folder: Path, old: str = "", new: str = "") -> Plan:
+    """The plan of the program with a piece of it changed."""
+    assert old in PROGRAM
+    path = folder / "train.py"
+    path.write_text(PROGRAM.replace(old, new), encoding="utf-8")
+    (found,) = plans_of(load([path]))
+    return found
+
+
+def test_a_policy_of_methods_shards_the_same(tmp_path: Path, two_ranks: TwoRanks) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM, encoding="utf-8")
+    after = fix([path], [rule() for rule in all_rules()]).texts[path]
+    for piece in (
+        "        blocks = lambda module: isinstance(module, Block)\n        return blocks\n",
+        "        layer_class = self.layer_cls\n        return lambda module: (\n"
+        "            isinstance(module, (nn.LayerNorm, nn.Embedding))\n"
+        "            or isinstance(module, layer_class)\n        )\n",
+        "        should_shard = self.head.get_policy()\n        return lambda module: (\n"
+        "            body_policy(module)\n            or should_shard(module)\n",
+        "        for module in reversed(list(self.model.modules())[1:]):\n"
+        "            if policy(module):\n",
+        '        assert state_type == "FULL_STATE_DICT", "only whole states"\n',
+        "        state = get_model_state_dict(self.model, options=self.save_policy)\n",
+        'print(dist.get_rank(), "buffers", precision.reduce_dtype)',
+        "torch.nn.utils.clip_grad_norm_(self.model.parameters(), max_norm=0.5)",
+    ):
+        assert piece in after, after
+    runs = [two_ranks.run(text, timeout=120) for text in (PROGRAM, after)]
+    assert [run.status for run in runs] == ["ok", "ok"], "\n".join(map(str, runs))
+    assert sorted(runs[1].stdout.splitlines()) == sorted(runs[0].stdout.splitlines())
+    assert len(runs[0].stdout.splitlines()) > 40
+
+
+BLOCKED = {
+    "an override out of sight": (
+        "class Small(Backbone):",
+        "from library import Policies\n\n\nclass Other(Policies, Backbone):\n    pass\n\n\n"
+        "class Small(Backbone):",
+        "`Policies`, whose code cannot be seen, may have its own `get_policy`",
+    ),
+    "an override that gives a library's policy": (
+        "class Small(Backbone):",
+        "from library import make\n\n\nclass Other(Backbone):\n    def get_policy(self):\n"
+        "        return make(self)\n\n\nclass Small(Backbone):",
+        "where the wrapping policy `make(self)` comes from cannot be seen",
+    ),
+    "an object of a library": (
+        "body: Backbone, head",
+        "body, head",
+        "whose `get_policy` this is, cannot be seen",
+    ),
+    "a policy for something else": (
+        "        strategy.setup()\n",
+        "        strategy.setup()\n        print(strategy.model.get_policy())\n",
+        "what becomes of this wrapping policy cannot be seen",
+    ),
+    "a method that is looked up": (
+        "        strategy.setup()\n",
+        "        strategy.setup()\n        print(hasattr(strategy.model, 'get_policy'))\n",
+        "looked up by its name",
+    ),
+    "a type that nothing asserts": (
+        'assert state_type == StateDictType.FULL_STATE_DICT, "only whole states"',
+        "assert state_type",
+        "the type of the state dict is only known at run time",
+    ),
+    "another buffer precision": (
+        "buffer_dtype=torch.float32",
+        "buffer_dtype=torch.bfloat16",
+        "`buffer_dtype` is read here, which FSDP2's policy does not have",
+    ),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "reason"), list(BLOCKED.values()), ids=list(BLOCKED))
+def test_what_may_be_something_else_blocks(old: str, new: str, reason: str, tmp_path: Path) -> None:
+    found = plan_of(tmp_path, old, new)
+    assert any(reason in one.reason for one in found.blockers), [b.reason for b in found.blockers]
+    assert not found.edits
+
+
+def test_a_type_that_is_asserted_is_said(tmp_path: Path) -> None:
+    notes = [note.text for note in plan_of(tmp_path).notes]
+    assert (
+        "the states are of the type that `state_type == StateDictType.FULL_STATE_DICT` asserts"
+        in notes
+    )
