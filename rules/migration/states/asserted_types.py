@@ -77,8 +77,10 @@ class TypeReader:
         classes = Classes(self.migration)
         found: set[str] = set()
         for other, value in classes.assigned(node.attr.value, classes.family(klass)):
-            seen = isinstance(value, cst.BaseExpression)
-            found |= self.types(other, value) if seen else {""}  # type: ignore[arg-type]
+            if isinstance(value, cst.BaseExpression):
+                found |= self.types(other, value)
+            else:
+                found.add("")
         return found or {""}
 
     def _parameter(self, source: Source, parameter: cst.Param) -> set[str]:
