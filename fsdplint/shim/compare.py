@@ -18,7 +18,7 @@ from fsdplint.shim.checks import (
 )
 from fsdplint.shim.compare_costs import costs
 from fsdplint.shim.compare_tensors import checkpoints, optimizer, parameters, rounding_noise
-from fsdplint.shim.records import Line
+from fsdplint.shim.records import Line, by_step
 from fsdplint.trace import Sharded, Trace, Wrapped
 
 
@@ -65,15 +65,6 @@ def tolerance_of(side: Side) -> Tolerance:
 # Steps --------------------------------------------------------------------------------------------
 
 
-def _by_step(side: Side) -> list[list[Line]]:
-    """The measures of every step: one line a rank."""
-    count = max((len(record.measures) for record in side.records), default=0)
-    return [
-        [record.measures[step] for record in side.records if step < len(record.measures)]
-        for step in range(count)
-    ]
-
-
 def _steps(before: Side, after: Side) -> Check:
     counts = [[len(record.measures) for record in side.records] for side in (before, after)]
     if not any(counts[0]) and not any(counts[1]):
@@ -84,11 +75,11 @@ def _steps(before: Side, after: Side) -> Check:
         )
     untrained = [
         f"step {line['step']}: 0 of {line['parameters']} parameters updated"
-        for lines in _by_step(after)
+        for lines in by_step(after.records)
         for line in lines[:1]
         if line["updated"] == 0 and line["parameters"]
     ]
-    trained = any(line["updated"] for lines in _by_step(before) for line in lines)
+    trained = any(line["updated"] for lines in by_step(before.records) for line in lines)
     if untrained and trained:
         return Check("steps", False, f"after: {untrained[0]}")
     return Check(
@@ -144,7 +135,7 @@ def _norms(before: Side, after: Side, tolerance: Tolerance) -> list[Check]:
     wide = Tolerance(tolerance.relative * 4, tolerance.absolute, tolerance.why)
     for key, title in titles.items():
         worst, detail = 0.0, ""
-        pairs = list(zip(_by_step(before), _by_step(after), strict=False))
+        pairs = list(zip(by_step(before.records), by_step(after.records), strict=False))
         for step, (a, b) in enumerate(pairs, 1):
             x, y = norm(a, key), norm(b, key)
             worst = max(worst, abs(x - y))
@@ -160,7 +151,9 @@ def _norms(before: Side, after: Side, tolerance: Tolerance) -> list[Check]:
 
 def _rates(before: Side, after: Side) -> Check:
     name = "parameter groups"
-    for step, (a, b) in enumerate(zip(_by_step(before), _by_step(after), strict=False), 1):
+    for step, (a, b) in enumerate(
+        zip(by_step(before.records), by_step(after.records), strict=False), 1
+    ):
         if a[0]["rates"] != b[0]["rates"]:
             detail = f"learning rates {a[0]['rates']} before, {b[0]['rates']} after"
             return Check(name, False, f"step {step}: {detail} (one a group)")
@@ -251,7 +244,11 @@ def _reductions(before: Side, after: Side, binding: bool) -> Check:
     """How often gradients are reduced in each step: shows a lost `no_sync`, which trains alike."""
     name = "gradient reductions"
     counts = [
-        [lines[0]["collectives"].get("reduce_scatter", 0) for lines in _by_step(side) if lines]
+        [
+            lines[0]["collectives"].get("reduce_scatter", 0)
+            for lines in by_step(side.records)
+            if lines
+        ]
         for side in (before, after)
     ]
     if not any(counts[0]) or not any(counts[1]):
@@ -267,7 +264,7 @@ def _collectives(before: Side, after: Side) -> Check:
     """Told, not judged: FSDP1 and FSDP2 may well use different numbers of collectives."""
     counts = []
     for side in (before, after):
-        steps = _by_step(side)
+        steps = by_step(side.records)
         counts.append(
             dict(sorted(steps[-1][0]["collectives"].items())) if steps and steps[-1] else {}
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,15 @@ def read_records(folder: str | Path) -> list[RankRecord]:
     paths = Path(folder).glob("rank*.jsonl")
     records = [record for path in paths if (record := _read(path)) is not None]
     return sorted(records, key=lambda record: record.rank)
+
+
+def by_step(records: Sequence[RankRecord]) -> list[list[Line]]:
+    """The measures of every step: one line a rank."""
+    count = max((len(record.measures) for record in records), default=0)
+    return [
+        [record.measures[step] for record in records if step < len(record.measures)]
+        for step in range(count)
+    ]
 
 
 def _read(path: Path) -> RankRecord | None:

@@ -95,19 +95,32 @@ def test_the_fixes_of_a_program_are_proven_one_by_one(project: Path) -> None:
     assert summary.read_text().count("| **proven** |") == 3
 
 
-def test_a_program_that_fails_before_is_compared_without_sharding(project: Path) -> None:
+def test_a_program_that_trains_nothing_is_compared_without_sharding(project: Path) -> None:
+    after = project / "after.py"
+    broken = project / "broken.py"
+    pairs, _ = SABOTAGED["optimizer before sharding"]
+    broken.write_text(replaced(after.read_text(), pairs))
+    out = project / "proof.json"
+    result = prove("broken.py", "--steps", "2", "--json", out)
+    assert result.exit_code == 0, result.output
+    assert "the program before trains nothing" in result.output
+    assert "compared with the program without sharding" in result.output
+    proof = json.loads(out.read_text())
+    assert [fix["code"] for fix in proof["fixes"]] == ["FSDP103"]
+    assert [len(steps) for steps in proof["without_sharding"]["steps"]] == [2, 2]
+    assert next(c for c in proof["checks"] if c["name"] == "parameters")["holds"]
+
+
+def test_a_program_that_fails_before_and_not_after(project: Path) -> None:
     after = project / "after.py"
     broken = project / "broken.py"
     broken.write_text(after.read_text().replace("model(inputs)", "model.forward(inputs)"))
-    out, page = project / "proof.json", project / "proof.html"
-    result = prove("broken.py", "--steps", "2", "--json", out, "--html", page)
-    assert result.exit_code == 0, result.output
+    page = project / "proof.html"
+    result = prove("broken.py", "--steps", "2", "--html", page)
+    assert result.exit_code == 1
+    # It fails without sharding as well: the parameters are DTensors there too.
+    assert "NOT COMPARABLE" in result.output
     assert "FSDP101" in result.output and "mixed torch.Tensor and DTensor" in result.output
-    assert "compared with the program without sharding" in result.output
-    proof = json.loads(out.read_text())
-    assert [rank["status"] for rank in proof["before"]["ranks"]] == ["raised", "raised"]
-    assert [len(steps) for steps in proof["without_sharding"]["steps"]] == [2, 2]
-    assert next(c for c in proof["checks"] if c["name"] == "parameters")["holds"]
     assert "How it ended" in page.read_text()
     assert "the rule fired there at run time before, and does not after" in result.output
     assert str(project / "broken.py") in result.output  # and not the copy's path

@@ -129,17 +129,6 @@ def _in_subgroup(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return False
 
 
-def _of_all_ranks(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether every rank has to take part: not where the call is on a group of some of them."""
-    import torch.distributed as dist
-
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, dist.ProcessGroup):
-            return value.size() >= dist.get_world_size()
-    # new_group gives ranks that are not in the group this instead of a group.
-    return not any(value is dist.GroupMember.NON_GROUP_MEMBER for value in kwargs.values())
-
-
 def _size(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """Bytes of the largest tensor argument: what this rank sends or receives in all."""
     largest = 0

@@ -10,7 +10,7 @@ from typing import Any
 from fsdplint.shim.compare import norm
 from fsdplint.shim.compare_costs import settled
 from fsdplint.shim.launcher import Run
-from fsdplint.shim.records import Line
+from fsdplint.shim.records import by_step
 
 # Told apart by people who see colours differently, and by their lines in print.
 _STYLES: Mapping[str, dict[str, Any]] = {
@@ -20,19 +20,10 @@ _STYLES: Mapping[str, dict[str, Any]] = {
 }
 
 
-def by_step(run: Run) -> list[list[Line]]:
-    """The measures of every step: one line a rank."""
-    count = max((len(record.measures) for record in run.records), default=0)
-    return [
-        [record.measures[step] for record in run.records if step < len(record.measures)]
-        for step in range(count)
-    ]
-
-
 def losses(run: Run) -> list[float | None]:
     """The mean loss of every step over its backward passes and all ranks."""
     found: list[float | None] = []
-    for lines in by_step(run):
+    for lines in by_step(run.records):
         values = [value for line in lines for value in line["losses"] if value is not None]
         found.append(statistics.fmean(values) if values else None)
     return found
@@ -40,7 +31,7 @@ def losses(run: Run) -> list[float | None]:
 
 def gradient_norms(run: Run) -> list[float | None]:
     """The norm of the whole gradient of every step, before it is clipped."""
-    return [norm(lines, "gradients") for lines in by_step(run)]
+    return [norm(lines, "gradients") for lines in by_step(run.records)]
 
 
 def memory(run: Run) -> list[float]:
