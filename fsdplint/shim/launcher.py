@@ -20,6 +20,11 @@ from fsdplint.shim.records import Line, RankRecord, read_records
 
 # Seconds without any processor time on any rank after which a run is taken to hang.
 _STALL = 60.0
+# Seconds that the launcher and the imports on the first rank may take: from a cold network disk,
+# minutes are usual. The time of the program itself begins after that.
+_START = 300.0
+# Seconds that a rank is given to write down where it stands.
+_ANSWER = 5.0
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,9 @@ class Launch:
         record: where records and output go.
         torchrun: options for torchrun itself (--nnodes, --rdzv-endpoint, ...); without any it runs
             stand-alone on a free port.
+        timeout: seconds that the program may take, from when its first rank has started.
+        stall: seconds that all ranks may do nothing at all.
+        start: seconds until the first rank has started.
         parameters: gather the full parameters at the end.
         simulate: the number of ranks of which one is simulated, without torchrun.
         oracle: plain data parallelism in place of sharding.
@@ -47,6 +55,7 @@ class Launch:
     ranks: int = 2
     timeout: float = 600.0
     stall: float = _STALL
+    start: float = _START
     device: str = "auto"
     steps: int | None = None
     seed: int | None = None
@@ -199,7 +208,8 @@ def _environment() -> dict[str, str]:
 
 def _wait(process: subprocess.Popen[bytes], what: Launch) -> str:
     """Wait for torchrun; end everything where it takes too long. Gives what went wrong."""
-    deadline = time.monotonic() + what.timeout
+    running = False
+    deadline = time.monotonic() + what.start
     family: dict[int, str] = {}
     usage, changed, checked = -1, time.monotonic(), 0.0
     problem = ""
@@ -209,14 +219,21 @@ def _wait(process: subprocess.Popen[bytes], what: Launch) -> str:
             if now - checked >= 1.0:
                 checked = now
                 family.update((pid, processes.started(pid)) for pid in _below(process))
-                ranks = [pid for pid in _pids(what.record) if pid in family]
-                used = processes.ticks(ranks)
+                known = _pids(what.record)
+                if known and not running:
+                    running, deadline = True, now + what.timeout
+                ranks = [pid for pid in known if pid in family]
+                # While a rank is still importing, those that wait for it are not hung.
+                starting = len(ranks) < (what.ranks if what.simulate is None else 1)
+                used = processes.ticks(list(family) if starting else ranks)
                 if used != usage or not ranks:
                     usage, changed = used, now
                 if sys.platform == "linux" and now - changed > what.stall:
                     problem = f"no rank has done anything for {what.stall:.0f} seconds"
-            if now > deadline:
+            if now > deadline and running:
                 problem = f"still running after {what.timeout:g} seconds"
+            elif now > deadline:
+                problem = f"no rank has started within {what.start:g} seconds"
             if problem:
                 _ask_where(what.record, family)
                 break
@@ -251,7 +268,11 @@ def _ask_where(record: Path, family: dict[int, str]) -> None:
     """Have every rank write down where it stands; works inside a blocked collective too."""
     pids = [pid for pid in _pids(record) if pid in family]
     processes.send(pids, signal.SIGUSR1)
-    time.sleep(0.3)
+    until = time.monotonic() + _ANSWER
+    while time.monotonic() < until:
+        time.sleep(0.3)  # also lets the last line be written to its end
+        if sum(path.stat().st_size > 0 for path in record.glob("stack*.txt")) >= len(pids):
+            break
 
 
 # What became of the ranks -------------------------------------------------------------------------

@@ -34,10 +34,10 @@ def test_a_hang_is_named_on_each_rank(tmp_path: Path) -> None:
         "    dist.barrier()\n"
         "else:\n"
         "    time.sleep(1000)\n",
-        stall=3.0,
+        stall=5.0,
     )
     assert not result.ok and result.status == "hung"
-    assert result.problem == "no rank has done anything for 3 seconds"
+    assert result.problem == "no rank has done anything for 5 seconds"
     assert [end.status for end in result.ends] == ["hung", "hung"]
     assert [end.where.rpartition("/")[2] for end in result.ends] == ["program.py:6", "program.py:8"]
     assert "torch.distributed.barrier" in result.ends[0].last
@@ -45,10 +45,16 @@ def test_a_hang_is_named_on_each_rank(tmp_path: Path) -> None:
 
 
 def test_an_endless_loop_ends_with_its_time(tmp_path: Path) -> None:
-    result = run(tmp_path, "while True:\n    pass\n", ranks=1, timeout=15.0)
+    result = run(tmp_path, "while True:\n    pass\n", ranks=1, timeout=5.0)
     assert result.status == "hung"
-    assert result.problem == "still running after 15 seconds"
+    assert result.problem == "still running after 5 seconds"
     assert result.ends[0].where.rpartition("/")[2] in ("program.py:4", "program.py:5")
+
+
+def test_the_time_begins_when_a_rank_has_started(tmp_path: Path) -> None:
+    result = run(tmp_path, 'print("done")\n', ranks=1, timeout=0.0, start=0.0)
+    assert result.status == "not started"
+    assert result.problem == "no rank has started within 0 seconds"
 
 
 def test_a_rank_that_raises_and_one_that_dies(tmp_path: Path) -> None:
