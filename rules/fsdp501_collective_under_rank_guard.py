@@ -355,6 +355,35 @@ if rank == 0:
 dist.destroy_process_group()
 """
 
+REPLICATED = """\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+mesh = init_device_mesh("cpu", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard"))
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8))
+for layer in (model[0], model[2]):
+    fully_shard(layer, mesh=mesh)
+fully_shard(model, mesh=mesh)
+optimizer = torch.optim.AdamW(model.parameters())
+model(torch.randn(4, 8)).pow(2).mean().backward()
+optimizer.step()
+if dist.get_rank() == 0:
+    options = StateDictOptions(full_state_dict=True)
+    weights, moments = get_state_dict(model, optimizer, options=options)
+    torch.save({"model": weights, "optimizer": moments}, "last.pt")
+    model.eval()
+    with torch.no_grad():
+        print(f"loss {model(torch.randn(4, 8)).pow(2).mean():.4f}")
+dist.barrier()
+dist.destroy_process_group()
+"""
+
 
 class CollectiveUnderRankGuard(Rule):
     """A collective runs on one part of the ranks only.
@@ -369,7 +398,8 @@ class CollectiveUnderRankGuard(Rule):
 
     A collective that the other ranks match is fine: in the `else` of the same test, or in "rank 0
     first" (`if rank != 0: barrier()`, the work, `if rank == 0: barrier()`). So are collectives of a
-    subgroup, and FSDP2's own `state_dict()`, which communicates nothing.
+    subgroup, FSDP2's own `state_dict()`, which communicates nothing, and states, forwards and norms of
+    models that are only replicated (a mesh whose last dimension has one rank, `NO_SHARD`).
 
     ## Why is this bad?
     The rank waits for others that never come. They wait for it at their next collective, and the job
@@ -482,6 +512,7 @@ if is_main:
         Good(NOTHING_GATHERED, why="nothing under the test communicates"),
         Good(SUBGROUP, why="a subgroup of this one rank; point to point"),
         Good(ONE_PROCESS, why="a test of the number of ranks is none of the rank"),
+        Good(REPLICATED, why="each rank has all of the parameters, and gathers nothing"),
     )
 
     def check(self, trace: Trace) -> Iterable[Finding]:

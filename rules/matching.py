@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from fsdplint.rules.unsharded import gathers_nothing
 from fsdplint.trace import (
     Called,
     Clipped,
@@ -72,16 +73,18 @@ def _collectives(trace: Trace) -> list[Event]:
         nested = isinstance(event, Called) and event.inside in within
         if isinstance(event, Called) and (event.collective or nested):
             within.add(event.index)
-        if event.collective and not nested and not _built_apart(trace, event):
+        if event.collective and not nested and not _apart(trace, event):
             found.append(event)
     return found
 
 
-def _built_apart(trace: Trace, event: Event) -> bool:
-    """Whether what the event works on was itself sharded by a part of the ranks only."""
+def _apart(trace: Trace, event: Event) -> bool:
+    """Whether no rank waits for another: each has all of it, or it was sharded by some ranks only."""
     modules = set(_modules(trace, event))
     if not modules:
         return False
+    if gathers_nothing(trace, event, modules):
+        return True
     inside = {part for module in modules for part in trace.submodules(module)}
     return any(
         isinstance(shard, Sharded | Wrapped) and shard.ranks.partial and shard.module in inside
