@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 import click
 
 from fsdplint import __version__
+from fsdplint.options import FORMATS
 
 CLEAN, FOUND, FAILED = 0, 1, 2
-FORMATS = ("full", "concise", "json")
 
 
 class DefaultCheck(click.Group):

@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fsdplint.target import Target
 
+FORMATS = (
+    *("full", "concise", "grouped", "json", "json-lines", "github", "gitlab", "junit", "sarif"),
+    *("rdjson", "azure", "pylint"),
+)
 FULL, DCP = "full", "dcp"
 CHECKPOINTS = (FULL, DCP)
 

@@ -12,13 +12,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fsdplint.options import CHECKPOINTS, FULL
+from fsdplint.options import CHECKPOINTS, FORMATS, FULL
 from fsdplint.selection import ALL, Selection, UnknownRuleError, resolve
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
-FORMATS = ("full", "concise", "json")
 FILE = "pyproject.toml"
 
 
@@ -39,7 +38,7 @@ class Settings:
         target_torch: the oldest torch that the program has to run on, such as "2.6"; None where
             the project's requirements decide (see `fsdplint.target`).
         checkpoint: how fixes save sharded states: "full" or "dcp" (see `fsdplint.options`).
-        output_format: "full", "concise" or "json".
+        output_format: one of `fsdplint.options.FORMATS`.
         unsafe_fixes: whether unsafe fixes are applied.
     """
 

@@ -1,22 +1,21 @@
-"""Writers of findings: one file for each output format."""
+"""Writers of findings: one file for each output format, with a function `write`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
+from importlib import import_module
 
-from fsdplint.report import as_json, concise, full
+from fsdplint.options import FORMATS
 from fsdplint.report.pages import rule_table
 from fsdplint.report.result import Result
 
-__all__ = ["WRITERS", "Result", "rule_table", "write"]
+__all__ = ["FORMATS", "Result", "rule_table", "write"]
 
-WRITERS: dict[str, Callable[[Result], Iterator[str]]] = {
-    "full": full.write,
-    "concise": concise.write,
-    "json": as_json.write,
-}
+_MODULES = {"json": "as_json", "json-lines": "json_lines"}  # where it is not the format's name
 
 
 def write(result: Result, output_format: str) -> Iterable[str]:
-    """The lines of a report in one of the formats of `WRITERS`."""
-    return WRITERS[output_format](result)
+    """The lines of a report in one of the `FORMATS`."""
+    module = import_module(f"fsdplint.report.{_MODULES.get(output_format, output_format)}")
+    lines: Iterable[str] = module.write(result)
+    return lines

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fsdplint.files import Problem
+from fsdplint.report.records import Edits
 from fsdplint.report.result import Result
 from fsdplint.report.urls import rule_url
 from fsdplint.rule import Edit, Finding, Severity
@@ -15,9 +16,14 @@ from fsdplint.trace import Location
 
 def write(result: Result) -> Iterator[str]:
     """The lines of the report."""
-    objects = [_problem(problem) for problem in result.problems]
-    objects += [_finding(result, finding) for finding in result.findings]
-    yield json.dumps(objects, indent=2)
+    yield json.dumps(list(objects(result)), indent=2)
+
+
+def objects(result: Result) -> Iterator[dict[str, Any]]:
+    """One object for each problem and each finding."""
+    edits = Edits(result)
+    yield from (_problem(problem) for problem in result.problems)
+    yield from (_finding(result, finding, edits) for finding in result.findings)
 
 
 def _problem(problem: Problem) -> dict[str, Any]:
@@ -40,7 +46,7 @@ def _problem(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _finding(result: Result, finding: Finding) -> dict[str, Any]:
+def _finding(result: Result, finding: Finding, edits: Edits) -> dict[str, Any]:
     at = finding.site.location()
     return {
         "code": finding.rule.code,
@@ -60,28 +66,17 @@ def _finding(result: Result, finding: Finding) -> dict[str, Any]:
         ],
         "group": finding.group or (finding.fix.group if finding.fix else None),
         "blocker": finding.blocker,
-        "fix": _fix(result, finding),
+        "fix": _fix(result, finding, edits),
         "url": rule_url(finding.rule.name),
     }
 
 
-def _fix(result: Result, finding: Finding) -> dict[str, Any] | None:
+def _fix(result: Result, finding: Finding, edits: Edits) -> dict[str, Any] | None:
     fix = finding.fix
     if fix is None:
         return None
-    edits = [one for edit in _all_edits(result, finding) if (one := _edit(result, edit))]
-    return {"safety": fix.safety.value, "title": fix.title, "group": fix.group, "edits": edits}
-
-
-def _all_edits(result: Result, finding: Finding) -> tuple[Edit, ...]:
-    """The fix's edits with those of the imports that it needs or leaves unused."""
-    from fsdplint.editing import edits
-
-    assert finding.fix is not None
-    try:
-        return edits.complete(result.sources, finding.fix)
-    except (edits.BrokenFixError, KeyError):
-        return finding.fix.edits
+    written = [one for edit in edits.of(finding) if (one := _edit(result, edit))]
+    return {"safety": fix.safety.value, "title": fix.title, "group": fix.group, "edits": written}
 
 
 def _edit(result: Result, edit: Edit) -> dict[str, Any] | None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdplint.report.result import Result, conditions, problem_line, summary
+from fsdplint.report.records import records
+from fsdplint.report.result import Result, problem_line, summary
+from fsdplint.report.styling import code, path
 
 
 def write(result: Result) -> Iterator[str]:
     """The lines of the report."""
     for problem in result.problems:
         yield problem_line(problem)
-    for finding in result.findings:
-        at = finding.site.location()
-        mark = " [*]" if result.applicable(finding) else ""
-        condition = f" [only when {conditions(finding)}]" if finding.configuration else ""
-        place = f"{at.path}:{at.line}:{at.column}"
-        yield f"{place}: {finding.rule.code}{mark} {finding.message}{condition}"
+    for one in records(result):
+        if one.finding is not None:
+            at = one.at
+            mark = " [*]" if result.applicable(one.finding) else ""
+            place = path(result, f"{at.path}:{at.line}:{at.column}")
+            yield f"{place}: {code(result, one)}{mark} {one.line}"
     yield from summary(result)

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 from fsdplint.report.frames import frame
 from fsdplint.report.pages import section
+from fsdplint.report.records import Record, records
 from fsdplint.report.result import Result, conditions, problem_line, summary
-from fsdplint.rule import Finding, Rule, Safety, Severity
+from fsdplint.report.styling import COLOURS, code, path, styled
+from fsdplint.rule import Finding, Rule, Safety
 
 WIDTH = 96
-_COLOURS = {Severity.ERROR: "31", Severity.WARNING: "33", Severity.INFO: "36"}
 
 
 def write(result: Result) -> Iterator[str]:
@@ -20,33 +21,33 @@ def write(result: Result) -> Iterator[str]:
         yield problem_line(problem)
     if result.problems:
         yield ""
-    for finding in result.findings:
-        yield from _finding(result, finding)
-        yield ""
+    for one in records(result):
+        if one.finding is not None:
+            yield from _finding(result, one, one.finding)
+            yield ""
     yield from summary(result)
 
 
-def _finding(result: Result, finding: Finding) -> Iterator[str]:
+def _finding(result: Result, one: Record, finding: Finding) -> Iterator[str]:
     rule = finding.rule
     at = finding.site.location()
     mark = " [*]" if result.applicable(finding) else ""
-    place = _styled(result, f"{at.path}:{at.line}:{at.column}", "1")
-    code = _styled(result, rule.code, "1;" + _COLOURS[rule.severity])
-    yield f"{place}: {code}{mark} {finding.message} ({rule.name})"
+    place = path(result, f"{at.path}:{at.line}:{at.column}")
+    yield f"{place}: {code(result, one)}{mark} {finding.message} ({rule.name})"
     source = result.sources.get(at.path)
     margin = ""
     if source is not None:
         for line in frame(source, at):
             margin = margin or line[: line.index("|")]
-            yield _coloured(result, line, _COLOURS[rule.severity])
+            yield _coloured(result, line, COLOURS[rule.severity])
     for name, text in _notes(result, finding, at.path):
         yield from _note(margin or "  ", name, text)
 
 
-def _notes(result: Result, finding: Finding, path: str) -> Iterator[tuple[str, str]]:
+def _notes(result: Result, finding: Finding, own: str) -> Iterator[tuple[str, str]]:
     for site, word in finding.related:
         at = site.location()
-        place = f"line {at.line}" if at.path == path else f"{at.path}:{at.line}"
+        place = f"line {at.line}" if at.path == own else f"{at.path}:{at.line}"
         yield "note", f"{word} ({place})"
     if finding.configuration:
         yield "only", "when " + conditions(finding)
@@ -95,12 +96,8 @@ def _note(margin: str, name: str, text: str) -> Iterator[str]:
     ) or [head.rstrip()]
 
 
-def _styled(result: Result, text: str, style: str) -> str:
-    return f"\x1b[{style}m{text}\x1b[0m" if result.colour else text
-
-
 def _coloured(result: Result, line: str, style: str) -> str:
     head, bar, rest = line.partition("|")
     if not result.colour or not rest.strip() or rest.strip().strip("^") or head.strip():
         return line
-    return f"{head}{bar}{_styled(result, rest, style)}"
+    return f"{head}{bar}{styled(result, rest, style)}"

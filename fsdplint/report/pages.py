@@ -12,14 +12,14 @@ from fsdplint.rule import Rule, Safety
 
 def summary(rule: type[Rule]) -> str:
     """The first paragraph of the rule's page, in one line."""
-    return " ".join(_page(rule).split("\n\n")[0].split())
+    return " ".join(page(rule).split("\n\n")[0].split())
 
 
 def section(rule: type[Rule], title: str) -> str:
     """The text of a section of the rule's page; empty where it has none."""
     inside = False
     lines = []
-    for line in _page(rule).splitlines():
+    for line in page(rule).splitlines():
         if line.startswith("## "):
             inside = line[3:].strip() == title
         elif inside:
@@ -27,7 +27,8 @@ def section(rule: type[Rule], title: str) -> str:
     return "\n".join(lines).strip()
 
 
-def _page(rule: type[Rule]) -> str:
+def page(rule: type[Rule]) -> str:
+    """The rule's page without its examples, as Markdown."""
     return inspect.cleandoc(rule.__doc__ or "")
 
 
@@ -51,7 +52,7 @@ def text(rule: type[Rule]) -> Iterator[str]:
     seen = f" {RUNTIME_ONLY}" if rule.runtime_only else ""
     yield f"Severity: {rule.severity.value}. {fix_availability(rule)}{seen}"
     yield ""
-    yield from _page(rule).splitlines()
+    yield from page(rule).splitlines()
     for bad in rule.bad[:1]:
         yield from _program("Example", bad.code)
         if bad.fixed:
@@ -82,7 +83,7 @@ def as_data(rule: type[Rule]) -> dict[str, Any]:
         "fix_availability": fix_availability(rule),
         "runtime_only": rule.runtime_only,
         "summary": summary(rule),
-        "explanation": _page(rule),
+        "explanation": page(rule),
         "bad": [
             {"code": inspect.cleandoc(one.code), "fixed": one.fixed and inspect.cleandoc(one.fixed)}
             for one in rule.bad

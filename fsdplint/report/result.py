@@ -32,6 +32,7 @@ class Result:
         warnings: lines about comments that turn nothing off; they are no findings.
         files: how many files were looked at, where that is known.
         colour: whether a terminal will show it.
+        links: whether the terminal follows links.
         unfinished: whether the run of the program that was looked at did not come to its end.
     """
 
@@ -47,6 +48,7 @@ class Result:
     warnings: Sequence[str] = ()
     files: int | None = None
     colour: bool = False
+    links: bool = False
     unfinished: bool = False
 
     def applicable(self, finding: Finding) -> bool:

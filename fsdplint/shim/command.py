@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fsdplint.settings import FORMATS
+from fsdplint.options import FORMATS
 
 if TYPE_CHECKING:
     from fsdplint.shim.nodes import Nodes

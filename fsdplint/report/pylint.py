@@ -1,0 +1,14 @@
+"""The format of pylint that many tools read: `path:line: [code] message`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.report.records import records
+from fsdplint.report.result import Result
+
+
+def write(result: Result) -> Iterator[str]:
+    """The lines of the report."""
+    for one in records(result):
+        yield f"{one.at.path}:{one.at.line}: [{one.code}] {one.line}"

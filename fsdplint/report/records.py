@@ -1,0 +1,100 @@
+"""What formats for machines write: findings and what could not be checked, in one shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.engine import group_of
+from fsdplint.files import Problem
+from fsdplint.report.result import Result, conditions
+from fsdplint.report.urls import rule_url
+from fsdplint.rule import Edit, Finding, Fix, Severity
+from fsdplint.trace import Location
+
+
+@dataclass(frozen=True)
+class Record:
+    """A finding, or a file that could not be checked.
+
+    Attributes:
+        message: what is wrong, with the conditions under which it is.
+        at: where; a problem that has no line is at the beginning of its file.
+        finding: None where it is a problem.
+    """
+
+    code: str
+    name: str
+    severity: Severity
+    message: str
+    help: str
+    at: Location
+    finding: Finding | None = None
+
+    @property
+    def url(self) -> str:
+        return rule_url(self.name)
+
+    @property
+    def line(self) -> str:
+        """The message in one line."""
+        return " ".join(self.message.split())
+
+
+def records(result: Result) -> Iterator[Record]:
+    """The problems of a run, and then its findings."""
+    for problem in result.problems:
+        line = problem.line or 1
+        yield Record(
+            Problem.CODE,
+            Problem.NAME,
+            Severity.ERROR,
+            problem.message,
+            problem.hint,
+            Location(problem.path, line, 1, line, 1),
+        )
+    for finding in result.findings:
+        rule, at = finding.rule, finding.site.location()
+        message = finding.message + condition(finding)
+        at = Location(
+            at.path, at.line, at.column, at.end_line or at.line, at.end_column or at.column
+        )
+        yield Record(rule.code, rule.name, rule.severity, message, finding.help, at, finding)
+
+
+def condition(finding: Finding) -> str:
+    """What follows the message of a finding that does not always hold."""
+    return f" [only when {conditions(finding)}]" if finding.configuration else ""
+
+
+class Edits:
+    """The edits that mend findings, worked out once for each group of fixes."""
+
+    def __init__(self, result: Result) -> None:
+        self.result = result
+        self._known: dict[object, tuple[Edit, ...]] = {}
+
+    def of(self, finding: Finding) -> tuple[Edit, ...]:
+        """The edits of all fixes of the finding's group, with those of the imports that they need
+        or leave unused; empty where there is no fix."""
+        if finding.fix is None:
+            return ()
+        key = group_of(finding) or id(finding)
+        if key not in self._known:
+            self._known[key] = self._complete(finding, finding.fix)
+        return self._known[key]
+
+    def applicable(self, finding: Finding) -> tuple[Edit, ...]:
+        """The same, and empty where `--fix` with the same options would not apply them."""
+        return self.of(finding) if self.result.applicable(finding) else ()
+
+    def _complete(self, finding: Finding, fix: Fix) -> tuple[Edit, ...]:
+        from fsdplint.editing import edits
+
+        group = group_of(finding)
+        others = (*self.result.findings, *self.result.elsewhere)
+        fixes = [one.fix for one in others if one.fix and group and group_of(one) == group]
+        try:
+            return edits.complete(self.result.sources, fixes or fix)
+        except (edits.BrokenFixError, KeyError):
+            return ()  # others would apply it as it stands here
