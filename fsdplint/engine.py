@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from fsdplint.options import DEFAULT, Options
 from fsdplint.rule import Finding, Fix, Rule, Safety
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from fsdplint.files import Problem
     from fsdplint.program import Program
     from fsdplint.program.source import Source
+
+T = TypeVar("T")
 
 FSDP1 = re.compile(r"FullyShardedDataParallel|torch\.distributed\.fsdp\b")
 MAX_WIDENINGS = 3  # times that further files are looked at, which turn out to be concerned
@@ -166,7 +168,7 @@ def check(program: Program, rules: Sequence[Rule], options: Options = DEFAULT) -
                 chosen[key] = (finding, rule)
     for config in program.configs.values():
         for rule in rules:
-            for finding in rule.check_config(config):
+            for finding in _asked(rule, rule.check_config, config):
                 chosen[rule.code, finding.site.location()] = (finding, rule)
     for key, (finding, rule) in list(chosen.items()):
         if rule.unanimous and not all(_shown(trace, finding, rule) for trace in program.traces):
@@ -196,7 +198,7 @@ def _shown(trace: Trace, finding: Finding, rule: Rule) -> bool:
     kind = type(finding.events[0])
     if not any(type(event) is kind and event.site == finding.site for event in trace):
         return True
-    return any(other.site == finding.site for other in rule.check(trace))
+    return any(other.site == finding.site for other in _asked(rule, rule.check, trace))
 
 
 def check_recorded(trace: Trace, rules: Sequence[Rule]) -> list[Finding]:
@@ -215,8 +217,27 @@ def findings(trace: Trace, rules: Sequence[Rule]) -> Iterable[tuple[Rule, Findin
     for rule in rules:
         if rule.runtime_only and trace.producer != "runtime":
             continue
-        for finding in rule.check(trace):
+        for finding in _asked(rule, rule.check, trace):
             yield rule, finding
+
+
+def _asked(rule: Rule, ask: Callable[[T], Iterable[Finding]], about: T) -> Iterable[Finding]:
+    """What a rule finds. One of a plug-in that raises is not asked again, and says so itself."""
+    if rule.plugin is None:
+        return ask(about)
+    if rule.failure is not None:
+        return ()
+    try:
+        found = list(ask(about))
+        wrong = next((one for one in found if not isinstance(one, Finding)), None)
+        if wrong is not None:
+            raise TypeError(f"{wrong!r} is no Finding")
+    except Exception as error:
+        if os.environ.get("FSDPLINT_DEBUG"):
+            raise
+        rule.failure = error
+        return ()
+    return found
 
 
 def _order(finding: Finding) -> tuple[object, ...]:

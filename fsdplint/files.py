@@ -46,12 +46,15 @@ class Problem:
         line: the line to look at, if there is one.
         message: what is wrong, in a few words.
         hint: what to do about it.
+        code, name: what it is shown with.
     """
 
     path: str
     line: int | None
     message: str
     hint: str = ""
+    code: str = "FSDP901"
+    name: str = "unreadable-file"
 
     CODE = "FSDP901"
     NAME = "unreadable-file"

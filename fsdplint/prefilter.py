@@ -247,12 +247,18 @@ def importing(
     yield from _importing(scan, _contents(scan, files), targets)
 
 
-def callers(targets: Iterable[Path], files: Iterable[Path], limit: int) -> list[Path]:
+def callers(
+    targets: Iterable[Path],
+    files: Iterable[Path],
+    limit: int,
+    overrides: Mapping[Path, str] | None = None,
+) -> list[Path]:
     """Those of these files that import one of the targets, however indirectly, the nearest first.
 
     limit: how many there may be; the farthest are left out.
+    overrides: texts to take instead of what is on disk.
     """
-    scan = _Scan({})
+    scan = _Scan(overrides or {})
     contents = list(_contents(scan, files))
     nearest = {scan.key(target): target for target in targets}
     seen = set(nearest)

@@ -223,8 +223,13 @@ class Rule(ABC):
     # Whether only a real run can show it (`fsdplint run`): the interpreter's traces are not given
     # to the rule.
     runtime_only: ClassVar[bool] = False
+    # The entry point that a rule of another package comes from, and the address of its page.
+    plugin: ClassVar[str | None] = None
+    url: ClassVar[str | None] = None
     bad: ClassVar[tuple[Bad, ...]] = ()
     good: ClassVar[tuple[Good, ...]] = ()
+
+    failure: Exception | None = None  # what a rule of a plug-in raised, which then found nothing
 
     @abstractmethod
     def check(self, trace: Trace) -> Iterable[Finding]:
@@ -281,7 +286,15 @@ def configuration_of(events: Iterable[Event]) -> tuple[Guard, ...]:
 
 @lru_cache(maxsize=1)
 def all_rules() -> tuple[type[Rule], ...]:
-    """Every rule class, in the order of the codes.
+    """Every rule class, in the order of the codes: those of fsdplint, then those of plug-ins."""
+    from fsdplint.plugins import plugins
+
+    return (*own_rules(), *sorted(plugins().rules, key=lambda rule: rule.code))
+
+
+@lru_cache(maxsize=1)
+def own_rules() -> tuple[type[Rule], ...]:
+    """The rule classes of fsdplint itself, in the order of the codes.
 
     Raises:
         RuntimeError: two rules share a code or a name.

@@ -77,6 +77,7 @@ class Run:
         command_line: CommandLine | None = None,
         *,
         stdin: bytes | None = None,
+        overlays: Mapping[Path, str] | None = None,
     ) -> None:
         """Find the files that can matter.
 
@@ -84,6 +85,7 @@ class Run:
             arguments: files and folders.
             command_line: what the command line says about the settings.
             stdin: the content of the only argument, where it is not to be read from disk.
+            overlays: texts to take instead of what is on disk, of any files of the project.
 
         Raises:
             SettingsError: the settings are wrong.
@@ -97,12 +99,15 @@ class Run:
         self.problems: list[Problem] = []
         self.stdin = stdin
         self.completed: list[str] = []
-        self.overrides: dict[Path, str] = {}
+        self.overrides: dict[Path, str] = dict(overlays or {})
         folders = [path for path in arguments if path.is_dir()]
         if stdin is None:
             wanted = [path for path in arguments if not self._left_out(path)]
             journals: list[str] = []
+            unsaved = {path for path in wanted if path in self.overrides and not path.exists()}
+            wanted = [path for path in wanted if path not in unsaved]
             files, self.problems = discover(wanted, self._excluded, journals)
+            files += [File(path, named=True) for path in sorted(unsaved)]
             self.completed = _complete([*journals, *_journals(arguments)])
         else:
             files = self._from_stdin(arguments[0], stdin)
@@ -146,11 +151,13 @@ class Run:
     def _check(self, paths: Sequence[Path], result: Result) -> None:
         from fsdplint import engine
 
+        rules = self._rules()
         seen = engine.examine(
-            paths, self._rules(), self.options, overrides=self.overrides, callers=self._callers
+            paths, rules, self.options, overrides=self.overrides, callers=self._callers
         )
         self._set_findings(result, seen.found, seen.program.files, seen.context)
         self._add_problems(seen.program.problems)
+        self._add_failures(rules)
 
     def check_recorded(self, trace: Trace, contents: Mapping[str, bytes] | None = None) -> Result:
         """The findings in a recorded run of the program that was given.
@@ -161,9 +168,11 @@ class Run:
         from fsdplint.rule import all_rules
 
         trace.target = self.target
-        found = engine.check_recorded(trace, [rule() for rule in all_rules()])
+        rules = [rule() for rule in all_rules()]
+        found = engine.check_recorded(trace, rules)
+        self._add_failures(rules)
         found = [_shown(finding) for finding in found]
-        result = Result(files=len(self.files))
+        result = Result(files=len(self.files), problems=self._sorted_problems())
         self._set_findings(result, found, _sources(found, contents or {}))
         return result
 
@@ -178,9 +187,10 @@ class Run:
     def _fix(self, paths: Sequence[Path], changes: Changes) -> None:
         from fsdplint import engine
 
+        rules = self._rules()
         fixed = engine.fix(
             paths,
-            self._rules(),
+            rules,
             unsafe=self.unsafe,
             overrides=self.overrides,
             keep=self._counts,
@@ -201,6 +211,7 @@ class Run:
         ]
         self._set_findings(changes.result, fixed.found, fixed.sources, fixed.context)
         self._add_problems(fixed.problems)
+        self._add_failures(rules)
 
     def _bytes(self, source: Source, text: str) -> bytes:
         if self.stdin is None:
@@ -293,13 +304,15 @@ class Run:
         found = [file for path in roots.values() for file in project_files(path, self._excluded)]
         if all(os.path.realpath(path) in self._given for path in found):
             return []
-        return prefilter.callers(targets, found, CALLERS)
+        return prefilter.callers(targets, found, CALLERS, self.overrides)
 
     def _rules(self) -> list[Rule]:
         """The rules that are on in some file, and those whose fixes go together with theirs: what
         such a rule finds is not shown where it is off, but then its group is not fixed either."""
+        from fsdplint.plugins import plugins
         from fsdplint.rule import all_rules
 
+        self._add_problems(plugins().problems)
         selections = {id(s): s.selection for s in (self._finder.of(path) for path in self.paths)}
         on = [
             rule
@@ -384,6 +397,15 @@ class Run:
             else:
                 sound.append(path)
         return sound
+
+    def _add_failures(self, rules: Sequence[Rule]) -> None:
+        """The rules of plug-ins that raised."""
+        from fsdplint.plugins import broken
+
+        for rule in rules:
+            if rule.failure is not None:
+                name = f"{rule.plugin} ({rule.code})"
+                self._add_problems([broken(name, "raised", rule.failure)])
 
     def _add_problems(self, problems: Sequence[Problem]) -> None:
         self.problems.extend(one for one in problems if one not in self.problems)

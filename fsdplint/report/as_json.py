@@ -9,7 +9,7 @@ from typing import Any
 from fsdplint.files import Problem
 from fsdplint.report.records import Edits
 from fsdplint.report.result import Result
-from fsdplint.report.urls import rule_url
+from fsdplint.report.urls import page_of, rule_url
 from fsdplint.rule import Edit, Finding, Severity
 from fsdplint.trace import Location
 
@@ -29,8 +29,8 @@ def objects(result: Result) -> Iterator[dict[str, Any]]:
 def _problem(problem: Problem) -> dict[str, Any]:
     place = {"row": problem.line or 1, "column": 1}
     return {
-        "code": Problem.CODE,
-        "name": Problem.NAME,
+        "code": problem.code,
+        "name": problem.name,
         "severity": Severity.ERROR.value,
         "message": problem.message,
         "help": problem.hint,
@@ -42,7 +42,7 @@ def _problem(problem: Problem) -> dict[str, Any]:
         "group": None,
         "blocker": None,
         "fix": None,
-        "url": rule_url(Problem.NAME),
+        "url": rule_url(problem.name),
     }
 
 
@@ -67,7 +67,7 @@ def _finding(result: Result, finding: Finding, edits: Edits) -> dict[str, Any]:
         "group": finding.group or (finding.fix.group if finding.fix else None),
         "blocker": finding.blocker,
         "fix": _fix(result, finding, edits),
-        "url": rule_url(finding.rule.name),
+        "url": page_of(finding.rule),
     }
 
 

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from fsdplint.report.urls import rule_url
+from fsdplint.report.urls import page_of
 from fsdplint.rule import Rule, Safety
 
 
@@ -60,7 +60,7 @@ def text(rule: type[Rule]) -> Iterator[str]:
     for good in rule.good[:1]:
         yield from _program("Not reported", good.code, good.why)
     yield ""
-    yield rule_url(rule.name)
+    yield page_of(rule)
 
 
 def _program(title: str, code: str, why: str = "") -> Iterator[str]:
@@ -89,7 +89,7 @@ def as_data(rule: type[Rule]) -> dict[str, Any]:
             for one in rule.bad
         ],
         "good": [{"code": inspect.cleandoc(one.code), "why": one.why} for one in rule.good],
-        "url": rule_url(rule.name),
+        "url": page_of(rule),
     }
 
 

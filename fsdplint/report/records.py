@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdplint.engine import group_of
-from fsdplint.files import Problem
 from fsdplint.report.result import Result, conditions
-from fsdplint.report.urls import rule_url
+from fsdplint.report.urls import page_of, rule_url
 from fsdplint.rule import Edit, Finding, Fix, Severity
 from fsdplint.trace import Location
 
@@ -33,7 +32,7 @@ class Record:
 
     @property
     def url(self) -> str:
-        return rule_url(self.name)
+        return rule_url(self.name) if self.finding is None else page_of(self.finding.rule)
 
     @property
     def line(self) -> str:
@@ -46,8 +45,8 @@ def records(result: Result) -> Iterator[Record]:
     for problem in result.problems:
         line = problem.line or 1
         yield Record(
-            Problem.CODE,
-            Problem.NAME,
+            problem.code,
+            problem.name,
             Severity.ERROR,
             problem.message,
             problem.hint,

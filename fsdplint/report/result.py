@@ -76,7 +76,7 @@ def problem_line(problem: Problem) -> str:
     """A problem in one line."""
     place = problem.path if problem.line is None else f"{problem.path}:{problem.line}"
     hint = f" ({problem.hint})" if problem.hint else ""
-    return f"{place}: {Problem.CODE} {problem.message}{hint}"
+    return f"{place}: {problem.code} {problem.message}{hint}"
 
 
 def summary(result: Result) -> list[str]:

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fsdplint.rule import Rule
+
 BASE = "https://fsdplint.readthedocs.io"
 
 
 def rule_url(name: str) -> str:
-    """The page of the rule with this name."""
+    """The page of the rule of fsdplint with this name."""
     return f"{BASE}/rules/{name}"
+
+
+def page_of(rule: type[Rule]) -> str:
+    """The page of a rule; empty where a plug-in's rule says none."""
+    return rule_url(rule.name) if rule.plugin is None else rule.url or ""

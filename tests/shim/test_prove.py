@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from migrations import SABOTAGED, flat_after, flat_before, replaced
 
+import fsdplint
 from fsdplint.shim.command import prove_command
 from fsdplint.shim.copies import CopyError, copy_project, project_root
 from fsdplint.shim.pairs import Options, Pair
@@ -64,10 +65,12 @@ def test_a_sabotaged_migration_is_refuted(project: Path) -> None:
     pairs, complaint = SABOTAGED["one block not sharded"]
     after = project / "after.py"
     after.write_text(replaced(after.read_text(), pairs))
-    result = prove("before.py", "--against", "after.py")
-    assert result.exit_code == 1
-    assert "REFUTED" in result.output
-    assert f"{complaint}: only before: blocks.0" in result.output
+    proof = fsdplint.prove("before.py", against="after.py")
+    assert not proof.holds
+    (judged,) = proof.fixes
+    assert judged.verdict == "refuted"
+    assert any(f"{complaint}: only before: blocks.0" in reason for reason in judged.reasons)
+    assert proof.data["proven"] is False
 
 
 def test_the_fixes_of_a_program_are_proven_one_by_one(project: Path) -> None:

@@ -1,0 +1,499 @@
+"""Checking, fixing and proving from Python.
+
+    import fsdplint
+
+    for finding in fsdplint.check(["train.py"]).findings:
+        print(finding.path, finding.line, finding.code, finding.message)
+
+The settings of the project (`[tool.fsdplint]`) hold as they do on the command line; the arguments
+win over them. Nothing is written but by `Fixed.write`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from fsdplint.editing.write import NewContent
+    from fsdplint.report.result import Result
+    from fsdplint.rule import Edit as _Edit
+    from fsdplint.rule import Finding as _Finding
+    from fsdplint.run import Run
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+SeverityName = Literal["error", "warning", "info"]
+SafetyName = Literal["safe", "unsafe"]
+VerdictName = Literal["proven", "refuted", "not reached", "not comparable"]
+
+__all__ = [
+    "Change",
+    "Checked",
+    "Condition",
+    "Edit",
+    "Finding",
+    "Fix",
+    "Fixed",
+    "FsdplintError",
+    "Problem",
+    "Proof",
+    "Proven",
+    "Related",
+    "check",
+    "fix",
+    "prove",
+]
+
+
+class FsdplintError(Exception):
+    """The job could not be begun: wrong settings, no such program, nothing to run it with."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Replace a span of a file by `content`. Lines and columns count characters from 1, and the
+    end is the first character behind the span."""
+
+    path: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    content: str
+
+
+@dataclass(frozen=True)
+class Fix:
+    """What mends a finding.
+
+    Attributes:
+        applicable: whether `fix` with the same arguments applies it.
+        edits: everything that it changes, in all files; a migration has the edits of all of it.
+        group: fixes of the same group are applied together or not at all.
+    """
+
+    title: str
+    safety: SafetyName
+    applicable: bool
+    edits: tuple[Edit, ...]
+    group: str | None = None
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition of the program's settings under which a finding holds."""
+
+    text: str
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Related:
+    """A further place that makes a finding, and what happens there."""
+
+    path: str
+    line: int
+    column: int
+    message: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One violation at one place. Lines and columns count characters from 1.
+
+    Attributes:
+        help: what to do about it.
+        url: the page of its rule; empty where a plug-in's rule has none.
+        configuration: the conditions under which it holds; empty where it always does.
+        group: the group of fixes that it belongs to.
+        blocker: why that group cannot be rewritten, where this finding is what prevents it.
+    """
+
+    code: str
+    name: str
+    severity: SeverityName
+    message: str
+    help: str
+    path: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    url: str
+    related: tuple[Related, ...] = ()
+    configuration: tuple[Condition, ...] = ()
+    group: str | None = None
+    blocker: str | None = None
+    fix: Fix | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What kept a file from being checked, or a plug-in from checking."""
+
+    code: str
+    name: str
+    path: str
+    line: int | None
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check came to.
+
+    Attributes:
+        findings: sorted by place.
+        problems: what could not be checked.
+        warnings: lines on comments that turn off a rule that there is not.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything could be checked and nothing was found."""
+        return not self.findings and not self.problems
+
+
+@dataclass(frozen=True)
+class Change:
+    """A file that fixing changes: its text before and after."""
+
+    path: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """What fixing came to. Nothing is written yet: see `write`.
+
+    Attributes:
+        changes: the files that change.
+        fixed: the findings that are mended, at their places before.
+        remaining: what is found after it.
+        problems: what could not be checked.
+    """
+
+    changes: tuple[Change, ...] = ()
+    fixed: tuple[Finding, ...] = ()
+    remaining: tuple[Finding, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    _contents: tuple[NewContent, ...] = field(default=(), repr=False, compare=False)
+
+    def write(self) -> None:
+        """Write all changed files, or none.
+
+        Raises:
+            OSError: one of them cannot be written, or is not what it was; all are as before.
+        """
+        from fsdplint.editing.write import write
+
+        write(self._contents)
+
+
+@dataclass(frozen=True)
+class Proven:
+    """A fix with its verdict.
+
+    Attributes:
+        title: what was done.
+        code, path, line: the finding; empty for a comparison of two programs.
+        before, after: what happened at its lines in either run, in words.
+    """
+
+    title: str
+    verdict: VerdictName
+    reasons: tuple[str, ...]
+    code: str = ""
+    path: str = ""
+    line: int = 0
+    before: str = ""
+    after: str = ""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What running a program before and after its fixes showed.
+
+    Attributes:
+        holds: whether all is proven and nothing was found that has no fix.
+        fixes: the verdicts.
+        remaining: what a check of the fixed program finds.
+        found: what else the rules find in the run of the fixed program.
+        diff: what was changed.
+        data: everything, as `fsdplint prove --json` writes it.
+    """
+
+    holds: bool
+    fixes: tuple[Proven, ...] = ()
+    remaining: tuple[Finding, ...] = ()
+    found: tuple[Finding, ...] = ()
+    diff: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+# Checking and fixing ----------------------------------------------------------------------------
+
+
+def check(
+    paths: Paths = ".",
+    *,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    extend_select: Sequence[str] = (),
+    target_torch: str | None = None,
+    unsafe_fixes: bool | None = None,
+    project: bool = False,
+    texts: Mapping[str | os.PathLike[str], str] | None = None,
+) -> Checked:
+    """Check files and folders.
+
+    Args:
+        paths: a file or folder, or several.
+        select: codes, beginnings of codes or names of the rules that are on.
+        ignore: those that are off.
+        extend_select: further rules.
+        target_torch: the oldest torch that the program has to run on, such as "2.6".
+        unsafe_fixes: whether fixes that may change what the program does count as applicable.
+        project: whether fixes may change other files of the project than those given.
+        texts: texts to take instead of what is on disk (what an editor has not saved), by path.
+
+    Raises:
+        FsdplintError: the settings are wrong.
+    """
+    options = (select, ignore, extend_select, target_torch, unsafe_fixes, project)
+    result = _run(paths, texts, *options).check()
+    return Checked(
+        findings=_findings(result, result.findings),
+        problems=_problems(result),
+        warnings=tuple(result.warnings),
+    )
+
+
+def fix(
+    paths: Paths = ".",
+    *,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    extend_select: Sequence[str] = (),
+    target_torch: str | None = None,
+    unsafe_fixes: bool | None = None,
+    project: bool = False,
+    texts: Mapping[str | os.PathLike[str], str] | None = None,
+) -> Fixed:
+    """Work out what fixing makes of files and folders; `Fixed.write` writes it.
+
+    The arguments are those of `check`. What was worked out from `texts` cannot be written.
+
+    Raises:
+        FsdplintError: the settings are wrong.
+    """
+    from fsdplint.editing.write import NewContent
+
+    options = (select, ignore, extend_select, target_torch, unsafe_fixes, project)
+    changes = _run(paths, texts, *options).fix()
+    return Fixed(
+        changes=tuple(
+            Change(str(path), before, after) for path, (before, after) in changes.texts.items()
+        ),
+        fixed=_findings(changes.result, changes.applied, edits=False),
+        remaining=_findings(changes.result, changes.result.findings),
+        problems=_problems(changes.result),
+        _contents=tuple(
+            NewContent(str(path), before, after)
+            for path, (before, after) in changes.contents.items()
+        ),
+    )
+
+
+def _run(
+    paths: Paths,
+    texts: Mapping[str | os.PathLike[str], str] | None,
+    select: Sequence[str],
+    ignore: Sequence[str],
+    extend_select: Sequence[str],
+    target_torch: str | None,
+    unsafe_fixes: bool | None,
+    project: bool,
+) -> Run:
+    from fsdplint.editing.journal import Interrupted
+    from fsdplint.run import Run
+    from fsdplint.settings import CommandLine, SettingsError
+
+    several = [paths] if isinstance(paths, str | os.PathLike) else paths
+    given = [Path(path) for path in several]
+    command_line = CommandLine(
+        select=tuple(select),
+        ignore=tuple(ignore),
+        extend_select=tuple(extend_select),
+        unsafe_fixes=unsafe_fixes,
+        target_torch=target_torch,
+        project=project,
+    )
+    overlays = {Path(path): text for path, text in (texts or {}).items()}
+    try:
+        return Run(given or [Path()], command_line, overlays=overlays)
+    except (SettingsError, Interrupted) as error:
+        raise FsdplintError(str(error)) from error
+
+
+def _findings(
+    result: Result, found: Iterable[_Finding], *, edits: bool = True
+) -> tuple[Finding, ...]:
+    return tuple(_finding(result, one, edits) for one in found)
+
+
+def _finding(result: Result, one: _Finding, edits: bool) -> Finding:
+    from fsdplint.engine import group_of
+    from fsdplint.report.urls import page_of
+
+    at = one.site.location()
+    related = ((site.location(), word) for site, word in one.related)
+    return Finding(
+        code=one.rule.code,
+        name=one.rule.name,
+        severity=one.rule.severity.value,
+        message=one.message,
+        help=one.help,
+        path=at.path,
+        line=at.line,
+        column=at.column,
+        end_line=at.end_line or at.line,
+        end_column=at.end_column or at.column,
+        url=page_of(one.rule),
+        related=tuple(Related(where.path, where.line, where.column, w) for where, w in related),
+        configuration=tuple(Condition(guard.text, guard.holds) for guard in one.configuration),
+        group=group_of(one),
+        blocker=one.blocker,
+        fix=_fix(result, one, edits),
+    )
+
+
+def _fix(result: Result, one: _Finding, edits: bool) -> Fix | None:
+    if one.fix is None:
+        return None
+    found = _all_edits(result, one) if edits else ()
+    return Fix(
+        title=one.fix.title,
+        safety=one.fix.safety.value,
+        applicable=result.applicable(one) if edits else True,
+        edits=tuple(_edit(result, edit) for edit in found if edit.path in result.sources),
+        group=one.fix.group,
+    )
+
+
+def _all_edits(result: Result, one: _Finding) -> tuple[_Edit, ...]:
+    from fsdplint.editing.edits import BrokenFixError, complete
+
+    assert one.fix is not None
+    try:
+        return complete(result.sources, one.fix)
+    except (BrokenFixError, KeyError):
+        return one.fix.edits
+
+
+def _edit(result: Result, edit: _Edit) -> Edit:
+    source = result.sources[edit.path]
+    return Edit(edit.path, *source.position(edit.start), *source.position(edit.end), edit.text)
+
+
+def _problems(result: Result) -> tuple[Problem, ...]:
+    return tuple(
+        Problem(one.code, one.name, one.path, one.line, one.message, one.hint)
+        for one in result.problems
+    )
+
+
+# Proving ----------------------------------------------------------------------------------------
+
+
+def prove(
+    script: str | os.PathLike[str],
+    arguments: Sequence[str] = (),
+    *,
+    against: str | os.PathLike[str] | None = None,
+    nproc_per_node: int = 2,
+    steps: int | None = None,
+    seed: int = 0,
+    timeout: float = 600.0,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    unsafe_fixes: bool = False,
+    oracle: bool = False,
+    keep: str | os.PathLike[str] | None = None,
+) -> Proof:
+    """Run a program before and after its fixes on several ranks, as `fsdplint prove` does.
+
+    The programs run in processes of their own, with the rights of this one.
+
+    Args:
+        script: the program.
+        arguments: what it is given.
+        against: a program to compare with, instead of fixing.
+        nproc_per_node: the number of ranks.
+        steps: end each run after this many optimizer steps.
+        seed: of torch, random and numpy.
+        timeout: seconds for each run.
+        device: "cpu" runs a program that was written for CUDA on the CPU.
+        unsafe_fixes: whether fixes that may change what the program does are applied.
+        oracle: also compare with the program without sharding.
+        keep: a new folder for what is recorded.
+
+    Raises:
+        FsdplintError: the program cannot be read, fixed or started, or torch is not installed.
+    """
+    import importlib.util
+
+    if importlib.util.find_spec("torch") is None:
+        raise FsdplintError("proving needs torch: pip install 'fsdplint[prove]'")
+    from fsdplint.shim import pairs, workplace
+    from fsdplint.shim.prove import prove as run_proof
+    from fsdplint.shim.reports.data import as_json
+
+    options = pairs.Options(
+        script=Path(script),
+        args=tuple(arguments),
+        against=None if against is None else Path(against),
+        ranks=nproc_per_node,
+        steps=steps,
+        seed=seed,
+        timeout=timeout,
+        device=device,
+        unsafe=unsafe_fixes,
+        oracle=oracle,
+        keep=None if keep is None else Path(keep),
+    )
+    try:
+        proof = run_proof(options)
+    except (pairs.ProveError, workplace.WorkplaceError) as error:
+        raise FsdplintError(str(error)) from error
+    from fsdplint.report.result import Result
+
+    nothing = Result()
+    return Proof(
+        holds=proof.holds,
+        fixes=tuple(
+            Proven(
+                title=one.title,
+                verdict=one.verdict.value,
+                reasons=tuple(one.reasons),
+                code=one.code,
+                path=one.at.path if one.at else "",
+                line=one.at.line if one.at else 0,
+                before=one.before,
+                after=one.after,
+            )
+            for one in proof.judged
+        ),
+        remaining=_findings(nothing, proof.remaining, edits=False),
+        found=_findings(nothing, proof.found, edits=False),
+        diff=proof.diff,
+        data=as_json(proof),
+    )
