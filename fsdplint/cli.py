@@ -1,7 +1,4 @@
-"""The commands of the command line, and nothing else.
-
-Exit codes: 0 nothing found (or all of it fixed), 1 findings or a diff, 2 the job could not be done.
-"""
+"""The commands of the command line, and nothing else: what they do is in modules of their own."""
 
 from __future__ import annotations
 
@@ -9,16 +6,25 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from fsdplint import __version__
-from fsdplint.options import FORMATS
+from fsdplint.command_options import Sections, output_options, rule_options, section
 
-CLEAN, FOUND, FAILED = 0, 1, 2
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+FAILED = 2
+
+
+_ELSEWHERE = ("migrate", "prove", "run")
+_ORDER = {
+    name: n for n, name in enumerate(("check", "migrate", "prove", "run", "rule", "baseline"))
+}
 
 
 class DefaultCheck(click.Group):
@@ -31,7 +37,15 @@ class DefaultCheck(click.Group):
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*super().list_commands(ctx), "migrate", "prove", "run"]
+        known = {*super().list_commands(ctx), *_ELSEWHERE}
+        return sorted(known, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """What may follow: commands, and what `check` takes, which may be left out."""
+        found = super().shell_complete(ctx, incomplete)
+        known = {item.value for item in found}
+        of_check = check.shell_complete(ctx, incomplete)
+        return [*found, *(item for item in of_check if item.value not in known)]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name in ("prove", "run"):
@@ -56,8 +70,9 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
-@main.command()
+@main.command(cls=Sections, short_help="Check files and folders, and fix them.")
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path, allow_dash=True))
+@section("Fixing")
 @click.option("--fix", is_flag=True, help="Apply the fixes to the files.")
 @click.option(
     "--unsafe-fixes/--no-unsafe-fixes",
@@ -70,62 +85,86 @@ def main() -> None:
     help="Let fixes change other files of the project as well, where they have to change together.",
 )
 @click.option("--diff", is_flag=True, help="Show what --fix would change; write nothing.")
-@click.option("--select", multiple=True, metavar="RULES", help="The rules that are on.")
-@click.option("--ignore", multiple=True, metavar="RULES", help="Rules that are off.")
-@click.option("--extend-select", multiple=True, metavar="RULES", help="Further rules.")
+@click.option(
+    "--fix-only", is_flag=True, help="Apply the fixes, and say nothing about what remains."
+)
+@click.option("--show-fixes", is_flag=True, help="List what was fixed.")
+@click.option(
+    "--exit-non-zero-on-fix",
+    is_flag=True,
+    help="Exit with 1 also where all that was found is fixed.",
+)
+@section("Rules")
+@rule_options
+@click.option(
+    "--target-torch",
+    metavar="VERSION",
+    help="The oldest torch that the program has to run on.  [default: as the project requires]",
+)
+@section("Known findings")
+@click.option(
+    "--add-noqa", is_flag=True, help="Put a comment on every line with a finding, to turn it off."
+)
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Report only what is not in this file (see `fsdplint baseline`).",
+)
+@click.option("--no-baseline", is_flag=True, help="Report also what is in the baseline.")
+@section("Files")
 @click.option(
     "--force-exclude/--no-force-exclude",
     default=None,
     help="Let `exclude` hold for the paths given, too.",
 )
 @click.option(
-    "--target-torch",
-    metavar="VERSION",
-    help="The oldest torch that the program has to run on.  [default: as the project requires]",
-)
-@click.option(
-    "--output-format", type=click.Choice(FORMATS), help="How findings are shown.  [default: full]"
-)
-@click.option("-e", "--exit-zero", is_flag=True, help="Exit with 0 also where there are findings.")
-@click.option(
     "--stdin-filename",
     type=click.Path(path_type=Path),
     help="The name of the file that is read from standard input.",
 )
+@click.option("--show-files", is_flag=True, help="List the files that would be looked at.")
+@click.option("--show-settings", is_flag=True, help="Show the settings of the first file.")
+@section("Output")
+@output_options
+@click.option(
+    "-o",
+    "--output-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    envvar="FSDPLINT_OUTPUT_FILE",
+    metavar="FILE",
+    help="Write the report to this file.",
+)
+@click.option("--statistics", is_flag=True, help="Show how often each rule was found.")
+@click.option("-w", "--watch", is_flag=True, help="Do it again whenever a file changes.")
 def check(
     paths: tuple[Path, ...],
-    fix: bool,
-    unsafe_fixes: bool | None,
-    project: bool,
-    diff: bool,
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     extend_select: tuple[str, ...],
-    force_exclude: bool | None,
-    target_torch: str | None,
-    output_format: str | None,
-    exit_zero: bool,
     stdin_filename: Path | None,
+    watch: bool,
+    **values: Any,
 ) -> None:
     """Check files and folders (by default the current one); `-` is standard input.
 
     RULES are codes, beginnings of codes, names or ALL, with commas between them.
-    """
-    from fsdplint.editing.journal import Interrupted
-    from fsdplint.run import STDIN, Run
-    from fsdplint.selection import split
-    from fsdplint.settings import CommandLine, SettingsError
 
-    command_line = CommandLine(
-        split(select),
-        split(ignore),
-        split(extend_select),
-        output_format,
-        unsafe_fixes,
-        force_exclude,
-        target_torch,
-        project,
+    Exit code 0: nothing was found, or all of it was fixed; 1: there are findings, or with --diff a
+    diff; 2: something could not be checked.
+    """
+    from fsdplint.checking import Job
+    from fsdplint.run import STDIN
+    from fsdplint.selection import split
+    from fsdplint.settings import CommandLine
+
+    _refuse_together(values, watch, stdin=Path("-") in paths)
+    names = (
+        *("output_format", "unsafe_fixes", "force_exclude", "target_torch", "project"),
+        *("baseline", "no_baseline"),
     )
+    settings = {name: values.pop(name) for name in names}
+    command_line = CommandLine(split(select), split(ignore), split(extend_select), **settings)
     stdin = None
     if Path("-") in paths:
         if len(paths) > 1:
@@ -134,87 +173,100 @@ def check(
         stdin = sys.stdin.buffer.read()
     elif stdin_filename is not None:
         raise click.UsageError("--stdin-filename goes with `-`.")
+    values["fix"] = values["fix"] or values["fix_only"]
+    values["output"] = values.pop("output_file")
+    job = Job(paths or (Path(),), command_line, stdin, **values)
+    if watch:
+        from fsdplint.watching import watch as again
+
+        again(job.paths, lambda: _do(job))
+        return
+    sys.exit(_do(job))
+
+
+def _refuse_together(values: dict[str, Any], watch: bool, stdin: bool) -> None:
+    """Refuse options that contradict each other, as far as nothing else does."""
+    pairs = [
+        ("--exit-zero", values["exit_zero"], "--exit-non-zero-on-fix", "exit_non_zero_on_fix"),
+        ("--diff", values["diff"], "--add-noqa", "add_noqa"),
+        ("--fix", values["fix"] or values["fix_only"], "--add-noqa", "add_noqa"),
+        ("--watch", watch, "--add-noqa", "add_noqa"),
+        ("`-`", stdin, "--add-noqa", "add_noqa"),
+        ("--baseline", values["baseline"] is not None, "--no-baseline", "no_baseline"),
+    ]
+    for name, given, other, key in pairs:
+        if given and values[key]:
+            raise click.UsageError(f"{name} cannot be used with {other}.")
+    if watch and stdin:
+        raise click.UsageError("`-` cannot be used with --watch.")
+
+
+def _do(job: Any) -> int:
+    from fsdplint.checking import do
+
+    return _guarded(lambda: do(job))
+
+
+def _guarded(work: Callable[[], int]) -> int:
+    """Do it, with what the user can do something about as a message."""
+    from fsdplint.editing.journal import Interrupted
+    from fsdplint.settings import SettingsError
+
     try:
-        run = Run(paths or (Path(),), command_line, stdin=stdin)
-        if diff:
-            code = _diff(run)
-        elif fix:
-            code = _fix(run)
-        else:
-            result = run.check()
-            _report(result, run.settings.output_format)
-            code = _exit_code(result.findings, result.problems)
+        return work()
     except (SettingsError, Interrupted) as error:
         _fail(str(error))
     except KeyboardInterrupt:
         click.echo("error: interrupted", err=True)
         sys.stdout.flush()
         os._exit(FAILED)  # the thread that does the work cannot be stopped in any other way
-    sys.exit(CLEAN if exit_zero and code == FOUND else code)
-
-
-def _diff(run: Any) -> int:
-    from fsdplint.report.diffs import unified
-    from fsdplint.report.result import plural, problem_line
-
-    changes = run.fix()
-    for path, (old, new) in changes.texts.items():
-        for piece in unified(str(path), old, new):
-            click.echo(piece, nl=False)
-    result = changes.result
-    _warn(result)
-    for problem in result.problems:
-        click.echo(problem_line(problem), err=True)
-    words = [f"would fix {plural(result.fixed, 'finding')}"] if result.fixed else []
-    if result.findings:
-        words.append(f"{plural(len(result.findings), 'finding')} would remain")
-    if words:
-        text = ", ".join(words)
-        click.echo(f"{text[0].upper()}{text[1:]}.", err=True)
-    return _exit_code(changes.texts, result.problems)
-
-
-def _fix(run: Any) -> int:
-    from fsdplint.editing.write import NewContent, WriteError, write
-
-    changes = run.fix()
-    if run.stdin is not None:
-        contents = [new for _, new in changes.contents.values()] or [run.stdin]
-        sys.stdout.buffer.write(contents[0])
-        sys.stdout.buffer.flush()
-    else:
-        try:
-            write([NewContent(str(p), old, new) for p, (old, new) in changes.contents.items()])
-        except WriteError as error:
-            _fail(error.strerror or str(error))
-    _report(changes.result, run.settings.output_format, err=run.stdin is not None)
-    return _exit_code(changes.result.findings, changes.result.problems)
-
-
-def _report(result: Any, output_format: str, *, err: bool = False) -> None:
-    from fsdplint.editing.nesting import deep_stack
-    from fsdplint.report import write
-
-    _warn(result)
-    result.colour = (sys.stderr if err else sys.stdout).isatty()
-    for line in deep_stack(lambda: list(write(result, output_format))):
-        click.echo(line, err=err)
-
-
-def _warn(result: Any) -> None:
-    for line in result.warnings:
-        click.echo(line, err=True)
-
-
-def _exit_code(found: Iterable[object], problems: Iterable[object]) -> int:
-    if any(True for _ in problems):
-        return FAILED
-    return FOUND if any(True for _ in found) else CLEAN
 
 
 def _fail(message: str) -> NoReturn:
     click.echo(f"error: {message}", err=True)
     sys.exit(FAILED)
+
+
+@main.command(short_help="Record what is found now, so that only what is new is reported.")
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+@rule_options
+@click.option(
+    "-o",
+    "--output-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The file to write.  [default: `baseline` of the settings, or fsdplint-baseline.json]",
+)
+def baseline(
+    paths: tuple[Path, ...],
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    extend_select: tuple[str, ...],
+    output_file: Path | None,
+) -> None:
+    """Record what is found in files and folders (by default the current one) in a file.
+
+    `fsdplint --baseline FILE`, or `baseline = "FILE"` in the settings, then reports only what is
+    not in it. A finding is the same one when its lines are moved.
+    """
+    from fsdplint.checking import Job, record_baseline
+    from fsdplint.selection import split
+    from fsdplint.settings import CommandLine
+
+    command_line = CommandLine(split(select), split(ignore), split(extend_select), no_baseline=True)
+    job = Job(paths or (Path(),), command_line, output=output_file)
+    sys.exit(_guarded(lambda: record_baseline(job)))
+
+
+@main.command(short_help="Print what makes a shell complete the commands.")
+@click.argument("shell", type=click.Choice(["bash", "fish", "zsh"]))
+def generate_shell_completion(shell: str) -> None:
+    """Print a script for SHELL, e.g. for its start-up file."""
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None
+    click.echo(found(main, {}, "fsdplint", "_FSDPLINT_COMPLETE").source())
 
 
 @main.command()
@@ -230,12 +282,12 @@ def _fail(message: str) -> NoReturn:
 def rule(rule: str | None, every: bool, output_format: str) -> None:
     """Explain a rule, given by its code or name."""
     from fsdplint.report import pages
-    from fsdplint.rule import all_rules, rule_by_code
+    from fsdplint.rule import documented_rules, rule_by_code
 
     if (rule is None) == (not every):
         raise click.UsageError("Give one rule, or --all.")
     if rule is None:
-        rules = list(all_rules())
+        rules = list(documented_rules())
     else:
         one = rule_by_code(rule)
         if one is None:

@@ -206,7 +206,7 @@ def check_recorded(trace: Trace, rules: Sequence[Rule]) -> list[Finding]:
     chosen: dict[tuple[str, object], Finding] = {}
     for rule, finding in findings(trace, rules):
         chosen.setdefault((rule.code, finding.site.location()), finding)
-    return sorted(chosen.values(), key=_order)
+    return sorted_findings(chosen.values())
 
 
 def findings(trace: Trace, rules: Sequence[Rule]) -> Iterable[tuple[Rule, Finding]]:
@@ -240,6 +240,11 @@ def _asked(rule: Rule, ask: Callable[[T], Iterable[Finding]], about: T) -> Itera
     return found
 
 
+def sorted_findings(found: Iterable[Finding]) -> list[Finding]:
+    """The findings in the order in which they are shown."""
+    return sorted(found, key=_order)
+
+
 def _order(finding: Finding) -> tuple[object, ...]:
     at = finding.site.location()
     return (at.path, at.line, at.column, finding.rule.code, finding.message)
@@ -252,7 +257,8 @@ def fix(
     unsafe: bool = False,
     overrides: Mapping[Path, str] | None = None,
     wanted: Iterable[str] | None = None,
-    keep: Callable[[Finding, Mapping[str, Source]], bool] | None = None,
+    keep: Callable[[Sequence[Finding], Mapping[str, Source]], Sequence[Finding]] | None = None,
+    also: Callable[[Sequence[Finding], Program], Sequence[Finding]] | None = None,
     editable: Callable[[str], bool] | None = None,
     callers: Callers | None = None,
     options: Options = DEFAULT,
@@ -265,8 +271,10 @@ def fix(
         unsafe: apply unsafe fixes too.
         overrides: texts to use instead of what is on disk.
         wanted: codes of the rules whose fixes are applied; all by default.
-        keep: whether a finding counts (the settings and comments of its file may turn it off). One
-            that does not is neither fixed nor given back, and its group is not fixed either.
+        keep: of findings in files those that count (the settings and comments of a file may turn
+            some off). One that does not is neither fixed nor given back, and its group is not
+            fixed either.
+        also: further findings in a program, besides those of the rules.
         editable: whether a further file, given by its real path, may be changed; fixes that would
             change any other than those and `paths` are not applied.
         callers: see `examine`.
@@ -280,15 +288,16 @@ def fix(
     result = FixResult()
     texts: dict[Path, str] = dict(overrides or {})
     seen_texts: list[dict[Path, str]] = [dict(texts)]
+
+    def whole(found: list[Finding], program: Program) -> list[Finding]:
+        return found if also is None else sorted_findings([*found, *also(found, program)])
+
     examined = examine(paths, rules, options, overrides=texts, callers=callers)
-    program, found = examined.program, examined.found
+    program, found = examined.program, whole(examined.found, examined.program)
     result.context = examined.context
     for _ in range(MAX_ROUNDS):
-        counted = [
-            f
-            for f in found
-            if (codes is None or f.rule.code in codes) and (keep is None or keep(f, program.files))
-        ]
+        kept = found if keep is None else keep(found, program.files)
+        counted = [f for f in kept if codes is None or f.rule.code in codes]
         usable = applicable(
             found,
             counted,
@@ -305,12 +314,12 @@ def fix(
         done = set(applied.applied)  # findings of one migration may share a fix
         result.applied.extend(f for f in usable if f.fix in done)
         program = load([*paths, *examined.callers], texts, known=program.sources)
-        found = check(program, rules, options)
+        found = whole(check(program, rules, options), program)
         if texts in seen_texts:  # two fixes undo each other: stop rather than go round
             break
         seen_texts.append(dict(texts))
     result.found = found
-    result.remaining = [f for f in found if keep is None or keep(f, program.files)]
+    result.remaining = list(found if keep is None else keep(found, program.files))
     result.problems = program.problems
     result.sources = program.files
     return result

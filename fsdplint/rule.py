@@ -318,10 +318,17 @@ def own_rules() -> tuple[type[Rule], ...]:
     return tuple(found[code] for code in sorted(found))
 
 
+def documented_rules() -> tuple[type[Rule], ...]:
+    """All rules that have a page: also those that report on the check itself."""
+    from fsdplint.meta_rules import META_RULES
+
+    return (*all_rules(), *META_RULES)
+
+
 def rule_by_code(code: str) -> type[Rule] | None:
     """The rule with this code or name, if there is one."""
     wanted = code.strip()
-    for rule in all_rules():
+    for rule in documented_rules():
         if wanted.upper() == rule.code or wanted.lower() == rule.name:
             return rule
     return None

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from fsdplint import prefilter
-from fsdplint.configs import is_config
+from fsdplint.baseline import Baseline, BaselineError
+from fsdplint.baseline import read as read_baseline
+from fsdplint.counting import Counting
 from fsdplint.decoding import decode
 from fsdplint.editing.nesting import deep_stack
 from fsdplint.files import (
@@ -29,9 +31,7 @@ from fsdplint.files import (
 )
 from fsdplint.options import Options
 from fsdplint.report.result import Result
-from fsdplint.selection import UnknownRuleError, resolve
-from fsdplint.settings import CommandLine, Settings, SettingsFinder
-from fsdplint.suppressions import Suppressions, read_line_comments, read_suppressions
+from fsdplint.settings import CommandLine, Settings, SettingsError, SettingsFinder
 from fsdplint.trace import FixedSite, Site
 
 if TYPE_CHECKING:
@@ -93,7 +93,6 @@ class Run:
         """
         self._command_line = command_line or CommandLine()
         self._finder = SettingsFinder(command_line)
-        self._suppressions: dict[tuple[str, int], Suppressions] = {}
         self.settings: Settings = self._finder.of(arguments[0])
         self._root = arguments[0]
         self.problems: list[Problem] = []
@@ -118,6 +117,7 @@ class Run:
         self._given = {os.path.realpath(path) for path in self.files}
         for path in self.paths:
             self._finder.of(path)  # a mistake in any of the settings ends the run before it begins
+        self.counting = Counting(self._finder, self._given, self._callers, self._baseline())
 
     def _from_stdin(self, path: Path, data: bytes) -> list[File]:
         if self._left_out(path):
@@ -138,6 +138,19 @@ class Run:
         settings = self._finder.of_folder(path.absolute().parent)
         return settings.force_exclude and settings.excludes(path, path.is_dir())
 
+    def settings_of(self, path: Path) -> Settings:
+        """What holds for a file or folder."""
+        return self._finder.of(path)
+
+    def _baseline(self) -> Baseline | None:
+        file = self.settings.baseline
+        if file is None:
+            return None
+        try:
+            return read_baseline(file)
+        except BaselineError as error:
+            raise SettingsError(str(error)) from error
+
     # Checking -------------------------------------------------------------------------------
 
     def check(self) -> Result:
@@ -155,7 +168,8 @@ class Run:
         seen = engine.examine(
             paths, rules, self.options, overrides=self.overrides, callers=self._callers
         )
-        self._set_findings(result, seen.found, seen.program.files, seen.context)
+        found = [*seen.found, *self.counting.unused(seen.found, seen.program)]
+        self._set_findings(result, engine.sorted_findings(found), seen.program.files, seen.context)
         self._add_problems(seen.program.problems)
         self._add_failures(rules)
 
@@ -193,7 +207,8 @@ class Run:
             rules,
             unsafe=self.unsafe,
             overrides=self.overrides,
-            keep=self._counts,
+            keep=self.counting.counted,
+            also=self.counting.unused,
             editable=self._editable,
             callers=self._callers,
             options=self.options,
@@ -232,8 +247,8 @@ class Run:
         """
         from fsdplint.engine import applicable, changed_files, group_of
 
-        counted = [one for one in found if self._counts(one, sources)]
-        result.warnings = [*self._completion(), *self._warnings(sources)]
+        counted = self.counting.counted(found, sources)
+        result.warnings = [*self._completion(), *self.counting.warnings(sources)]
         result.findings = [one for one in counted if one.site.path not in context]
         result.elsewhere = [one for one in counted if one.site.path in context]
         result.sources = sources
@@ -321,44 +336,6 @@ class Run:
         ]
         grouped = any(rule.grouped for rule in on)
         return [rule() for rule in all_rules() if rule in on or (grouped and rule.grouped)]
-
-    def _counts(self, finding: Finding, sources: Mapping[str, Source]) -> bool:
-        """Whether neither the settings nor a comment turn the finding off."""
-        path = Path(finding.site.path)
-        settings = self._finder.of(path)
-        rule = finding.rule
-        if not settings.enables(rule.code, path):
-            return False
-        if os.path.realpath(path) not in self._given and settings.excludes(path, False):
-            return False
-        source = sources.get(finding.site.path)
-        if source is None:
-            return True
-        comments = self._comments(source)
-        if not comments.lines and not comments.whole_file:
-            return True
-        at = finding.site.location()
-        return not comments.covers(rule.code, rule.name, at.line, at.end_line)
-
-    def _comments(self, source: Source) -> Suppressions:
-        key = (source.path, hash(source.text))
-        if key not in self._suppressions:
-            read = read_line_comments if is_config(Path(source.path)) else read_suppressions
-            self._suppressions[key] = read(source.text)
-        return self._suppressions[key]
-
-    def _warnings(self, sources: Mapping[str, Source]) -> list[str]:
-        """Comments in the files given that name a rule which there is not."""
-        result = []
-        for path in sorted(sources):
-            if os.path.realpath(path) not in self._given:
-                continue
-            for line, selector in self._comments(sources[path]).selectors:
-                try:
-                    resolve(selector)
-                except UnknownRuleError as error:
-                    result.append(f"{path}:{line}: warning: {error}")
-        return result
 
     def _completion(self) -> list[str]:
         return [

@@ -18,6 +18,7 @@ from pathlib import Path
 from fsdplint.files import Problem
 
 ALL = "ALL"
+UNUSED = ("FSDP903", "unused-suppression")  # see fsdplint.unused
 _RULE_FILE = re.compile(r"fsdp\d+_\w+\.py")
 _RULE = re.compile(r'^    code = "(FSDP\d+)"\n    name = "([\w-]+)"', re.MULTILINE)
 
@@ -30,7 +31,7 @@ class UnknownRuleError(ValueError):
 def known_rules() -> dict[str, str]:
     """The name of every rule by its code."""
     package = importlib.import_module("fsdplint.rules")
-    found = {Problem.CODE: Problem.NAME}
+    found = dict([(Problem.CODE, Problem.NAME), UNUSED])
     for folder in package.__path__:
         for file in os.listdir(folder):
             if _RULE_FILE.fullmatch(file):

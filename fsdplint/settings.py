@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 import sys
@@ -40,6 +41,7 @@ class Settings:
         checkpoint: how fixes save sharded states: "full" or "dcp" (see `fsdplint.options`).
         output_format: one of `fsdplint.options.FORMATS`.
         unsafe_fixes: whether unsafe fixes are applied.
+        baseline: a file of findings that are known and not reported (see `fsdplint.baseline`).
     """
 
     root: Path = Path()
@@ -51,6 +53,7 @@ class Settings:
     checkpoint: str = FULL
     output_format: str = "full"
     unsafe_fixes: bool = False
+    baseline: Path | None = None
 
     def enables(self, code: str, path: Path) -> bool:
         """Whether a rule is on in a file."""
@@ -68,6 +71,26 @@ class Settings:
             return False
         relative = self._relative(path)
         return self._excluded.match_file(relative + "/" if is_folder else relative)
+
+    def lines(self, path: Path) -> list[str]:
+        """The settings in words, as they hold for a file."""
+        from fsdplint.selection import known_rules
+
+        values = {
+            "rules": [code for code in known_rules() if self.enables(code, path)],
+            "exclude": list(self.exclude),
+            "force-exclude": self.force_exclude,
+            "per-file-ignores": {
+                name: list(rules) for name, rules in self.per_file_ignores.items()
+            },
+            "target-torch": self.target_torch or "as the project requires",
+            "checkpoint": self.checkpoint,
+            "output-format": self.output_format,
+            "unsafe-fixes": self.unsafe_fixes,
+            "baseline": str(self.baseline) if self.baseline else None,
+        }
+        shown = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+        return [f"Settings of: {path.absolute()}", f"Patterns are relative to: {self.root}", *shown]
 
     @cached_property
     def _excluded(self) -> GitIgnoreSpec:
@@ -95,6 +118,8 @@ class CommandLine:
     force_exclude: bool | None = None
     target_torch: str | None = None
     project: bool = False  # fixes may change files of the project that were not given
+    baseline: Path | None = None
+    no_baseline: bool = False  # report also what the baseline holds
 
     def over(self, settings: Settings) -> Settings:
         """The settings with the command line's word above them.
@@ -125,6 +150,7 @@ class CommandLine:
                 settings.force_exclude if self.force_exclude is None else self.force_exclude
             ),
             target_torch=self.target_torch or settings.target_torch,
+            baseline=None if self.no_baseline else self.baseline or settings.baseline,
         )
 
 
@@ -195,8 +221,9 @@ def read_settings(file: Path) -> Settings | None:
                 values[key] = read(table[key])
             except ValueError as error:
                 raise SettingsError(f"{file}: [tool.fsdplint] {key}: {error}") from error
+    root = file.parent.absolute()
     return Settings(
-        root=file.parent.absolute(),
+        root=root,
         selection=Selection(
             (*values.get("select", (ALL,)), *values.get("extend-select", ())),
             values.get("ignore", ()),
@@ -208,6 +235,7 @@ def read_settings(file: Path) -> Settings | None:
         checkpoint=values.get("checkpoint", FULL),
         output_format=values.get("output-format", "full"),
         unsafe_fixes=values.get("unsafe-fixes", False),
+        baseline=root / values["baseline"] if "baseline" in values else None,
     )
 
 
@@ -257,6 +285,12 @@ def _version(value: object) -> str:
     return value
 
 
+def _file(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"must be the name of a file, is {value!r}")
+    return value
+
+
 def _boolean(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"must be true or false, is {value!r}")
@@ -283,4 +317,5 @@ _KEYS: dict[str, Callable[[object], Any]] = {
     "checkpoint": _one_of(CHECKPOINTS),
     "output-format": _one_of(FORMATS),
     "unsafe-fixes": _boolean,
+    "baseline": _file,
 }

@@ -3,10 +3,13 @@
     x = f()  # noqa                            every finding that starts on this line
     x = f()  # noqa: FSDP101, FSDP3            these codes, and codes that start so
     x = f()  # fsdplint: ignore[FSDP101]       the same, and not read by other linters
+    # fsdplint: ignore[FSDP101]                in a line of its own: in the statement below
+    # fsdplint: disable[FSDP101]               from here to the `enable` with the same rules, or to
+    # fsdplint: enable[FSDP101]                the end of the block
     # fsdplint: file-ignore[FSDP101]           in the whole file
 
-A comment counts on the finding's first and last line and on the last line of its statement, so that
-it can stand behind the closing bracket of a call that runs over several lines.
+A comment behind code counts on the finding's first and last line and on the last line of its
+statement, so that it can stand behind the closing bracket of a call that runs over several lines.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import io
 import re
 import tokenize
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 _QUICK = re.compile(r"#.*(?:noqa|fsdplint)", re.IGNORECASE)
@@ -23,8 +26,48 @@ _NOQA = re.compile(
     re.IGNORECASE,
 )
 _OWN = re.compile(
-    r"#\s*fsdplint:\s*(?P<kind>file-ignore|ignore)(?:\[(?P<codes>[^\]]*)\])?(?![\w-])"
+    r"#\s*fsdplint:\s*(?P<kind>file-ignore|ignore|disable|enable)"
+    r"(?:\[(?P<codes>[^\]]*)\])?(?![\w-])"
 )
+_SEPARATOR = re.compile(r"[,\s]+")
+EVERY = ""  # the selector of what names no rules
+LAST = 10**9  # a line behind the end of every file
+
+
+@dataclass(frozen=True)
+class Directive:
+    """One comment that turns findings off, or ends that.
+
+    Attributes:
+        kind: "noqa", or what stands behind `fsdplint:`.
+        line: of the comment.
+        start: offset of its `#` in the text of the file.
+        end: offset of where the next comment of the line begins, or the line ends.
+        codes: offsets of the rules that it names; None where it names none.
+        selectors: codes, beginnings of codes and names, as written; `EVERY` where it names none.
+    """
+
+    kind: str
+    line: int
+    start: int
+    end: int
+    codes: tuple[int, int] | None
+    selectors: tuple[str, ...]
+
+
+@dataclass
+class _Span:
+    """The lines that a selector is off in. `whole`: also statements that end in one of them."""
+
+    directive: Directive
+    selector: str
+    first: int
+    last: int
+    whole: bool = False
+
+    def fits(self, code: str, name: str) -> bool:
+        one = self.selector
+        return code.startswith(one.upper()) or one.lower() == name
 
 
 @dataclass
@@ -32,83 +75,192 @@ class Suppressions:
     """The comments of one file.
 
     Attributes:
-        whole_file: codes, beginnings of codes or names that are off everywhere; "" is all.
-        lines: the same for single lines.
-        selectors: every code or name for this tool as written, with the line of its comment.
+        directives: all of them, in order.
         last_line: the last line of the statement that each line of a longer one belongs to.
+        unmatched: what ends nothing: a directive `enable`, and one of its selectors.
     """
 
-    whole_file: set[str] = field(default_factory=set)
-    lines: dict[int, set[str]] = field(default_factory=dict)
+    directives: list[Directive] = field(default_factory=list)
     last_line: dict[int, int] = field(default_factory=dict)
-    selectors: list[tuple[int, str]] = field(default_factory=list)
+    unmatched: list[tuple[Directive, str]] = field(default_factory=list)
+    spans: list[_Span] = field(default_factory=list)
 
     def covers(self, code: str, name: str, line: int, end_line: int = 0) -> bool:
         """Whether a finding of the rule that spans these lines is off."""
-        if _fits(self.whole_file, code, name):
-            return True
-        places = {line, end_line or line, self.last_line.get(line, line)}
-        return any(_fits(self.lines.get(place, ()), code, name) for place in places)
+        return any(True for _ in self.covering(code, name, line, end_line))
+
+    def covering(
+        self, code: str, name: str, line: int, end_line: int = 0
+    ) -> Iterator[tuple[Directive, str]]:
+        """What turns a finding of the rule off: comments, each with its selector."""
+        places = (line, end_line or line, self.last_line.get(line, line))
+        for span in self.spans:
+            lines = places if span.whole else (line,)
+            if any(span.first <= place <= span.last for place in lines) and span.fits(code, name):
+                yield span.directive, span.selector
+
+    @property
+    def selectors(self) -> list[tuple[int, str]]:
+        """Every code or name for this tool as written, with the line of its comment."""
+        return [
+            (one.line, selector)
+            for one in self.directives
+            for selector in one.selectors
+            if selector != EVERY and is_own(one, selector)
+        ]
 
 
-def _fits(selectors: Iterable[str], code: str, name: str) -> bool:
-    return any(code.startswith(one.upper()) or one.lower() == name for one in selectors)
+def is_own(directive: Directive, selector: str) -> bool:
+    """Whether a selector is for this tool and not for another linter."""
+    if directive.kind != "noqa":
+        return True
+    from fsdplint.selection import known_rules
+
+    code = selector.upper()
+    return selector != EVERY and (code.startswith("FSDP") or code in known_rules())
 
 
 def read_suppressions(text: str) -> Suppressions:
     """The comments of a file's text that turn findings off. Never raises."""
-    result = Suppressions()
     if not _QUICK.search(text):
-        return result
-    start = 0
+        return Suppressions()
+    reader = _Reader(text)
     try:
         for token in tokenize.generate_tokens(io.StringIO(text, newline="").readline):
-            if token.type == tokenize.COMMENT:
-                _read_comment(result, token.string, token.start[0])
-            elif token.type == tokenize.NEWLINE:
-                for line in range(start, token.start[0]) if start else ():
-                    result.last_line[line] = token.start[0]
-                start = 0
-            elif not start and token.type not in _BLANK:
-                start = token.start[0]
+            reader.take(token)
     except (tokenize.TokenError, SyntaxError):
         pass  # syntax that this Python does not know; what was read until there holds
-    return result
+    return reader.finish()
 
 
 def read_line_comments(text: str) -> Suppressions:
     """The same of a file in which a `#` behind white space begins a comment, as in YAML."""
-    result = Suppressions()
     if not _QUICK.search(text):
-        return result
+        return Suppressions()
+    reader = _Reader(text)
     for number, line in enumerate(text.split("\n"), 1):
         match = _LINE_COMMENT.search(line)
         if match:
-            _read_comment(result, match.group(), number)
-    return result
+            reader.comment(match.group(), number, match.start())
+        if line.strip() and not line.lstrip().startswith("#"):
+            reader.statement(number, number)
+    return reader.finish()
 
 
 _LINE_COMMENT = re.compile(r"(?:(?<=\s)|^)#.*")
 _BLANK = {tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER}
 
 
-def _read_comment(result: Suppressions, comment: str, line: int) -> None:
-    for match in _OWN.finditer(comment):
-        codes = match.group("codes")
-        written = [part for part in re.split(r"[,\s]+", codes or "") if part]
-        result.selectors.extend((line, part) for part in written)
-        every = codes is None or "ALL" in (part.upper() for part in written)
-        selectors = {""} if every else set(written)
-        if match.group("kind") == "file-ignore":
-            result.whole_file |= selectors
+class _Reader:
+    """Goes through a file and works out which lines its comments hold for."""
+
+    def __init__(self, text: str) -> None:
+        self.result = Suppressions()
+        self.text = text
+        self.starts = [0, *(match.end() for match in re.finditer("\n", text))]
+        self.waiting: list[_Span] = []  # for the statement below
+        self.inside: list[_Span] = []  # between the brackets of one: for the next line of it
+        self.open: list[tuple[_Span, int]] = []  # with the indentation of the line
+        self.first = 0  # line of the statement that is being read
+
+    def take(self, token: tokenize.TokenInfo) -> None:
+        line, column = token.start
+        if token.type == tokenize.COMMENT:
+            self.comment(token.string, line, column)
+        elif token.type == tokenize.NEWLINE:
+            if self.first:
+                self.statement(self.first, line)
+            self.first = 0
+        elif token.type not in _BLANK:
+            if not self.first:
+                self.first = line
+                self._close_blocks(line, column)
+            _place(self.inside, line, line)
+
+    def comment(self, comment: str, line: int, column: int) -> None:
+        """Take the directives out of a comment."""
+        start = self.starts[line - 1]
+        before = self.text[start : start + column]
+        for directive in _directives(comment, line, start + column):
+            self.result.directives.append(directive)
+            for selector in directive.selectors:
+                self._hold(directive, selector, before)
+
+    def _hold(self, directive: Directive, selector: str, before: str) -> None:
+        """Work out where a directive holds; before: what stands before its comment."""
+        kind, line = directive.kind, directive.line
+        if kind == "enable":
+            self._end(directive, selector)
+            return
+        span = _Span(directive, selector, line, line)
+        if kind == "file-ignore":
+            span.first, span.last = 0, LAST
+        elif kind == "disable":
+            span.last = LAST
+            self.open.append((span, len(before) - len(before.lstrip())))
+        elif kind == "ignore" and not before.strip():
+            span.first = span.last = 0
+            (self.inside if self.first else self.waiting).append(span)
         else:
-            result.lines.setdefault(line, set()).update(selectors)
-    for match in _NOQA.finditer(comment):
+            span.whole = True
+        self.result.spans.append(span)
+
+    def _end(self, directive: Directive, selector: str) -> None:
+        ended = [
+            pair
+            for pair in self.open
+            if selector == EVERY or pair[0].selector.upper() == selector.upper()
+        ]
+        for pair in ended:
+            pair[0].last = directive.line
+            self.open.remove(pair)
+        if not ended:
+            self.result.unmatched.append((directive, selector))
+
+    def _close_blocks(self, line: int, column: int) -> None:
+        """A statement further left ends what was turned off in the block above."""
+        for pair in list(self.open):
+            if column < pair[1]:
+                pair[0].last = line - 1
+                self.open.remove(pair)
+
+    def statement(self, first: int, last: int) -> None:
+        """A statement (of a block: its head) stands in these lines."""
+        for line in range(first, last):
+            self.result.last_line[line] = last
+        _place(self.waiting, first, last)
+
+    def finish(self) -> Suppressions:
+        return self.result  # what still waits keeps line 0, which no finding has
+
+
+def _place(spans: list[_Span], first: int, last: int) -> None:
+    for span in spans:
+        span.first, span.last = first, last
+    spans.clear()
+
+
+def _directives(comment: str, line: int, offset: int) -> list[Directive]:
+    found = sorted(
+        [*_OWN.finditer(comment), *_NOQA.finditer(comment)], key=lambda match: match.start()
+    )
+    result = []
+    for match in found:
+        end = comment.find("#", match.end())
+        end = len(comment.rstrip()) if end < 0 else end
+        own = match.re is _OWN
         codes = match.group("codes")
-        if codes:
-            written = re.split(r"[,\s]+", codes)
-            result.lines.setdefault(line, set()).update(written)
-            own = (part for part in written if part.upper().startswith("FSDP"))
-            result.selectors.extend((line, part) for part in own)
-        elif not match.group("colon"):
-            result.lines.setdefault(line, set()).add("")
+        if codes is None:
+            if not own and match.group("colon"):
+                continue  # it names what are no rules
+            selectors: tuple[str, ...] = (EVERY,)
+        else:
+            written = [part for part in _SEPARATOR.split(codes) if part]
+            every = own and "ALL" in (part.upper() for part in written)
+            selectors = (EVERY,) if every else tuple(dict.fromkeys(written))
+        kind = match.group("kind") if own else "noqa"
+        where = None
+        if codes is not None:
+            where = (offset + match.start("codes"), offset + match.end("codes"))
+        result.append(Directive(kind, line, offset + match.start(), offset + end, where, selectors))
+    return result

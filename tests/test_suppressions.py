@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fsdplint.suppressions import read_suppressions
+from fsdplint.suppressions import read_line_comments, read_suppressions
 
 CODE, NAME = "FSDP101", "direct-forward-call"
 
@@ -110,3 +110,69 @@ def test_what_cannot_be_tokenised_is_read_as_far_as_it_goes() -> None:
 
 def test_other_line_ends() -> None:
     assert off("a = 1\r\nmodel.forward(x)  # noqa\r\n", line=2)
+
+
+# In lines of their own ----------------------------------------------------------------------------
+
+
+def test_the_statement_below() -> None:
+    own = "# fsdplint: ignore[FSDP101]\n"
+    assert off(f"{own}model.forward(x)\n", line=2)
+    assert off(f"{own}\n# why\nloss = f(\n    model.forward(x)\n)\n", line=5)
+    assert not off(f"{own}y = 1\nmodel.forward(x)\n", line=3)
+    assert not off(f"model.forward(x)\n{own}", line=1)
+    assert off(f"{own}# fsdplint: ignore[FSDP103]\nmodel.forward(x)\n", line=3)
+    # Of a block only the head.
+    assert off(f"{own}with model.forward(x):\n    y()\n", line=2)
+    assert not off(f"{own}with f():\n    model.forward(x)\n", line=3)
+
+
+def test_the_line_below_between_brackets() -> None:
+    text = "f(\n    # fsdplint: ignore[FSDP101]\n    model.forward(x),\n    model.forward(y),\n)\n"
+    assert off(text, line=3)
+    assert not off(text, line=4)
+
+
+def test_noqa_in_a_line_of_its_own_is_nothing() -> None:
+    assert not off("# noqa: FSDP101\nmodel.forward(x)\n", line=2)
+
+
+RANGE = """\
+def f():
+    a
+    # fsdplint: disable[{off}]
+    b(
+        1)
+    c
+    # fsdplint: enable[{on}]
+    d
+e
+"""
+
+
+def lines_off(text: str, code: str = CODE) -> list[int]:
+    read = read_suppressions(text)
+    count = text.count("\n")
+    return [line for line in range(1, count + 1) if read.covers(code, "name", line)]
+
+
+def test_ranges() -> None:
+    text = RANGE.format(off="FSDP101, FSDP103", on="FSDP101")
+    assert lines_off(text) == [3, 4, 5, 6, 7]
+    assert lines_off(text, "FSDP103") == [3, 4, 5, 6, 7, 8]  # the block ends
+    assert lines_off(text.replace("[FSDP101]\n", "\n"), "FSDP103") == [3, 4, 5, 6, 7]
+    assert lines_off(text, "FSDP104") == []
+    assert read_suppressions(text).unmatched == []
+    other = read_suppressions(RANGE.format(off="FSDP101", on="FSDP102"))
+    assert [(one.line, selector) for one, selector in other.unmatched] == [(7, "FSDP102")]
+
+
+def test_a_range_to_the_end_of_the_file() -> None:
+    assert lines_off("a\n# fsdplint: disable\nb\n\n\ndef f():\n    c\n") == [2, 3, 4, 5, 6, 7]
+    assert lines_off("if a:\n    b  # fsdplint: disable\n    c\nd\n") == [2, 3]
+
+
+def test_comments_of_settings() -> None:
+    text = "# fsdplint: ignore[FSDP101]\na: 1\nb: '# noqa'\nc: x#y  # noqa: FSDP101\n"
+    read = read_line_comments(text)
+    assert [line for line in range(1, 5) if read.covers(CODE, NAME, line)] == [2, 4]

@@ -87,12 +87,16 @@ class MigrationRun(Run):
         )
         program, files = seen.program, seen.program.files
         sections = Sections(
-            program, seen.found, lambda one: self._counts(one, files), self._editable, self.unsafe
+            program,
+            seen.found,
+            lambda one: self.counting.counts(one, files),
+            self._editable,
+            self.unsafe,
         )
         sections.leave_out(seen.context)
         report = migrated.report
         report.sections = sections.all
-        report.warnings = [*self._completion(), *self._warnings(files)]
+        report.warnings = [*self._completion(), *self.counting.warnings(files)]
         self._add_problems(program.problems)
         texts: dict[str, str] = {}
         if fix:

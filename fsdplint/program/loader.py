@@ -104,9 +104,11 @@ class _Loader:
                 body(run)
             except OutOfSteps:
                 run.trace.complete = False
+                self.program.cut_short = True
             self._keep(run, exploration.is_new(decisions))
             self.steps += run.steps
             if self.steps > min(limit, MAX_STEPS):
+                self.program.cut_short = True
                 break
 
     def _keep(self, run: Interpreter, new: bool) -> None:

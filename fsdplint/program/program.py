@@ -41,6 +41,7 @@ class Program:
         options: how its findings are to be fixed.
         configs: the files of settings among those given, and those that a program reads, by their
             paths.
+        cut_short: whether it was too large to be followed to its end.
     """
 
     sources: dict[str, Source] = field(default_factory=dict)
@@ -50,6 +51,7 @@ class Program:
     wanted: set[Path] = field(default_factory=set)
     options: Options = DEFAULT
     configs: dict[str, ConfigSource] = field(default_factory=dict)
+    cut_short: bool = False
 
     @property
     def files(self) -> dict[str, Source]:

@@ -44,7 +44,7 @@ def _diagnostic(result: Result, one: Record) -> dict[str, Any]:
         "message": text,
         "location": _location(result, one.at),
         "severity": _LEVELS[one.severity],
-        "code": {"value": one.code, "url": one.url},
+        "code": {"value": one.code} | ({"url": one.url} if one.url else {}),
     }
     related = one.finding.related if one.finding else ()
     if related:

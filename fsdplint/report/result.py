@@ -105,6 +105,7 @@ def summary(result: Result) -> list[str]:
         lines.append(f"Changed with them: {', '.join(result.changed_outside)}.")
     if result.problems:
         lines.append(f"{plural(len(result.problems), 'problem')} kept files from being checked.")
+    lines += waiting(result)
     safe = sum(result.applicable(f) for f in result.findings)
     unsafe = sum(id(f) in result.fixable_unsafe - result.fixable for f in result.findings)
     if safe and unsafe:
@@ -114,3 +115,16 @@ def summary(result: Result) -> list[str]:
     elif unsafe:
         lines.append(f"{unsafe} fixable with --fix --unsafe-fixes.")
     return lines
+
+
+def waiting(result: Result) -> list[str]:
+    """What is not fixed because files that were not given would have to change along."""
+    findings = [one for one in result.findings if one.fix and result.outside.get(id(one))]
+    if not findings:
+        return []
+    files = sorted({path for one in findings for path in result.outside[id(one)]})
+    them = "it" if len(files) == 1 else "them"
+    return [
+        f"{plural(len(findings), 'finding')} can only be fixed together with {', '.join(files)}: "
+        f"name {them} as well, or use --project."
+    ]

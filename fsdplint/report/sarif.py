@@ -19,7 +19,7 @@ from fsdplint.report.places import from_top, top, uri
 from fsdplint.report.records import Edits, Record, records
 from fsdplint.report.result import Result
 from fsdplint.report.urls import BASE
-from fsdplint.rule import Edit, Severity
+from fsdplint.rule import Edit, Severity, rule_by_code
 from fsdplint.trace import Location
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -130,17 +130,16 @@ class _Writer:
 
 def _rule(one: Record) -> dict[str, Any]:
     """What is told about a rule."""
-    if one.finding is None:
-        about, why, text = "A file could not be checked.", "", ""
-    else:
-        rule = one.finding.rule
+    rule = one.finding.rule if one.finding else rule_by_code(one.code)
+    about = text = one.name
+    why = ""
+    if rule is not None:
         about, why, text = summary(rule), section(rule, "Why is this bad?"), page(rule)
     return {
         "id": one.code,
         "name": one.name,
         "shortDescription": {"text": about},
         "fullDescription": {"text": " ".join(why.split()) or about},
-        "help": {"text": text or about, "markdown": text or about},
-        "helpUri": one.url,
+        "help": {"text": text, "markdown": text},
         "defaultConfiguration": {"level": _LEVELS[one.severity]},
-    }
+    } | ({"helpUri": one.url} if one.url else {})

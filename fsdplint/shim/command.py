@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fsdplint.options import FORMATS
+from fsdplint.command_options import output_options, rule_options
 
 if TYPE_CHECKING:
     from fsdplint.shim.nodes import Nodes
@@ -246,18 +246,14 @@ def _prepare(command: str) -> None:
 @click.argument("script", type=click.Path(path_type=Path))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @_launching(seed=None)
-@click.option("--select", multiple=True, metavar="RULES", help="The rules that are on.")
-@click.option("--ignore", multiple=True, metavar="RULES", help="Rules that are off.")
-@click.option("--extend-select", multiple=True, metavar="RULES", help="Further rules.")
-@click.option(
-    "--output-format", type=click.Choice(FORMATS), help="How findings are shown.  [default: full]"
-)
-@click.option("-e", "--exit-zero", is_flag=True, help="Exit with 0 also where there are findings.")
+@rule_options
+@output_options
 def run_command(
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     extend_select: tuple[str, ...],
     output_format: str | None,
+    colour: str,
     exit_zero: bool,
     **values: Any,
 ) -> None:
@@ -270,6 +266,7 @@ def run_command(
     _prepare("run")
     from fsdplint.editing.journal import Interrupted
     from fsdplint.report import write
+    from fsdplint.report.terminal import colours, links
     from fsdplint.selection import split
     from fsdplint.settings import CommandLine, SettingsError
     from fsdplint.shim.failures import failed
@@ -289,9 +286,10 @@ def run_command(
     result = watched.result
     for line in result.warnings:
         click.echo(line, err=True)
-    result.colour = sys.stdout.isatty()
+    result.colour = colours(colour, sys.stdout)
+    result.links = result.colour and links(sys.stdout)
     for line in write(result, watched.output_format):
-        click.echo(line)
+        click.echo(line, color=True)
     if not watched.run.ok:
         for line in failed("The program", watched.run):
             click.echo(line, err=True)

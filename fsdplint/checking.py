@@ -1,0 +1,331 @@
+"""What `fsdplint check` does, option by option; the options themselves are in `fsdplint.cli`.
+
+Exit codes: 0 nothing found (or all of it fixed), 1 findings or a diff, 2 the job could not be done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from fsdplint.editing.nesting import deep_stack
+from fsdplint.files import project_root
+from fsdplint.report import write
+from fsdplint.report.result import Result, plural, problem_line, summary
+from fsdplint.report.terminal import colours, links
+from fsdplint.run import Changes, Run
+from fsdplint.settings import CommandLine, SettingsFinder
+
+if TYPE_CHECKING:
+    from fsdplint.rule import Finding
+
+CLEAN, FOUND, FAILED = 0, 1, 2
+FOR_PEOPLE = ("full", "concise", "grouped")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the command line asks for, besides the settings.
+
+    Attributes:
+        paths: files and folders.
+        stdin: the content of the only path, where it comes from standard input.
+        output: the file for the report; None for standard output.
+    """
+
+    paths: Sequence[Path]
+    command_line: CommandLine
+    stdin: bytes | None = None
+    fix: bool = False
+    fix_only: bool = False
+    diff: bool = False
+    add_noqa: bool = False
+    show_fixes: bool = False
+    statistics: bool = False
+    show_files: bool = False
+    show_settings: bool = False
+    output: Path | None = None
+    colour: str = "auto"
+    exit_zero: bool = False
+    exit_non_zero_on_fix: bool = False
+
+
+def do(job: Job) -> int:
+    """Do it; gives the exit code.
+
+    Raises:
+        SettingsError: the settings are wrong.
+        Interrupted: an earlier run was killed while it wrote, and that can't be completed.
+    """
+    run = Run(job.paths, job.command_line, stdin=job.stdin)
+    if job.show_files:
+        return _show_files(job, run)
+    if job.show_settings:
+        return _show_settings(job, run)
+    if job.statistics and run.settings.output_format not in ("full", "concise", "json"):
+        fail(f"--statistics has no format {run.settings.output_format}: full, concise or json")
+    if job.add_noqa:
+        code = _add_noqa(job, run)
+    elif job.diff:
+        code = _diff(job, run)
+    elif job.fix:
+        code = _fix(job, run)
+    else:
+        result = run.check()
+        _report(job, run, result)
+        code = _exit_code(result.findings, result.problems)
+    return CLEAN if job.exit_zero and code == FOUND else code
+
+
+def fail(message: str) -> NoReturn:
+    click.echo(f"error: {message}", err=True)
+    sys.exit(FAILED)
+
+
+def _exit_code(found: Iterable[object], problems: Iterable[object]) -> int:
+    if any(True for _ in problems):
+        return FAILED
+    return FOUND if any(True for _ in found) else CLEAN
+
+
+# Output -------------------------------------------------------------------------------------------
+
+
+def _emit(job: Job, lines: Iterable[str], *, err: bool = False) -> None:
+    """Write lines where the report goes."""
+    if job.output is None:
+        for line in lines:
+            click.echo(line, err=err, color=True)
+        return
+    text = "".join(f"{line}\n" for line in lines)
+    try:
+        job.output.parent.mkdir(parents=True, exist_ok=True)
+        job.output.write_bytes(text.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        fail(f"{job.output}: cannot be written: {error.strerror or error}")
+
+
+def _report(
+    job: Job, run: Run, result: Result, *, err: bool = False, before: Sequence[str] = ()
+) -> None:
+    _warn(result)
+    stream = sys.stderr if err else sys.stdout
+    result.colour = job.output is None and colours(job.colour, stream)
+    result.links = result.colour and links(stream)
+    output_format = run.settings.output_format
+    if job.statistics:
+        lines = _statistics(result, output_format)
+    else:
+        lines = list(deep_stack(lambda: list(write(result, output_format))))
+    _emit(job, [*before, *lines], err=err)
+
+
+def _warn(result: Result) -> None:
+    for line in result.warnings:
+        click.echo(line, err=True)
+
+
+def _statistics(result: Result, output_format: str) -> list[str]:
+    """How often each rule was found, the most frequent first."""
+    from fsdplint.report.records import records
+
+    found: dict[str, list[bool]] = {}
+    names: dict[str, str] = {}
+    for one in records(result):
+        fixable = one.finding is not None and result.applicable(one.finding)
+        found.setdefault(one.code, []).append(fixable)
+        names[one.code] = one.name
+    rows = sorted(found.items(), key=lambda row: (-len(row[1]), row[0]))
+    if output_format == "json":
+        objects = [
+            {
+                "code": code,
+                "name": names[code],
+                "count": len(each),
+                "fixable": all(each),
+                "fixable_count": sum(each),
+            }
+            for code, each in rows
+        ]
+        return [json.dumps(objects, indent=2)]
+    width = max((len(str(len(each))) for _, each in rows), default=0)
+    codes = max((len(code) for code, _ in rows), default=0)
+    marked = any(any(each) for each in found.values())
+    lines = []
+    for code, each in rows:
+        mark = "[*] " if all(each) else "[-] " if any(each) else "[ ] "
+        lines.append(
+            f"{len(each):>{width}}\t{code:<{codes}}\t{mark if marked else ''}{names[code]}"
+        )
+    return [*lines, *summary(result)]
+
+
+def _show_files(job: Job, run: Run) -> int:
+    _emit(job, sorted(os.path.abspath(path) for path in run.files))
+    return _problems(run)
+
+
+def _show_settings(job: Job, run: Run) -> int:
+    path = (run.files or list(job.paths))[0]
+    _emit(job, run.settings_of(path).lines(path))
+    return _problems(run)
+
+
+def _problems(run: Run) -> int:
+    for problem in run.problems:
+        click.echo(problem_line(problem), err=True)
+    return FAILED if run.problems else CLEAN
+
+
+# Fixing -------------------------------------------------------------------------------------------
+
+
+def _fix(job: Job, run: Run) -> int:
+    changes = run.fix()
+    result = changes.result
+    if run.stdin is not None:
+        contents = [new for _, new in changes.contents.values()] or [run.stdin]
+        sys.stdout.buffer.write(contents[0])
+        sys.stdout.buffer.flush()
+    else:
+        _write(changes)
+    err = run.stdin is not None
+    before = _fixes(changes.applied) if job.show_fixes and _for_people(run) else []
+    if job.fix_only:
+        lines = [f"Fixed {plural(result.fixed, 'finding')}."] if result.fixed else []
+        _warn(result)
+        for problem in result.problems:
+            click.echo(problem_line(problem), err=True)
+        _emit(job, [*before, *lines] if _for_people(run) else [], err=err)
+        code = _exit_code((), result.problems)
+    else:
+        _report(job, run, result, err=err, before=before)
+        code = _exit_code(result.findings, result.problems)
+    return FOUND if code == CLEAN and job.exit_non_zero_on_fix and result.fixed else code
+
+
+def _for_people(run: Run) -> bool:
+    return run.settings.output_format in FOR_PEOPLE
+
+
+def _write(changes: Changes) -> None:
+    from fsdplint.editing.write import NewContent, WriteError, write
+
+    try:
+        write([NewContent(str(p), old, new) for p, (old, new) in changes.contents.items()])
+    except WriteError as error:
+        fail(error.strerror or str(error))
+
+
+def _fixes(applied: Sequence[Finding]) -> list[str]:
+    """Which findings were fixed, counted in each file."""
+    files: dict[str, dict[tuple[str, str], int]] = {}
+    for one in applied:
+        counts = files.setdefault(one.site.path, {})
+        key = (one.rule.code, one.rule.name)
+        counts[key] = counts.get(key, 0) + 1
+    if not files:
+        return []
+    lines = [f"Fixed {plural(len(applied), 'finding')}:"]
+    for path, counts in sorted(files.items()):
+        lines.append(f"- {path}:")
+        width = max(len(str(count)) for count in counts.values())
+        for (code, name), count in sorted(counts.items(), key=lambda row: (-row[1], row[0])):
+            lines.append(f"    {count:>{width}} \N{MULTIPLICATION SIGN} {code} ({name})")
+    return [*lines, ""]
+
+
+def _diff(job: Job, run: Run) -> int:
+    from fsdplint.report.diffs import unified
+
+    changes = run.fix()
+    pieces = [
+        piece.removesuffix("\n")
+        for path, (old, new) in changes.texts.items()
+        for piece in unified(str(path), old, new)
+    ]
+    _emit(job, pieces)
+    result = changes.result
+    _warn(result)
+    for problem in result.problems:
+        click.echo(problem_line(problem), err=True)
+    for line in _left(result):
+        click.echo(line, err=True)
+    words = [f"would fix {plural(result.fixed, 'finding')}"] if result.fixed else []
+    if result.findings:
+        words.append(f"{plural(len(result.findings), 'finding')} would remain")
+    if words:
+        text = ", ".join(words)
+        click.echo(f"{text[0].upper()}{text[1:]}.", err=True)
+    return _exit_code(changes.texts, result.problems)
+
+
+def _left(result: Result) -> list[str]:
+    """Why a migration is not in the diff."""
+    from fsdplint.report.result import waiting
+
+    lines: dict[str, str] = {}  # what holds for all uses of FSDP1 in a program is said once
+    for one in result.findings:
+        why = f"Not migrated: {one.blocker}." if one.blocker else ""
+        if one.rule.grouped and one.fix is None:
+            why = why or one.help
+        if why:
+            at = one.site.location()
+            lines.setdefault(why, f"{at.path}:{at.line}: {one.rule.code} {why}")
+    return [*lines.values(), *waiting(result)]
+
+
+# Comments and the baseline ------------------------------------------------------------------------
+
+
+def _add_noqa(job: Job, run: Run) -> int:
+    from fsdplint.editing.noqa import with_comments
+
+    result = run.check()
+    changes = Changes(result=result)
+    added = 0
+    for path, source in result.sources.items():
+        found = [one for one in result.findings if one.site.path == path]
+        text, count, refused = with_comments(source, found)
+        added += count
+        for line in refused:
+            click.echo(line, err=True)
+        if text != source.text:
+            contents = (source.to_bytes(source.text), source.to_bytes(text))
+            changes.contents[Path(path)] = contents
+    _write(changes)
+    _warn(result)
+    for problem in result.problems:
+        click.echo(problem_line(problem), err=True)
+    click.echo(f"Added {plural(added, 'noqa comment')}.", err=True)
+    return _exit_code((), result.problems)
+
+
+def record_baseline(job: Job) -> int:
+    """Record what is found now, so that it is not reported again.
+
+    Raises: see `do`.
+    """
+    from fsdplint.baseline import text_of
+
+    run = Run(job.paths, job.command_line)
+    first = job.paths[0]
+    file = job.output or SettingsFinder().of(first).baseline
+    file = file or Path(os.path.relpath(project_root(first))) / "fsdplint-baseline.json"
+    result = run.check()
+    _warn(result)
+    for problem in result.problems:
+        click.echo(problem_line(problem), err=True)
+    try:
+        file.write_text(text_of(file, result.findings, result.sources), encoding="utf-8")
+    except OSError as error:
+        fail(f"{file}: cannot be written: {error.strerror or error}")
+    click.echo(f"{plural(len(result.findings), 'finding')} recorded in {os.path.relpath(file)}.")
+    return _exit_code((), result.problems)

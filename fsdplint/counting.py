@@ -1,0 +1,130 @@
+"""Which findings count: those that no setting, comment or baseline turns off."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsdplint.baseline import Baseline
+from fsdplint.configs import is_config
+from fsdplint.selection import UNUSED, UnknownRuleError, resolve
+from fsdplint.settings import SettingsFinder
+from fsdplint.suppressions import (
+    Directive,
+    Suppressions,
+    read_line_comments,
+    read_suppressions,
+)
+
+if TYPE_CHECKING:
+    from fsdplint.program import Program
+    from fsdplint.program.source import Source
+    from fsdplint.rule import Finding
+
+
+class Counting:
+    """What turns findings off in the files of one run."""
+
+    def __init__(
+        self,
+        finder: SettingsFinder,
+        given: Set[str],
+        importers: Callable[[Iterable[Path]], Sequence[Path]],
+        baseline: Baseline | None = None,
+    ) -> None:
+        """given: the real paths of the files to check. importers: the files of the project that
+        import some files, however indirectly; empty if all of the project was given."""
+        self._finder = finder
+        self._given = given
+        self._importers = importers
+        self.baseline = baseline
+        self._read: dict[tuple[str, int], Suppressions] = {}
+
+    def counted(self, found: Sequence[Finding], sources: Mapping[str, Source]) -> list[Finding]:
+        """The findings that count, in order."""
+        on = [one for one in found if self.counts(one, sources)]
+        if self.baseline is None:
+            return on
+        known = self.baseline.known(on, sources)
+        return [one for one in on if id(one) not in known]
+
+    def counts(self, finding: Finding, sources: Mapping[str, Source]) -> bool:
+        """Whether neither the settings nor a comment turn the finding off."""
+        if not self._enabled(finding):
+            return False
+        source = sources.get(finding.site.path)
+        return source is None or not any(True for _ in self._covering(finding, source))
+
+    def _enabled(self, finding: Finding) -> bool:
+        path = Path(finding.site.path)
+        settings = self._finder.of(path)
+        if not settings.enables(finding.rule.code, path):
+            return False
+        return os.path.realpath(path) in self._given or not settings.excludes(path, False)
+
+    def _covering(self, finding: Finding, source: Source) -> Iterable[tuple[Directive, str]]:
+        comments, rule = self._comments(source), finding.rule
+        if not comments.spans:
+            return ()
+        at = finding.site.location()
+        covering = comments.covering(rule.code, rule.name, at.line, at.end_line)
+        if rule.code != UNUSED[0]:
+            return covering
+        # A comment does not hide that it is useless, unless it says so.
+        return (pair for pair in covering if pair[1].upper() == rule.code or pair[1] == rule.name)
+
+    def _comments(self, source: Source) -> Suppressions:
+        key = (source.path, hash(source.text))
+        if key not in self._read:
+            read = read_line_comments if is_config(Path(source.path)) else read_suppressions
+            self._read[key] = read(source.text)
+        return self._read[key]
+
+    def warnings(self, sources: Mapping[str, Source]) -> list[str]:
+        """Comments in the files given that name a rule which there is not."""
+        result = []
+        for path in sorted(sources):
+            if os.path.realpath(path) not in self._given:
+                continue
+            for line, selector in self._comments(sources[path]).selectors:
+                try:
+                    resolve(selector)
+                except UnknownRuleError as error:
+                    result.append(f"{path}:{line}: warning: {error}")
+        return result
+
+    # Comments that turn nothing off ---------------------------------------------------------------
+
+    def unused(self, found: Sequence[Finding], program: Program) -> list[Finding]:
+        """The comments of the files given that turn none of the findings off."""
+        if program.cut_short:
+            return []
+        sources = program.files
+        used: dict[str, set[tuple[Directive, str]]] = {}
+        for finding in found:
+            source = sources.get(finding.site.path)
+            if source is not None and self._enabled(finding):
+                used.setdefault(source.path, set()).update(self._covering(finding, source))
+        result: list[Finding] = []
+        for path in sorted(sources):
+            result += self._unused(sources[path], used.get(path, set()))
+        return result
+
+    def _unused(self, source: Source, used: Set[tuple[Directive, str]]) -> list[Finding]:
+        path = Path(source.path)
+        settings = self._finder.of(path)
+        comments = self._comments(source)
+        if os.path.realpath(path) not in self._given or not comments.directives:
+            return []
+        if not settings.enables(UNUSED[0], path):
+            return []
+        from fsdplint.unused import unused
+
+        found = list(unused(source, comments, used, lambda code: settings.enables(code, path)))
+        if found and any(
+            os.path.realpath(one) not in self._given for one in self._importers([path])
+        ):
+            return []  # they may be what it is there for
+        return found
