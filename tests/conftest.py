@@ -12,6 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "migration"))
 sys.path.insert(0, str(Path(__file__).parent))
 
+from forked import launcher
 from two_ranks import TwoRanks
 
 
@@ -21,6 +22,12 @@ def two_ranks() -> Iterator[TwoRanks]:
     ranks = TwoRanks()
     yield ranks
     ranks.close()
+
+
+@pytest.fixture
+def forked(two_ranks: TwoRanks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`fsdplint prove` runs its programs in forked ranks, without torchrun; see `tests/forked.py`."""
+    monkeypatch.setattr("fsdplint.shim.pairs.launch", launcher(two_ranks))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -189,12 +189,13 @@ class TwoRanks:
             "env": dict(env or {}),
         }
         started = time.monotonic()
-        answer = self._ask(request)
+        answer = self.ask(request)
         outcome = _outcome(script, record, work, answer, time.monotonic() - started)
         outcome.folder = case
         return outcome
 
-    def _ask(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+    def ask(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        """Have the helper run what is asked for; gives the status of each rank."""
         process = self._process
         if process is None or process.poll() is not None:
             process = self._process = self._start()
@@ -373,8 +374,10 @@ def _be_rank(
         target=request["script"],
         args=tuple(request["args"]),
         parameters=request["parameters"],
-        account=request["account"],
+        account=request.get("account", False),
         simulate=request["simulate"],
+        seed=request.get("seed"),
+        oracle=request.get("oracle", False),
     )
     if options.simulate is not None:
         runner.as_rank_0_of(options.simulate)

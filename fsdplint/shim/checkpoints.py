@@ -53,7 +53,8 @@ def read(path: Path) -> dict[str, Any]:
     if path.is_dir():
         from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
-        with tempfile.TemporaryDirectory(prefix="fsdplint-dcp-") as folder:
+        # Next to it, so that it goes with the copy of the project, whatever becomes of us.
+        with tempfile.TemporaryDirectory(prefix=".fsdplint-", dir=path.parent) as folder:
             whole = os.path.join(folder, "whole.pt")
             dcp_to_torch_save(path, whole)
             value = torch.load(whole, map_location="cpu", weights_only=False)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
@@ -130,6 +133,11 @@ def _launching(seed: int | None) -> Callable[[F], F]:
     help="Also run the program without sharding. Done anyway where it is broken as it is.",
 )
 @click.option(
+    "--resume",
+    metavar="ARGS",
+    help="Also go on from the checkpoints: SCRIPT's arguments for that, all of them.",
+)
+@click.option(
     "--simulate",
     "simulated",
     is_flag=True,
@@ -144,6 +152,7 @@ def prove_command(
     markdown_path: Path | None,
     simulated: bool,
     world_size: int | None,
+    resume: str | None,
     **values: Any,
 ) -> None:
     """Run SCRIPT before and after its fixes on several ranks and give a verdict for every fix.
@@ -160,13 +169,15 @@ def prove_command(
     from fsdplint.shim.reports.page import PageError
     from fsdplint.shim.workplace import WorkplaceError
 
-    options = Options(simulate=world_size, nodes=_nodes(values), **values)
+    again = None if resume is None else tuple(shlex.split(resume))
+    options = Options(simulate=world_size, resume=again, nodes=_nodes(values), **values)
     files = {"json": json_path, "html": html_path, "markdown": markdown_path}
     try:
-        if simulated:
-            good = _simulate(options, json_path)
-        else:
-            good = _prove(options, {kind: path for kind, path in files.items() if path})
+        with _ended_cleanly():
+            if simulated:
+                good = _simulate(options, json_path)
+            else:
+                good = _prove(options, {kind: path for kind, path in files.items() if path})
     except (ProveError, WorkplaceError, PageError) as error:
         click.echo(f"fsdplint prove: {error}", err=True)
         sys.exit(2)
@@ -186,10 +197,6 @@ def _nodes(values: dict[str, Any]) -> Nodes:
     return nodes
 
 
-def _say(text: str) -> None:
-    click.echo(text, err=True)
-
-
 def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
@@ -200,6 +207,7 @@ def _write(path: Path, text: str) -> None:
 
 def _prove(options: Options, files: dict[str, Path]) -> bool:
     """Show the proof and write it to these files; gives whether it holds."""
+    from fsdplint.shim.progress import OnStandardError
     from fsdplint.shim.prove import prove
     from fsdplint.shim.reports.data import as_json
     from fsdplint.shim.reports.markdown import as_markdown
@@ -208,7 +216,7 @@ def _prove(options: Options, files: dict[str, Path]) -> bool:
 
     if "html" in files:
         check_libraries()  # not only when all has been run
-    proof = prove(options, _say)
+    proof = prove(options, OnStandardError())
     click.echo(as_text(proof), nl=False)
     writers = {
         "json": lambda: json.dumps(as_json(proof), indent=2) + "\n",
@@ -222,10 +230,11 @@ def _prove(options: Options, files: dict[str, Path]) -> bool:
 
 def _simulate(options: Options, json_path: Path | None) -> bool:
     """Show what was counted and write it to a file; gives whether both came to their end."""
+    from fsdplint.shim.progress import OnStandardError
     from fsdplint.shim.simulation.report import as_json, as_text
     from fsdplint.shim.simulation.runs import STEPS, simulate
 
-    simulated = simulate(replace(options, steps=options.steps or STEPS), _say)
+    simulated = simulate(replace(options, steps=options.steps or STEPS), OnStandardError())
     click.echo(as_text(simulated), nl=False)
     if json_path is not None:
         _write(json_path, json.dumps(as_json(simulated), indent=2) + "\n")
@@ -238,8 +247,33 @@ def _prepare(command: str) -> None:
     if importlib.util.find_spec("torch") is None:
         click.echo(f"fsdplint {command} needs torch: pip install 'fsdplint[prove]'", err=True)
         sys.exit(2)
-    # So that a terminated command ends its ranks and removes its folder as an interrupted one does.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
+
+
+_ENDING = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+]
+
+
+@contextmanager
+def _ended_cleanly() -> Iterator[None]:
+    """Whatever ends the command in here, it ends its ranks and removes its folder."""
+    before = {number: signal.getsignal(number) for number in _ENDING}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, frame: object) -> NoReturn:
+    """Leave; a second signal does not disturb the cleaning up."""
+    for other in _ENDING:
+        signal.signal(other, signal.SIG_IGN)
+    os.write(2, b"\nstopped; ending the ranks\n")
+    sys.exit(128 + number)
 
 
 @click.command("run", short_help="Run a program once, and check what really happened.")
@@ -272,14 +306,16 @@ def run_command(
     from fsdplint.shim.failures import failed
     from fsdplint.shim.launcher import LaunchError
     from fsdplint.shim.once import Options, watch
+    from fsdplint.shim.progress import OnStandardError
     from fsdplint.shim.workplace import WorkplaceError
 
     command_line = CommandLine(split(select), split(ignore), split(extend_select), output_format)
     try:
-        watched = watch(
-            Options(command_line=command_line, nodes=_nodes(values), **values),
-            say=lambda text: click.echo(text, err=True),
-        )
+        with _ended_cleanly():
+            watched = watch(
+                Options(command_line=command_line, nodes=_nodes(values), **values),
+                OnStandardError(),
+            )
     except (LaunchError, SettingsError, Interrupted, WorkplaceError) as error:
         click.echo(f"fsdplint run: {error}", err=True)
         sys.exit(2)

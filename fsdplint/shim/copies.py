@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 _MARKERS = ("pyproject.toml", ".git")
@@ -43,15 +44,21 @@ def project_root(script: Path) -> Path:
     return script.parent
 
 
-def copy_project(root: Path, target: Path, limit: int = LIMIT) -> None:
+def copy_project(root: Path, target: Path, limit: int = LIMIT, besides: Path | None = None) -> None:
     """Copy a project's files to a new folder: no version control, no environments, no caches.
+
+    besides: a folder that is left out as well, in which the copies are made.
 
     Raises:
         CopyError: it is larger than `limit` bytes, or cannot be read or written.
     """
     size = 0
     for folder, names, files in os.walk(root):
-        names[:] = [name for name in names if not _left_out(Path(folder) / name)]
+        names[:] = [
+            name
+            for name in names
+            if Path(folder, name) != besides and not _left_out(Path(folder) / name)
+        ]
         for name in files:
             try:
                 size += os.lstat(os.path.join(folder, name)).st_size
@@ -62,14 +69,45 @@ def copy_project(root: Path, target: Path, limit: int = LIMIT) -> None:
                 f"{root} holds more than {limit // 2**20} MB and is not copied; keep data and "
                 "checkpoints elsewhere, or give the program a folder of its own"
             )
+
+    def ignored(folder: str, names: list[str]) -> list[str]:
+        at = Path(folder)
+        return [name for name in names if at / name == besides or _left_out(at / name)]
+
     try:
-        shutil.copytree(root, target, symlinks=True, ignore=_ignored)
-    except (OSError, shutil.Error) as error:
+        shutil.copytree(root, target, symlinks=True, ignore=ignored)
+    except shutil.Error as error:
+        reasons = [str(why) for _, _, why in error.args[0]]  # one for every file
+        raise CopyError(f"cannot copy {root}: {reasons[0]}") from error
+    except OSError as error:
         raise CopyError(f"cannot copy {root}: {error}") from error
 
 
-def _ignored(folder: str, names: list[str]) -> list[str]:
-    return [name for name in names if _left_out(Path(folder) / name)]
+def left_behind(copy: Path, original: Path) -> list[Path]:
+    """The files in a copy that are not those of the original, by their names in it."""
+    found = []
+    for folder, names, files in os.walk(copy):
+        names[:] = [name for name in names if not _left_out(Path(folder) / name)]
+        for name in files:
+            relative = (Path(folder) / name).relative_to(copy)
+            if _differs(copy / relative, original / relative):
+                found.append(relative)
+    return sorted(found)
+
+
+def _differs(one: Path, other: Path) -> bool:
+    try:
+        ours, theirs = one.stat(), other.stat()
+    except OSError:
+        return one.exists()
+    return (ours.st_mtime_ns, ours.st_size) != (theirs.st_mtime_ns, theirs.st_size)
+
+
+def bring(files: Iterable[Path], source: Path, target: Path) -> None:
+    """Copy files of one folder to the same places in another."""
+    for relative in files:
+        (target / relative).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source / relative, target / relative)
 
 
 def _left_out(path: Path) -> bool:

@@ -21,10 +21,10 @@ _ABOUT: Mapping[str, tuple[str, ...]] = {
     "optimizer-stepped": ("steps", "parameters", "optimizer state"),
     "scaler-built": ("steps", "losses", "parameters"),
     "scaler-stepped": ("steps", "losses", "parameters"),
-    "state-taken": ("checkpoint", "optimizer state"),
-    "saved": ("checkpoint",),
-    "state-loaded": ("losses", "parameters", "optimizer state"),
-    "loaded": ("losses", "parameters", "optimizer state"),
+    "state-taken": ("checkpoint", "optimizer state", "resumed"),
+    "saved": ("checkpoint", "resumed"),
+    "state-loaded": ("losses", "parameters", "optimizer state", "resumed"),
+    "loaded": ("losses", "parameters", "optimizer state", "resumed"),
     "module-called": ("losses",),
 }
 _ANYTHING = ("losses", "gradient norms", "parameters")

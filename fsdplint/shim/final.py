@@ -8,6 +8,7 @@ import re
 import time
 from typing import Any
 
+from fsdplint.shim.disk import is_full
 from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.recorder import RECORDER
 
@@ -44,10 +45,18 @@ def capture() -> None:
     try:
         if _everyone_is_here():
             _write(_models())
-    except Exception:
-        RECORDER.trouble()
+    except Exception as error:
+        _troubled(error)
     finally:
         RECORDER.on = True
+
+
+def _troubled(error: Exception) -> None:
+    """What could not be written is not what the program lacks."""
+    if is_full(error):
+        RECORDER.lose(error)
+    else:
+        RECORDER.trouble()
 
 
 def _everyone_is_here() -> bool:
@@ -98,8 +107,8 @@ def _write(models: list[Any]) -> None:
         _save("parameters", tensors)
         try:
             _save("optimizer", _optimizer_states(models, names))
-        except Exception:
-            RECORDER.trouble()
+        except Exception as error:
+            _troubled(error)
 
 
 def _save(name: str, value: dict[str, Any]) -> None:

@@ -6,17 +6,24 @@ import contextlib
 import importlib.metadata
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from fsdplint.shim import processes
+from fsdplint.shim.ends import RankEnd, ends_of
 from fsdplint.shim.nodes import Nodes
-from fsdplint.shim.records import Line, RankRecord, read_records
+from fsdplint.shim.pulse import read_beats
+from fsdplint.shim.records import RankRecord, read_records
+
+# Called once a second with the seconds since the start, for people who wait.
+Tick = Callable[[float], None]
 
 # Seconds without any processor time on any rank after which a run is taken to hang.
 _STALL = 60.0
@@ -25,6 +32,8 @@ _STALL = 60.0
 _START = 300.0
 # Seconds that a rank is given to write down where it stands.
 _ANSWER = 5.0
+# Bytes that the record of a rank needs at least.
+_ROOM = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -72,25 +81,6 @@ class Launch:
 
 
 @dataclass
-class RankEnd:
-    """How the program ended on one rank.
-
-    Attributes:
-        status: "ok", "raised", "exit" (a code other than 0), "hung" (it was still running when the
-            run was ended), "died" (killed by a signal), "stopped" (because another rank failed).
-        where: the user's line: of the exception, or where a hung rank stands.
-        last: what it did last, in words.
-        error: the traceback.
-    """
-
-    rank: int
-    status: str
-    where: str = ""
-    last: str = ""
-    error: str = ""
-
-
-@dataclass
 class Run:
     """One run of a program on all ranks."""
 
@@ -120,47 +110,71 @@ class LaunchError(Exception):
     """The program could not be started at all; the text says why."""
 
 
-def launch(what: Launch) -> Run:
+def launch(what: Launch, tick: Tick = lambda seconds: None) -> Run:
     """Run a program to its end, or until it hangs or its time is over. Leaves no process behind.
 
     Raises:
-        LaunchError: torchrun cannot be started.
+        LaunchError: torchrun cannot be started, or nothing can be recorded.
     """
-    what.record.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     log = what.record / f"torchrun{what.nodes.suffix}.txt"
-    with log.open("wb") as output:
-        try:
-            process = subprocess.Popen(
-                _command(what),
-                cwd=what.folder,
-                env=_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=processes.die_with_parent if sys.platform == "linux" else None,
-            )
-        except OSError as error:
-            raise LaunchError(f"cannot start torchrun: {error}") from error
-        problem = _wait(process, what)
+    try:
+        what.record.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as output:
+            process = _start(what, output)
+            problem = _wait(process, what, tick)
+    except OSError as error:
+        raise LaunchError(f"cannot start torchrun: {error}") from error
     what.nodes.gather(what.record, what.ranks)
+    refuse_lost(what.record)
     records = read_records(what.record)
+    ends = ends_of(records, what.record, bool(problem), log)
+    if not problem and process.returncode < 0:
+        problem = f"torchrun was ended by {processes.signal_name(-process.returncode)}"
     run = Run(
         launch=what,
-        ends=[],
+        ends=ends,
         records=records,
         seconds=time.monotonic() - started,
         code=process.returncode,
         problem=problem,
         output=_output(what.record) if what.simulate is None else {0: _tail(log)},
     )
-    run.ends = _ends(run)
     if not records and not run.problem:
         texts = [text.strip() for text in run.output.values() if text.strip()]
         text = texts[0] if texts else log.read_text(errors="replace").strip()
         run.problem = f"no rank was started:\n{text[-2000:]}"
     return run
+
+
+def _start(what: Launch, output: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start torchrun in a session of its own, so that Ctrl-C is ours alone to handle."""
+    here = os.getpid()
+    return subprocess.Popen(
+        _command(what),
+        cwd=what.folder,
+        env=_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=lambda: processes.die_with_parent(here),
+    )
+
+
+def refuse_lost(record: Path) -> None:
+    """Raise LaunchError where what happened on a rank could not be written down."""
+    for rank, beat in read_beats(record).items():
+        if beat.lost:
+            raise LaunchError(
+                f"the record of rank {rank} could not be written: {beat.lost} (in {record}); "
+                "give --keep a folder on another disk, or set TMPDIR to one"
+            )
+    if not any(record.glob("rank*.jsonl")) and shutil.disk_usage(record).free < _ROOM:
+        raise LaunchError(
+            f"there is no space left in {record}; give --keep a folder on another disk, or set "
+            "TMPDIR to one"
+        )
 
 
 def _command(what: Launch) -> list[str]:
@@ -195,6 +209,7 @@ def _environment() -> dict[str, str]:
         env.pop(name, None)
     env.setdefault("OMP_NUM_THREADS", "1")
     env["PYTHONDONTWRITEBYTECODE"] = "1"
+    env[processes.LAUNCHED] = "1"
     try:
         importlib.metadata.distribution("fsdplint")
     except importlib.metadata.PackageNotFoundError:
@@ -206,10 +221,10 @@ def _environment() -> dict[str, str]:
 # Waiting ------------------------------------------------------------------------------------------
 
 
-def _wait(process: subprocess.Popen[bytes], what: Launch) -> str:
+def _wait(process: subprocess.Popen[bytes], what: Launch, tick: Tick) -> str:
     """Wait for torchrun; end everything where it takes too long. Gives what went wrong."""
-    running = False
-    deadline = time.monotonic() + what.start
+    running, started = False, time.monotonic()
+    deadline = started + what.start
     family: dict[int, str] = {}
     usage, changed, checked = -1, time.monotonic(), 0.0
     problem = ""
@@ -222,14 +237,16 @@ def _wait(process: subprocess.Popen[bytes], what: Launch) -> str:
                 known = _pids(what.record)
                 if known and not running:
                     running, deadline = True, now + what.timeout
-                ranks = [pid for pid in known if pid in family]
-                # While a rank is still importing, those that wait for it are not hung.
-                starting = len(ranks) < (what.ranks if what.simulate is None else 1)
-                used = processes.ticks(list(family) if starting else ranks)
-                if used != usage or not ranks:
+                # Of all below torchrun: a rank that is still importing, and what ranks have started
+                # (loaders of data), may be what the others wait for.
+                used = processes.ticks(family)
+                if used != usage or not known:
                     usage, changed = used, now
                 if sys.platform == "linux" and now - changed > what.stall:
                     problem = f"no rank has done anything for {what.stall:.0f} seconds"
+                if any(beat.lost for beat in read_beats(what.record).values()):
+                    break
+                tick(now - started)
             if now > deadline and running:
                 problem = f"still running after {what.timeout:g} seconds"
             elif now > deadline:
@@ -275,63 +292,7 @@ def _ask_where(record: Path, family: dict[int, str]) -> None:
             break
 
 
-# What became of the ranks -------------------------------------------------------------------------
-
-
-def _ends(run: Run) -> list[RankEnd]:
-    ends = [_end(record, run) for record in run.records]
-    if any(end.status in ("raised", "exit") for end in ends):
-        # torchrun ends all ranks when one fails: the others are not to blame.
-        for end in ends:
-            if end.status == "died":
-                end.status = "stopped"
-    return ends
-
-
-def _end(record: RankRecord, run: Run) -> RankEnd:
-    last = describe_last(record)
-    if record.end is not None:
-        where = record.end.get("error_at")
-        return RankEnd(
-            record.rank,
-            str(record.end["status"]),
-            where=f"{where[0]}:{where[1]}" if where else "",
-            last=last,
-            error=str(record.end.get("traceback", "")),
-        )
-    where = _stack_line(run.launch.record / f"stack{record.rank}.txt")
-    status = "hung" if run.problem else "died"
-    return RankEnd(record.rank, status, where=where or _line(record.events), last=last)
-
-
-def _stack_line(path: Path) -> str:
-    """The user's innermost line in a stack that faulthandler wrote."""
-    from fsdplint.shim.sites import USER, kind_of
-
-    with contextlib.suppress(OSError):
-        text = path.read_text(errors="replace")
-        for file, line in re.findall(r'File "([^"]+)", line (\d+)', text):
-            if kind_of(file) == USER:
-                return f"{file}:{line}"
-    return ""
-
-
-def _line(events: Sequence[Line]) -> str:
-    if events and events[-1].get("at"):
-        at = events[-1]["at"]
-        return f"{at[0]}:{at[1]}"
-    return ""
-
-
-def describe_last(record: RankRecord) -> str:
-    """The last event of a rank in words: "collective torch.distributed.barrier at train.py:12"."""
-    if not record.events:
-        return "nothing"
-    event = record.events[-1]
-    what = event.get("api") or event.get("via") or ""
-    module = record.modules.get(event.get("module") or "")
-    subject = f" of {module['class_name']}" if module else ""
-    return " ".join(filter(None, [event["kind"], str(what)])) + subject + " at " + _line([event])
+# What they printed --------------------------------------------------------------------------------
 
 
 def _output(record: Path) -> dict[int, str]:

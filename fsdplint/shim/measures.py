@@ -12,6 +12,7 @@ from typing import Any
 
 from fsdplint.shim.memory import Peak
 from fsdplint.shim.objects import OBJECTS
+from fsdplint.shim.pulse import PULSE
 from fsdplint.shim.recorder import RECORDER
 
 
@@ -45,6 +46,7 @@ class Measures:
         self.collectives[name] += 1
         self.exchanged = self.exchanged or name == "all_to_all"
         self.bytes += size
+        PULSE.collective(name)
 
     def note_autocast(self) -> None:
         import torch
@@ -75,6 +77,7 @@ class Measures:
         updated = sum(1 for p in parameters if _version(p) != self._versions.get(id(p)))
         self.step += 1
         self.per_optimizer[name] += 1
+        PULSE.stepped(self.step)
         now = time.perf_counter()
         before = self._before or {}
         RECORDER.write(

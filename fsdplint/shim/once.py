@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from fsdplint.settings import CommandLine
 from fsdplint.shim.launcher import Launch, LaunchError, Run, launch
 from fsdplint.shim.merge import merge
 from fsdplint.shim.nodes import Nodes
+from fsdplint.shim.progress import Progress
 from fsdplint.shim.workplace import workplace
 
 
@@ -42,7 +42,7 @@ class Watched:
     output_format: str
 
 
-def watch(options: Options, say: Callable[[str], None] = lambda text: None) -> Watched:
+def watch(options: Options, progress: Progress | None = None) -> Watched:
     """Run the program where it is and check the record.
 
     Raises:
@@ -54,7 +54,8 @@ def watch(options: Options, say: Callable[[str], None] = lambda text: None) -> W
         raise LaunchError(f"{options.script}: there is no such file")
     checked = Checked([options.script], options.command_line)
     with workplace("run", options.keep, options.nodes.count > 1) as work:
-        say(f"running {options.script} on {options.ranks} ranks")
+        progress = progress or Progress()
+        progress(f"running {options.script} on {options.ranks} ranks")
         run = launch(
             Launch(
                 target=os.path.abspath(options.script),
@@ -69,8 +70,10 @@ def watch(options: Options, say: Callable[[str], None] = lambda text: None) -> W
                 torchrun=options.torchrun,
                 nodes=options.nodes,
                 parameters=False,
-            )
+            ),
+            progress.follow(work, options.steps),
         )
+        progress.done()
     if not run.records:
         raise LaunchError(run.problem or "no rank was started")
     result = checked.check_recorded(merge(run.records))

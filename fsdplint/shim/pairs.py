@@ -14,10 +14,20 @@ from typing import TYPE_CHECKING
 from fsdplint.shim import reached
 from fsdplint.shim.checkpoints import written
 from fsdplint.shim.checks import Side
-from fsdplint.shim.copies import LIMIT, CopyError, copy_project, project_root
+from fsdplint.shim.copies import (
+    LIMIT,
+    CopyError,
+    bring,
+    copy_project,
+    left_behind,
+    project_root,
+)
+from fsdplint.shim.disk import is_full
+from fsdplint.shim.ends import RankEnd
 from fsdplint.shim.launcher import Launch, LaunchError, Run, launch
 from fsdplint.shim.merge import merge
 from fsdplint.shim.nodes import Nodes
+from fsdplint.shim.progress import Progress
 from fsdplint.trace import Trace
 
 if TYPE_CHECKING:
@@ -30,6 +40,7 @@ class Options:
 
     simulate: the number of ranks of which one is simulated, instead of running `ranks` of them.
     oracle: also run the program without sharding, to compare with.
+    resume: the arguments with which the program goes on from its checkpoints, to compare that too.
     """
 
     script: Path
@@ -47,6 +58,7 @@ class Options:
     limit: int = LIMIT
     simulate: int | None = None
     oracle: bool = False
+    resume: tuple[str, ...] | None = None
 
 
 class ProveError(Exception):
@@ -95,31 +107,32 @@ class Pair:
     other_script: Path
     texts: Mapping[Path, tuple[str, str]] = field(default_factory=dict)
     contents: Mapping[Path, bytes] = field(default_factory=dict)
+    progress: Progress = field(default_factory=Progress)
 
     def run(
-        self, name: str, lines: Mapping[str, Sequence[int]] | None = None, oracle: bool = False
+        self,
+        name: str,
+        lines: Mapping[str, Sequence[int]] | None = None,
+        oracle: bool = False,
+        continuing: str = "",
     ) -> Run:
         """Run one of the two: "before" (also "before again", ...) or "after".
 
         oracle: with plain data parallelism in place of its sharding.
+        continuing: the run whose files it finds, and goes on from.
+
+        Raises:
+            ProveError: it cannot be copied or started, or there was no room on the disk.
         """
-        second = name.startswith("after")
         root, script = self.root, self.script
-        if second:
+        if name.startswith("after"):
             root, script = self.other_root, self.other_script
-        copy = self.work / name / f"project{self.options.nodes.suffix}"
-        try:
-            copy_project(root, copy, self.options.limit)
-            if second:
-                for path, content in self.contents.items():
-                    (copy / path.relative_to(root)).write_bytes(content)
-        except (CopyError, OSError) as error:
-            raise ProveError(str(error)) from error
+        copy = self._copied(name, continuing)
         what = Launch(
             target=str(copy / script.relative_to(root)),
             folder=self._folder(root, copy, script),
             record=self.work / name / "record",
-            args=self.options.args,
+            args=(self.options.resume or ()) if continuing else self.options.args,
             ranks=self.options.ranks,
             timeout=self.options.timeout,
             device=self.options.device,
@@ -132,14 +145,42 @@ class Pair:
         )
         try:
             with _asking_for(lines or {}, root, copy):
-                run = launch(what)
-        except LaunchError as error:
+                run = launch(what, self.progress.follow(what.record, what.steps))
+        except (LaunchError, OSError) as error:
             raise ProveError(str(error)) from error
+        finally:
+            self.progress.done()
         if not run.records:
             raise ProveError(run.problem.replace(str(copy), str(root)) or "no rank was started")
         for one in self.copies(name):
             _speak_of(run, str(one), str(root))
+        full = next((end for end in run.ends if is_full(end.error)), None)
+        if full is not None:
+            raise ProveError(no_room(name, full))
         return run
+
+    def _copied(self, name: str, continuing: str) -> Path:
+        """A new copy of a program, and what another run has left."""
+        root = self.other_root if name.startswith("after") else self.root
+        copy = self.work / name / f"project{self.options.nodes.suffix}"
+        try:
+            copy_project(root, copy, self.options.limit, self.work)
+            if name.startswith("after"):
+                for path, content in self.contents.items():
+                    (copy / path.relative_to(root)).write_bytes(content)
+            if continuing:
+                for other in self.copies(continuing):
+                    bring(self.left(continuing, other), other, copy)
+        except (CopyError, OSError) as error:
+            raise ProveError(str(error)) from error
+        return copy
+
+    def left(self, name: str, copy: Path) -> list[Path]:
+        """What a run has written into a copy of its project, by the names in it."""
+        second = name.startswith("after")
+        root = self.other_root if second else self.root
+        fixes = {path.relative_to(root) for path in self.contents} if second else set()
+        return [path for path in left_behind(copy, root) if path not in fixes]
 
     def copies(self, name: str) -> list[Path]:
         """The copies of the project that a run is made in, one on each node."""
@@ -166,6 +207,10 @@ class Pair:
         root = self.other_root if name.startswith("after") else self.root
         return merge(run.records, {str(copy): str(root) for copy in self.copies(name)})
 
+    def side_of(self, run: Run) -> Side:
+        """What a run left to compare."""
+        return self.side(run, self.trace(run, run.launch.record.parent.name))
+
     def side(self, run: Run, trace: Trace) -> Side:
         name = run.launch.record.parent.name
         root = self.other_root if name.startswith("after") else self.root
@@ -185,7 +230,9 @@ class Pair:
         return "".join(parts)
 
 
-def fixed(options: Options, work: Path, script: Path, fixes: Changes) -> Pair:
+def fixed(
+    options: Options, work: Path, script: Path, fixes: Changes, progress: Progress | None = None
+) -> Pair:
     """A program as it is, and with its fixes.
 
     Raises:
@@ -197,12 +244,24 @@ def fixed(options: Options, work: Path, script: Path, fixes: Changes) -> Pair:
     outside = [path for path in texts if not path.is_relative_to(root)]
     if outside:
         raise ProveError(f"{outside[0]} is to be fixed but lies outside of the project {root}")
-    return Pair(options, work, root, script, root, script, texts, contents)
+    both = (root, script, root, script)
+    return Pair(options, work, *both, texts, contents, progress or Progress())
 
 
-def against(options: Options, work: Path, script: Path, other: Path) -> Pair:
+def against(
+    options: Options, work: Path, script: Path, other: Path, progress: Progress | None = None
+) -> Pair:
     """Two programs that a person wrote."""
-    return Pair(options, work, project_root(script), script, project_root(other), other)
+    both = (project_root(script), script, project_root(other), other)
+    return Pair(options, work, *both, progress=progress or Progress())
+
+
+def no_room(name: str, end: RankEnd) -> str:
+    """What is said where the program found the disk full: that tells nothing about a fix."""
+    text = f"the program {name} found no room on the disk: rank {end.rank}"
+    if end.where:
+        text += f" at {end.where}"
+    return f"{text}: {end.error.strip().splitlines()[-1][:300]}"
 
 
 def _speak_of(run: Run, copy: str, root: str) -> None:
@@ -235,7 +294,7 @@ def reached_lines(pair: Pair, run: Run) -> set[tuple[str, int]]:
     found = set()
     for record in run.records:
         for path, line in record.reached:
-            for copy in pair.copies("before"):
+            for copy in pair.copies(run.launch.record.parent.name):
                 if Path(path).is_relative_to(copy):
                     found.add((str(pair.root / Path(path).relative_to(copy)), line))
     return found

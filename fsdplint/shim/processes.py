@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+# Set in the environment of what we start: it is not to outlive its parent.
+LAUNCHED = "FSDPLINT_LAUNCHED"
 _PROC = Path("/proc")
 
 
@@ -65,6 +67,14 @@ def alive(pid: int) -> bool:
     return True
 
 
+def signal_name(number: int) -> str:
+    """SIGKILL for 9."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def send(pids: Iterable[int], number: int) -> None:
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -85,7 +95,12 @@ def end(pids: Iterable[int], patience: float = 5.0) -> list[int]:
     return pids
 
 
-def die_with_parent() -> None:
-    """Have the kernel end this process when its parent ends (Linux only)."""
+def die_with_parent(parent: int | None = None) -> None:
+    """Have the kernel kill this process when its parent ends, however that ends (Linux only).
+
+    parent: who that is, where it may have ended already.
+    """
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+        if parent is not None and os.getppid() != parent:
+            os._exit(1)

@@ -19,7 +19,8 @@ from fsdplint.shim.pairs import (
     reached_lines,
     script_of,
 )
-from fsdplint.shim.trial import ORACLE, Progress, Trial, hold
+from fsdplint.shim.progress import Progress
+from fsdplint.shim.trial import ORACLE, Trial, hold
 from fsdplint.shim.verdicts import Evidence, Judged, Verdict, place_of
 from fsdplint.shim.workplace import workplace
 from fsdplint.trace import Trace
@@ -70,7 +71,7 @@ class Proof:
         return all(judged.verdict is Verdict.PROVEN for judged in self.judged)
 
 
-def prove(options: Options, say: Progress = lambda text: None) -> Proof:
+def prove(options: Options, progress: Progress | None = None) -> Proof:
     """Fix a copy of the program, run both, and judge every fix.
 
     Raises:
@@ -79,24 +80,24 @@ def prove(options: Options, say: Progress = lambda text: None) -> Proof:
     """
     script = script_of(options.script)
     if options.against is not None:
-        return _prove_pair(options, script, script_of(options.against), say)
+        return _prove_pair(options, script, script_of(options.against), progress)
     fixes = fixes_of(script, options.unsafe)
     remaining = list(fixes.result.findings)
     if not fixes.applied:
         return Proof(script, [], remaining=remaining)
     with workplace("prove", options.keep, options.nodes.count > 1) as work:
-        pair = fixed(options, work, script, fixes)
+        pair = fixed(options, work, script, fixes, progress)
         lines: dict[str, list[int]] = {}
         for finding in fixes.applied:
             path, line = place_of(finding)
             lines.setdefault(path, []).append(line)
-        return _judge_fixes(pair, fixes.applied, remaining, lines, say)
+        return _judge_fixes(pair, fixes.applied, remaining, lines)
 
 
-def _prove_pair(options: Options, script: Path, other: Path, say: Progress) -> Proof:
+def _prove_pair(options: Options, script: Path, other: Path, progress: Progress | None) -> Proof:
     with workplace("prove", options.keep, options.nodes.count > 1) as work:
-        pair = against(options, work, script, other)
-        trial = hold(pair, True, say)
+        pair = against(options, work, script, other, progress)
+        trial = hold(pair, True)
         found = _found(other, trial.traces[1], {}, [])
     judged = Judged(f"{script.name} against {other.name}", *trial.verdict())
     return Proof(script, [judged], trial, found=found)
@@ -107,18 +108,19 @@ def _judge_fixes(
     applied: Sequence[Finding],
     remaining: list[Finding],
     lines: Mapping[str, Sequence[int]],
-    say: Progress,
 ) -> Proof:
     # Only a migration has to shard the same modules; other rules may be about what is sharded.
     same_units = all(finding.rule.code.startswith("FSDP2") for finding in applied)
-    trial = hold(pair, same_units, say, lines)
+    trial = hold(pair, same_units, lines)
     seen = reached_lines(pair, trial.before)
+    traces = [trial.traces]
+    if trial.resumed is not None:
+        seen |= reached_lines(pair, trial.resumed.first)
+        traces.append(trial.resumed.traces)
     proof = Proof(pair.script, [], trial, remaining, root=pair.root)
     proof.diff = pair.diff()
     proof.found = _found(pair.script, trial.traces[1], pair.contents, remaining)
-    evidence = Evidence.of(
-        applied, trial.verdict(), seen, trial.traces, pair.texts, trial.comparison
-    )
+    evidence = Evidence.of(applied, trial.verdict(), seen, traces, pair.texts, trial.comparison)
     proof.judged = [evidence.judge(finding) for finding in applied]
     return proof
 

@@ -9,7 +9,9 @@ Every line is an object with a key "t":
     module   one module of the program, written again when it changes
     measure  what one optimizer step measured
     end      how the program ended on this rank
-A line is written with one system call as soon as it is known, so that a crash loses nothing.
+A line is written with one system call as soon as it is known, so that a crash loses nothing. Where
+it cannot be written (the disk is full), the record ends, which the rank's pulse says, and the
+program goes on.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from fsdplint.shim.pulse import PULSE
 from fsdplint.shim.sites import span_of, stack_of, user_frame
 
 
@@ -50,6 +53,7 @@ class Recorder:
         os.makedirs(folder, exist_ok=True)
         self.folder, self.rank, self.world = folder, rank, world
         path = os.path.join(folder, f"rank{rank}.jsonl")
+        PULSE.open(folder, rank)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         self.main_thread = threading.get_ident()
         self.number = 0
@@ -70,10 +74,8 @@ class Recorder:
     def close(self, status: str, **more: Any) -> None:
         """Write how the program ended; nothing is recorded after it."""
         self.on = False
-        if self._file >= 0:
-            self.write({"t": "end", "status": status, "time": time.time(), **more})
-            os.close(self._file)
-            self._file = -1
+        self.write({"t": "end", "status": status, "time": time.time(), **more})
+        self._close()
 
     def listening(self) -> bool:
         """Whether calls are the program's own: recording, and in the main thread."""
@@ -82,8 +84,24 @@ class Recorder:
     # Writing --------------------------------------------------------------------------------
 
     def write(self, line: dict[str, Any]) -> None:
+        if self._file < 0:
+            return
+        data = (json.dumps(line, default=str) + "\n").encode()
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+        except OSError as error:
+            self.lose(error)
+
+    def lose(self, error: BaseException) -> None:
+        """What is recorded cannot be kept: the record ends here, without the program's end."""
+        PULSE.lose(str(error))
+        self._close()
+
+    def _close(self) -> None:
         if self._file >= 0:
-            os.write(self._file, (json.dumps(line, default=str) + "\n").encode())
+            os.close(self._file)
+            self._file = -1
 
     def event(self, kind: str, frame: FrameType | None, **fields: Any) -> int:
         """Write an event caused from `frame` (the caller of torch's function); gives its number."""
@@ -125,7 +143,7 @@ class Recorder:
     def forget(self) -> None:
         """In a process that the program forked (a data loader's worker): it is not the rank."""
         self.on = False
-        self._file = -1
+        self._file = -1  # not closed: it is the rank's
 
 
 RECORDER = Recorder()

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fsdplint.shim import reached
+from fsdplint.shim import processes, reached
 
 
 @dataclass
@@ -205,13 +205,26 @@ def describe_error(raised: BaseException) -> dict[str, Any]:
     for frame, line in traceback.walk_tb(raised.__traceback__):
         if kind_of(frame.f_code.co_filename) == USER:
             at = [frame.f_code.co_filename, line]
-    text = "".join(traceback.format_exception(raised))
+    described = traceback.TracebackException.from_exception(raised)
+    _leave_out_ours(described)
+    text = "".join(described.format())
     return {
         "error": type(raised).__name__,
         "message": str(raised)[:4000],
         "traceback": text[-20000:],
         "error_at": at,
     }
+
+
+def _leave_out_ours(described: traceback.TracebackException) -> None:
+    """Without the lines of the watchers, which are not what a person looks for."""
+    from fsdplint.shim.sites import OWN, kind_of
+
+    one: traceback.TracebackException | None = described
+    while one is not None:
+        theirs = [frame for frame in one.stack if kind_of(frame.filename) != OWN]
+        one.stack = traceback.StackSummary.from_list(theirs)
+        one = one.__cause__ or one.__context__
 
 
 def _print_error(raised: BaseException) -> None:
@@ -315,6 +328,8 @@ def _set(options: Options, name: str, value: str) -> None:
 
 def main(argv: Sequence[str]) -> None:
     """Entry of `python -m fsdplint.shim`; ends the process."""
+    if os.environ.pop(processes.LAUNCHED, ""):
+        processes.die_with_parent()
     try:
         options = parse(argv)
     except UsageError as error:

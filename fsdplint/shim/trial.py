@@ -7,17 +7,17 @@ data parallelism in place of its sharding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fsdplint.shim.checks import Check, Comparison, Side
 from fsdplint.shim.compare import compare
+from fsdplint.shim.failures import failure
 from fsdplint.shim.launcher import Run
 from fsdplint.shim.pairs import Pair
+from fsdplint.shim.resuming import Resumed, go_on, resume
 from fsdplint.shim.verdicts import Verdict
 from fsdplint.trace import Trace
-
-Progress = Callable[[str], None]
 
 ORACLE = "without sharding"
 # What is told of the oracle beside a comparison of the program with itself.
@@ -35,6 +35,7 @@ class Trial:
         comparison: None where there was nothing to compare.
         unlike: where the program that was compared with first differs from itself in a second
             run; empty where it does not, None where that did not have to be tried.
+        resumed: what was seen when both went on from checkpoints, where that was wanted.
     """
 
     before: Run
@@ -44,6 +45,7 @@ class Trial:
     broken: str = ""
     comparison: Comparison | None = None
     unlike: str | None = None
+    resumed: Resumed | None = None
 
     @property
     def deterministic(self) -> bool | None:
@@ -69,7 +71,6 @@ class Trial:
 def hold(
     pair: Pair,
     same_units: bool,
-    say: Progress,
     lines: Mapping[str, Sequence[int]] | None = None,
 ) -> Trial:
     """Run both programs, and what else it takes to compare them.
@@ -78,18 +79,25 @@ def hold(
     lines: the lines of the program before that are asked for, see `reached`.
     """
     ranks = pair.options.ranks * pair.options.nodes.count
-    say(f"running {pair.script.name} as it is on {ranks} ranks")
+    pair.progress(f"running {pair.script.name} as it is on {ranks} ranks")
     before = pair.run("before", lines)
-    say(f"running {pair.other_script.name} after the change")
+    first = None
+    if pair.options.resume is not None and before.ok:
+        first = go_on(pair, before, lines)
+    pair.progress(f"running {pair.other_script.name} after the change")
     after = pair.run("after")
     trial = Trial(before, after, (pair.trace(before, "before"), pair.trace(after, "after")))
     trial.broken = _broken(before, after)
     if not after.ok:
         return trial
     if trial.broken or pair.options.oracle:
-        say(f"running it {ORACLE}")
+        pair.progress(f"running it {ORACLE}")
         trial.oracle = _oracle(pair)
-    _compare(pair, trial, same_units, say)
+    _compare(pair, trial, same_units)
+    if trial.comparison is not None and trial.comparison.holds and first is not None:
+        trial.resumed = resume(pair, first, same_units)
+        trial.unlike = trial.resumed.unlike
+        trial.comparison.checks += trial.resumed.checks
     return trial
 
 
@@ -114,9 +122,9 @@ def _oracle(pair: Pair) -> Run | None:
     return run if run.ok and _updates(run) else None
 
 
-def _compare(pair: Pair, trial: Trial, same_units: bool, say: Progress) -> None:
+def _compare(pair: Pair, trial: Trial, same_units: bool) -> None:
     theirs = pair.side(trial.after, trial.traces[1])
-    oracle = _side(pair, trial.oracle) if trial.oracle is not None else None
+    oracle = pair.side_of(trial.oracle) if trial.oracle is not None else None
     if not trial.broken:
         ours, units = pair.side(trial.before, trial.traces[0]), same_units
     elif oracle is not None:
@@ -126,14 +134,10 @@ def _compare(pair: Pair, trial: Trial, same_units: bool, say: Progress) -> None:
     trial.comparison = compare(ours, theirs, same_units=units)
     if not trial.comparison.holds:
         # Before anything is refuted: does the program agree with itself?
-        say("the runs differ: running the program once more")
+        pair.progress("the runs differ: running the program once more")
         trial.unlike = _unlike(pair, ours, oracle if trial.broken else None)
     if oracle is not None and not trial.broken:
         trial.comparison.checks += _told(compare(oracle, theirs, same_units=False))
-
-
-def _side(pair: Pair, run: Run) -> Side:
-    return pair.side(run, pair.trace(run, run.launch.record.parent.name))
 
 
 def _unlike(pair: Pair, ours: Side, oracle: Side | None) -> str | None:
@@ -141,7 +145,7 @@ def _unlike(pair: Pair, ours: Side, oracle: Side | None) -> str | None:
     again = pair.run(f"{name} again", oracle=oracle is not None)
     if not again.ok:
         return failure(again, "in a second run")
-    repeated = compare(ours, _side(pair, again), same_units=True)
+    repeated = compare(ours, pair.side_of(again), same_units=True)
     return next((f"{check.name}: {check.detail}" for check in repeated.failed), "")
 
 
@@ -152,23 +156,3 @@ def _told(comparison: Comparison) -> list[Check]:
         for check in comparison.checks
         if check.name in _TOLD
     ]
-
-
-def failure(run: Run, name: str) -> str:
-    """Why a run did not end well, in one line a rank."""
-    parts = [run.problem] if run.problem else []
-    for end in run.ends:
-        if end.status == "ok":
-            continue
-        text = f"rank {end.rank} {end.status}"
-        if end.where:
-            text += f" at {end.where}"
-        if end.error:
-            text += f": {end.error.strip().splitlines()[-1][:300]}"
-        elif end.last:
-            text += f" (last: {end.last})"
-        parts.append(text)
-    missing = run.launch.world - len(run.ends)
-    if missing > 0:
-        parts.append(f"{missing} ranks were not started")
-    return f"the program {name}: " + "; ".join(parts)

@@ -59,7 +59,7 @@ class Evidence:
         fired, left: where each rule fires on the recorded trace before and after.
         groups: the groups of fixes of which at least one member was seen at run time.
         moved: where the lines of the original files stand in the fixed ones.
-        traces: of the program before and after.
+        traces: of the program before and after, and of both going on from a checkpoint.
         comparison: of the two runs, None where one of them did not come to its end.
     """
 
@@ -70,7 +70,7 @@ class Evidence:
     left: Mapping[type[Rule], Places]
     groups: set[str]
     moved: Moved
-    traces: tuple[Trace, Trace]
+    traces: Sequence[tuple[Trace, Trace]]
     comparison: Comparison | None = None
 
     @classmethod
@@ -79,14 +79,14 @@ class Evidence:
         applied: Sequence[Finding],
         overall: tuple[Verdict, Sequence[str]],
         reached: Places,
-        traces: tuple[Trace, Trace],
+        traces: Sequence[tuple[Trace, Trace]],
         texts: Mapping[Path, tuple[str, str]],
         comparison: Comparison | None = None,
     ) -> Evidence:
         """Evidence from the recorded traces, and the texts of the files before and after."""
         rules = {finding.rule for finding in applied}
-        fired = {rule: _fires(rule, traces[0]) for rule in rules}
-        left = {rule: _fires(rule, traces[1]) for rule in rules}
+        fired = {rule: _fires(rule, [before for before, _ in traces]) for rule in rules}
+        left = {rule: _fires(rule, [after for _, after in traces]) for rule in rules}
         groups = {
             finding.group
             for finding in applied
@@ -99,8 +99,8 @@ class Evidence:
         verdict, reasons = self._verdict(finding)
         path, _ = place = place_of(finding)
         old, new = self.moved.replaced(place)
-        before = happened(self.traces[0], path, old)
-        after = happened(self.traces[1], path, new)
+        before = [event for trace, _ in self.traces for event in happened(trace, path, old)]
+        after = [event for _, trace in self.traces for event in happened(trace, path, new)]
         return Judged(
             title=finding.fix.title if finding.fix is not None else finding.message,
             verdict=verdict,
@@ -140,6 +140,6 @@ def place_of(finding: Finding) -> tuple[str, int]:
     return os.path.realpath(at.path), at.line
 
 
-def _fires(rule: type[Rule], trace: Trace) -> Places:
-    """Where a rule fires on a recorded trace."""
-    return {place_of(finding) for finding in rule().check(trace)}
+def _fires(rule: type[Rule], traces: Sequence[Trace]) -> Places:
+    """Where a rule fires on recorded traces."""
+    return {place_of(finding) for trace in traces for finding in rule().check(trace)}

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from fsdplint.shim import processes
+from fsdplint.shim.ends import ends_of
 from fsdplint.shim.launcher import Launch, Run, launch
+from fsdplint.shim.records import RankRecord
 
 START = "import os, sys, time\nimport torch\nimport torch.distributed as dist\n"
 
@@ -84,3 +90,77 @@ def test_how_a_program_ends(tmp_path: Path, text: str, status: str, code: int) -
     result = run(tmp_path, text, ranks=1)
     assert (result.status, result.code) == (status, code)
     assert result.ok == (status == "ok")
+
+
+def test_torchrun_is_killed(tmp_path: Path) -> None:
+    text = "os.kill(os.getppid(), 9)\nwhile True:\n    time.sleep(0.01)\n"
+    result = run(tmp_path, text, ranks=1)
+    assert (result.status, result.code) == ("died", -9)
+    assert result.problem == "torchrun was ended by SIGKILL"
+
+
+TOLD = """\
+Failures:
+[1]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 100)  (SIGTERM)
+[2]:
+  rank      : 2 (local_rank: 2)
+  exitcode  : -11 (pid: 102)  (SIGSEGV)
+Root Cause (first observed failure):
+[0]:
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 101)  (SIGKILL)
+"""
+
+
+def test_who_died_and_who_was_only_stopped(tmp_path: Path) -> None:
+    log = tmp_path / "torchrun.txt"
+    log.write_text(TOLD)
+    records = [RankRecord(rank, 3, {"pid": 100 + rank}) for rank in range(3)]
+    ends = ends_of(records, tmp_path, False, log)
+    assert [end.status for end in ends] == ["stopped", "died", "died"]
+    assert ends[1].error == "killed by SIGKILL"
+    assert ends[2].error == "killed by SIGSEGV"
+
+
+# It tells its rank's process where the test looks, which a copy of it would not.
+WAITING = """\
+import os, sys, time
+with open(sys.argv[1] + ".part", "w") as file:
+    print(os.getpid(), file=file)
+os.rename(sys.argv[1] + ".part", sys.argv[1])
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_fsdplint_itself_is_ended(tmp_path: Path, number: signal.Signals) -> None:
+    program, temporary, told = tmp_path / "train.py", tmp_path / "tmp", tmp_path / "told"
+    program.write_text(WAITING)
+    temporary.mkdir()
+    command = [sys.executable, "-m", "fsdplint", "prove", "train.py", "--against", "train.py"]
+    with subprocess.Popen(
+        [*command, "--nproc-per-node", "1", "--", str(told)],
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while not told.exists():
+            assert process.poll() is None, process.stderr and process.stderr.read()
+            time.sleep(0.05)
+        family = processes.descendants(process.pid)
+        assert int(told.read_text()) in family
+        process.send_signal(number)
+        process.wait()
+        if number == signal.SIGKILL:
+            assert process.returncode == -number
+            while any(processes.alive(pid) for pid in family):  # the kernel ends them
+                time.sleep(0.05)
+        else:
+            assert process.returncode == 128 + number
+            assert not any(processes.alive(pid) for pid in family)
+            assert not list(temporary.glob("fsdplint-*"))
+            assert process.stderr is not None
+            assert "stopped; ending the ranks" in process.stderr.read()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -61,6 +60,7 @@ def test_a_hand_migration_is_proven(project: Path) -> None:
     assert sorted(project.rglob("*")) == sorted([*before, out])
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_sabotaged_migration_is_refuted(project: Path) -> None:
     pairs, complaint = SABOTAGED["one block not sharded"]
     after = project / "after.py"
@@ -73,6 +73,7 @@ def test_a_sabotaged_migration_is_refuted(project: Path) -> None:
     assert proof.data["proven"] is False
 
 
+@pytest.mark.usefixtures("forked")
 def test_the_fixes_of_a_program_are_proven_one_by_one(project: Path) -> None:
     out, summary = project / "proof.json", project / "proof.md"
     text = (project / "before.py").read_text()
@@ -98,6 +99,7 @@ def test_the_fixes_of_a_program_are_proven_one_by_one(project: Path) -> None:
     assert summary.read_text().count("| **proven** |") == 3
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_program_that_trains_nothing_is_compared_without_sharding(project: Path) -> None:
     after = project / "after.py"
     broken = project / "broken.py"
@@ -114,6 +116,7 @@ def test_a_program_that_trains_nothing_is_compared_without_sharding(project: Pat
     assert next(c for c in proof["checks"] if c["name"] == "parameters")["holds"]
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_program_that_fails_before_and_not_after(project: Path) -> None:
     after = project / "after.py"
     broken = project / "broken.py"
@@ -151,20 +154,33 @@ def test_nothing_to_prove(project: Path) -> None:
     assert "Nothing to prove: nothing was found." in result.output
 
 
-def test_the_folder_of_a_killed_proof_is_removed_by_the_next(project: Path) -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    stale = Path(tempfile.gettempdir()) / f"fsdplint-prove-{ended.pid}-stale"
-    own = Path(tempfile.gettempdir()) / f"fsdplint-prove-{os.getpid()}-own"
-    try:
-        for folder in (stale, own):
-            folder.mkdir()
-        with workplace("prove", None) as work:
-            assert work.is_dir() and not stale.exists() and own.exists()
-        assert not work.exists()
-    finally:
-        for folder in (stale, own):
-            shutil.rmtree(folder, ignore_errors=True)
+HOLD = """\
+import time
+from fsdplint.shim.workplace import workplace
+with workplace("run", None) as folder:
+    print(folder, flush=True)
+    time.sleep(1000)
+"""
+
+
+def test_the_folder_of_a_killed_run_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    holder = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True)
+    with holder:
+        assert holder.stdout is not None
+        theirs = Path(holder.stdout.readline().strip())
+        try:
+            with workplace("prove", None) as work:
+                assert work.is_dir() and theirs.is_dir()  # it is in use
+        finally:
+            holder.kill()
+    assert theirs.is_dir() and not work.exists()
+    with workplace("prove", None):
+        assert not theirs.exists()
+    assert not list(tmp_path.iterdir())
 
 
 # Copies -----------------------------------------------------------------------------------------
@@ -183,6 +199,9 @@ def test_what_is_copied(tmp_path: Path) -> None:
     found = {str(path.relative_to(copy)) for path in copy.rglob("*") if not path.is_dir()}
     assert found == {"src/a.py", "data/x.bin", "link.py"}
     assert (copy / "link.py").is_symlink()
+    inside = root / "kept"
+    copy_project(root, inside / "before", besides=inside)
+    assert {path.name for path in (inside / "before").iterdir()} == {"src", "data", "link.py"}
 
 
 def test_a_project_that_is_too_large(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def judge(
         applied,
         (overall, ["because"]),
         {(str(script), line) for line in reached},
-        (trace(script, *before), trace(script, *after)),
+        [(trace(script, *before), trace(script, *after))],
         {script: (BEFORE, AFTER)},
     )
     return [evidence.judge(one).verdict for one in applied]

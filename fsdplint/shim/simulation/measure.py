@@ -11,6 +11,7 @@ import torch
 from torch.optim import optimizer as optimizers
 
 from fsdplint.shim.measures import StopTraining
+from fsdplint.shim.pulse import PULSE
 from fsdplint.shim.recorder import RECORDER
 from fsdplint.shim.simulation.accounting import Accounting, memory
 
@@ -53,6 +54,7 @@ class Measure:
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self.steps[id(optimizer)] += 1
         accounting = self.accounting
+        PULSE.stepped(max(self.steps.values()))
         RECORDER.write(
             {
                 "t": "account",

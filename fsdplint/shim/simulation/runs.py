@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdplint.shim.launcher import Run
 from fsdplint.shim.pairs import Options, Pair, against, fixed, fixes_of, script_of
+from fsdplint.shim.progress import Progress
 from fsdplint.shim.records import Line
 from fsdplint.shim.workplace import workplace
 
@@ -53,7 +53,7 @@ def steps_of(run: Run) -> list[Line]:
     return [line for record in run.records for line in record.accounts]
 
 
-def simulate(options: Options, say: Callable[[str], None] = lambda text: None) -> Simulated:
+def simulate(options: Options, progress: Progress | None = None) -> Simulated:
     """Run one rank of the program before and after its fixes and count.
 
     Raises:
@@ -65,23 +65,21 @@ def simulate(options: Options, say: Callable[[str], None] = lambda text: None) -
     with workplace("prove", options.keep) as work:
         remaining: list[Finding] = []
         if options.against is not None:
-            pair = against(options, work, script, script_of(options.against))
+            pair = against(options, work, script, script_of(options.against), progress)
             changed = True
         else:
             fixes = fixes_of(script, options.unsafe)
             remaining, changed = list(fixes.result.findings), bool(fixes.applied)
-            pair = fixed(options, work, script, fixes)
-        return _both(pair, changed, remaining, say)
+            pair = fixed(options, work, script, fixes, progress)
+        return _both(pair, changed, remaining)
 
 
-def _both(
-    pair: Pair, changed: bool, remaining: list[Finding], say: Callable[[str], None]
-) -> Simulated:
+def _both(pair: Pair, changed: bool, remaining: list[Finding]) -> Simulated:
     world = pair.options.simulate or 1
-    say(f"simulating a rank of {world}: {pair.script.name} as it is")
+    pair.progress(f"simulating a rank of {world}: {pair.script.name} as it is")
     before = pair.run("before")
     after = None
     if changed:
-        say("simulating it after the change")
+        pair.progress("simulating it after the change")
         after = pair.run("after")
     return Simulated(pair.script, world, before, after, remaining, pair.diff())
