@@ -15,18 +15,19 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from fsdplint.editing.layout import descend
-from fsdplint.program.source import NodeSite, Source
+from fsdplint.program.source import Source
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.constructor.precision import PARAMETERS as PRECISION
 from fsdplint.rules.migration.constructor.precision import Precision
 from fsdplint.rules.migration.context import Migration, expression
 from fsdplint.rules.migration.loop import gradients
 from fsdplint.rules.migration.loop import summon_body as bodies
+from fsdplint.rules.migration.loop.summon_calls import Calls
 from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import fresh
 from fsdplint.rules.rewrites.no_sync import left_early
 from fsdplint.rules.rewrites.summon import surround
-from fsdplint.trace import Called, Fsdp1Used, Wrapped
+from fsdplint.trace import Wrapped
 
 PARAMETERS = ("module", "recurse", "writeback", "rank0_only", "offload_to_cpu", "with_grads")
 API = f"{FSDP}.summon_full_params"
@@ -52,6 +53,10 @@ class Summon:
     form: str = "gathered"
     loops: list[bodies.Loop] = field(default_factory=list)
 
+    @property
+    def calls(self) -> Calls:
+        return Calls(self.migration, self.source, self.call)
+
     def blocked(self, reason: str, node: cst.CSTNode | None = None) -> Exception:
         return self.migration.block(self.source, node or self.call, reason)
 
@@ -65,6 +70,7 @@ class Summon:
         """
         body = bodies.Body(self.migration, self.source, self.block.body, self.model)
         self._choose(body, precision)
+        self.calls.note_damage(self.options)
         certain = self.migration.wrapped(self.model) == "always"
         if not self.options["recurse"] and not certain:
             raise self.blocked(
@@ -105,7 +111,8 @@ class Summon:
             )
         if _lowers(self.migration, precision) or self.options["offload_to_cpu"]:
             loops = None if written is not None else body.loops(writing=False)
-            if loops is None and body.computes() and not self.options["offload_to_cpu"]:
+            computes = loops is None and body.computes() and not self.options["offload_to_cpu"]
+            if computes and not self._as_in_training(body):
                 raise self.migration.block(
                     self.source,
                     self.call,
@@ -117,16 +124,17 @@ class Summon:
                     "`get_model_state_dict` with `full_state_dict=True` into an unsharded copy of the "
                     "model, and call that.",
                 )
-            if loops is None:
+            if loops is None and not computes:
                 raise self.blocked(
                     "`summon_full_params` gives parameters in full precision"
                     + (" on the CPU" if self.options["offload_to_cpu"] else "")
                     + ", `unshard()` of FSDP2 in the type that they compute with and on their "
                     "device: `full_tensor()` of a parameter is the whole of it"
                 )
-            self.form, self.loops = "one by one", loops
-            return
-        if body.computes() and not self._entered_before():
+            if loops is not None:
+                self.form, self.loops = "one by one", loops
+                return
+        if body.computes() and not self.calls.entered_before():
             raise self.blocked(
                 "parts of the model are called inside of `summon_full_params`, and FSDP2 wants the "
                 "whole model to be called first"
@@ -134,22 +142,13 @@ class Summon:
         if left_early(self.block.body) and len(self.block.items) > 1:
             raise self.blocked("`summon_full_params` among other contexts that are left early")
 
-    def _entered_before(self) -> bool:
-        """Whether the wrapped model has certainly been called before the block is reached."""
-        reached = False
-        for trace in self.migration.program.traces:
-            for event in trace.of(Fsdp1Used):
-                site = event.site
-                if not isinstance(site, NodeSite) or site.node is not self.call:
-                    continue
-                reached = True
-                outer = {wrapped.module for wrapped in trace.before(event, Wrapped)}
-                calls = trace.before(event, Called)
-                if not any(
-                    c.module in outer and not c.summoned and c.inside is None for c in calls
-                ):
-                    return False
-        return reached
+    def _as_in_training(self, body: bodies.Body) -> bool:
+        """Whether the body only infers, and may do so in the precision of the model's own forward."""
+        infers = self.calls.without_gradients() and self.calls.under_autocast()
+        if not infers or body.reads_parameters():
+            return False
+        self.calls.note_precision()
+        return True
 
     # Writing ------------------------------------------------------------------------------------
 

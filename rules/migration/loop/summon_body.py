@@ -135,6 +135,14 @@ class Body:
                     return True
         return False
 
+    def reads_parameters(self) -> bool:
+        """Whether values of parameters are read in the body itself, beside what calls do."""
+        return any(
+            any(isinstance(v, ParametersOf) for v in self.migration.values(node))
+            for node in descend(self.body)
+            if isinstance(node, cst.Name | cst.Attribute | cst.Call)
+        )
+
     def loops(self, *, writing: bool) -> list[Loop] | None:
         """The loops over single parameters that the body is made of; None where there is more."""
         found: list[Loop] = []

@@ -1,0 +1,194 @@
+"""Parts of a model that are called inside of `summon_full_params`, under mixed precision."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+from forms import migrated, plan
+from two_ranks import TwoRanks
+
+from fsdplint.engine import fix
+from fsdplint.rule import all_rules
+
+MODEL = """\
+policy = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=policy)
+model(torch.ones(2, 8))
+"""
+FORM = """\
+with torch.no_grad():
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        # all of it
+        with FSDP.summon_full_params(model):
+            x = torch.ones(2, 8)
+            for block in model.blocks:
+                x = block(x)
+"""
+AFTER = """\
+policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+model = Net()
+for module in reversed(list(model.modules())):
+    if isinstance(module, Block):
+        fully_shard(module, mp_policy=policy)
+fully_shard(model, mp_policy=policy)
+model(torch.ones(2, 8))
+with torch.no_grad():
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        # all of it
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.unshard()
+        x = torch.ones(2, 8)
+        for block in model.blocks:
+            x = block(x)
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
+"""
+
+
+def test_inference_under_autocast_is_in_the_precision_of_training(tmp_path: Path) -> None:
+    assert migrated(tmp_path, MODEL + FORM).strip() == textwrap.dedent(AFTER).strip()
+    found, _ = plan(tmp_path, MODEL + FORM)
+    notes = [note.text for note in found.notes]
+    assert any("computes in `param_dtype`" in note for note in notes)
+    assert any("FSDP1 spoils them" in note for note in notes)
+
+
+def test_a_compiled_model_has_been_called_before(tmp_path: Path) -> None:
+    compiled = MODEL.replace("model(torch", "model = torch.compile(model)\nmodel(torch")
+    assert "module.unshard()" in migrated(tmp_path, compiled + FORM)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("torch.no_grad()", "torch.enable_grad()"),
+        ("dtype=torch.bfloat16):\n        #", "enabled=False):\n        #"),
+        ("x = torch.ones(2, 8)\n", "x = model.blocks[0].linear.weight\n"),
+        ("with torch.autocast(", "with torch.profiler.record_function("),
+    ],
+    ids=["gradients", "autocast off", "parameters read", "no autocast"],
+)
+def test_what_is_not_only_inferred_blocks(old: str, new: str, tmp_path: Path) -> None:
+    changed = FORM.replace(old, new)
+    assert changed != FORM
+    found, _ = plan(tmp_path, MODEL + changed)
+    assert any("in full precision" in blocker.reason for blocker in found.blockers)
+
+
+def test_nothing_is_spoilt_where_nothing_is_written_back(tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, MODEL + FORM.replace("(model)", "(model, writeback=False)"))
+    assert not found.blockers
+    assert not any("spoils" in note.text for note in found.notes)
+
+
+PROGRAM = """\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import MixedPrecision
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+class Norm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(16))
+
+    def forward(self, x):
+        return x / x.pow(2).mean(-1, keepdim=True).sqrt() * self.weight
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = Norm()
+        self.linear = nn.Linear(16, 16)
+
+    def forward(self, x):
+        return x + self.linear(self.norm(x))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(11, 16)
+        self.blocks = nn.ModuleList([Block(), Block()])
+        self.norm = Norm()
+        self.head = nn.Linear(16, 11)
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+policy = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+model = FSDP(
+    Net(),
+    auto_wrap_policy=ModuleWrapPolicy({Block}),
+    mixed_precision=policy,
+    device_id=torch.device("cpu"),
+    use_orig_params=True,
+)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+generator = torch.Generator().manual_seed(dist.get_rank())
+tokens = torch.randint(0, 11, (4, 6), generator=generator)
+for step in range(4):
+    model.train()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = model(tokens)
+        loss = nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print(f"loss {loss.item():.9f}")
+    model.eval()
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        with FSDP.summon_full_params(model, writeback=False):
+            x = model.embed(tokens)
+            for block in model.blocks:
+                x = block(x)
+            logits = model.head(model.norm(x[:, -1]))
+    print("logits", *(f"{x:.9f}" for x in logits.float().flatten().tolist()))
+dist.destroy_process_group()
+"""
+
+
+def numbers(stdout: str, label: str) -> list[float]:
+    lines = re.findall(rf"{label} (.*)", stdout)
+    return [float(number) for line in lines for number in line.split()]
+
+
+def test_it_trains_as_before_and_infers_within_the_rounding(
+    tmp_path: Path, two_ranks: TwoRanks
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM, encoding="utf-8")
+    after = fix([path], [rule() for rule in all_rules()]).texts[path]
+    assert "FullyShardedDataParallel" not in after
+    old, new = two_ranks.run(PROGRAM), two_ranks.run(after)
+    assert old.status == "ok", str(old)
+    assert new.status == "ok", str(new)
+    assert numbers(new.stdout, "loss") == numbers(old.stdout, "loss")
+    before, now = numbers(old.stdout, "logits"), numbers(new.stdout, "logits")
+    largest = max(map(abs, before))
+    differences = [abs(a - b) for a, b in zip(before, now, strict=True)]
+    assert len(before) > 4 and 0 < max(differences) < 4 * 2**-8 * largest
+
+    # Without `writeback=False` FSDP1 itself trains otherwise from there on; FSDP2 does not.
+    writing = PROGRAM.replace("(model, writeback=False)", "(model)")
+    spoilt = two_ranks.run(writing)
+    assert spoilt.status == "ok", str(spoilt)
+    assert numbers(spoilt.stdout, "loss")[0] == numbers(old.stdout, "loss")[0]
+    assert numbers(spoilt.stdout, "loss") != numbers(old.stdout, "loss")
+    path.write_text(writing, encoding="utf-8")
+    assert fix([path], [rule() for rule in all_rules()]).texts[path] == after
