@@ -252,6 +252,11 @@ class Calls:
             self_argument = args[0]  # called through a decorator
         frame = Frame(function, scope, self_argument, function.owner, on_yield=on_yield)
         self._bind_parameters(function, scope, receiver, args, kwargs, open_call)
+        if open_call and isinstance(node, cst.ClassDef | cst.FunctionDef):  # no call in the program
+            owner = function.owner.node if function.owner is not None else function.node
+            for value in scope.names.values():
+                if isinstance(value, Unknown):
+                    value.stands_in = owner
         outer_source, outer_guards = self.source, list(self.guards)
         self.stack.append(self.site(node))
         self.frames.append(frame)

@@ -213,6 +213,7 @@ class Modules:
         )
         if "[]" in value.parts:
             module.attributes["*"] = value.parts["[]"]
+        module.stands_in = value.stands_in
         value.promoted = module
         if value.within is not None:
             self.trace.modules[module.id].repeated = value.varying

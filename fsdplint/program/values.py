@@ -42,6 +42,7 @@ class Unknown(Value):
     library: the library's function that it comes from, "" where that is not known.
     parts: what was read off it (attributes; "[]" for its elements), so that reading the same thing
         twice gives the same value.
+    stands_in: the class (or function) that is executed by itself, and that this is an argument of.
     """
 
     origin: str = ""
@@ -54,6 +55,7 @@ class Unknown(Value):
     promoted: ModuleValue | None = None
     library: str = ""
     parts: dict[str, Value] = field(default_factory=dict, repr=False)
+    stands_in: cst.CSTNode | None = field(default=None, repr=False)
 
 
 @dataclass(eq=False)
@@ -216,7 +218,11 @@ class ScalerValue(Made):
 
 @dataclass(eq=False)
 class ModuleValue(Value):
-    """An nn.Module. `id` is its name in the trace; `attributes` what its code set on it."""
+    """An nn.Module. `id` is its name in the trace; `attributes` what its code set on it.
+
+    stands_in: the class (or function) of which this is an argument that was made up, since no
+        program was seen to call it.
+    """
 
     id: str
     cls: Class | None = None
@@ -232,6 +238,7 @@ class ModuleValue(Value):
     stands_for_parts: bool = False  # for any part of a module whose class can't be seen
     surely_frozen: bool = False  # some of its own parameters, if it has any, have no gradient
     wholly_frozen: bool = False  # surely none of its parameters, parts included, has a gradient
+    stands_in: cst.CSTNode | None = field(default=None, repr=False)
 
 
 @dataclass(eq=False)

@@ -22,7 +22,7 @@ from fsdplint.program.values import ModuleValue, Value
 from fsdplint.rules.migration.names import PREFIX, fsdp1_name
 from fsdplint.rules.migration.sides import Choice
 from fsdplint.rules.migration.text import call, flat, width
-from fsdplint.rules.migration.unreached import Unreached
+from fsdplint.rules.migration.unreached import Unreached, stands_in
 from fsdplint.rules.rewrites.syntax import library_name
 
 
@@ -137,7 +137,10 @@ class Migration:
         return self.fsdp1(node.func) if isinstance(node, cst.Call) else ""
 
     def values(self, node: cst.CSTNode) -> list[Value]:
-        return self.program.values(node)
+        """The distinct values that a node had. An argument that was made up to execute the class
+        that the node is in by itself tells nothing where a program gives it one."""
+        found = self.program.values(node)
+        return [value for value in found if not stands_in(value, node)] or found
 
     def block(self, source: Source, node: cst.CSTNode, reason: str, *, advice: str = "") -> Blocked:
         """The exception to raise where a node has no faithful rewrite."""
@@ -148,7 +151,7 @@ class Migration:
         values = self.values(node)
         if not values and self.on_other_side(node):
             return ""
-        if not values:
+        if all(stands_in(value, node) for value in values):
             return self._unreached().get(node, "")
         found = [is_fsdp1(value) for value in values]
         if not any(found):
@@ -161,7 +164,8 @@ class Migration:
 
     def _unreached(self) -> dict[cst.CSTNode, str]:
         if self._assumed is None:
-            self._assumed = Unreached(self.sources, self.values, is_fsdp1).found
+            files = self.program.sources.values()
+            self._assumed = Unreached(self.sources, self.values, is_fsdp1, files).found
         return self._assumed
 
     # Writing ----------------------------------------------------------------------------------

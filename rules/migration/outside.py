@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeGuard
 
 import libcst as cst
 
@@ -57,13 +58,26 @@ def handed_out(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> No
 
 
 def _is_here(migration: Migration, func: cst.BaseExpression) -> bool:
-    """Whether the program has a function of this name (for calls that are not reached)."""
+    """Whether the program has a function of this name (for calls that are not reached), or a class
+    that it gives a wrapped model elsewhere.
+    """
     name = func.attr if isinstance(func, cst.Attribute) else func
-    return isinstance(name, cst.Name) and any(
-        isinstance(part, cst.FunctionDef) and part.name.value == name.value
+    if not isinstance(name, cst.Name):
+        return False
+    found = [
+        part
         for source in migration.program.sources.values()
         for part in source.tree.body
-    )
+        if isinstance(part, cst.FunctionDef | cst.ClassDef) and part.name.value == name.value
+    ]
+    if any(isinstance(part, cst.FunctionDef) for part in found):
+        return True
+    made = [inner for part in found for inner in part.body.body if _is_init(inner)]
+    return len(found) == len(made) == 1 and _gets_wrapped(migration, made[0])
+
+
+def _is_init(node: cst.CSTNode) -> TypeGuard[cst.FunctionDef]:
+    return isinstance(node, cst.FunctionDef) and node.name.value == "__init__"
 
 
 def _not_there(migration: Migration, source: Source, func: cst.BaseExpression) -> bool:
@@ -178,7 +192,11 @@ def _reached(migration: Migration, name: str) -> bool:
     ]
     if len(found) != 1:
         return False
-    function = found[0]
+    return _gets_wrapped(migration, found[0])
+
+
+def _gets_wrapped(migration: Migration, function: cst.FunctionDef) -> bool:
+    """Whether a function gets a wrapped model from each call of it that is reached."""
     names = {param.name.value for param in function.params.params}
     uses = [
         migration.wrapped(node)

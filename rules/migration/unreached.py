@@ -4,21 +4,25 @@
 there of the values. A name that stands for a wrapped model earlier in the same function, and is not
 given another value in between, stands for it there too, and so does the parameter that it is given to.
 Where a branch in between takes it out of DDP (`model = model.module`), it stands for one sometimes.
+
+A method that nothing calls: its parameter stands for a wrapped model where parameters of that name do
+in other methods of the class, always.
 """
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import libcst as cst
 
 from fsdplint.editing.layout import descend
 from fsdplint.program.names import walk
 from fsdplint.program.source import Source
-from fsdplint.program.values import Value
+from fsdplint.program.values import ModuleValue, Value
 from fsdplint.rules.migration.calls import arguments
-from fsdplint.rules.migration.scopes import ancestors, function_of
+from fsdplint.rules.migration.scopes import ancestors, function_of, home_of
 
 Known = dict[tuple[cst.CSTNode, str], tuple[int, str]]  # from which offset on, and how
 Values = Callable[[cst.CSTNode], list[Value]]
@@ -27,14 +31,22 @@ Values = Callable[[cst.CSTNode], list[Value]]
 class Unreached:
     """Finds those names in some files.
 
+    Args:
+        callers: the files that may call methods of those, where there are more.
+
     Attributes:
         found: the nodes, and whether they stand for one "always" or "sometimes".
     """
 
     def __init__(
-        self, sources: Sequence[Source], values: Values, is_wrapped: Callable[[Value], bool]
+        self,
+        sources: Sequence[Source],
+        values: Values,
+        is_wrapped: Callable[[Value], bool],
+        callers: Collection[Source] = (),
     ) -> None:
         self.sources = sources
+        self.callers = callers or sources
         self.values = values
         self.found: dict[cst.CSTNode, str] = {}
         self.functions = self._functions()
@@ -53,6 +65,10 @@ class Unreached:
                     known[key] = min(start, source.span(node)[0]), how
         while known:
             known = self._given(self._names(known))
+        for source in sources:
+            for node in walk(source, skip_imports=True):
+                if isinstance(node, cst.ClassDef):
+                    self._in_uncalled(source, node, is_wrapped)
 
     def _functions(self) -> dict[str, list[tuple[Source, cst.FunctionDef]]]:
         functions: dict[str, list[tuple[Source, cst.FunctionDef]]] = {}
@@ -119,6 +135,67 @@ class Unreached:
             isinstance(node, cst.Name) and node.value == parameter and bool(self.values(node))
             for node in descend(function.body)
         )
+
+    # Methods that nothing calls -----------------------------------------------------------------
+
+    def _in_uncalled(
+        self, source: Source, klass: cst.ClassDef, is_wrapped: Callable[[Value], bool]
+    ) -> None:
+        """Find the parameters of uncalled methods that are named as wrapped models in the others."""
+        given: dict[str, bool] = {}  # parameters of called methods: are they always wrapped models?
+        uncalled: list[tuple[str, list[cst.Name]]] = []
+        for method in klass.body.body:
+            if not isinstance(method, cst.FunctionDef):
+                continue
+            for name, uses in _uses(source, method).items():
+                found = [(node, value) for node in uses for value in self.values(node)]
+                if not found:
+                    continue
+                if not all(stands_in(value, node) for node, value in found):
+                    always = all(is_wrapped(value) for _, value in found)
+                    given[name] = given.get(name, True) and always
+                elif not self._is_called(method) and not _bindings(source, method).get(name):
+                    uncalled.append((name, uses))
+        for name, uses in uncalled:
+            if given.get(name):
+                self.found.update(dict.fromkeys(uses, "always"))
+
+    def _is_called(self, method: cst.FunctionDef) -> bool:
+        """Whether any file mentions a method of this name, if in code that is not reached."""
+        name = method.name.value
+        return any(
+            isinstance(node, cst.Attribute) and node.attr.value == name
+            for source in self.callers
+            for node in walk(source, skip_imports=True)
+        )
+
+
+def stands_in(value: Value, node: cst.CSTNode) -> bool:
+    """Whether a value is an argument made up to execute the class or function of a node by itself."""
+    if not isinstance(value, ModuleValue) or value.stands_in is None:
+        return False
+    return node in _within(value.stands_in)
+
+
+@functools.lru_cache(maxsize=64)
+def _within(node: cst.CSTNode) -> frozenset[cst.CSTNode]:
+    return frozenset(descend(node))
+
+
+def _uses(source: Source, method: cst.FunctionDef) -> dict[str, list[cst.Name]]:
+    """Where a method reads its parameters."""
+    found: dict[str, list[cst.Name]] = {name: [] for name in _parameters(method)}
+    for node in descend(method.body):
+        if not isinstance(node, cst.Name) or node.value not in found:
+            continue
+        parent = source.parent(node)
+        if isinstance(parent, cst.Attribute) and parent.attr is node:
+            continue
+        if isinstance(parent, cst.Arg) and parent.keyword is node:
+            continue
+        if home_of(source, node) is method:
+            found[node.value].append(node)
+    return found
 
 
 def _names(source: Source) -> Iterator[cst.Name | cst.Attribute]:

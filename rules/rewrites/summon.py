@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import libcst as cst
 
 from fsdplint.editing.rewrite import Rewrite
@@ -97,6 +99,11 @@ def _arguments(source: Source, call: cst.Call) -> tuple[str | None, dict[str, st
 
 def writes(body: cst.CSTNode) -> bool:
     """Whether a block may change parameters, as far as its own lines tell."""
+    return any(True for _ in writing(body))
+
+
+def writing(body: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """The calls and targets that may change parameters, as far as a block's own lines tell."""
     parameters: set[str] = set()  # the names that loops give to what may be one
     stack: list[cst.CSTNode] = [body]
     nodes: list[cst.CSTNode] = []
@@ -106,7 +113,7 @@ def writes(body: cst.CSTNode) -> bool:
         if isinstance(node, cst.For):
             parameters |= _names_of(node.target)
         stack.extend(node.children)
-    return any(_writing(node, parameters) for node in nodes)
+    return (node for node in nodes if _writing(node, parameters))
 
 
 def _writing(node: cst.CSTNode, parameters: set[str]) -> bool:

@@ -119,6 +119,71 @@ FORMS = {
             shadow[name] = p.detach().clone()
         """,
     ),
+    "an average of a class, which has a method that nothing calls": (
+        """
+        class Average:
+            def __init__(self, fsdp_model, decay=0.9):
+                self.decay = decay
+                self.shadow = {}
+                self._start(fsdp_model)
+
+            def _start(self, fsdp_model):
+                with FSDP.summon_full_params(fsdp_model, writeback=False):
+                    for name, p in fsdp_model.module.named_parameters():
+                        self.shadow[name] = p.detach().clone().float().cpu()
+
+            def update(self, fsdp_model):
+                with FSDP.summon_full_params(fsdp_model, writeback=False):
+                    for name, p in fsdp_model.module.named_parameters():
+                        self.shadow[name].mul_(self.decay).add_(p.float(), alpha=1 - self.decay)
+
+            def restore(self, fsdp_model):
+                with FSDP.summon_full_params(fsdp_model):
+                    for name, p in fsdp_model.module.named_parameters():
+                        p.data.copy_(self.shadow[name])
+
+
+        model = FSDP(Net(), mixed_precision=MixedPrecision(torch.bfloat16))
+        average = Average(model)
+        average.update(model)
+        """,
+        """
+        class Average:
+            def __init__(self, fsdp_model, decay=0.9):
+                self.decay = decay
+                self.shadow = {}
+                self._start(fsdp_model)
+
+            def _start(self, fsdp_model):
+                fsdp_model.reshard()
+                for name, p in fsdp_model.named_parameters():
+                    p = p.full_tensor()
+                    self.shadow[name] = p.detach().clone().float().cpu()
+
+            def update(self, fsdp_model):
+                fsdp_model.reshard()
+                for name, p in fsdp_model.named_parameters():
+                    p = p.full_tensor()
+                    self.shadow[name].mul_(self.decay).add_(p.float(), alpha=1 - self.decay)
+
+            def restore(self, fsdp_model):
+                for fsdp_module in fsdp_model.modules():
+                    if isinstance(fsdp_module, FSDPModule):
+                        fsdp_module.reshard()
+                for name, p in fsdp_model.named_parameters():
+                    p.data.copy_(distribute_tensor(
+                        self.shadow[name], p.device_mesh, p.placements, src_data_rank=None
+                    ))
+
+
+        model = fully_shard(
+            Net(),
+            mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16),
+        )
+        average = Average(model)
+        average.update(model)
+        """,
+    ),
     "written": (
         """
         shadow = {}
@@ -141,6 +206,42 @@ FORMS = {
                 ))
             else:
                 p.data.mul_(0.5)
+        """,
+    ),
+    "clipping in code of a class that nothing reaches": (
+        """
+        CLIPS = False
+
+
+        class Trainer:
+            def __init__(self):
+                self.model = FSDP(Net())
+                self.optimizer = torch.optim.SGD(self.model.parameters())
+
+            def step(self):
+                if CLIPS:
+                    self.model.clip_grad_norm_(1.0)
+                self.optimizer.step()
+
+
+        Trainer().step()
+        """,
+        """
+        CLIPS = False
+
+
+        class Trainer:
+            def __init__(self):
+                self.model = fully_shard(Net())
+                self.optimizer = torch.optim.SGD(self.model.parameters())
+
+            def step(self):
+                if CLIPS:
+                    torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+                self.optimizer.step()
+
+
+        Trainer().step()
         """,
     ),
     "squares of gradients that are added up": (
@@ -260,6 +361,65 @@ def test_what_is_computed_under_mixed_precision_blocks(tmp_path: Path) -> None:
     found, _ = plan(tmp_path, code)
     assert "in full precision" in found.blockers[0].reason
     assert "lower precision will do" in found.blockers[0].advice
+
+
+AVERAGE = """\
+class Average:
+    def __init__(self, model):
+        self.shadow = {}
+        self.update(model)
+
+    def update(self, model):
+        with FSDP.summon_full_params(model, writeback=False):
+            for name, p in model.named_parameters():
+                self.shadow[name] = p.detach().clone()
+
+    def restore(self, model):
+        with FSDP.summon_full_params(model):
+            for name, p in model.named_parameters():
+                p.data.copy_(self.shadow[name])
+
+
+model = FSDP(Net(), mixed_precision=MixedPrecision(torch.bfloat16))
+average = Average(model)
+"""
+UNSURE = {
+    "also of an unwrapped model": "Average(Net())",
+    "also of an unwrapped model of a library": (
+        "from transformers import AutoModel\nAverage(AutoModel.from_pretrained('x'))"
+    ),
+    "a method that is called with an unwrapped model": "average.restore(Net())",
+    "a method that code may call that nothing reaches": (
+        "def evaluate(average, other):\n    average.restore(other)"
+    ),
+    "a function that nothing calls": "def compare(other):\n    Average(other)  # FSDP or not",
+}
+
+
+@pytest.mark.parametrize("rest", list(UNSURE.values()), ids=list(UNSURE))
+def test_a_model_that_may_not_be_wrapped_blocks(rest: str, tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, AVERAGE + "\n\n" + rest + "\n")
+    assert any("summon_full_params" in blocker.reason for blocker in found.blockers)
+
+
+READS = {
+    "written": "p.mul_(2)",
+    "written by its data": "p.data[0] = 1",
+    "written by a function": "nn.init.zeros_(p)",
+    "written in the model": "model.blocks[0].linear.weight.data.mul_(2)",
+    "another part of the model": "print(model.blocks[0].linear.weight.norm())",
+}
+
+
+@pytest.mark.parametrize("line", list(READS.values()), ids=list(READS))
+def test_what_is_not_one_by_one_blocks(line: str, tmp_path: Path) -> None:
+    found, _ = plan(
+        tmp_path,
+        "model = FSDP(Net(), mixed_precision=MixedPrecision(torch.bfloat16))\n"
+        "with FSDP.summon_full_params(model, writeback=False):\n"
+        f"    for name, p in model.named_parameters():\n        print(p.norm())\n        {line}\n",
+    )
+    assert any("in full precision" in blocker.reason for blocker in found.blockers)
 
 
 def test_a_context_that_is_kept_blocks(tmp_path: Path) -> None:
@@ -389,4 +549,79 @@ def test_the_parameters_and_losses_are_the_same(tmp_path: Path, two_ranks: TwoRa
     assert old.status == "ok", str(old)
     assert new.status == "ok", str(new)
     assert "generated" in old.stdout and "norms" in old.stdout
+    assert new.stdout == old.stdout
+
+
+HEAD, _, _ = PROGRAM.partition("def norm_of_gradients")
+AVERAGING = (
+    HEAD.replace(" as FSDP\n", " as FSDP, MixedPrecision\n", 1)
+    + """\
+class Average:
+    def __init__(self, fsdp_model):
+        self.shadow = {}
+        self._start(fsdp_model)
+
+    @torch.no_grad()
+    def _start(self, fsdp_model):
+        with FSDP.summon_full_params(fsdp_model, writeback=False):
+            for name, p in fsdp_model.module.named_parameters():
+                self.shadow[name] = p.detach().clone().float().cpu()
+
+    @torch.no_grad()
+    def update(self, fsdp_model):
+        with FSDP.summon_full_params(fsdp_model, writeback=False):
+            for name, p in fsdp_model.module.named_parameters():
+                self.shadow[name].mul_(0.9).add_(p.detach().float().cpu(), alpha=0.1)
+
+    def state_dict(self):
+        return self.shadow
+
+    def copy_to(self, fsdp_model):
+        with FSDP.summon_full_params(fsdp_model, writeback=True):
+            for name, p in fsdp_model.module.named_parameters():
+                if name in self.shadow:
+                    p.data.copy_(self.shadow[name].to(p.dtype))
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = FSDP(
+    Net(),
+    auto_wrap_policy=ModuleWrapPolicy({Block}),
+    mixed_precision=MixedPrecision(param_dtype=getattr(torch, PRECISION), reduce_dtype=torch.float32),
+    device_id=torch.device("cpu"),
+    use_orig_params=True,
+)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+average = Average(model)
+generator = torch.Generator().manual_seed(dist.get_rank())
+for _ in range(3):
+    model(torch.randn(2, 16, generator=generator)).float().pow(2).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    average.update(model)
+state = average.state_dict()
+print("average", [(n.replace("_fsdp_wrapped_module.", ""), p.tolist()) for n, p in state.items()])
+name = "copy_to"
+getattr(average, name)(model)
+average.shadow = {name: torch.zeros_like(p) for name, p in average.shadow.items()}
+average.update(model)
+print("copied", [p.tolist() for p in average.shadow.values()])
+dist.destroy_process_group()
+"""
+)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_averages_are_the_same(precision: str, tmp_path: Path, two_ranks: TwoRanks) -> None:
+    path = tmp_path / "train.py"
+    code = AVERAGING.replace("PRECISION", f'"{precision}"')
+    path.write_text(code, encoding="utf-8")
+    after = fix([path], [rule() for rule in all_rules()]).texts[path]
+    assert "FullyShardedDataParallel" not in after and after.count("full_tensor()") == 2
+    assert "distribute_tensor(" in after
+    old, new = two_ranks.run(code), two_ranks.run(after)
+    assert old.status == "ok", str(old)
+    assert new.status == "ok", str(new)
+    assert "copied" in old.stdout
     assert new.stdout == old.stdout

@@ -320,6 +320,13 @@ class Reader:
                 value,
                 detail='`init_process_group("cpu:gloo,cuda:nccl")` has both.',
             )
+        if any("summon_full_params" in source.text for source in migration.sources):
+            migration.note(
+                "`full_tensor()` of an offloaded parameter needs a CPU backend too",
+                self.source,
+                value,
+                detail='`init_process_group("cpu:gloo,cuda:nccl")` has both.',
+            )
 
     def _off(self, value: cst.BaseExpression) -> bool:
         if self.migration.called(value) != "CPUOffload" or not isinstance(value, cst.Call):

@@ -110,7 +110,10 @@ class Summon:
                 node,
             )
         if _lowers(self.migration, precision) or self.options["offload_to_cpu"]:
-            loops = None if written is not None else body.loops(writing=False)
+            spared = written is None or body.spared()
+            loops = body.loops(writing=False) if spared else None
+            if written is not None and len(loops or ()) > 1:
+                loops = None  # the second may read what the first has written
             computes = loops is None and body.computes() and not self.options["offload_to_cpu"]
             if computes and not self._as_in_training(body):
                 raise self.migration.block(
@@ -171,6 +174,7 @@ class Summon:
             migration.step(source, self.call, TITLE)
             return
         for loop in self.loops:
+            self._say_names(loop)
             if self.form == "one by one":
                 self._make_whole(loop)
             else:
@@ -217,6 +221,16 @@ class Summon:
                 if event.units != () or unknown or any(part in wrapped for part in parts):
                     return False
         return found
+
+    def _say_names(self, loop: bodies.Loop) -> None:
+        method = self.source.code(loop.node.iter)
+        if method.endswith(".module.named_parameters()") and not self._single():
+            self.migration.note(
+                "names of `.module.named_parameters()` have no `_fsdp_wrapped_module.` any longer",
+                self.source,
+                loop.node.iter,
+                detail="What was saved under such names, as an average, has to be renamed.",
+            )
 
     def _make_whole(self, loop: bodies.Loop) -> None:
         name = loop.parameter.value

@@ -10,7 +10,8 @@ import libcst as cst
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
 from fsdplint.program.values import Bound, Function, ModuleValue, ParametersOf
-from fsdplint.rules.migration.context import Migration, is_fsdp1
+from fsdplint.rules.migration.context import Migration
+from fsdplint.rules.migration.loop.summon_writes import only_of, spares
 from fsdplint.rules.rewrites.summon import writes
 
 STATES = {
@@ -71,6 +72,19 @@ class Body:
         if writes(self.body):
             return self.body
         return next((call for call, function in self._followed() if writes(function.body)), None)
+
+    def spared(self) -> bool:
+        """Whether what is written is not the parameters, but what is made of them: an average."""
+        if any(writes(function.body) for _, function in self._followed()):
+            return False
+        loops = [node for node in descend(self.body) if isinstance(node, cst.For)]
+        names = {
+            part.value
+            for loop in loops
+            for part in descend(loop.target)
+            if isinstance(part, cst.Name)
+        }
+        return spares(self.migration, self.body, names)
 
     def _followed(self) -> Iterator[tuple[cst.Call, cst.FunctionDef]]:
         """The functions of the program that calls in the body run, however indirectly."""
@@ -186,9 +200,7 @@ class Body:
 
     def _is_model(self, node: cst.BaseExpression) -> bool:
         text, model = self.source.code(node), self.source.code(self.model)
-        return text in (model, f"{model}.module") and any(
-            is_fsdp1(value) for value in self.migration.values(self.model)
-        )
+        return text in (model, f"{model}.module") and bool(self.migration.wrapped(self.model))
 
     def _uses(self, loop: Loop) -> list[cst.Name]:
         return [
@@ -198,6 +210,8 @@ class Body:
         ]
 
     def _only_read(self, loop: Loop) -> bool:
+        if not only_of(self.migration, loop.node.body, loop.parameter.value):
+            return False
         for use in self._uses(loop):
             parent = self.source.parent(use)
             if isinstance(parent, cst.AssignTarget):

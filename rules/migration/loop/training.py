@@ -92,6 +92,8 @@ def clips_own(migration: Migration, source: Source, node: cst.Call) -> bool:
     model = node.func.value
     if not isinstance(model, cst.Attribute) or migration.values(model):
         return False
+    if migration.on_other_side(node):
+        return False
     klass = next((x for x in ancestors(source, node) if isinstance(x, cst.ClassDef)), None)
     code = source.code(model)
     return (
