@@ -226,3 +226,18 @@ def test_titles_say_what_is_done(folder: Path) -> None:
         "Take and load the state with torch.distributed.checkpoint",
     ]
     assert titles[17] == ["Take these lines out of the block around them"]
+
+
+def test_the_program_to_prove_is_the_one_that_is_run(folder: Path) -> None:
+    """And not the file that wraps the model, which it imports."""
+    head, tail = TRAIN.split("optimizer = ")
+    setup = head.index("model = ")
+    (folder / "wrapped.py").write_text(head.replace('dist.init_process_group("gloo")\n', ""))
+    (folder / "train.py").write_text(
+        head[:setup].replace(head.splitlines(True)[3], "")
+        + f"from wrapped import model\noptimizer = {tail}"
+    )
+    for paths in (["."], ["wrapped.py"], ["train.py"], ["wrapped.py", "train.py"]):
+        result = run("migrate", *paths)
+        commands = [x.strip() for x in result.output.splitlines() if "fsdplint prove" in x]
+        assert commands == ["fsdplint prove train.py"], paths

@@ -70,17 +70,23 @@ def _top(path: str) -> str:
 
 
 def _entries(program: Program, section: Section) -> list[str]:
-    """The programs that run code of the group, those with a constructor first."""
+    """The programs that run code of the group, those with a constructor first.
+
+    A file that wraps the model while it is imported is none: the one that imports it is.
+    """
     from fsdplint.trace import Fsdp1Used, Wrapped
 
     found: dict[str, None] = {}
+    imported: set[str] = set()
     for trace in program.traces:
-        if not trace.complete:
+        if not trace.complete or trace.entry is None:
             continue
         for event in trace.of(Wrapped, Fsdp1Used):
             if event.site.path in section.files:
-                found.setdefault((event.stack[0] if event.stack else event.site).path)
-    return list(found)
+                found.setdefault(trace.entry)
+                outermost = (event.stack[0] if event.stack else event.site).path
+                imported |= {outermost} - {trace.entry}
+    return [path for path in found if path not in imported] or list(found)
 
 
 def _arguments(program: Program, path: str) -> str:

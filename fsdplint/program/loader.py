@@ -92,6 +92,7 @@ class _Loader:
 
     def _run_entry(self, run: Interpreter, source: Source) -> None:
         name = os.path.splitext(os.path.basename(source.path))[0]
+        run.trace.entry = source.path
         run.module_scope(name, source, main=True)
 
     def _explore(self, body: Callable[[Interpreter], None], *, complete: bool) -> None:

@@ -20,13 +20,15 @@ class Trace:
     def __init__(self, *, producer: str, complete: bool = True) -> None:
         """producer: "static" or "runtime". complete: False where parts could not be followed.
 
-        Its `target` is the torch that the program is for, where that is known.
+        Its `target` is the torch that the program is for, where that is known; its `entry` the
+        file that is run, where a whole program is.
         """
         self.producer = producer
         self.complete = complete
         self.events: list[Event] = []
         self.modules: dict[str, Module] = {}
         self.target: Target | None = None
+        self.entry: str | None = None
 
         # How the program ended on each rank: "ok", "raised", "exit", "stopped" (recorded traces).
         self.ends: dict[int, str] = {}
