@@ -162,8 +162,8 @@ def prove_command(
     """
     if simulated != (world_size is not None):
         raise click.UsageError("--simulate and --world-size go together")
-    if simulated and (html_path or markdown_path):
-        raise click.UsageError("a simulation is written as text and with --json")
+    if simulated and resume is not None:
+        raise click.UsageError("a simulation writes no checkpoints that --resume could go on from")
     _prepare("prove")
     from fsdplint.shim.pairs import Options, ProveError
     from fsdplint.shim.reports.page import PageError
@@ -171,13 +171,14 @@ def prove_command(
 
     again = None if resume is None else tuple(shlex.split(resume))
     options = Options(simulate=world_size, resume=again, nodes=_nodes(values), **values)
-    files = {"json": json_path, "html": html_path, "markdown": markdown_path}
+    paths = {"json": json_path, "html": html_path, "markdown": markdown_path}
+    files = {kind: path for kind, path in paths.items() if path}
     try:
         with _ended_cleanly():
             if simulated:
-                good = _simulate(options, json_path)
+                good = _simulate(options, files)
             else:
-                good = _prove(options, {kind: path for kind, path in files.items() if path})
+                good = _prove(options, files)
     except (ProveError, WorkplaceError, PageError) as error:
         click.echo(f"fsdplint prove: {error}", err=True)
         sys.exit(2)
@@ -228,16 +229,25 @@ def _prove(options: Options, files: dict[str, Path]) -> bool:
     return proof.holds
 
 
-def _simulate(options: Options, json_path: Path | None) -> bool:
-    """Show what was counted and write it to a file; gives whether both came to their end."""
+def _simulate(options: Options, files: dict[str, Path]) -> bool:
+    """Show what was counted and write it to these files; gives whether both came to their end."""
     from fsdplint.shim.progress import OnStandardError
+    from fsdplint.shim.reports.page import check_libraries
+    from fsdplint.shim.reports.simulated import as_markdown, as_page
     from fsdplint.shim.simulation.report import as_json, as_text
     from fsdplint.shim.simulation.runs import STEPS, simulate
 
+    if "html" in files:
+        check_libraries()
     simulated = simulate(replace(options, steps=options.steps or STEPS), OnStandardError())
     click.echo(as_text(simulated), nl=False)
-    if json_path is not None:
-        _write(json_path, json.dumps(as_json(simulated), indent=2) + "\n")
+    writers = {
+        "json": lambda: json.dumps(as_json(simulated), indent=2) + "\n",
+        "html": lambda: as_page(simulated),
+        "markdown": lambda: as_markdown(simulated),
+    }
+    for kind, path in files.items():
+        _write(path, writers[kind]())
     return simulated.ok
 
 

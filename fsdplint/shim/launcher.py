@@ -25,8 +25,8 @@ from fsdplint.shim.records import RankRecord, read_records
 # Called once a second with the seconds since the start, for people who wait.
 Tick = Callable[[float], None]
 
-# Seconds without any processor time on any rank after which a run is taken to hang.
-_STALL = 60.0
+# Seconds without any work on any rank after which a run is taken to hang.
+_STALL = 120.0
 # Seconds that the launcher and the imports on the first rank may take: from a cold network disk,
 # minutes are usual. The time of the program itself begins after that.
 _START = 300.0
@@ -226,7 +226,7 @@ def _wait(process: subprocess.Popen[bytes], what: Launch, tick: Tick) -> str:
     running, started = False, time.monotonic()
     deadline = started + what.start
     family: dict[int, str] = {}
-    usage, changed, checked = -1, time.monotonic(), 0.0
+    idleness, checked = processes.Idleness(), 0.0
     problem = ""
     try:
         while process.poll() is None:
@@ -239,10 +239,8 @@ def _wait(process: subprocess.Popen[bytes], what: Launch, tick: Tick) -> str:
                     running, deadline = True, now + what.timeout
                 # Of all below torchrun: a rank that is still importing, and what ranks have started
                 # (loaders of data), may be what the others wait for.
-                used = processes.ticks(family)
-                if used != usage or not known:
-                    usage, changed = used, now
-                if sys.platform == "linux" and now - changed > what.stall:
+                idle = idleness.seconds(family if known else ())
+                if sys.platform == "linux" and idle > what.stall:
                     problem = f"no rank has done anything for {what.stall:.0f} seconds"
                 if any(beat.lost for beat in read_beats(what.record).values()):
                     break

@@ -56,24 +56,24 @@ def watch(options: Options, progress: Progress | None = None) -> Watched:
     with workplace("run", options.keep, options.nodes.count > 1) as work:
         progress = progress or Progress()
         progress(f"running {options.script} on {options.ranks} ranks")
-        run = launch(
-            Launch(
-                target=os.path.abspath(options.script),
-                folder=Path.cwd(),
-                record=work,
-                args=options.args,
-                ranks=options.ranks,
-                timeout=options.timeout,
-                device=options.device,
-                steps=options.steps,
-                seed=options.seed,
-                torchrun=options.torchrun,
-                nodes=options.nodes,
-                parameters=False,
-            ),
-            progress.follow(work, options.steps),
+        what = Launch(
+            target=os.path.abspath(options.script),
+            folder=Path.cwd(),
+            record=work,
+            args=options.args,
+            ranks=options.ranks,
+            timeout=options.timeout,
+            device=options.device,
+            steps=options.steps,
+            seed=options.seed,
+            torchrun=options.torchrun,
+            nodes=options.nodes,
+            parameters=False,
         )
-        progress.done()
+        try:
+            run = launch(what, progress.follow(work, options.steps))
+        finally:
+            progress.done()
     if not run.records:
         raise LaunchError(run.problem or "no rank was started")
     result = checked.check_recorded(merge(run.records))

@@ -7,12 +7,14 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 # Set in the environment of what we start: it is not to outlive its parent.
 LAUNCHED = "FSDPLINT_LAUNCHED"
 _PROC = Path("/proc")
+# The part of a processor that a waiting process takes at most.
+_WAITING = 0.01
 
 
 def descendants(pid: int) -> list[int]:
@@ -53,6 +55,26 @@ def ticks(pids: Iterable[int]) -> int:
         if len(fields) > 12:
             total += int(fields[11]) + int(fields[12])
     return total
+
+
+class Idleness:
+    """For how long processes have done nothing but wait.
+
+    That takes processor time too: the threads of a process group look now and then whether there is
+    something to do.
+    """
+
+    def __init__(self) -> None:
+        self._used = 0
+        self._since = time.monotonic()
+
+    def seconds(self, pids: Collection[int]) -> float:
+        """Seconds since they last took more than a hundredth of a processor each."""
+        now, used = time.monotonic(), ticks(pids)
+        most = _WAITING * os.sysconf("SC_CLK_TCK") * (now - self._since) * len(pids) + 2
+        if not pids or not 0 <= used - self._used <= most:
+            self._used, self._since = used, now
+        return now - self._since
 
 
 def alive(pid: int) -> bool:

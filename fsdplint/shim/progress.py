@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -52,7 +53,8 @@ class OnStandardError(Progress):
             self._renew("")
 
     def _renew(self, text: str) -> None:
-        self._stream.write(f"\r\x1b[K{text}")
+        width = shutil.get_terminal_size().columns - 1
+        self._stream.write(f"\r\x1b[K{text[:width]}")
         self._stream.flush()
 
 

@@ -92,6 +92,20 @@ def test_how_a_program_ends(tmp_path: Path, text: str, status: str, code: int) -
     assert result.ok == (status == "ok")
 
 
+def test_what_waits_takes_a_little_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, used = [0.0], [0]
+    monkeypatch.setattr(processes.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(processes, "ticks", lambda pids: used[0])
+    idleness, hundredth = processes.Idleness(), os.sysconf("SC_CLK_TCK") / 100
+    seen = []
+    for second, busy in enumerate([0, 90, 90, 0, 1, 0, 1, 90, 0, 1]):
+        now[0] = float(second)
+        used[0] += int(busy * hundredth)
+        seen.append(idleness.seconds([1, 2]))
+    assert seen == [0, 0, 0, 1, 2, 3, 4, 0, 1, 2]
+    assert idleness.seconds([]) == 0  # nobody there yet
+
+
 def test_torchrun_is_killed(tmp_path: Path) -> None:
     text = "os.kill(os.getppid(), 9)\nwhile True:\n    time.sleep(0.01)\n"
     result = run(tmp_path, text, ranks=1)

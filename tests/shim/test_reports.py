@@ -16,6 +16,9 @@ from fsdplint.shim.prove import Proof
 from fsdplint.shim.records import RankRecord
 from fsdplint.shim.reports.markdown import as_markdown
 from fsdplint.shim.reports.page import as_page
+from fsdplint.shim.reports.simulated import as_markdown as simulated_as_markdown
+from fsdplint.shim.reports.simulated import as_page as simulated_as_page
+from fsdplint.shim.simulation.runs import Simulated
 from fsdplint.shim.trial import Trial
 from fsdplint.shim.verdicts import Judged, Verdict
 from fsdplint.trace import Location, Trace
@@ -129,6 +132,38 @@ def test_the_markdown(proof: Proof) -> None:
         "| parameters | DIFFERS | weight: 3 of 4 values differ \\| <i> | 1e-05 relative |" in rows
     )
     assert lines[lines.index("```diff") + 1 :][:6] == DIFF.splitlines()[:6]
+
+
+def account(share: int) -> dict[str, object]:
+    held = {"parameters": share, "gradients": share, "optimizer": 2 * share, "peak": 5 * share}
+    return {
+        "step": 1,
+        **held,
+        "calls": {"all_gather": 4, "reduce_scatter": 2},
+        "sent": {"all_gather": 2**30, "reduce_scatter": 2**29},
+    }
+
+
+@pytest.fixture
+def simulated(tmp_path: Path) -> Simulated:
+    before, after = run(tmp_path, []), run(tmp_path, [], "raised")
+    for one, share in ((before, 3 * 2**30), (after, 4 * 2**30)):
+        one.records[:] = [RankRecord(0, 512, {"torch": "2.13.0"}, accounts=[account(share)])]
+    return Simulated(tmp_path / "train.py", 512, before, after, [], DIFF)
+
+
+def test_a_simulation(simulated: Simulated) -> None:
+    text = simulated_as_page(simulated)
+    page = Page(text)
+    assert [tag for tag, _ in page.tags].count("svg") == 2
+    assert not {tag for tag, _ in page.tags} & {"script", "link", "img", "iframe"}
+    assert "4 calls, 1.00 GiB" in page.texts and "How it ended" in page.texts
+    assert "Held by the rank" in text and "GiB" in text
+    lines = simulated_as_markdown(simulated).splitlines()
+    assert "| optimizer | 6.00 GiB | 8.00 GiB |" in [
+        line.replace("optimizer state", "optimizer") for line in lines
+    ]
+    assert lines.count("```diff") == 1 and "  rank 0: raised at train.py:7" in lines
 
 
 BROWSER = next(

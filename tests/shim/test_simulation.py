@@ -67,6 +67,51 @@ def test_more_ranks_than_there_are(two_ranks: TwoRanks) -> None:
     assert held[8]["optimizer"] == pytest.approx(8 * held[64]["optimizer"], rel=0.02)
 
 
+BROADCAST = """
+    import torch
+    import torch.distributed as dist
+    import torch.nn as nn
+    from torch.distributed.checkpoint.state_dict import (
+        StateDictOptions, get_state_dict, set_model_state_dict, set_state_dict
+    )
+    from torch.distributed.fsdp import fully_shard
+
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    state = model.state_dict() if rank == 0 else {}
+    fully_shard(model)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, state, options=options)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for step in range(2):
+        model(torch.ones(4, 8)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        whole = StateDictOptions(full_state_dict=True)
+        model_state, optimizer_state = get_state_dict(model, optimizer, options=whole)
+        set_state_dict(
+            model,
+            optimizer,
+            model_state_dict=model_state,
+            optim_state_dict=optimizer_state,
+            options=options,
+        )
+"""
+
+
+def test_states_that_one_rank_sends_to_all(two_ranks: TwoRanks) -> None:
+    real = two_ranks.run(BROADCAST, account=True)
+    simulated = two_ranks.run(BROADCAST, account=True, simulate=2)
+    larger = two_ranks.run(BROADCAST, account=True, simulate=16)
+    for outcome in (real, simulated, larger):
+        assert outcome.status == "ok", str(outcome)
+    for ours, theirs in zip(simulated.records[0].accounts, real.records[0].accounts, strict=True):
+        for key in ("parameters", "gradients", "optimizer"):
+            assert ours[key] == theirs[key]
+    assert larger.records[0].accounts[1]["calls"]["broadcast"] > 0
+
+
 def test_what_depends_on_values_is_named(two_ranks: TwoRanks) -> None:
     outcome = two_ranks.run(
         """
@@ -90,8 +135,9 @@ def test_what_depends_on_values_is_named(two_ranks: TwoRanks) -> None:
 def test_the_command(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     shutil.copy(FIXTURES / "fsdp1" / "flat_script.py", script)
-    out = tmp_path / "simulated.json"
-    arguments = ["prove", "--simulate", "--world-size", "64", "--json", str(out), str(script)]
+    out, page, summary = (tmp_path / f"simulated.{kind}" for kind in ("json", "html", "md"))
+    files = ("--json", str(out), "--html", str(page), "--markdown", str(summary))
+    arguments = ["prove", "--simulate", "--world-size", "64", *files, str(script)]
     result = CliRunner().invoke(main, [*arguments, "--", "--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
     told = json.loads(out.read_text())
@@ -104,6 +150,11 @@ def test_the_command(tmp_path: Path) -> None:
     held = [told[name]["steps"][1]["parameters"] for name in ("before", "after")]
     assert held[0] < held[1]
     assert "reduce_scatter a step" in result.output
+    assert "rank 0 of 64, without values." in summary.read_text()
+    assert "| reduce_scatter a step | 4 calls, " in summary.read_text()
+    text = page.read_text()
+    assert text.count("<svg") == 2 and "What rank 0 of 64 holds and sends." in text
+    assert "fully_shard(model" in text and "How it ended" not in text
 
 
 def test_both_options_are_needed(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib.util
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,11 @@ def check_libraries() -> None:
 
 def as_page(proof: Proof) -> str:
     """The page; `check_libraries` comes before."""
+    return render("page.html.jinja", **_context(proof))
+
+
+def render(template: str, **context: Any) -> str:
+    """A page made of one of the templates in this folder."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -39,7 +45,7 @@ def as_page(proof: Proof) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("page.html.jinja").render(_context(proof))
+    return environment.get_template(template).render(context)
 
 
 def _context(proof: Proof) -> dict[str, Any]:
@@ -48,7 +54,7 @@ def _context(proof: Proof) -> dict[str, Any]:
         "proof": proof,
         "summary": summary(proof),
         "heading": heading(proof),
-        "facts": _facts(proof, runs),
+        "facts": facts_of(proof.script, runs),
         "judged": proof.judged,
         "checks": proof.checks,
         "rows": rows(proof.diff, proof.judged, str(proof.root)),
@@ -85,9 +91,10 @@ def _pictures(runs: dict[str, Run]) -> list[str]:
     ]
 
 
-def _facts(proof: Proof, runs: dict[str, Run]) -> dict[str, str]:
+def facts_of(script: Path, runs: Mapping[str, Run]) -> dict[str, str]:
+    """What was run, when, where and how."""
     facts = {
-        "Program": shown(str(proof.script)),
+        "Program": shown(str(script)),
         "Made": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         "Machine": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
     }
@@ -95,7 +102,8 @@ def _facts(proof: Proof, runs: dict[str, Run]) -> dict[str, str]:
         launch = next(iter(runs.values())).launch
         heads = [run.records[0].head for run in runs.values() if run.records]
         facts["torch"] = str(heads[0].get("torch", "")) if heads else ""
-        facts["Ranks"] = f"{launch.world} ({launch.device})"
+        if launch.simulate is None:
+            facts["Ranks"] = f"{launch.world} ({launch.device})"
         facts["Arguments"] = " ".join(launch.args) or "none"
         facts["Seed"] = str(launch.seed)
         facts["Times"] = ", ".join(f"{name} {run.seconds:.1f} s" for name, run in runs.items())

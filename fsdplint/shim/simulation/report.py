@@ -12,7 +12,7 @@ from fsdplint.shim.launcher import Run
 from fsdplint.shim.records import Line
 from fsdplint.shim.simulation.runs import Simulated, steps_of
 
-_HELD = ("parameters", "gradients", "optimizer", "peak")
+HELD = ("parameters", "gradients", "optimizer", "peak")
 _TITLES = {"optimizer": "optimizer state", "peak": "most at once"}
 
 
@@ -22,32 +22,68 @@ def as_text(simulated: Simulated) -> str:
 
 
 def _lines(simulated: Simulated) -> Iterator[str]:
-    yield f"{shown(str(simulated.script))}: rank 0 of {simulated.world}, without values"
-    columns = {name: steps_of(run) for name, run in simulated.runs.items()}
-    last = {name: steps[-1] for name, steps in columns.items() if steps}
-    if last:
+    yield title(simulated)
+    rows = table(simulated)
+    if rows:
         yield ""
-        yield _row("", list(last))
-        for key in _HELD:
-            yield _row(_TITLES.get(key, key), [in_bytes(line[key]) for line in last.values()])
-        for kind in sorted({kind for line in last.values() for kind in line["calls"]}):
-            yield _row(f"{kind} a step", [_traffic(line, kind) for line in last.values()])
-        steps = ", ".join(f"{len(columns[name])} {name}" for name in last)
-        yield f"  steps: {steps}; the numbers are those of the last one"
-    for name, run in simulated.runs.items():
-        if not run.ok:
-            yield ""
-            yield from failed(f"The program {name}", run)
-        elif not columns[name]:
-            yield ""
-            yield f"The program {name} made no optimizer step."
+        yield _row("", list(measured(simulated)))
+        yield from (_row(name, cells) for name, cells in rows)
+        yield "  " + steps_counted(simulated)
+    for problem in problems(simulated):
+        yield ""
+        yield problem
     if simulated.remaining:
         yield ""
-        yield f"{len(simulated.remaining)} findings have no fix; `fsdplint check` shows them."
+        yield unfixed(simulated)
 
 
-def _row(title: str, cells: list[str]) -> str:
-    return f"  {title:<22}" + "".join(f"{cell:>28}" for cell in cells)
+def title(simulated: Simulated) -> str:
+    return f"{shown(str(simulated.script))}: rank 0 of {simulated.world}, without values"
+
+
+def measured(simulated: Simulated) -> dict[str, Line]:
+    """What was counted in the last step of each run that made one."""
+    steps = {name: steps_of(run) for name, run in simulated.runs.items()}
+    return {name: lines[-1] for name, lines in steps.items() if lines}
+
+
+def table(simulated: Simulated) -> list[tuple[str, list[str]]]:
+    """What a rank holds and sends: a title, and a cell for each run that was measured."""
+    last = measured(simulated)
+    if not last:
+        return []
+    rows = [
+        (_TITLES.get(key, key), [in_bytes(line[key]) for line in last.values()]) for key in HELD
+    ]
+    for kind in sorted({kind for line in last.values() for kind in line["calls"]}):
+        rows.append((f"{kind} a step", [_traffic(line, kind) for line in last.values()]))
+    return rows
+
+
+def steps_counted(simulated: Simulated) -> str:
+    steps = ", ".join(
+        f"{len(steps_of(simulated.runs[name]))} {name}" for name in measured(simulated)
+    )
+    return f"steps: {steps}; the numbers are those of the last one"
+
+
+def problems(simulated: Simulated) -> list[str]:
+    """What went wrong in a run, for each that did not do what it should."""
+    found = []
+    for name, run in simulated.runs.items():
+        if not run.ok:
+            found.append("\n".join(failed(f"The program {name}", run)))
+        elif not steps_of(run):
+            found.append(f"The program {name} made no optimizer step.")
+    return found
+
+
+def unfixed(simulated: Simulated) -> str:
+    return f"{len(simulated.remaining)} findings have no fix; `fsdplint check` shows them."
+
+
+def _row(name: str, cells: list[str]) -> str:
+    return f"  {name:<22}" + "".join(f"{cell:>28}" for cell in cells)
 
 
 def _traffic(line: Line, kind: str) -> str:
@@ -68,7 +104,7 @@ def as_json(simulated: Simulated) -> dict[str, Any]:
 
 
 def _run(run: Run) -> dict[str, Any]:
-    keys = (*_HELD, "step", "calls", "sent")
+    keys = (*HELD, "step", "calls", "sent")
     return {
         "status": run.status,
         "problem": run.problem,
