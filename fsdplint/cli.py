@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FAILED = 2
 
 
-_ELSEWHERE = ("migrate", "prove", "run")
+_ELSEWHERE = ("migrate", "prove", "run", "server")
 _ORDER = {
     name: n for n, name in enumerate(("check", "migrate", "prove", "run", "rule", "baseline"))
 }
@@ -54,6 +54,10 @@ class DefaultCheck(click.Group):
             from fsdplint.migration.command import migrate_command
 
             return migrate_command
+        if name == "server":
+            from fsdplint.server.command import server_command
+
+            return server_command
         return super().get_command(ctx, name)
 
 

@@ -52,6 +52,31 @@ class FixResult:
 
 
 @dataclass(frozen=True)
+class Effort:
+    """How much is to be done.
+
+    Attributes:
+        fixes: whether the fixes are worked out, too.
+        known: sources of an earlier program; those that are still the same are not parsed again.
+        stop: asked now and then; where it says yes, `Stopped` is raised.
+    """
+
+    fixes: bool = True
+    known: Mapping[str, Source] = field(default_factory=dict)
+    stop: Callable[[], bool] | None = None
+
+    def go_on(self) -> None:
+        """Raises Stopped."""
+        if self.stop is not None and self.stop():
+            from fsdplint.program.frames import Stopped
+
+            raise Stopped
+
+
+WHOLE = Effort()
+
+
+@dataclass(frozen=True)
 class Examined:
     """A program and what was found in it.
 
@@ -78,6 +103,7 @@ def examine(
     *,
     overrides: Mapping[Path, str] | None = None,
     callers: Callers | None = None,
+    effort: Effort = WHOLE,
 ) -> Examined:
     """Load files and check them.
 
@@ -88,8 +114,8 @@ def examine(
     """
     from fsdplint.program import load
 
-    program = load(paths, overrides)
-    found = check(program, rules, options)
+    program = load(paths, overrides, known=effort.known, stop=effort.stop)
+    found = check(program, rules, options, effort)
     grouped = {one.site.path for one in found if one.rule.grouped}
     if any(rule.grouped for rule in rules):
         # What gets a model from somebody unseen is no finding yet.
@@ -104,7 +130,8 @@ def examine(
         more = _unread(examined.program, wanted, paths[0])
         if not more:
             break
-        examined = _widened(paths, rules, options, overrides, program, [*examined.callers, *more])
+        files = [*examined.callers, *more]
+        examined = _widened(paths, rules, options, overrides, program, files, effort)
         wanted = sorted(examined.program.wanted)
         wanted = [*callers(wanted), *wanted]
     return examined
@@ -128,13 +155,15 @@ def _widened(
     overrides: Mapping[Path, str] | None,
     program: Program,
     callers: Sequence[Path],
+    effort: Effort,
 ) -> Examined:
     """The files together with those that call them."""
     from fsdplint.program import load
 
-    whole = load([*paths, *callers], overrides, known=program.sources)
+    known = {**effort.known, **program.sources}
+    whole = load([*paths, *callers], overrides, known=known, stop=effort.stop)
     context = frozenset(whole.sources) - frozenset(program.sources)
-    return Examined(whole, check(whole, rules, options), callers, context)
+    return Examined(whole, check(whole, rules, options, effort), callers, context)
 
 
 def _may_get_wrapped(program: Program, path: Path) -> bool:
@@ -142,7 +171,9 @@ def _may_get_wrapped(program: Program, path: Path) -> bool:
     return source is not None and FSDP1.search(source.text) is not None
 
 
-def check(program: Program, rules: Sequence[Rule], options: Options = DEFAULT) -> list[Finding]:
+def check(
+    program: Program, rules: Sequence[Rule], options: Options = DEFAULT, effort: Effort = WHOLE
+) -> list[Finding]:
     """The findings in a program: sorted, each once, with their fixes.
 
     Fixes that need a newer torch than the oldest that the program is for are left out, with a
@@ -156,6 +187,7 @@ def check(program: Program, rules: Sequence[Rule], options: Options = DEFAULT) -
     program.options, target = options, options.target
     chosen: dict[tuple[str, object], tuple[Finding, Rule]] = {}
     for trace in program.traces:
+        effort.go_on()
         trace.target = options.target
         for rule, finding in findings(trace, rules):
             site = finding.site
@@ -174,7 +206,8 @@ def check(program: Program, rules: Sequence[Rule], options: Options = DEFAULT) -
         if rule.unanimous and not all(_shown(trace, finding, rule) for trace in program.traces):
             del chosen[key]
     result = sorted(chosen.values(), key=lambda pair: _order(pair[0]))
-    for finding, rule in result:
+    for finding, rule in result if effort.fixes else ():
+        effort.go_on()
         finding.fix = _fix_of(rule, finding, program)
         if finding.fix is not None and target is not None and target.predates(rule.fix_since):
             finding.fix = None

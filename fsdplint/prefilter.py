@@ -52,7 +52,7 @@ def select(
         searched: the folders that they were found in.
         overrides: texts to take instead of what is on disk.
     """
-    scan = _Scan(overrides or {})
+    scan = Scan(overrides or {})
     problems: list[Problem] = []
     readable: list[File] = []
     settings: list[File] = []
@@ -71,7 +71,8 @@ def select(
         if mentions(data):
             direct.add(scan.key(file.path))
     outside = any(file.named for file in readable) or not all(map(_is_whole_project, searched))
-    matters = scan.importers(readable, direct) if direct or outside else set()
+    undecided = len(direct) < len(readable)
+    matters = scan.importers(readable, direct) if undecided and (direct or outside) else direct
     result = []
     for file in readable:
         if scan.key(file.path) in matters:
@@ -127,7 +128,7 @@ def _names(text: bytes) -> Iterator[str]:
             yield words[0].decode("utf-8", "replace")
 
 
-class _Scan:
+class Scan:
     """The project's files as far as they were looked at."""
 
     def __init__(self, overrides: Mapping[Path, str]) -> None:
@@ -160,7 +161,7 @@ class _Scan:
                 continue
             if key not in given and mentions(data):
                 matters.add(key)
-            for target in self._targets(key, data):
+            for target in self.targets(key, data):
                 importing.setdefault(target, []).append(key)
                 if target not in seen:
                     seen.add(target)
@@ -173,7 +174,7 @@ class _Scan:
                     stack.append(importer)
         return matters
 
-    def _targets(self, path: str, data: bytes) -> Iterator[str]:
+    def targets(self, path: str, data: bytes) -> Iterator[str]:
         """The project's files that a file imports."""
         folder = os.path.dirname(path)
         for one in imports(data):
@@ -243,7 +244,7 @@ def importing(
     Yields the importing file, the target, the names imported from it (none where the module itself
     is imported, or all of it) and the importing file's content. Unreadable files are left out.
     """
-    scan = _Scan({})
+    scan = Scan({})
     yield from _importing(scan, _contents(scan, files), targets)
 
 
@@ -258,7 +259,7 @@ def callers(
     limit: how many there may be; the farthest are left out.
     overrides: texts to take instead of what is on disk.
     """
-    scan = _Scan(overrides or {})
+    scan = Scan(overrides or {})
     contents = list(_contents(scan, files))
     nearest = {scan.key(target): target for target in targets}
     seen = set(nearest)
@@ -274,14 +275,14 @@ def callers(
     return found[:limit]
 
 
-def _contents(scan: _Scan, files: Iterable[Path]) -> Iterator[tuple[Path, bytes]]:
+def _contents(scan: Scan, files: Iterable[Path]) -> Iterator[tuple[Path, bytes]]:
     for path in files:
         with contextlib.suppress(Unreadable):
             yield path, scan.read(path)
 
 
 def _importing(
-    scan: _Scan, contents: Iterable[tuple[Path, bytes]], targets: Iterable[Path]
+    scan: Scan, contents: Iterable[tuple[Path, bytes]], targets: Iterable[Path]
 ) -> Iterator[tuple[Path, Path, tuple[str, ...], bytes]]:
     wanted = {scan.key(target): target for target in targets}
     stems = {os.path.basename(key).removesuffix(".py") for key in wanted}

@@ -35,6 +35,7 @@ from fsdplint.settings import CommandLine, Settings, SettingsError, SettingsFind
 from fsdplint.trace import FixedSite, Site
 
 if TYPE_CHECKING:
+    from fsdplint.engine import Effort
     from fsdplint.program.source import Source
     from fsdplint.rule import Finding, Rule
     from fsdplint.target import Target
@@ -78,6 +79,7 @@ class Run:
         *,
         stdin: bytes | None = None,
         overlays: Mapping[Path, str] | None = None,
+        effort: Effort | None = None,
     ) -> None:
         """Find the files that can matter.
 
@@ -86,6 +88,7 @@ class Run:
             command_line: what the command line says about the settings.
             stdin: the content of the only argument, where it is not to be read from disk.
             overlays: texts to take instead of what is on disk, of any files of the project.
+            effort: what of the work is wanted; all of it by default.
 
         Raises:
             SettingsError: the settings are wrong.
@@ -97,6 +100,7 @@ class Run:
         self._root = arguments[0]
         self.problems: list[Problem] = []
         self.stdin = stdin
+        self._effort = effort
         self.completed: list[str] = []
         self.overrides: dict[Path, str] = dict(overlays or {})
         folders = [path for path in arguments if path.is_dir()]
@@ -166,7 +170,12 @@ class Run:
 
         rules = self._rules()
         seen = engine.examine(
-            paths, rules, self.options, overrides=self.overrides, callers=self._callers
+            paths,
+            rules,
+            self.options,
+            overrides=self.overrides,
+            callers=self._callers,
+            effort=self._effort or engine.WHOLE,
         )
         found = [*seen.found, *self.counting.unused(seen.found, seen.program)]
         self._set_findings(result, engine.sorted_findings(found), seen.program.files, seen.context)

@@ -23,6 +23,10 @@ class OutOfSteps(Exception):
     """The run met its bound; what it has seen so far stands."""
 
 
+class Stopped(BaseException):
+    """Whoever asked for the work does not want it any more."""
+
+
 @dataclass
 class GuardEntry:
     guard: Guard

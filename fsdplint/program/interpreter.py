@@ -25,7 +25,7 @@ from fsdplint.program.choosing import Choosing
 from fsdplint.program.contexts import Contexts
 from fsdplint.program.decisions import Decisions
 from fsdplint.program.expressions import Expressions
-from fsdplint.program.frames import MAX_STEPS, Frame, GuardEntry, OutOfSteps
+from fsdplint.program.frames import MAX_STEPS, Frame, GuardEntry, OutOfSteps, Stopped
 from fsdplint.program.importing import Importing
 from fsdplint.program.iteration import Iteration
 from fsdplint.program.loops import Loops
@@ -197,6 +197,8 @@ class Interpreter(
         self.steps += 1
         if self.steps > MAX_STEPS:
             raise OutOfSteps
+        if not self.steps & 255 and self.project.stop is not None and self.project.stop():
+            raise Stopped
 
     # Entries -----------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ def load(
     *,
     root: Path | None = None,
     known: Mapping[str, Source] | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Program:
     """Read and interpret files (see the package's docstring).
 
@@ -41,8 +42,11 @@ def load(
         overrides: texts to use instead of what is on disk.
         root: the project's root; by default it is looked for from each file.
         known: sources of an earlier program; one whose text is still the same is not parsed again.
+        stop: asked now and then; where it says yes, `Stopped` is raised.
     """
-    return deep_stack(lambda: _Loader(paths, overrides or {}, root, known or {}).run())
+    loader = _Loader(paths, overrides or {}, root, known or {})
+    loader.project.stop = stop
+    return deep_stack(loader.run)
 
 
 class _Loader:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,7 @@ class Project:
         self.overrides = {os.path.realpath(path): text for path, text in overrides.items()}
         self.root = root
         self._known = dict(known or {})
+        self.stop: Callable[[], bool] | None = None  # whether the work is not wanted any more
         self.sources: dict[str, Source] = {}
         self.problems: list[Problem] = []
         self.namespaces: set[str] = set()

@@ -1,0 +1,135 @@
+"""From findings to what the protocol has for them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+
+from lsprotocol import types
+from pygls import uris
+
+from fsdplint.report.pages import section, summary, text
+from fsdplint.report.records import condition
+from fsdplint.report.urls import page_of
+from fsdplint.rule import Edit, Rule, Severity
+from fsdplint.server.analysis import Seen
+from fsdplint.server.positions import Lines
+from fsdplint.server.schedule import Document
+
+NAME = "fsdplint"
+_SEVERITIES = {
+    Severity.ERROR: types.DiagnosticSeverity.Error,
+    Severity.WARNING: types.DiagnosticSeverity.Warning,
+    Severity.INFO: types.DiagnosticSeverity.Information,
+}
+
+TextOf = Callable[[str], str | None]  # the text of a file, by its path
+
+
+def path_of(uri: str) -> str | None:
+    """The real path of a document; None for what is no file."""
+    path = uris.to_fs_path(uri) if uri.startswith("file:") else None
+    return None if path is None else os.path.realpath(path)
+
+
+def span(lines: Lines, line: int, column: int, end_line: int, end_column: int) -> types.Range:
+    """The range of a span whose lines and columns count characters from 1."""
+    start = lines.of_column(line, column)
+    end = lines.of_column(end_line or line, end_column or column)
+    return types.Range(types.Position(*start), types.Position(*max(start, end)))
+
+
+def diagnostic(
+    seen: Seen, lines: Lines, uri_of: Callable[[str], str], text_of: TextOf
+) -> types.Diagnostic:
+    """What is shown of a finding."""
+    finding, at, rule = seen.finding, seen.at, seen.finding.rule
+    url = page_of(rule)
+    related = []
+    for site, word in finding.related:
+        where = site.location()
+        there = text_of(where.path)
+        if there is None:
+            continue
+        other = Lines(there, lines.encoding)
+        place = span(other, where.line, where.column, where.end_line, where.end_column)
+        location = types.Location(uri_of(where.path), place)
+        related.append(types.DiagnosticRelatedInformation(location, word))
+    return types.Diagnostic(
+        range=span(lines, at.line, at.column, at.end_line, at.end_column),
+        message=finding.message + condition(finding),
+        severity=_SEVERITIES[rule.severity],
+        code=rule.code,
+        code_description=types.CodeDescription(url) if url else None,
+        source=NAME,
+        related_information=related,
+    )
+
+
+def problem(message: str) -> types.Diagnostic:
+    """What is shown of a document that cannot be checked."""
+    start = types.Position(0, 0)
+    return types.Diagnostic(
+        range=types.Range(start, start),
+        message=message,
+        severity=types.DiagnosticSeverity.Warning,
+        code="FSDP901",
+        source=NAME,
+    )
+
+
+def workspace_edit(
+    edits: Mapping[str, Iterable[Edit]],
+    text_of: TextOf,
+    documents: Mapping[str, Document],
+    *,
+    encoding: str,
+    versioned: bool,
+) -> types.WorkspaceEdit | None:
+    """Edits of files; None where one of them is not to be read any more.
+
+    versioned: whether the editor knows edits of documents in a certain version.
+    """
+    changes: dict[str, list[types.TextEdit]] = {}
+    versions: dict[str, int | None] = {}
+    for path, several in sorted(edits.items()):
+        before = text_of(path)
+        if before is None:
+            return None
+        lines = Lines(before, encoding)
+        document = documents.get(os.path.realpath(path))
+        uri = document.uri if document is not None else uris.from_fs_path(path) or ""
+        versions[uri] = document.version if document is not None else None
+        changes[uri] = [
+            types.TextEdit(
+                types.Range(
+                    types.Position(*lines.position(edit.start)),
+                    types.Position(*lines.position(edit.end)),
+                ),
+                edit.text,
+            )
+            for edit in several
+        ]
+    if not versioned:
+        return types.WorkspaceEdit(changes=changes)
+    return types.WorkspaceEdit(
+        document_changes=[
+            types.TextDocumentEdit(
+                types.OptionalVersionedTextDocumentIdentifier(uri, versions[uri]), list(texts)
+            )
+            for uri, texts in changes.items()
+        ]
+    )
+
+
+def page(rule: type[Rule]) -> str:
+    """A rule's page in Markdown."""
+    return "\n".join(text(rule))
+
+
+def short_page(rule: type[Rule]) -> str:
+    """The beginning of a rule's page."""
+    url = page_of(rule)
+    title = f"[{rule.code}]({url})" if url else rule.code
+    why = section(rule, "Why is this bad?")
+    return f"{title} `{rule.name}`: {summary(rule)}\n\n{why}"

@@ -1,0 +1,141 @@
+"""Who imports whom among the files of the workspace, kept up to date while they are edited."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fsdplint import configs, prefilter
+from fsdplint.files import Unreadable, project_files, project_root, read_bytes
+from fsdplint.program.frames import Stopped
+
+MAX_FILES = 20_000  # of a project that are looked at
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file, as far as it matters here.
+
+    Attributes:
+        stamp: by which it is seen that the file on disk is another one; None for an open document.
+        mentions: whether it speaks of FSDP.
+        imports: the files of the project that it imports.
+    """
+
+    stamp: tuple[int, int] | None
+    mentions: bool
+    imports: frozenset[str]
+
+
+class Index:
+    """The files of all projects that open documents belong to, by their real paths."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+        self._projects: dict[str, list[str]] = {}
+        self._documents: dict[str, str] = {}
+        self._scan = prefilter.Scan({})
+        self.watched = False  # whether `forget` is called when files change
+        self._fresh: set[str] = set()  # files that were looked at since
+
+    def document(self, path: str, text: str | None) -> None:
+        """An open document has this text; None where it is closed."""
+        if text is None:
+            self._documents.pop(path, None)
+            self._entries.pop(path, None)
+            self._fresh.discard(path)
+        elif self._documents.get(path) != text:
+            self._documents[path] = text
+            data = text.encode("utf-8", "surrogatepass")
+            self._entries[path] = self._entry(path, data, None)
+
+    def forget(self) -> None:
+        """Files came, went or changed on the disk."""
+        self._projects.clear()
+        self._fresh.clear()
+        self._scan = prefilter.Scan({})
+        documents, self._documents = self._documents, {}
+        for path, text in documents.items():
+            self.document(path, text)
+
+    def matters(self, path: str, stop: Callable[[], bool]) -> bool:
+        """Whether a file mentions FSDP, or imports one that does, however indirectly."""
+        if configs.is_config(Path(path)):
+            return configs.matters(self._documents.get(path, "").encode("utf-8", "replace"))
+        seen, queue = {path}, [path]
+        for one in queue:  # grows while it is walked
+            if stop():
+                raise Stopped
+            entry = self._known(one)
+            if entry is None:
+                continue
+            if entry.mentions:
+                return True
+            new = entry.imports - seen
+            seen |= new
+            queue += sorted(new)
+        return False
+
+    def importers(
+        self, targets: Iterable[Path], limit: int, stop: Callable[[], bool]
+    ) -> list[Path]:
+        """The files that import one of these, however indirectly, the nearest first."""
+        wanted = {os.path.realpath(path) for path in targets}
+        by_target: dict[str, list[str]] = {}
+        for path in self._files(wanted, stop):
+            if stop():
+                raise Stopped
+            entry = self._known(path)
+            for target in entry.imports if entry is not None else ():
+                by_target.setdefault(target, []).append(path)
+        found: list[str] = []
+        seen, nearest = set(wanted), sorted(wanted)
+        while nearest and len(found) < limit:
+            importers = {one for target in nearest for one in by_target.get(target, ())}
+            nearest = sorted(importers - seen)
+            seen |= importers
+            found += nearest
+        return [Path(path) for path in found[:limit]]
+
+    def _files(self, targets: Iterable[str], stop: Callable[[], bool]) -> Iterable[str]:
+        """The files of the projects of some files, and all documents."""
+        found = dict.fromkeys(self._documents)
+        for root, path in {str(project_root(Path(one))): one for one in targets}.items():
+            if root not in self._projects:
+                files = project_files(Path(path))[:MAX_FILES]
+                self._projects[root] = [os.path.realpath(file) for file in files]
+            found.update(dict.fromkeys(self._projects[root]))
+        return found
+
+    def _known(self, path: str) -> Entry | None:
+        entry = self._entries.get(path)
+        if path in self._documents or (self.watched and path in self._fresh):
+            return entry
+        self._fresh.add(path)
+        try:
+            status = os.stat(path)
+        except OSError:
+            return None
+        stamp = (status.st_mtime_ns, status.st_size)
+        if entry is None or entry.stamp != stamp:
+            try:
+                data = read_bytes(Path(path))
+            except Unreadable:
+                return None
+            entry = self._entries[path] = self._entry(path, data, stamp)
+        return entry
+
+    def _entry(self, path: str, data: bytes, stamp: tuple[int, int] | None) -> Entry:
+        imports = frozenset(self._scan.targets(path, data))
+        return Entry(stamp, prefilter.mentions(data), imports)
+
+    @property
+    def documents(self) -> frozenset[str]:
+        return frozenset(self._documents)
+
+
+def overlaid(documents: Mapping[str, str]) -> dict[Path, str]:
+    """The texts of documents, as a run takes them."""
+    return {Path(path): text for path, text in documents.items()}
