@@ -10,7 +10,7 @@ together from the new texts of its parts (`context`):
                                 enums and config objects, wherever they stand
     constructor.enabled, loop.summon
                                 the blocks of `enable_wrap` and `summon_full_params`
-    loop.{training, wrapper, gradients}
+    loop.{training, wrapper, part_forward, gradients}
                                 clipping, no_sync, the gradient scaler; attributes of a wrapper
     states.{state, optim_state, optimizers}
                                 state dicts of models and optimizers

@@ -14,7 +14,6 @@ from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.constructor import device, wrap
 from fsdplint.rules.migration.context import Blocked, Migration, nodes
 from fsdplint.rules.migration.loop import gradients, parameters
-from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import ancestors
 from fsdplint.rules.migration.states import part_states
 from fsdplint.trace import (
@@ -35,7 +34,7 @@ QUANTIZED = {"Linear4bit", "LinearNF4", "LinearFP4", "Params4bit", "Linear8bitLt
 
 def run(migration: Migration) -> None:
     """Add a blocker for each of them."""
-    calls = _constructors(migration)
+    calls = out_of_sight.constructors(migration)
     _wrapped_here(migration, calls)
     if not calls:
         return
@@ -61,22 +60,6 @@ def run(migration: Migration) -> None:
 
 def _block(migration: Migration, source: Source, node: cst.CSTNode, reason: str) -> None:
     migration.blockers.append(Blocked(source, node, reason))
-
-
-def _constructors(migration: Migration) -> list[tuple[Source, cst.Call]]:
-    return [
-        (source, node)
-        for source in migration.sources
-        for node in nodes(source)
-        if isinstance(node, cst.Call) and _wraps(migration, node)
-    ]
-
-
-def _wraps(migration: Migration, call: cst.Call) -> bool:
-    """Whether a call is FSDP(...), partial(FSDP, ...), or the `wrap(...)` of an `enable_wrap` block."""
-    if migration.symbol(call.func) == "functools.partial":
-        return bool(call.args) and migration.fsdp1(call.args[0].value) == FSDP
-    return migration.fsdp1(call.func) in (FSDP, "wrap")
 
 
 def _wrapped_here(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:

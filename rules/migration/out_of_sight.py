@@ -8,10 +8,13 @@ whichever of the two wraps the model; nothing else may.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import libcst as cst
 
 from fsdplint.program.source import Source
+from fsdplint.rules.frameworks.prepared import TOGETHER, obstacles
+from fsdplint.rules.migration.components import Part
 from fsdplint.rules.migration.context import Blocked, Migration, nodes
 from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import ancestors
@@ -30,10 +33,33 @@ ADVICE = (
     "Name the file that wraps the model as well. Where a framework does it (Accelerate, Transformers' "
     "Trainer), set it to FSDP2 and write this for FSDP2's models by hand."
 )
+# Where Accelerate does it, and could not for FSDP2.
+PREPARED = "Accelerate wraps the model, which decides what becomes of `{name}`, and its {why}, unlike {place}"
+PREPARED_ADVICE = (
+    "Give each call of `prepare` one model and its optimizer (Accelerate raises a ValueError for any "
+    "other), then set `fsdp_version: 2` and write this for FSDP2's models by hand. Or stay with FSDP1."
+)
 DETAIL = (
     "Which of the two it is says the code that wraps the model (Accelerate: `fsdp_version`). The names "
     "in the state of a model that `torch.compile` has compiled are those from before it."
 )
+
+
+def constructors(migration: Migration) -> list[tuple[Source, cst.Call]]:
+    """The calls that wrap a model, or will: those of `partial(FSDP, ...)` and `wrap` too."""
+    return [
+        (source, node)
+        for source in migration.sources
+        for node in nodes(source)
+        if isinstance(node, cst.Call) and _wraps(migration, node)
+    ]
+
+
+def _wraps(migration: Migration, call: cst.Call) -> bool:
+    """Whether a call is FSDP(...), partial(FSDP, ...), or the `wrap(...)` of an `enable_wrap` block."""
+    if migration.symbol(call.func) == "functools.partial":
+        return bool(call.args) and migration.fsdp1(call.args[0].value) == FSDP
+    return migration.fsdp1(call.func) in (FSDP, "wrap")
 
 
 def check(migration: Migration) -> None:
@@ -46,19 +72,35 @@ def check(migration: Migration) -> None:
             if name in (BLOCK, OPTIMIZER) and _in_block(migration, source, node):
                 states.append((source, node))
             elif name and name not in STATES:
-                others.append(_blocked(source, node, name))
+                others.append(blocked(migration, source, node, name))
             elif migration.symbol(node) == OLD_OPTIMIZER_LOAD:
                 # What takes its place was only tried on FSDP2's states.
-                others.append(_blocked(source, node, OLD_OPTIMIZER_LOAD.rpartition(".")[2]))
+                name = OLD_OPTIMIZER_LOAD.rpartition(".")[2]
+                others.append(blocked(migration, source, node, name))
     if not states and not others and not migration.shared:
-        others = [_blocked(s, n, s.code(n)) for s in migration.sources for n in _calls(s)][:1]
+        calls = [(s, n) for s in migration.sources for n in _calls(s)][:1]
+        others = [blocked(migration, s, n, s.code(n)) for s, n in calls]
     migration.blockers += others
     for source, node in states:
         migration.note(NOTE, source, node, detail=DETAIL)
 
 
-def _blocked(source: Source, node: cst.CSTNode, name: str) -> Blocked:
-    return Blocked(source, node, REASON.format(name=name.removeprefix(f"{FSDP}.")), advice=ADVICE)
+def blocked(migration: Migration, source: Source, node: cst.CSTNode, name: str) -> Blocked:
+    """What depends on who wraps the model, which is not known."""
+    name = name.removeprefix(f"{FSDP}.")
+    for other, call, why in _unprepared(migration, source):
+        at = other.location(call)
+        place = f"{Path(at.path).name}:{at.line}"
+        reason = PREPARED.format(name=name, why=why, place=place)
+        return Blocked(source, node, reason, advice=PREPARED_ADVICE)
+    return Blocked(source, node, REASON.format(name=name), advice=ADVICE)
+
+
+def _unprepared(migration: Migration, source: Source) -> Iterator[tuple[Source, cst.CSTNode, str]]:
+    """Calls that give Accelerate what it cannot prepare for FSDP2."""
+    program = migration.program
+    whole = program.whole if isinstance(program, Part) else program
+    return (found for found in obstacles(whole, source) if found[2] == TOGETHER)
 
 
 def _calls(source: Source) -> Iterator[cst.Call]:

@@ -35,7 +35,14 @@ from fsdplint.rules.migration.context import (
     attributes,
     nodes,
 )
-from fsdplint.rules.migration.loop import classes, gradients, summon, training, wrapper
+from fsdplint.rules.migration.loop import (
+    classes,
+    gradients,
+    part_forward,
+    summon,
+    training,
+    wrapper,
+)
 from fsdplint.rules.migration.names import FSDP, fsdp1_name
 from fsdplint.rules.migration.states import (
     helpers,
@@ -310,7 +317,7 @@ class Planner:
                 if not self.migration.wrapped(node.value):
                     if node.attr.value == "forward":
                         self._try(
-                            lambda n=node: wrapper.check_part_forward(  # type: ignore[misc]
+                            lambda n=node: part_forward.rewrite(  # type: ignore[misc]
                                 self.migration, source, n
                             )
                         )

@@ -123,6 +123,18 @@ BLOCKED = {
         "def take(model, optimizer):\n    return FSDP.optim_state_dict(model, optimizer)\n",
         "what becomes of `optim_state_dict`",
     ),
+    "whole parameters, kept for later": (
+        "def sample(model, x):\n    context = FSDP.summon_full_params(model)\n"
+        "    with context:\n        return model.generate(x)\n",
+        "what becomes of `summon_full_params`",
+    ),
+    "a model that Accelerate prepares together with another": (
+        "def sample(accelerator, model, reference_model, optimizer, x):\n"
+        "    model, reference_model, optimizer = accelerator.prepare(\n"
+        "        model, reference_model, optimizer\n    )\n"
+        "    with FSDP.summon_full_params(model):\n        return model.generate(x)\n",
+        "its FSDP2 takes one model and its optimizer, in one call of `prepare`, unlike train.py:9",
+    ),
     "a trainer that saves in its own way": (
         "class Mine(transformers.Trainer):\n    def _save(self, *args):\n        pass\n\n\n" + SAVE,
         "taken by code that this block calls",

@@ -1,6 +1,7 @@
 """What happens to a wrapped model after its construction, but for its states.
 
 `training` is about clipping, `no_sync` (`syncing`) and the gradient scaler, `gradients` and
-`parameters` about arithmetic on a rank's own part, `summon`, `summon_body` and `summon_calls` about
-blocks of `summon_full_params`, `wrapper` about attributes of the wrapper, `classes` about the class itself.
+`parameters` about arithmetic on a rank's own part, `summon`, `summon_body`, `summon_writes` and
+`summon_calls` about blocks of `summon_full_params`, `part_forward` about parts that are run by their
+`forward`, `wrapper` about attributes of the wrapper, `classes` about the class itself.
 """

@@ -16,6 +16,7 @@ import libcst as cst
 
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
+from fsdplint.rules.migration import out_of_sight
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.constructor.precision import PARAMETERS as PRECISION
 from fsdplint.rules.migration.constructor.precision import Precision
@@ -27,7 +28,7 @@ from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import fresh
 from fsdplint.rules.rewrites.no_sync import left_early
 from fsdplint.rules.rewrites.summon import surround
-from fsdplint.trace import Wrapped
+from fsdplint.trace import Sharded, Wrapped
 
 PARAMETERS = ("module", "recurse", "writeback", "rank0_only", "offload_to_cpu", "with_grads")
 API = f"{FSDP}.summon_full_params"
@@ -259,6 +260,8 @@ def collect(
     Raises:
         Blocked: it has no faithful rewrite.
     """
+    if not _sharded_here(migration):
+        raise out_of_sight.blocked(migration, source, node, API)
     call = source.parent(node)
     item = source.parent(call) if isinstance(call, cst.Call) and call.func is node else None
     block = source.parent(item) if isinstance(item, cst.WithItem) else None
@@ -294,6 +297,16 @@ def collect(
     summon.decide(precision)
     summon.mark()
     return summon
+
+
+def _sharded_here(migration: Migration) -> bool:
+    """Whether any model is sharded in sight, with FSDP1 or FSDP2."""
+    return bool(out_of_sight.constructors(migration)) or any(
+        True
+        for trace in migration.program.traces
+        for kind in (Wrapped, Sharded)
+        for _ in trace.of(kind)
+    )
 
 
 def _lowers(migration: Migration, precision: Precision) -> bool:

@@ -16,7 +16,7 @@ from fsdplint.rules.migration.context import Migration, expression, is_fsdp1, no
 from fsdplint.rules.migration.loop import gradients
 from fsdplint.rules.migration.loop.classes import in_annotation
 from fsdplint.rules.migration.names import FSDP
-from fsdplint.rules.migration.scopes import ancestors, function_of, top_level
+from fsdplint.rules.migration.scopes import function_of, top_level
 from fsdplint.rules.migration.states.state_functions import write_once
 from fsdplint.rules.migration.text import bare, quote_of
 from fsdplint.rules.rewrites.summon import writes
@@ -303,29 +303,6 @@ def rewrite_inner(migration: Migration, source: Source, node: cst.Attribute) -> 
         raise migration.block(source, node, f"an assignment to `.{INNER}`")
     migration.substitute(source, node, migration.text(source, node.value))
     migration.step(source, node, "Use the model itself")
-
-
-def check_part_forward(migration: Migration, source: Source, node: cst.Attribute) -> None:
-    """Block on `model.part.forward(x)`, which FSDP1 gathers the part's parameters for if it wraps it.
-
-    FSDP2 gathers them in hooks of `part(x)`, and not before the model itself has run once.
-
-    Raises:
-        Blocked: the module is a part of a wrapped model.
-    """
-    if any(around in migration.gathered for around in ancestors(source, node)):
-        return
-    part = node.value
-    while isinstance(part, cst.Attribute | cst.Subscript):
-        inner = isinstance(part, cst.Attribute) and part.attr.value == INNER
-        part = part.value
-        if inner or migration.wrapped(part):
-            reason = (
-                "`.forward` of a part of the wrapped model, outside of the model's own forward: FSDP2 "
-                "gathers the part's parameters only where the part is called, `part(x)`, and only "
-                "once the whole model has run"
-            )
-            raise migration.block(source, node, reason)
 
 
 def check_names(migration: Migration, source: Source) -> None:
