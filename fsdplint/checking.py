@@ -98,11 +98,11 @@ def _exit_code(found: Iterable[object], problems: Iterable[object]) -> int:
 # Output -------------------------------------------------------------------------------------------
 
 
-def _emit(job: Job, lines: Iterable[str], *, err: bool = False) -> None:
+def _emit(job: Job, lines: Iterable[str], *, err: bool = False, colour: bool = False) -> None:
     """Write lines where the report goes."""
     if job.output is None:
         for line in lines:
-            click.echo(line, err=err, color=True)
+            click.echo(line, err=err, color=colour or None)
         return
     text = "".join(f"{line}\n" for line in lines)
     try:
@@ -124,7 +124,7 @@ def _report(
         lines = _statistics(result, output_format)
     else:
         lines = list(deep_stack(lambda: list(write(result, output_format))))
-    _emit(job, [*before, *lines], err=err)
+    _emit(job, [*before, *lines], err=err, colour=result.colour)
 
 
 def _warn(result: Result) -> None:

@@ -43,8 +43,8 @@ class UnusedSuppression(Rule):
     nothing. `--fix` takes the rule out of the comment, or the comment away.
 
     It is silent where that is not certain: where a rule that the comment names is off or needs a
-    real run, where files that import this one were not given, or where the program was too large to
-    be followed to its end.
+    real run, where files that import this one were not given, where a file could not be read, or
+    where the program was too large to be followed to its end.
 
     ## Why is this bad?
     It hides the next finding there. And it says that something is wrong in a line that is right.

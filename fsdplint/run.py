@@ -36,6 +36,7 @@ from fsdplint.trace import FixedSite, Site
 
 if TYPE_CHECKING:
     from fsdplint.engine import Effort
+    from fsdplint.program import Program
     from fsdplint.program.source import Source
     from fsdplint.rule import Finding, Rule
     from fsdplint.target import Target
@@ -177,7 +178,7 @@ class Run:
             callers=self._callers,
             effort=self._effort or engine.WHOLE,
         )
-        found = [*seen.found, *self.counting.unused(seen.found, seen.program)]
+        found = [*seen.found, *self._unused(rules)(seen.found, seen.program)]
         self._set_findings(result, engine.sorted_findings(found), seen.program.files, seen.context)
         self._add_problems(seen.program.problems)
         self._add_failures(rules)
@@ -217,7 +218,7 @@ class Run:
             unsafe=self.unsafe,
             overrides=self.overrides,
             keep=self.counting.counted,
-            also=self.counting.unused,
+            also=self._unused(rules),
             editable=self._editable,
             callers=self._callers,
             options=self.options,
@@ -236,6 +237,18 @@ class Run:
         self._set_findings(changes.result, fixed.found, fixed.sources, fixed.context)
         self._add_problems(fixed.problems)
         self._add_failures(rules)
+
+    def _unused(
+        self, rules: Sequence[Rule]
+    ) -> Callable[[Sequence[Finding], Program], list[Finding]]:
+        """What finds comments that turn nothing off. Where a file or a rule is missing, nothing is
+        found: it may have been what they are there for."""
+
+        def unused(found: Sequence[Finding], program: Program) -> list[Finding]:
+            missing = self.problems or program.problems or any(rule.failure for rule in rules)
+            return [] if missing else self.counting.unused(found, program)
+
+        return unused
 
     def _bytes(self, source: Source, text: str) -> bytes:
         if self.stdin is None:

@@ -418,6 +418,9 @@ def test_a_comment_may_be_there_for_what_only_other_files_show(folder: Path) -> 
     assert concise("lib.py") == []  # what imports it was not given
     assert run("--fix", "lib.py").exit_code == 0
     assert (folder / "lib.py").read_text() == wrap
+    whole = (folder / "train.py").read_text()
+    (folder / "train.py").write_text(whole + "def f(:\n")  # cannot be read
+    assert concise(".")[0].endswith("FSDP901") and "FSDP903" not in run(".").output
     (folder / "train.py").write_text("from lib import wrap\n")
     assert concise(".") == ["lib.py:2:FSDP903"]
 
@@ -442,6 +445,19 @@ def test_comments_of_settings_files(folder: Path) -> None:
     assert concise("config.yaml") == ["config.yaml:1:FSDP903"]
     assert run("--fix", "config.yaml").exit_code == 0
     assert (folder / "config.yaml").read_text() == text.replace("  # noqa: FSDP220", "")
+
+
+def test_proofs_are_of_fixes_of_the_program(train: Path, folder: Path) -> None:
+    """Not of comments; and findings that are known are fixed for them."""
+    from fsdplint.shim.pairs import fixes_of
+
+    train.write_text(UNUSED)
+    (folder / "pyproject.toml").write_text('[tool.fsdplint]\nbaseline = "known.json"\n')
+    assert run("baseline", ".").exit_code == 0
+    changes = fixes_of(train, unsafe=False)
+    assert [one.rule.code for one in changes.applied] == ["FSDP101"]
+    ((_, new),) = changes.texts.values()
+    assert new == UNUSED.replace("model.forward(", "model(")
 
 
 # The baseline -------------------------------------------------------------------------------------

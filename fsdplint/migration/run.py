@@ -52,7 +52,11 @@ class MigrationRun(Run):
             Interrupted: an earlier run was killed while it wrote, and that can't be completed.
         """
         wanted = CommandLine(
-            select=RULES, target_torch=target_torch, project=project, unsafe_fixes=unsafe
+            select=RULES,
+            target_torch=target_torch,
+            project=project,
+            unsafe_fixes=unsafe,
+            no_baseline=True,
         )
         super().__init__(arguments, wanted)
 

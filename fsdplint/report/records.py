@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fsdplint.engine import group_of
 from fsdplint.report.result import Result, conditions
 from fsdplint.report.urls import page_of, rule_url
 from fsdplint.rule import Edit, Finding, Fix, Severity
@@ -76,6 +75,8 @@ class Edits:
     def of(self, finding: Finding) -> tuple[Edit, ...]:
         """The edits of all fixes of the finding's group, with those of the imports that they need
         or leave unused; empty where there is no fix."""
+        from fsdplint.engine import group_of
+
         if finding.fix is None:
             return ()
         key = group_of(finding) or id(finding)
@@ -89,6 +90,7 @@ class Edits:
 
     def _complete(self, finding: Finding, fix: Fix) -> tuple[Edit, ...]:
         from fsdplint.editing import edits
+        from fsdplint.engine import group_of
 
         group = group_of(finding)
         others = (*self.result.findings, *self.result.elsewhere)

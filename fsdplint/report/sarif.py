@@ -63,14 +63,14 @@ class _Writer:
             "ruleId": one.code,
             "ruleIndex": list(self.rules).index(one.code),
             "level": _LEVELS[one.severity],
-            "message": {"text": text},
+            "message": _message(text),
             "locations": [{"physicalLocation": self._place(one.at)}],
             "partialFingerprints": {"fsdplint/v1": self._fingerprint(one)},
         }
         if one.finding is None:
             return result
         related = [
-            {"physicalLocation": self._place(site.location()), "message": {"text": word}}
+            {"physicalLocation": self._place(site.location()), "message": _message(word)}
             for site, word in one.finding.related
         ]
         if related:
@@ -79,7 +79,7 @@ class _Writer:
         if edits and one.finding.fix is not None:
             result["fixes"] = [
                 {
-                    "description": {"text": one.finding.fix.title},
+                    "description": _message(one.finding.fix.title),
                     "artifactChanges": self._changes(edits),
                 }
             ]
@@ -126,6 +126,11 @@ class _Writer:
             },
             "insertedContent": {"text": edit.text},
         }
+
+
+def _message(text: str) -> dict[str, str]:
+    """A message: its braces would be places for arguments, and `[a](b)` would be a link."""
+    return {"text": text.replace("{", "{{").replace("}", "}}").replace("](", "] (")}
 
 
 def _rule(one: Record) -> dict[str, Any]:

@@ -335,7 +335,7 @@ def run_command(
     result.colour = colours(colour, sys.stdout)
     result.links = result.colour and links(sys.stdout)
     for line in write(result, watched.output_format):
-        click.echo(line, color=True)
+        click.echo(line, color=result.colour or None)
     if not watched.run.ok:
         for line in failed("The program", watched.run):
             click.echo(line, err=True)

@@ -76,12 +76,16 @@ def fixes_of(script: Path, unsafe: bool) -> Changes:
     from fsdplint.editing.journal import Interrupted
     from fsdplint.program import load
     from fsdplint.run import Run as FixRun
+    from fsdplint.selection import UNUSED
     from fsdplint.settings import CommandLine, SettingsError
 
     root = project_root(script)
     sources = [Path(os.path.realpath(path)) for path in load([script]).sources]
     files = dict.fromkeys([script, *(path for path in sources if path.is_relative_to(root))])
-    command_line = CommandLine(unsafe_fixes=True if unsafe else None, project=True)
+    # All that is found is fixed, known or not; comments that turn nothing off are no matter here.
+    command_line = CommandLine(
+        ignore=UNUSED[:1], unsafe_fixes=True if unsafe else None, project=True, no_baseline=True
+    )
     try:
         changes = FixRun(list(files), command_line).fix()
     except (SettingsError, Interrupted) as error:

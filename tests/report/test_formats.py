@@ -523,6 +523,12 @@ def test_sarif(result: Result, folder: Path) -> None:
     assert "fixes" in alone and "fixes" not in several
 
 
+def test_sarif_messages_have_no_places_for_arguments_and_no_links() -> None:
+    finding = Finding(Sample, site(1, 1, 1, 2), "`{0: x}` in `blocks[0](x)`")
+    result = data_of(Result([finding]), "sarif")["runs"][0]["results"][0]
+    assert result["message"]["text"] == "`{{0: x}}` in `blocks[0] (x)`"
+
+
 def region(line: int, column: int, end_line: int, end_column: int) -> dict[str, int]:
     return {
         "startLine": line,
