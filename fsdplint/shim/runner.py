@@ -123,7 +123,7 @@ def _seed(seed: int) -> None:
 
 def run(options: Options) -> int:
     """Run the program; gives its exit code. Its exceptions are printed as Python would."""
-    from fsdplint.shim import final
+    from fsdplint.shim import emulation, final
     from fsdplint.shim.patches.tensors import note_error
     from fsdplint.shim.recorder import RECORDER
 
@@ -140,6 +140,7 @@ def run(options: Options) -> int:
             note_error(raised)
         except Exception:
             RECORDER.trouble()
+        raised = emulation.explained(raised)
         error = describe_error(raised)
         _print_error(raised)
     RECORDER.in_backward = 0

@@ -593,6 +593,52 @@ FORMS = {
         )
         """,
     ),
+    "a context that two functions use has its options in each": (
+        """
+        def sharded(model):
+            config = ShardedStateDictConfig(offload_to_cpu=True)
+            return FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT, config)
+
+
+        def save(model):
+            with sharded(model):
+                for name in ("first.pt", "second.pt"):
+                    dist.barrier()
+                state = model.state_dict()
+                again = model.state_dict()
+            return state, again
+
+
+        def load(model):
+            with sharded(model):
+                state = model.state_dict()
+                model.load_state_dict(state)
+
+
+        model = FSDP(Net(), use_orig_params=True)
+        print(save(model))
+        load(model)
+        """,
+        """
+        def save(model):
+            options = StateDictOptions(cpu_offload=True)
+            for name in ("first.pt", "second.pt"):
+                dist.barrier()
+            state = get_model_state_dict(model, options=options)
+            again = get_model_state_dict(model, options=options)
+            return state, again
+
+
+        def load(model):
+            state = get_model_state_dict(model, options=StateDictOptions(cpu_offload=True))
+            set_model_state_dict(model, state)
+
+
+        model = fully_shard(Net())
+        print(save(model))
+        load(model)
+        """,
+    ),
     "the states of a model that is compiled sometimes": (
         """
         model = FSDP(Net(), use_orig_params=True)

@@ -104,11 +104,157 @@ def test_a_program_that_starts_its_ranks_itself(two_ranks: TwoRanks) -> None:
 
 
 def test_what_cannot_be_emulated_is_named_with_its_line(two_ranks: TwoRanks) -> None:
-    outcome = two_ranks.run(
-        "import torch\n\ntorch.cuda.CUDAGraph()\ntorch.cuda.list_gpu_processes()\n"
-    )
+    """Also where torch says in its own words that there is no device."""
+    program = """
+        import sys
+        import torch
+
+        uses = (
+            lambda: torch.cuda.CUDAGraph(),
+            lambda: torch.cuda.make_graphed_callables(torch.nn.Linear(2, 2), (torch.ones(2),)),
+            lambda: torch.cuda.MemPool(),
+            lambda: torch.cuda.caching_allocator_alloc(16),
+            lambda: torch.cuda.cudart(),
+            lambda: torch.cuda.FloatStorage(2),
+        )
+        for number, use in enumerate(uses):
+            try:
+                use()
+            except RuntimeError as error:
+                print(type(error).__name__, str(error).partition("program.py")[2], file=sys.stderr)
+        torch.device(int(0))
+    """
+    outcome = two_ranks.run(program, world=1)
     assert outcome.status == "raised"
-    assert "program.py" in outcome.error and "line 3" in outcome.error
+    named = [line for line in outcome.stderr.splitlines() if line.startswith("NotEmulated :")]
+    assert named == [f"NotEmulated :{line})" for line in range(6, 12)], outcome.stderr
+    assert "NotEmulated: what needs CUDA cannot be emulated on the CPU" in outcome.error
+    assert "program.py:18): Cannot access accelerator" in outcome.error
+
+
+def test_what_programs_ask_of_the_device(two_ranks: TwoRanks) -> None:
+    """All of torch.cuda that public programs use in a training loop or around it."""
+    program = """
+        import pickle
+        import torch
+        import torch.cuda.nccl as nccl
+        import torch.distributed as dist
+        from torch.cuda import memory, nvtx
+
+        # The usual question about bfloat16.
+        assert torch.version.cuda and torch.cuda.is_bf16_supported()
+        assert tuple(map(int, torch.version.cuda.split("."))) >= (11, 0)
+        assert dist.is_nccl_available() and nccl.version() >= (2, 10)
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.benchmark = True
+        assert torch.cuda.get_device_capability()[0] >= 8 and torch.cuda.get_device_name(0)
+        assert torch.cuda.get_device_properties("cuda").total_memory == torch.cuda.mem_get_info()[1]
+        memory._record_memory_history(max_entries=10)
+        memory._dump_snapshot("memory.pickle")
+        assert pickle.load(open("memory.pickle", "rb"))["segments"] == []
+        for module in (torch.cuda, torch.accelerator):
+            module.synchronize(), module.empty_cache(), module.reset_peak_memory_stats()
+            assert module.max_memory_allocated() == module.memory_reserved() == 0
+            assert module.memory_stats()["allocated_bytes.all.peak"] == 0
+        assert torch.cuda.memory_summary() and torch.cuda.memory_snapshot() == []
+        assert torch.accelerator.current_accelerator().type == "cuda"
+        assert torch.accelerator.current_device_index() == torch.cuda.current_device() == 0
+        torch.cuda.profiler.start(), torch.cuda.profiler.stop()
+        with nvtx.range("step"), torch.cuda.device(0), torch.Stream(device="cuda") as stream:
+            event = torch.Event(device="cuda", enable_timing=True)
+            event.record(stream)
+        assert isinstance(stream, torch.Stream) and isinstance(event, torch.Event)
+        assert torch.cuda.Stream(priority=-1).priority == -1 and event.query()
+        state = torch.cuda.get_rng_state()
+        first = torch.rand(2, device="cuda")
+        torch.set_rng_state(state)
+        assert torch.equal(torch.rand(2, device="cuda"), first)
+        assert torch.cuda.default_generators[0].initial_seed() is not None
+        assert not torch.cuda.is_current_stream_capturing() and torch.cuda.utilization() == 0
+    """
+    outcome = two_ranks.run(program, world=1)
+    assert outcome.status == "ok", str(outcome)
+
+
+AMP = """
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+dist.init_process_group("BACKEND")
+torch.manual_seed(0)
+model = FSDP(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)).to("DEVICE"), device_id=ID)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+scaler = SCALER(init_scale=64.0)
+rows = torch.utils.data.TensorDataset(torch.randn(24, 4).split(1)[dist.get_rank() :: 2][0].expand(12, 4))
+loader = torch.utils.data.DataLoader(rows, batch_size=4, PINNED)
+for (batch,) in loader:
+    with AUTOCAST:
+        loss = model(batch.to("DEVICE", non_blocking=True)).square().mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+    print(loss.dtype, loss.item(), scaler.get_scale())
+"""
+
+
+def amp(autocast: str, scaler: str, cuda: bool) -> str:
+    words = {
+        "BACKEND": "nccl" if cuda else "gloo",
+        "DEVICE": "cuda" if cuda else "cpu",
+        "ID": "torch.cuda.current_device()" if cuda else "torch.device('cpu')",
+        "PINNED": "pin_memory=True, pin_memory_device='cuda'" if cuda else "pin_memory=False",
+        "AUTOCAST": autocast,
+        "SCALER": scaler,
+    }
+    text = AMP
+    for word, instead in words.items():
+        text = text.replace(word, instead)
+    return text
+
+
+def test_autocast_and_scalers_are_those_of_the_cpu(two_ranks: TwoRanks) -> None:
+    """In all spellings, with CUDA's own defaults: to the bit as a program for the CPU."""
+    for spellings, dtype in (
+        (("torch.cuda.amp.autocast()", "torch.autocast('cuda')"), "torch.float16"),
+        (("torch.amp.autocast(device_type='cuda', dtype=torch.bfloat16)",), "torch.bfloat16"),
+    ):
+        plain = f"torch.autocast('cpu', dtype={dtype})"
+        program = amp(plain, "torch.amp.GradScaler", cuda=False).replace(
+            "init_scale", "'cpu', init_scale"
+        )
+        alone = two_ranks.run(program, device="cuda", parameters=True)
+        assert alone.status == "ok" and alone.stdout.count(dtype) == 6, str(alone)
+        for autocast in spellings:
+            outcome = two_ranks.run(amp(autocast, "torch.cuda.amp.GradScaler", cuda=True))
+            assert outcome.status == "ok", str(outcome)
+            assert outcome.stdout == alone.stdout
+
+
+def test_random_shards_are_parts_of_what_is_drawn_for_the_whole(two_ranks: TwoRanks) -> None:
+    program = """
+        import torch
+        import torch.distributed as dist
+        import torch.nn as nn
+        from torch.distributed.fsdp import fully_shard
+
+        dist.init_process_group("nccl")
+        with torch.device("meta"):
+            model = nn.Linear(3, 5)
+        fully_shard(model)
+        model.to_empty(device="cuda")
+        torch.manual_seed(7)
+        model.reset_parameters()
+        nn.init.trunc_normal_(model.bias)
+        torch.manual_seed(7)
+        whole = nn.Linear(3, 5)
+        nn.init.trunc_normal_(whole.bias)
+        for ours, theirs in zip(model.parameters(), whole.parameters()):
+            assert torch.equal(ours.full_tensor(), theirs)
+    """
+    outcome = two_ranks.run(program)
+    assert outcome.status == "ok", str(outcome)
 
 
 def test_weights_of_rank_0_are_broadcast(two_ranks: TwoRanks) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -413,3 +418,32 @@ print(copy_of := odd.to(torch.float32) is odd, odd(x).shape)
     outcome = two_ranks.run(program)
     assert outcome.status == "ok", str(outcome)
     assert "True torch.Size([4, 8])" in outcome.stdout
+
+
+def test_the_watchers_are_in_place_where_safetensors_is_installed(tmp_path: Path) -> None:
+    """Its functions are watched beside torch's, not in place of them."""
+    (tmp_path / "safetensors").mkdir()
+    (tmp_path / "safetensors/__init__.py").write_text("")
+    (tmp_path / "safetensors/torch.py").write_text(
+        "def save_file(tensors, filename): ...\ndef load_file(filename): ...\n"
+    )
+    code = """
+        from fsdplint.shim.runner import prepare
+        prepare()
+        import safetensors.torch
+        import torch.distributed as dist
+        import torch.distributed.fsdp as fsdp
+        for function in (
+            dist.destroy_process_group, fsdp.fully_shard, safetensors.torch.save_file
+        ):
+            assert hasattr(function, "__wrapped__"), function
+    """
+    path = os.pathsep.join((str(tmp_path), str(Path(__file__).parents[2])))
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -8,12 +8,14 @@ watchers, so that the record speaks of what the program asked for ("nccl", "cuda
 from __future__ import annotations
 
 import os
+import re
 import sys
+import traceback
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from fsdplint.shim.sites import OWN, is_direct, kind_of, span_of, user_frame
+from fsdplint.shim.sites import OWN, USER, is_direct, kind_of, span_of, user_frame
 
 
 class NotEmulated(RuntimeError):
@@ -64,12 +66,13 @@ def choose(device: str, local_ranks: int) -> None:
 
 
 def switch_on(local_ranks: int) -> None:
-    from fsdplint.shim.emulation import cuda, devices
+    from fsdplint.shim.emulation import accelerator, cuda, devices
 
     EMULATION.on = True
     EMULATION.count = max(1, local_ranks)
     EMULATION.device = int(os.environ.get("LOCAL_RANK", "0")) if local_ranks > 1 else 0
     cuda.switch_on()
+    accelerator.switch_on()
     devices.switch_on()
 
 
@@ -81,6 +84,28 @@ def missing(what: str, how: str = "on the CPU") -> NotEmulated:
         span = span_of(frame)
         where = f" ({span[0]}:{span[1]})"
     return NotEmulated(f"{what} cannot be emulated {how}{where}")
+
+
+# What torch and triton say where a device is wanted that is not there.
+_NO_DEVICE = re.compile(
+    r"accelerator device when none is available|compiled with CUDA|support for cuda devices"
+    r"|dummy base class|has no attribute '_cuda|NVIDIA driver|active drivers"
+    r"|from the 'CUDA' backend|CUDA (?:GPUs|devices) are available|cuda_?runtime|libcuda"
+)
+
+
+def explained(raised: BaseException) -> BaseException:
+    """The error that ended a program, or that it needs CUDA, with the user's line."""
+    if not EMULATION.on or isinstance(raised, NotEmulated) or not _NO_DEVICE.search(str(raised)):
+        return raised
+    at = None
+    for frame, line in traceback.walk_tb(raised.__traceback__):
+        if kind_of(frame.f_code.co_filename) == USER:
+            at = f"{frame.f_code.co_filename}:{line}"
+    if at is None:
+        return raised
+    text = f"what needs CUDA cannot be emulated on the CPU ({at}): {raised}"
+    return NotEmulated(text).with_traceback(raised.__traceback__)
 
 
 def asked_by_user() -> bool:

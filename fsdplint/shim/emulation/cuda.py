@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import pickle
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,9 +21,11 @@ _NOTHING = (
     "empty_cache",
     "ipc_collect",
     "reset_peak_memory_stats",
+    "reset_peak_host_memory_stats",
     "reset_max_memory_allocated",
     "reset_max_memory_cached",
     "reset_accumulated_memory_stats",
+    "reset_accumulated_host_memory_stats",
     "set_per_process_memory_fraction",
     "manual_seed",
     "manual_seed_all",
@@ -33,6 +36,9 @@ _NOTHING = (
     "init",
     "set_stream",
     "set_sync_debug_mode",
+    "_record_memory_history",
+    "_set_allocator_settings",
+    "_sleep",
 )
 _KINDS = ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
 _ZERO = (
@@ -42,11 +48,27 @@ _ZERO = (
     "max_memory_reserved",
     "memory_cached",
     "max_memory_cached",
+    "memory_usage",
+    "device_memory_used",
     "utilization",
     "temperature",
     "power_draw",
+    "clock_rate",
     "get_sync_debug_mode",
     "initial_seed",
+)
+# These have no counterpart: a graph is recorded on the device, an allocator manages its memory.
+_MISSING = (
+    "CUDAGraph",
+    "make_graphed_callables",
+    "graph_pool_handle",
+    "MemPool",
+    "CUDAPluggableAllocator",
+    "change_current_allocator",
+    "caching_allocator_alloc",
+    "caching_allocator_delete",
+    "ExternalStream",
+    "get_stream_from_external",
 )
 
 
@@ -85,44 +107,111 @@ def switch_on() -> None:
 
     cuda: Any = torch.cuda
     for name in _NOTHING:
-        setattr(cuda, name, _giving(None))
+        _put(name, _giving(None))
     for name in _ZERO:
-        setattr(cuda, name, _giving(0))
-    cuda.current_device = lambda: EMULATION.device
-    cuda.is_initialized = lambda: True
-    cuda.is_bf16_supported = lambda *args, **kwargs: True
-    cuda.get_device_name = lambda device=None: "CPU in place of a CUDA device"
-    cuda.get_device_capability = lambda device=None: (8, 0)
-    cuda.get_device_properties = _properties
-    cuda.get_arch_list = lambda: []
-    cuda.mem_get_info = lambda device=None: (_MEMORY, _MEMORY)
-    cuda.memory_stats = lambda device=None: collections.defaultdict(int)
-    cuda.memory_summary = lambda *args, **kwargs: "no memory of a CUDA device is in use\n"
-    cuda.get_rng_state = lambda device=None: torch.get_rng_state()
-    cuda.get_rng_state_all = lambda: [torch.get_rng_state()]
-    cuda.Stream, cuda.Event = Stream, Event
-    cuda.current_stream = lambda device=None: Stream()
-    cuda.default_stream = lambda device=None: Stream()
-    cuda.stream = lambda stream: contextlib.nullcontext(stream)
-    cuda.device = lambda device: contextlib.nullcontext(device)
+        _put(name, _giving(0))
+    for name in _MISSING:
+        _put(name, _absent(name))
+    for name, value in _answers().items():
+        _put(name, value)
     cuda._lazy_init = _lazy_init
-    with contextlib.suppress(ImportError):
-        import torch.cuda.memory as memory
-
-        for name in ("reset_peak_memory_stats", "empty_cache", "_record_memory_history"):
-            setattr(memory, name, _giving(None))
-        for name in _ZERO:
-            if hasattr(memory, name):
-                setattr(memory, name, _giving(0))
     cuda.nccl = SimpleNamespace(version=lambda: (2, 21, 5), is_available=lambda *args: True)
     sys.modules["torch.cuda.nccl"] = cuda.nccl
     for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
         setattr(cuda.nvtx, name, _giving(None))
     cuda.nvtx.range = _range
+    for name in ("start", "stop", "init"):
+        setattr(cuda.profiler, name, _giving(None))
     for kind in _KINDS:
         setattr(cuda, f"{kind}Tensor", getattr(torch, f"{kind}Tensor"))
     torch.cpu.device_count = lambda: EMULATION.count  # FSDP1 asks it for the ranks of a machine
     torch.Generator = _generator_class()  # type: ignore[assignment,misc]
+    _version()
+
+
+def _answers() -> dict[str, Any]:
+    """What torch.cuda says of the device and its memory."""
+    import torch
+
+    statistics = _giving_new(lambda: collections.defaultdict(int))
+    return {
+        "current_device": lambda: EMULATION.device,
+        "is_initialized": lambda: True,
+        "is_bf16_supported": lambda *args, **kwargs: True,
+        "is_current_stream_capturing": lambda: False,
+        "can_device_access_peer": lambda device, peer_device: True,
+        "get_device_name": lambda device=None: "CPU in place of a CUDA device",
+        "get_device_capability": lambda device=None: (8, 0),
+        "get_device_properties": _properties,
+        "get_arch_list": lambda: [],
+        "get_allocator_backend": lambda: "native",
+        "get_per_process_memory_fraction": lambda device=None: 1.0,
+        "mem_get_info": lambda device=None: (_MEMORY, _MEMORY),
+        "memory_stats": statistics,
+        "memory_stats_as_nested_dict": statistics,
+        "host_memory_stats": statistics,
+        "memory_summary": lambda *args, **kwargs: "no memory of a CUDA device is in use\n",
+        "memory_snapshot": lambda *args, **kwargs: [],
+        "_snapshot": lambda *args, **kwargs: _no_history(),
+        "_dump_snapshot": _dump_snapshot,
+        "default_generators": (torch.default_generator,) * EMULATION.count,
+        "get_rng_state": lambda device=None: torch.get_rng_state(),
+        "get_rng_state_all": lambda: [torch.get_rng_state()],
+        "Stream": Stream,
+        "Event": Event,
+        "current_stream": lambda device=None: Stream(),
+        "default_stream": lambda device=None: Stream(),
+        "stream": lambda stream: contextlib.nullcontext(stream),
+        "device": lambda device: contextlib.nullcontext(device),
+    }
+
+
+def _put(name: str, value: Any) -> None:
+    """Under the names by which programs import it; not where torch has nothing of this name."""
+    import torch
+
+    if hasattr(torch.cuda, name):
+        setattr(torch.cuda, name, value)
+    for module in (torch.cuda.memory, torch.cuda.random):
+        if hasattr(module, name):
+            setattr(module, name, value)
+
+
+def _absent(name: str) -> Any:
+    """A class, so that it can stand in annotations and `isinstance`, of which nothing is made."""
+
+    def raises(self: Any, *args: Any, **kwargs: Any) -> None:
+        raise missing(f"torch.cuda.{name}")
+
+    return type(name, (), {"__init__": raises, "__module__": "torch.cuda"})
+
+
+def _version() -> None:
+    """`torch.version.cuda`, which programs ask before they use bfloat16, and torch asks as well."""
+    import torch
+
+    own: Any = torch.version
+    true = vars(own).pop("cuda", None)
+
+    def attribute(name: str) -> Any:
+        if name == "cuda":
+            return "12.8" if true is None and asked_by_user() else true
+        raise AttributeError(f"module 'torch.version' has no attribute {name!r}")
+
+    own.__getattr__ = attribute
+
+
+def _no_history() -> dict[str, Any]:
+    return {"segments": [], "device_traces": [[]]}
+
+
+def _dump_snapshot(filename: str = "dump_snapshot.pickle", *args: Any, **kwargs: Any) -> None:
+    with open(filename, "wb") as file:
+        pickle.dump(_no_history(), file)
+
+
+def _giving_new(make: Callable[[], Any]) -> Any:
+    return lambda *args, **kwargs: make()
 
 
 def _giving(value: Any) -> Any:
@@ -146,6 +235,7 @@ def _properties(device: Any = None) -> SimpleNamespace:
         minor=0,
         total_memory=_MEMORY,
         multi_processor_count=1,
+        warp_size=32,
     )
 
 
@@ -200,8 +290,11 @@ def _generator_class() -> type:
 class Stream:
     """All work is done in order: a stream is nothing to wait for."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    cuda_stream = stream_id = device_index = 0
+
+    def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
         self.device = EMULATION.device
+        self.priority = priority
 
     def __enter__(self) -> Stream:
         return self

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,6 +32,13 @@ def install() -> None:
     original = cls.__dict__["summon_full_params"].__func__
     cls.summon_full_params = staticmethod(rerouted(original, _summon))
     patching.replace(torch_fsdp.fully_shard, rerouted(torch_fsdp.fully_shard, _fully_shard))
+    dispatcher: Any = importlib.import_module("torch.distributed.tensor._dispatch").OpDispatcher
+    for name, instead in (  # each torch has one of them
+        ("dispatch", _dispatch),
+        ("_dispatch_get_local_results_slow_path", _local_results),
+    ):
+        if hasattr(dispatcher, name):
+            setattr(dispatcher, name, rerouted(getattr(dispatcher, name), instead))
 
 
 def _construct(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
@@ -169,3 +177,45 @@ def _fully_shard(original: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
     if isinstance(kwargs.get("offload_policy"), CPUOffloadPolicy):
         kwargs["offload_policy"] = OffloadPolicy()
     return original(module, *args, **kwargs)
+
+
+def _dispatch(original: Any, self: Any, op_call: Any, args: Any, kwargs: Any) -> Any:
+    if _drawn(op_call, args, kwargs):
+        return args[0]
+    return original(self, op_call, args, kwargs)
+
+
+def _local_results(original: Any, self: Any, op_call: Any, args: Any, op_info: Any) -> Any:
+    if _drawn(op_call, args, op_info.local_kwargs):
+        return args[0]._local_tensor
+    return original(self, op_call, args, op_info)
+
+
+def _drawn(op_call: Any, args: Any, kwargs: Any) -> bool:
+    """Fill a sharded tensor with its part of random numbers for the whole, as on CUDA devices.
+
+    The CPU's generator knows of no shards: every rank would fill its own with the same numbers.
+    """
+    import torch
+    from torch.distributed.tensor import DTensor
+
+    aten = torch.ops.aten
+    if op_call not in (aten.normal_.default, aten.uniform_.default, aten.bernoulli_.float):
+        return False
+    tensor = args[0]
+    if not isinstance(tensor, DTensor) or tensor.is_meta:
+        return False
+    local = tensor._local_tensor
+    whole = torch.empty(tensor.shape, dtype=local.dtype, device=local.device)
+    op_call(whole, *args[1:], **kwargs)
+    local.copy_(whole[_own_part(tensor)])
+    return True
+
+
+def _own_part(tensor: Any) -> tuple[slice, ...]:
+    """Where this rank's part of a tensor lies in the whole."""
+    utils: Any = importlib.import_module("torch.distributed.tensor._utils")
+    shape, offset = utils.compute_local_shape_and_global_offset(
+        tensor.shape, tensor.device_mesh, tensor.placements
+    )
+    return tuple(slice(start, start + n) for start, n in zip(offset, shape, strict=True))

@@ -34,7 +34,8 @@ def install() -> None:
     patching.watch_function(
         safetensors, "load_file", functools.partial(_loading, "safetensors.torch.load_file"), _read
     )
-    patching.apply_replacements(("safetensors",))
+    # Both: what is applied to one package alone is forgotten for the other.
+    patching.apply_replacements(("torch", "safetensors"))
 
 
 def _saved(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import libcst as cst
 
@@ -74,6 +75,7 @@ class ModelStates(KindReader):
 
     def unwrap(self, node: cst.Call, block: cst.With, kind: Kind, model: str) -> None:
         """Rewrite the uses in a block of state of one kind, and take its head away."""
+        kind = replace(kind)  # a variable of the options is this block's own
         if len(block.items) == 1:
             self.migration.unwrapped.add(block)
         self._modules = self._ids(node)
@@ -90,7 +92,9 @@ class ModelStates(KindReader):
                 self.migration.typed.add(use)
             self.rewrite(use, kind)
         for function in called:
-            self.others[function.site.source].rewrite_called(function, kind, self._modules)
+            self.others[function.site.source].rewrite_called(
+                function, replace(kind, options=""), self._modules
+            )
         self.migration.claim(self.source, node)
         if block in self.emptied:
             self.migration.delete_statement(self.source, block)
