@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from fsdplint.editing.nesting import deep_stack
-from fsdplint.files import project_root
 from fsdplint.report import write
 from fsdplint.report.result import Result, plural, problem_line, summary
 from fsdplint.report.terminal import colours, links
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
 CLEAN, FOUND, FAILED = 0, 1, 2
 FOR_PEOPLE = ("full", "concise", "grouped")
+BASELINE = "fsdplint-baseline.json"
 
 
 @dataclass(frozen=True)
@@ -316,9 +316,7 @@ def record_baseline(job: Job) -> int:
     from fsdplint.baseline import text_of
 
     run = Run(job.paths, job.command_line)
-    first = job.paths[0]
-    file = job.output or SettingsFinder().of(first).baseline
-    file = file or Path(os.path.relpath(project_root(first))) / "fsdplint-baseline.json"
+    file = job.output or SettingsFinder().of(job.paths[0]).baseline or Path(BASELINE)
     result = run.check()
     _warn(result)
     for problem in result.problems:

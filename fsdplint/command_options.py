@@ -79,6 +79,14 @@ rule_options = _all_of(
     _select("--extend-select", "Further rules."),
 )
 
+colour_option = click.option(
+    "--color",
+    "colour",
+    type=click.Choice(("auto", "always", "never")),
+    default="auto",
+    help="When to write colours.  [default: auto, to a terminal]",
+)
+
 output_options = _all_of(
     click.option(
         "--output-format",
@@ -86,13 +94,7 @@ output_options = _all_of(
         envvar="FSDPLINT_OUTPUT_FORMAT",
         help="How findings are shown.  [default: full]",
     ),
-    click.option(
-        "--color",
-        "colour",
-        type=click.Choice(("auto", "always", "never")),
-        default="auto",
-        help="When to write colours.  [default: auto, to a terminal]",
-    ),
+    colour_option,
     click.option(
         "-e", "--exit-zero", is_flag=True, help="Exit with 0 also where there are findings."
     ),

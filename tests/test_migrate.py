@@ -241,3 +241,9 @@ def test_the_program_to_prove_is_the_one_that_is_run(folder: Path) -> None:
         result = run("migrate", *paths)
         commands = [x.strip() for x in result.output.splitlines() if "fsdplint prove" in x]
         assert commands == ["fsdplint prove train.py"], paths
+
+
+def test_colours(folder: Path) -> None:
+    (folder / "train.py").write_text(TRAIN)
+    assert "\x1b[" not in run("migrate", ".").output
+    assert "\x1b[1mtrain.py: can be migrated" in run("migrate", "--color", "always", ".").output

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fsdplint.command_options import colour_option
+
 if TYPE_CHECKING:
     from fsdplint.migration.run import Migrated
     from fsdplint.report.migration import Report
@@ -57,6 +59,7 @@ def _suffix(_: click.Context, __: click.Parameter, value: Path | None) -> Path |
     metavar="VERSION",
     help="The oldest torch that the program has to run on.  [default: as the project requires]",
 )
+@colour_option
 @click.option("-e", "--exit-zero", is_flag=True, help="Exit with 0 also where FSDP1 is left.")
 def migrate_command(
     paths: tuple[Path, ...],
@@ -66,6 +69,7 @@ def migrate_command(
     report_file: Path | None,
     annotate: bool,
     target_torch: str | None,
+    colour: str,
     exit_zero: bool,
 ) -> None:
     """Report on the migration of files and folders (by default the current one) to FSDP2.
@@ -86,7 +90,7 @@ def migrate_command(
         run = MigrationRun(paths or (Path(),), target_torch, project=project, unsafe=unsafe)
         migrated = run.migrate(fix=fix, annotate=annotate)
         _write(migrated)
-        _show(migrated.report, report_file)
+        _show(migrated.report, report_file, colour)
     except (SettingsError, Interrupted, OSError) as error:
         text = error.strerror if isinstance(error, WriteError) else None
         click.echo(f"error: {text or error}", err=True)
@@ -108,16 +112,18 @@ def _write(migrated: Migrated) -> None:
         write([NewContent(str(p), old, new) for p, (old, new) in migrated.contents.items()])
 
 
-def _show(report: Report, file: Path | None) -> None:
+def _show(report: Report, file: Path | None, colour: str) -> None:
     from fsdplint.report import migration_json, migration_markdown, migration_text
     from fsdplint.report.migration import summary
     from fsdplint.report.result import problem_line
+    from fsdplint.report.terminal import colours
 
     for line in report.warnings:
         click.echo(line, err=True)
     if file is None:
-        for line in migration_text.write(report, colour=sys.stdout.isatty()):
-            click.echo(line)
+        coloured = colours(colour, sys.stdout)
+        for line in migration_text.write(report, colour=coloured):
+            click.echo(line, color=coloured or None)
         return
     writer = migration_json if SUFFIXES[file.suffix.lower()] == "json" else migration_markdown
     file.write_text("".join(f"{line}\n" for line in writer.write(report)), encoding="utf-8")
