@@ -223,6 +223,9 @@ class Rule(ABC):
     # Whether only a real run can show it (`fsdplint run`): the interpreter's traces are not given
     # to the rule.
     runtime_only: ClassVar[bool] = False
+    # Whether its fix gives the steps other data, on purpose: no run after it can agree with one
+    # before. A proof leaves these fixes out, and says so.
+    reorders: ClassVar[bool] = False
     # The entry point that a rule of another package comes from, and the address of its page.
     plugin: ClassVar[str | None] = None
     url: ClassVar[str | None] = None

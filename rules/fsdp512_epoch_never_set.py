@@ -327,6 +327,7 @@ class EpochNeverSet(Rule):
     code = "FSDP512"
     name = "epoch-never-set"
     severity = Severity.WARNING
+    reorders = True
     fixable = Safety.SAFE
     unanimous = True
 

@@ -48,3 +48,12 @@ def failure(run: Run, name: str) -> str:
     if missing > 0:
         parts.append(f"{missing} ranks were not started")
     return f"the program {name}: " + "; ".join(parts)
+
+
+def errors_of(run: Run) -> set[str]:
+    """The exceptions that ended a run, each in the words of its last line."""
+    return {
+        end.error.strip().splitlines()[-1]
+        for end in run.ends
+        if end.status == "raised" and end.error
+    }

@@ -6,6 +6,7 @@ the records are compared. So measuring cannot make a program hang.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from typing import Any
@@ -14,6 +15,8 @@ from fsdplint.shim.memory import Peak
 from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.pulse import PULSE
 from fsdplint.shim.recorder import RECORDER
+
+_PIECE = 2**16  # elements
 
 
 class StopTraining(SystemExit):
@@ -162,14 +165,21 @@ def squares(parameters: list[Any]) -> dict[str, float]:
 
 
 def _norms(tensors: list[Any]) -> list[float]:
-    """The norm of each tensor; they come over from the device all at once."""
+    """The norm of each tensor; they come over from the device all at once.
+
+    Of large ones piece by piece: a sum of millions of squares in float32 loses digits, and how many
+    depends on how the numbers are cut into tensors, which FSDP1 and FSDP2 do in different ways.
+    """
     import torch
 
+    pieces = [tensor.reshape(-1).split(_PIECE) for tensor in tensors]
     norms = torch._foreach_norm(
-        tensors, 2, dtype=torch.promote_types(tensors[0].dtype, torch.float32)
+        [piece for of_one in pieces for piece in of_one],
+        2,
+        dtype=torch.promote_types(tensors[0].dtype, torch.float32),
     )
-    found: list[float] = torch.stack(norms).tolist()
-    return found
+    found = iter(torch.stack(norms).tolist())
+    return [math.hypot(*(next(found) for _ in of_one)) for of_one in pieces]
 
 
 def _holders(parameter: Any, grad: Any) -> int | None:

@@ -71,8 +71,11 @@ def script_of(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def fixes_of(script: Path, unsafe: bool) -> Changes:
-    """The fixes of a program: of its script and of the project's files that it imports."""
+def fixes_of(script: Path, unsafe: bool, ignore: tuple[str, ...] = ()) -> Changes:
+    """The fixes of a program: of its script and of the project's files that it imports.
+
+    ignore: the codes of rules whose fixes are left out.
+    """
     from fsdplint.editing.journal import Interrupted
     from fsdplint.program import load
     from fsdplint.run import Run as FixRun
@@ -84,7 +87,10 @@ def fixes_of(script: Path, unsafe: bool) -> Changes:
     files = dict.fromkeys([script, *(path for path in sources if path.is_relative_to(root))])
     # All that is found is fixed, known or not; comments that turn nothing off are no matter here.
     command_line = CommandLine(
-        ignore=UNUSED[:1], unsafe_fixes=True if unsafe else None, project=True, no_baseline=True
+        ignore=(*UNUSED[:1], *ignore),
+        unsafe_fixes=True if unsafe else None,
+        project=True,
+        no_baseline=True,
     )
     try:
         changes = FixRun(list(files), command_line).fix()

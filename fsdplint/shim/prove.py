@@ -82,16 +82,33 @@ def prove(options: Options, progress: Progress | None = None) -> Proof:
     if options.against is not None:
         return _prove_pair(options, script, script_of(options.against), progress)
     fixes = fixes_of(script, options.unsafe)
+    aside = [_put_aside(finding) for finding in fixes.applied if finding.rule.reorders]
+    if aside:
+        fixes = fixes_of(script, options.unsafe, tuple({judged.code for judged in aside}))
     remaining = list(fixes.result.findings)
     if not fixes.applied:
-        return Proof(script, [], remaining=remaining)
+        return Proof(script, aside, remaining=remaining)
     with workplace("prove", options.keep, options.nodes.count > 1) as work:
         pair = fixed(options, work, script, fixes, progress)
         lines: dict[str, list[int]] = {}
         for finding in fixes.applied:
             path, line = place_of(finding)
             lines.setdefault(path, []).append(line)
-        return _judge_fixes(pair, fixes.applied, remaining, lines)
+        proof = _judge_fixes(pair, fixes.applied, remaining, lines)
+    proof.judged += aside
+    return proof
+
+
+def _put_aside(finding: Finding) -> Judged:
+    """The verdict on a fix after which the steps get other data."""
+    return Judged(
+        title=finding.fix.title if finding.fix is not None else finding.message,
+        verdict=Verdict.NOT_COMPARABLE,
+        reasons=["it gives the steps other data, which is what it is for: left out of this proof"],
+        code=finding.rule.code,
+        at=finding.site.location(),
+        message=finding.message,
+    )
 
 
 def _prove_pair(options: Options, script: Path, other: Path, progress: Progress | None) -> Proof:

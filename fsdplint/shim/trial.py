@@ -1,18 +1,20 @@
 """The runs of a proof, and what they show as a whole.
 
 The program after is compared with the program before. Where that one is broken itself (it does not
-come to its end, or trains nothing), it is compared with the oracle: the program before with plain
-data parallelism in place of its sharding.
+come to its end, trains nothing, or makes an error that a rule finds in it and not in the other),
+it is compared with the oracle: the program before with plain data parallelism in place of
+its sharding.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fsdplint.shim.checks import Check, Comparison, Side
 from fsdplint.shim.compare import compare
-from fsdplint.shim.failures import failure
+from fsdplint.shim.failures import errors_of, failure
 from fsdplint.shim.launcher import Run
 from fsdplint.shim.pairs import Pair
 from fsdplint.shim.resuming import Resumed, go_on, resume
@@ -36,6 +38,7 @@ class Trial:
         unlike: where the program that was compared with first differs from itself in a second
             run; empty where it does not, None where that did not have to be tried.
         resumed: what was seen when both went on from checkpoints, where that was wanted.
+        migration: whether nothing but a migration is tried, which mends no error of the program's.
     """
 
     before: Run
@@ -46,6 +49,7 @@ class Trial:
     comparison: Comparison | None = None
     unlike: str | None = None
     resumed: Resumed | None = None
+    migration: bool = False
 
     @property
     def deterministic(self) -> bool | None:
@@ -54,7 +58,10 @@ class Trial:
     def verdict(self) -> tuple[Verdict, list[str]]:
         """The verdict on all that changed, and why."""
         if not self.after.ok:
-            return Verdict.REFUTED, [failure(self.after, "after")]
+            how = failure(self.after, "after")
+            if self.migration and errors_of(self.before) & errors_of(self.after):
+                return Verdict.NOT_COMPARABLE, ["the program fails as it does before", how]
+            return Verdict.REFUTED, [how]
         if self.comparison is None:
             nothing = "the program after ran to its end; there is nothing to compare it with"
             return Verdict.NOT_COMPARABLE, [self.broken, nothing]
@@ -86,7 +93,8 @@ def hold(
         first = go_on(pair, before, lines)
     pair.progress(f"running {pair.other_script.name} after the change")
     after = pair.run("after")
-    trial = Trial(before, after, (pair.trace(before, "before"), pair.trace(after, "after")))
+    traces = pair.trace(before, "before"), pair.trace(after, "after")
+    trial = Trial(before, after, traces, migration=same_units)
     trial.broken = _broken(before, after)
     if not after.ok:
         return trial
@@ -94,6 +102,8 @@ def hold(
         pair.progress(f"running it {ORACLE}")
         trial.oracle = _oracle(pair)
     _compare(pair, trial, same_units)
+    if not trial.broken and trial.comparison is not None and not trial.comparison.holds:
+        _compare_as_meant(pair, trial)
     if trial.comparison is not None and trial.comparison.holds and first is not None:
         trial.resumed = resume(pair, first, same_units)
         trial.unlike = trial.resumed.unlike
@@ -138,6 +148,43 @@ def _compare(pair: Pair, trial: Trial, same_units: bool) -> None:
         trial.unlike = _unlike(pair, ours, oracle if trial.broken else None)
     if oracle is not None and not trial.broken:
         trial.comparison.checks += _told(compare(oracle, theirs, same_units=False))
+
+
+def _compare_as_meant(pair: Pair, trial: Trial) -> None:
+    """The program before may train what it is not meant to: does the one after train as meant?
+
+    Only where a rule of errors found it in the run before, and finds nothing in the one after.
+    """
+    error = trial.unlike == "" and mended(*trial.traces)
+    if not error:
+        return
+    if trial.oracle is None:
+        pair.progress(f"running it {ORACLE}")
+        trial.oracle = _oracle(pair)
+    if trial.oracle is None:
+        return
+    theirs = pair.side(trial.after, trial.traces[1])
+    comparison = compare(pair.side_of(trial.oracle), theirs, same_units=False)
+    if comparison.holds:
+        trial.comparison, trial.broken = comparison, error
+
+
+def mended(before: Trace, after: Trace) -> str:
+    """An error that a rule finds in the run before and in the one after no more."""
+    from fsdplint.rule import Severity, all_rules
+
+    for cls in all_rules():
+        rule = cls()
+        if rule.severity is not Severity.ERROR or rule.grouped or not rule.code.startswith("FSDP"):
+            continue
+        found = next(iter(rule.check(before)), None)
+        if found is not None and not list(rule.check(after)):
+            at = found.site.location()
+            return (
+                f"the program before does not train as it is meant to: {rule.code} at "
+                f"{os.path.basename(at.path)}:{at.line}, {found.message}"
+            )
+    return ""
 
 
 def _unlike(pair: Pair, ours: Side, oracle: Side | None) -> str | None:

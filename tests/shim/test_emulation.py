@@ -175,6 +175,28 @@ def test_what_programs_ask_of_the_device(two_ranks: TwoRanks) -> None:
     assert outcome.status == "ok", str(outcome)
 
 
+def test_copies_to_and_from_the_device(two_ranks: TwoRanks) -> None:
+    program = """
+        import torch
+
+        rows = torch.arange(12.0).view(3, 4)
+        part = rows[:, 1:]
+        assert not part.is_contiguous()
+        for copy in (part.to("cuda"), part.cuda(), part.to(device="cuda"), part.to(0)):
+            assert torch.equal(copy.view(9), part.reshape(9))
+        transposed = rows.t().cuda()
+        assert transposed.stride() == (1, 4)  # dense: as it was
+        weight = torch.nn.Parameter(torch.ones(2, device="cuda"))
+        assert weight.to("cuda") is weight and weight.cuda() is weight
+        kept = weight.detach().cpu()
+        with torch.no_grad():
+            weight.add_(1)
+        assert kept.tolist() == [1.0, 1.0]
+    """
+    outcome = two_ranks.run(program, world=1)
+    assert outcome.status == "ok", str(outcome)
+
+
 AMP = """
 import torch
 import torch.distributed as dist

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from migrations import SABOTAGED, flat_after, flat_before, replaced
 
 import fsdplint
+from fsdplint.rule import all_rules, without_markers
 from fsdplint.shim.command import prove_command
 from fsdplint.shim.copies import CopyError, copy_project, project_root
 from fsdplint.shim.pairs import Options, Pair
@@ -114,6 +115,41 @@ def test_a_program_that_trains_nothing_is_compared_without_sharding(project: Pat
     assert [fix["code"] for fix in proof["fixes"]] == ["FSDP103"]
     assert [len(steps) for steps in proof["without_sharding"]["steps"]] == [2, 2]
     assert next(c for c in proof["checks"] if c["name"] == "parameters")["holds"]
+
+
+@pytest.mark.usefixtures("forked")
+def test_a_migration_that_mends_an_error_is_compared_without_sharding(project: Path) -> None:
+    """FSDP1 clips by the norm of each rank's part here, and FSDP2 by that of all."""
+    script = project / "local.py"
+    text = (project / "before.py").read_text()
+    method = "model.clip_grad_norm_(MAX_NORM)"
+    assert method in text
+    function = "torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM)"
+    script.write_text(text.replace(method, function))
+    result = prove("local.py")
+    assert result.exit_code == 0, result.output
+    assert "does not train as it is meant to: FSDP404 at local.py" in result.output
+    assert "compared with the program without sharding" in result.output
+
+
+@pytest.mark.usefixtures("forked")
+def test_a_migration_of_a_program_that_fails_is_not_refuted_by_that(project: Path) -> None:
+    script = project / "failing.py"
+    text = (project / "before.py").read_text()
+    script.write_text(text.replace("dist.barrier()", "raise ValueError('the disk is full')"))
+    result = prove("failing.py", "--steps", "9")
+    assert result.exit_code == 1
+    assert "NOT COMPARABLE" in result.output and "REFUTED" not in result.output
+    assert "the program fails as it does before" in result.output
+
+
+def test_a_fix_that_gives_the_steps_other_data_is_left_out(project: Path) -> None:
+    rule = next(rule for rule in all_rules() if rule.code == "FSDP512")
+    (project / "epochs.py").write_text(without_markers(rule.bad[0].code))
+    result = prove("epochs.py")
+    assert result.exit_code == 1
+    assert "NOT COMPARABLE" in result.output and "FSDP512" in result.output
+    assert "which is what it is for" in result.output
 
 
 @pytest.mark.usefixtures("forked")
