@@ -63,6 +63,7 @@ class Edit:
     end_line: int
     end_column: int
     content: str
+    cell: int | None = None
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ class Related:
     line: int
     column: int
     message: str
+    cell: int | None = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ class Finding:
     """One violation at one place. Lines and columns count characters from 1.
 
     Attributes:
+        cell: the cell of a notebook that lines are counted in, from 1; None in other files.
         help: what to do about it.
         url: the page of its rule; empty where a plug-in's rule has none.
         configuration: the conditions under which it holds; empty where it always does.
@@ -128,6 +131,7 @@ class Finding:
     group: str | None = None
     blocker: str | None = None
     fix: Fix | None = None
+    cell: int | None = None
 
 
 @dataclass(frozen=True)
@@ -270,7 +274,7 @@ def check(
         FsdplintError: the settings are wrong.
     """
     options = (select, ignore, extend_select, target_torch, unsafe_fixes, project)
-    result = _run(paths, texts, *options).check()
+    result = _by_cell(_run(paths, texts, *options).check())
     return Checked(
         findings=_findings(result, result.findings),
         problems=_problems(result),
@@ -300,13 +304,14 @@ def fix(
 
     options = (select, ignore, extend_select, target_torch, unsafe_fixes, project)
     changes = _run(paths, texts, *options).fix()
+    result = _by_cell(changes.result)
     return Fixed(
         changes=tuple(
             Change(str(path), before, after) for path, (before, after) in changes.texts.items()
         ),
-        fixed=_findings(changes.result, changes.applied, edits=False),
-        remaining=_findings(changes.result, changes.result.findings),
-        problems=_problems(changes.result),
+        fixed=_settled(changes.applied),
+        remaining=_findings(result, result.findings),
+        problems=_problems(result),
         _contents=tuple(
             NewContent(str(path), before, after)
             for path, (before, after) in changes.contents.items()
@@ -345,6 +350,24 @@ def _run(
         raise FsdplintError(str(error)) from error
 
 
+def _by_cell(result: Result) -> Result:
+    """The result with places in notebooks by their cells."""
+    from fsdplint.report.cells import translated
+
+    return translated(result, "json")
+
+
+def _settled(found: Iterable[_Finding]) -> tuple[Finding, ...]:
+    """Findings in files as they were, whose fixes are not asked for any more."""
+    from fsdplint.program.source import NodeSite
+    from fsdplint.report.result import Result
+
+    found = list(found)
+    sites = [one.site for one in found if isinstance(one.site, NodeSite)]
+    result = _by_cell(Result(findings=found, sources={one.path: one.source for one in sites}))
+    return _findings(result, result.findings, edits=False)
+
+
 def _findings(
     result: Result, found: Iterable[_Finding], *, edits: bool = True
 ) -> tuple[Finding, ...]:
@@ -353,27 +376,33 @@ def _findings(
 
 def _finding(result: Result, one: _Finding, edits: bool) -> Finding:
     from fsdplint.engine import group_of
+    from fsdplint.report.cells import split
     from fsdplint.report.urls import page_of
 
     at = one.site.location()
-    related = ((site.location(), word) for site, word in one.related)
+    path, cell = split(at.path)
+    related = tuple(
+        Related(split(where.path)[0], where.line, where.column, word, split(where.path)[1])
+        for where, word in ((site.location(), word) for site, word in one.related)
+    )
     return Finding(
         code=one.rule.code,
         name=one.rule.name,
         severity=one.rule.severity.value,
         message=one.message,
         help=one.help,
-        path=at.path,
+        path=path,
         line=at.line,
         column=at.column,
         end_line=at.end_line or at.line,
         end_column=at.end_column or at.column,
         url=page_of(one.rule),
-        related=tuple(Related(where.path, where.line, where.column, w) for where, w in related),
+        related=related,
         configuration=tuple(Condition(guard.text, guard.holds) for guard in one.configuration),
         group=group_of(one),
         blocker=one.blocker,
         fix=_fix(result, one, edits),
+        cell=cell,
     )
 
 
@@ -401,8 +430,12 @@ def _all_edits(result: Result, one: _Finding) -> tuple[_Edit, ...]:
 
 
 def _edit(result: Result, edit: _Edit) -> Edit:
+    from fsdplint.report.cells import split
+
     source = result.sources[edit.path]
-    return Edit(edit.path, *source.position(edit.start), *source.position(edit.end), edit.text)
+    path, cell = split(edit.path)
+    places = (*source.position(edit.start), *source.position(edit.end))
+    return Edit(path, *places, edit.text, cell)
 
 
 def _problems(result: Result) -> tuple[Problem, ...]:

@@ -9,7 +9,7 @@ import errno
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,10 +19,13 @@ from fsdplint.editing.nesting import too_deep
 
 if TYPE_CHECKING:
     from fsdplint.configs.source import ConfigSource
+    from fsdplint.notebooks import NotebookSource
     from fsdplint.program.source import Source
 
 MAX_BYTES = 2 * 1024 * 1024
-SUFFIXES = (".py", ".pyi", ".pyw")
+SUFFIXES = (".py", ".pyi", ".pyw", ".ipynb")
+NOTEBOOK = ".ipynb"
+MAX_NOTEBOOK_BYTES = 100 * 1024 * 1024  # most of it is pictures; the code has the limit of a file
 DEFAULT_EXCLUDES = frozenset(
     [
         *(".bzr", ".direnv", ".eggs", ".git", ".hg", ".ipynb_checkpoints", ".mypy_cache", ".nox"),
@@ -100,15 +103,6 @@ def discover(
             search = _Search(excluded, problems, journals)
             for path in search.run(argument):
                 files.setdefault(os.path.realpath(path), File(path))
-        elif argument.suffix == ".ipynb":
-            problems.append(
-                Problem(
-                    str(argument),
-                    None,
-                    "notebooks are not checked",
-                    "export it with `jupyter nbconvert --to script` and check the script",
-                )
-            )
         elif argument.exists():
             files[os.path.realpath(argument)] = File(argument, named=True)
         else:
@@ -291,6 +285,8 @@ def read_source(path: Path, text: str | None = None, known: Source | None = None
         Unreadable: it is missing, too large, not decodable, not Python, or nested too deeply.
     """
     shown = str(path)
+    if path.suffix == NOTEBOOK:
+        return _read_notebook(path, text, known)
     data = read_bytes(path) if text is None else text.encode("utf-8", "surrogatepass")
     if len(data) > MAX_BYTES:
         raise Unreadable(too_large(path, len(data)))
@@ -312,6 +308,53 @@ def read_source(path: Path, text: str | None = None, known: Source | None = None
     except cst.ParserSyntaxError as error:
         raise Unreadable(_syntax_problem(shown, text, str(error))) from error
     return source
+
+
+def _read_notebook(path: Path, text: str | None, known: Source | None) -> Source:
+    """The code of a notebook.
+
+    text: the file's content; or, where the notebook is known, another code for its cells.
+    """
+    import libcst as cst
+
+    from fsdplint.notebooks import Notebook, NotebookError, NotebookSource
+
+    shown = str(path)
+    is_file = text is None or (text.lstrip().startswith("{") and '"nbformat"' in text)
+    if text is not None and isinstance(known, NotebookSource) and not is_file:
+        source = known if known.text == text else known.renewed(text)
+    else:
+        data = read_bytes(path) if text is None else text.encode("utf-8", "surrogatepass")
+        if len(data) > MAX_NOTEBOOK_BYTES:
+            raise Unreadable(too_large(path, len(data), MAX_NOTEBOOK_BYTES))
+        raw = data.decode("utf-8", "surrogateescape")
+        if isinstance(known, NotebookSource) and known.notebook.raw == raw:
+            source = NotebookSource(shown, known.notebook)
+            source = known if known.text == source.text else source
+        else:
+            try:
+                source = NotebookSource(shown, Notebook(raw))
+            except NotebookError as error:
+                hint = "open and save it in Jupyter, or leave it out with `exclude`"
+                raise Unreadable(Problem(shown, None, str(error), hint)) from error
+    if len(source.text) > MAX_BYTES:
+        raise Unreadable(too_large(path, len(source.text)))
+    try:
+        _refuse_text(shown, source.text)
+        _ = source.tree
+    except cst.ParserSyntaxError as error:
+        problem = _syntax_problem(shown, source.text, str(error))
+        raise Unreadable(_in_cell(problem, source)) from error
+    except Unreadable as error:
+        raise Unreadable(_in_cell(error.problem, source)) from error
+    return source
+
+
+def _in_cell(problem: Problem, source: NotebookSource) -> Problem:
+    if problem.line is None:
+        return problem
+    number, line = source.cell_of(problem.line)
+    return replace(problem, path=f"{problem.path}:cell {number}", line=line)
 
 
 def read_config(path: Path, text: str | None = None) -> ConfigSource:
@@ -336,6 +379,12 @@ def check_text(path: Path, data: bytes) -> Problem | None:
 
     A generated file that is too large is nobody's concern as long as nothing in it matters.
     """
+    if path.suffix == NOTEBOOK:
+        try:
+            read_source(path, data.decode("utf-8", "surrogateescape"))
+        except Unreadable as unreadable:
+            return unreadable.problem
+        return None
     if len(data) > MAX_BYTES:
         return None
     try:
@@ -347,11 +396,11 @@ def check_text(path: Path, data: bytes) -> Problem | None:
     return None if error is None else _from_syntax_error(str(path), error)
 
 
-def too_large(path: Path, size: int) -> Problem:
+def too_large(path: Path, size: int, limit: int = MAX_BYTES) -> Problem:
     return Problem(
         str(path),
         None,
-        f"too large to check ({size / 1e6:.1f} MB; the limit is {MAX_BYTES / 1e6:.1f} MB)",
+        f"too large to check ({size / 1e6:.1f} MB; the limit is {limit / 1e6:.1f} MB)",
         "leave a generated file out with `exclude` in [tool.fsdplint]",
     )
 

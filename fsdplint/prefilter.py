@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fsdplint import configs
-from fsdplint.files import File, Problem, Unreadable, check_text, project_root, read_bytes
+from fsdplint.files import NOTEBOOK, File, Problem, Unreadable, check_text, project_root, read_bytes
 
 MENTIONS = (b"fsdp", b"FSDP", b"Fsdp", b"fully_shard", b"FullyShard", b"fullyShard")
 
@@ -176,6 +176,10 @@ class Scan:
 
     def targets(self, path: str, data: bytes) -> Iterator[str]:
         """The project's files that a file imports."""
+        if path.endswith(NOTEBOOK):
+            from fsdplint.notebooks import python_of
+
+            data = python_of(data)
         folder = os.path.dirname(path)
         for one in imports(data):
             if (folder, one) not in self._resolved:

@@ -21,6 +21,7 @@ from fsdplint.decoding import decode
 from fsdplint.editing.nesting import deep_stack
 from fsdplint.files import (
     JOURNAL_PREFIX,
+    NOTEBOOK,
     File,
     Problem,
     Unreadable,
@@ -227,8 +228,11 @@ class Run:
             source, after = fixed.originals[path], fixed.texts[path]
             before = source.text
             if after != before:
+                contents = self._bytes(source, before), self._bytes(source, after)
+                changes.contents[path] = contents
+                if path.suffix == NOTEBOOK:  # what is shown and patched is the file
+                    before, after = (one.decode("utf-8", "surrogateescape") for one in contents)
                 changes.texts[path] = (before, after)
-                changes.contents[path] = (self._bytes(source, before), self._bytes(source, after))
         changes.result.fixed = len(fixed.applied)
         changes.applied = list(fixed.applied)
         changes.result.changed_outside = [
@@ -251,7 +255,7 @@ class Run:
         return unused
 
     def _bytes(self, source: Source, text: str) -> bytes:
-        if self.stdin is None:
+        if self.stdin is None or source.path.endswith(NOTEBOOK):
             return source.to_bytes(text)
         _, encoding, bom = decode(self.stdin)
         return (self.stdin[:3] if bom else b"") + text.encode(encoding)

@@ -105,15 +105,14 @@ def test_pipes_are_not_opened_in_a_search(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_missing_paths_and_notebooks_are_problems(tmp_path: Path) -> None:
+def test_missing_paths_are_problems(tmp_path: Path) -> None:
     write(tmp_path, "a.py", "b.ipynb")
     (tmp_path / "self.py").symlink_to("self.py")
     arguments = [tmp_path / name for name in ("no.py", "b.ipynb", "self.py", "a.py")]
     files, problems = discover(arguments)
-    assert [file.path.name for file in files] == ["a.py"]
+    assert [file.path.name for file in files] == ["b.ipynb", "a.py"]
     assert [(Path(p.path).name, p.message) for p in problems] == [
         ("no.py", "no such file or folder"),
-        ("b.ipynb", "notebooks are not checked"),
         ("self.py", "a link that leads to itself"),
     ]
     assert all(p.hint for p in problems)

@@ -14,6 +14,7 @@ from fsdplint.editing.imports import local_name
 from fsdplint.editing.pieces import Pieces
 from fsdplint.editing.rewrite import in_order, is_lines
 from fsdplint.editing.unused import unused_imports
+from fsdplint.notebooks import NotebookError
 from fsdplint.program.source import Source
 from fsdplint.rule import Edit, Fix, Import
 
@@ -240,7 +241,7 @@ def _parsed(source: Source, text: str) -> Source:
     result = source.renewed(text)
     try:
         result.validate()
-    except (cst.ParserSyntaxError, ConfigError, RecursionError) as error:
+    except (cst.ParserSyntaxError, ConfigError, NotebookError, RecursionError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise BrokenFixError(f"{source.path} could no longer be parsed: {reason}") from None
     return result

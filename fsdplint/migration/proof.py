@@ -7,6 +7,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
+from fsdplint.files import NOTEBOOK
 from fsdplint.report.migration import Section
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ def commands(program: Program, section: Section) -> tuple[list[str], str, str]:
     entries = _entries(program, section)
     if section.blocked or not any(path in program.sources for path in section.files):
         return [], "", (entries or section.files)[0]
+    scripts = [path for path in entries if not path.endswith(NOTEBOOK)]
+    if entries and not scripts:
+        return [], "torchrun starts no notebooks: prove a script that does the same.", entries[0]
+    entries = scripts
     if not entries:
         note = "None of the files given runs the model; SCRIPT is the program that does."
         return [f"fsdplint prove {SCRIPT} -- ARGS"], note, section.files[0]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fsdplint.editing import edits
 from fsdplint.editing.regions import Region, regions
 from fsdplint.engine import changed_files, group_of
+from fsdplint.files import NOTEBOOK
 from fsdplint.migration.proof import commands
 from fsdplint.migration.titles import titles_of
 from fsdplint.report.full import reason
@@ -125,7 +126,7 @@ class Sections:
             self.marks.append(Mark(source, node, code, blocked.reason))
             at = source.location(node)
             lines = _excerpt(source, at.line, at.end_line)
-            place = Place(source.path, at.line)
+            place = _at(source, at.line)
             result.setdefault(
                 (place, blocked.reason),
                 Obstacle(place, code, lines, blocked.reason, advice_on(blocked)),
@@ -167,7 +168,8 @@ class Sections:
         at = finding.site.location()
         source = self.files.get(at.path)
         lines = _excerpt(source, at.line, at.end_line) if source is not None else []
-        return Obstacle(_place(finding), code, lines, why, what)
+        place = _at(source, at.line) if source is not None else _place(finding)
+        return Obstacle(place, code, lines, why, what)
 
     def _defect(self, finding: Finding, error: str) -> Obstacle:
         why = f"the rewrite could not be put together ({error})"
@@ -206,8 +208,8 @@ class Sections:
                 titles = titles_of(source, region, steps) if plan is not None else [_title(fix)]
                 result.append(
                     Change(
-                        place=Place(path, region.line),
-                        new_line=region.new_line,
+                        place=_at(source, region.line),
+                        new_line=_at(source, region.line).line + region.new_line - region.line,
                         titles=titles,
                         before=[line.rstrip("\r\n") for line in region.before],
                         after=[line.rstrip("\r\n") for line in region.after],
@@ -218,14 +220,26 @@ class Sections:
 
 
 def _place(finding: Finding) -> Place:
-    at = finding.site.location()
-    return Place(at.path, at.line)
+    at, source = finding.site.location(), getattr(finding.site, "source", None)
+    return _at(source, at.line) if source is not None else Place(at.path, at.line)
+
+
+def _at(source: Source, line: int) -> Place:
+    """A line of a file; in a notebook, of the cell that it is in."""
+    if not source.path.endswith(NOTEBOOK):
+        return Place(source.path, line)
+    from fsdplint.notebooks import NotebookSource
+
+    assert isinstance(source, NotebookSource)
+    number, row = source.cell_of(line)
+    return Place(f"{source.path}:cell {number}", row)
 
 
 def _excerpt(source: Source, line: int, end_line: int) -> list[tuple[int, str]]:
     """The lines of some code; of long code the first ones."""
     last = min(max(line, end_line), line + LONGEST - 1)
-    return [(number, source.line(number)) for number in range(line, last + 1)]
+    first = _at(source, line).line
+    return [(first + number - line, source.line(number)) for number in range(line, last + 1)]
 
 
 def _reasons(region: Region | None, findings: Iterable[Finding]) -> list[Reason]:
@@ -245,7 +259,7 @@ def _why(rule: type[Rule]) -> str:
 def _remarks(plan: Plan) -> list[Remark]:
     result = []
     for note in plan.notes:
-        places = [Place(source.path, source.location(node).line) for source, node in note.places]
+        places = [_at(source, source.location(node).line) for source, node in note.places]
         word = note.text.split(" ")[0]
         text = note.text[:1].upper() + note.text[1:] if word.isalpha() else note.text
         result.append(Remark(text, note.detail, list(dict.fromkeys(places))))

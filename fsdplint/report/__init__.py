@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from importlib import import_module
 
 from fsdplint.options import FORMATS
+from fsdplint.report.cells import translated
 from fsdplint.report.pages import rule_table
 from fsdplint.report.result import Result
 
@@ -17,5 +18,5 @@ _MODULES = {"json": "as_json", "json-lines": "json_lines"}  # where it is not th
 def write(result: Result, output_format: str) -> Iterable[str]:
     """The lines of a report in one of the `FORMATS`."""
     module = import_module(f"fsdplint.report.{_MODULES.get(output_format, output_format)}")
-    lines: Iterable[str] = module.write(result)
+    lines: Iterable[str] = module.write(translated(result, output_format))
     return lines

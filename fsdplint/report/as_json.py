@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fsdplint.files import Problem
+from fsdplint.report.cells import split
 from fsdplint.report.records import Edits
 from fsdplint.report.result import Result
 from fsdplint.report.urls import page_of, rule_url
@@ -34,7 +35,7 @@ def _problem(problem: Problem) -> dict[str, Any]:
         "severity": Severity.ERROR.value,
         "message": problem.message,
         "help": problem.hint,
-        "filename": problem.path,
+        **_file(problem.path),
         "location": place,
         "end_location": place,
         "configuration": [],
@@ -54,14 +55,14 @@ def _finding(result: Result, finding: Finding, edits: Edits) -> dict[str, Any]:
         "severity": finding.rule.severity.value,
         "message": finding.message,
         "help": finding.help,
-        "filename": at.path,
+        **_file(at.path),
         "location": _start(at),
         "end_location": _end(at),
         "configuration": [
             {"condition": guard.text, "holds": guard.holds} for guard in finding.configuration
         ],
         "related": [
-            {"message": word, "filename": where.path, "location": _start(where)}
+            {"message": word, **_file(where.path), "location": _start(where)}
             for where, word in ((site.location(), word) for site, word in finding.related)
         ],
         "group": finding.group or (finding.fix.group if finding.fix else None),
@@ -86,11 +87,17 @@ def _edit(result: Result, edit: Edit) -> dict[str, Any] | None:
     row, column = source.position(edit.start)
     end_row, end_column = source.position(edit.end)
     return {
-        "filename": edit.path,
+        **_file(edit.path),
         "content": edit.text,
         "location": {"row": row, "column": column},
         "end_location": {"row": end_row, "column": end_column},
     }
+
+
+def _file(path: str) -> dict[str, Any]:
+    """The file, and in notebooks the cell that lines are counted in."""
+    file, cell = split(path)
+    return {"filename": file} if cell is None else {"filename": file, "cell": cell}
 
 
 def _start(at: Location) -> dict[str, int]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fsdplint.files import Problem
+from fsdplint.report.cells import split
 from fsdplint.report.result import plural
 
 
@@ -115,7 +116,7 @@ class Section:
         if self.obstacles:
             places = plural(len({one.place for one in self.obstacles}), "place")
             return f"not migrated: blocked at {places}"
-        changed = plural(len({one.place.path for one in self.changes}), "file")
+        changed = plural(len({split(one.place.path)[0] for one in self.changes}), "file")
         what = f"{plural(len(self.changes), 'change')} in {changed}"
         if self.applied:
             return f"migrated whole ({what})"

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from fsdplint.report.cells import split
 from fsdplint.report.migration import Place, Report, Section, summary
 from fsdplint.report.urls import rule_url
 
@@ -75,4 +76,6 @@ def _verdict(section: Section) -> str:
 
 
 def _place(place: Place) -> dict[str, Any]:
-    return {"filename": place.path, "row": place.line}
+    path, cell = split(place.path)
+    where: dict[str, Any] = {"filename": path, "row": place.line}
+    return where if cell is None else where | {"cell": cell}

@@ -14,7 +14,7 @@ from pygls.lsp.server import LanguageServer
 
 from fsdplint import __version__
 from fsdplint.configs import SUFFIXES as CONFIGS
-from fsdplint.files import SUFFIXES
+from fsdplint.files import NOTEBOOK, SUFFIXES
 from fsdplint.rule import Edit, Safety, rule_by_code
 from fsdplint.server import convert
 from fsdplint.server.analysis import (
@@ -234,7 +234,8 @@ def create() -> Server:
 def _documents(server: Server) -> None:
     def changed(uri: str, version: int | None) -> None:
         path = convert.path_of(uri)
-        if path is not None and path.endswith((*SUFFIXES, *CONFIGS)) and server.schedule:
+        known = path is not None and path.endswith((*SUFFIXES, *CONFIGS))
+        if path is not None and known and not path.endswith(NOTEBOOK) and server.schedule:
             text = server.workspace.get_text_document(uri).source
             server.schedule.changed(Document(uri, path, version or 0, text))
 

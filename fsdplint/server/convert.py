@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from lsprotocol import types
 from pygls import uris
 
+from fsdplint.files import NOTEBOOK
 from fsdplint.report.pages import section, summary, text
 from fsdplint.report.records import condition
 from fsdplint.report.urls import page_of
@@ -49,7 +50,7 @@ def diagnostic(
     for site, word in finding.related:
         where = site.location()
         there = text_of(where.path)
-        if there is None:
+        if there is None or where.path.endswith(NOTEBOOK):
             continue
         other = Lines(there, lines.encoding)
         place = span(other, where.line, where.column, where.end_line, where.end_column)
@@ -86,7 +87,7 @@ def workspace_edit(
     encoding: str,
     versioned: bool,
 ) -> types.WorkspaceEdit | None:
-    """Edits of files; None where one of them is not to be read any more.
+    """Edits of files; None where one of them is not to be read any more, or is a notebook.
 
     versioned: whether the editor knows edits of documents in a certain version.
     """
@@ -94,7 +95,7 @@ def workspace_edit(
     versions: dict[str, int | None] = {}
     for path, several in sorted(edits.items()):
         before = text_of(path)
-        if before is None:
+        if before is None or path.endswith(NOTEBOOK):
             return None
         lines = Lines(before, encoding)
         document = documents.get(os.path.realpath(path))

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fsdplint.files import NOTEBOOK
 from fsdplint.report.result import Result
 from fsdplint.run import Run as Checked
 from fsdplint.settings import CommandLine
@@ -52,6 +53,8 @@ def watch(options: Options, progress: Progress | None = None) -> Watched:
     """
     if not options.script.is_file():
         raise LaunchError(f"{options.script}: there is no such file")
+    if options.script.suffix == NOTEBOOK:
+        raise LaunchError(f"{options.script}: torchrun starts no notebooks; run a script")
     checked = Checked([options.script], options.command_line)
     with workplace("run", options.keep, options.nodes.count > 1) as work:
         progress = progress or Progress()

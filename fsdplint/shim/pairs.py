@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fsdplint.files import NOTEBOOK
 from fsdplint.shim import reached
 from fsdplint.shim.checkpoints import written
 from fsdplint.shim.checks import Side
@@ -68,6 +69,8 @@ class ProveError(Exception):
 def script_of(path: Path) -> Path:
     if not path.is_file():
         raise ProveError(f"{path}: there is no such file")
+    if path.suffix == NOTEBOOK:
+        raise ProveError(f"{path}: torchrun starts no notebooks; prove a script")
     return Path(os.path.realpath(path))
 
 

@@ -1,0 +1,138 @@
+"""Places in notebooks: cell and line for people, the file's own lines for tools.
+
+Findings are about the code of a notebook's cells as one text (see `fsdplint.notebooks`). A report
+for people is about `train.ipynb:cell 3`, whose lines are those of the cell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fsdplint.report.result import Result
+from fsdplint.rule import Edit, Finding, Fix
+from fsdplint.trace import FixedSite, Location
+
+if TYPE_CHECKING:
+    from fsdplint.notebooks import NotebookSource
+    from fsdplint.program.source import Source
+
+# Formats that name cells; the others are read by what knows only files.
+BY_CELL = ("full", "concise", "grouped", "pylint", "json", "json-lines")
+_CELL = re.compile(r"(.*\.ipynb):cell (\d+)", re.DOTALL)
+
+
+def split(path: str) -> tuple[str, int | None]:
+    """The file, and the cell where the path names one."""
+    match = _CELL.fullmatch(path)
+    return (match.group(1), int(match.group(2))) if match is not None else (path, None)
+
+
+def translated(result: Result, output_format: str) -> Result:
+    """The result with the places in notebooks as the format is to tell them."""
+    if not any(path.endswith(".ipynb") for path in result.sources):
+        return result
+    from fsdplint.notebooks import NotebookSource
+
+    notebooks = {
+        path: one for path, one in result.sources.items() if isinstance(one, NotebookSource)
+    }
+    if not notebooks:
+        return result
+    translation = _Translation(result, notebooks, output_format in BY_CELL)
+    return translation.result()
+
+
+class _Translation:
+    def __init__(
+        self, result: Result, notebooks: Mapping[str, NotebookSource], by_cell: bool
+    ) -> None:
+        self.old = result
+        self.notebooks = notebooks
+        self.by_cell = by_cell
+        self.ids: dict[int, int] = {}
+        self.sources: dict[str, Source] = dict(result.sources)
+
+    def result(self) -> Result:
+        found = [self._finding(one) for one in self.old.findings]
+        elsewhere = [self._finding(one) for one in self.old.elsewhere]
+        if not self.by_cell:
+            for path in self.notebooks:  # what stands in the file is no Python
+                self.sources.pop(path)
+        changes: dict[str, Any] = {
+            "fixable": {self.ids.get(one, one) for one in self.old.fixable},
+            "fixable_unsafe": {self.ids.get(one, one) for one in self.old.fixable_unsafe},
+            "outside": {self.ids.get(k, k): v for k, v in self.old.outside.items()},
+        }
+        return replace(
+            self.old, findings=found, elsewhere=elsewhere, sources=self.sources, **changes
+        )
+
+    def _finding(self, finding: Finding) -> Finding:
+        related = tuple((FixedSite(self._place(s.location())), w) for s, w in finding.related)
+        site = FixedSite(self._place(finding.site.location()))
+        new = replace(finding, site=site, related=related, fix=self._fix(finding.fix))
+        self.ids[id(finding)] = id(new)
+        return new
+
+    def _place(self, at: Location) -> Location:
+        notebook = self.notebooks.get(at.path)
+        if notebook is None:
+            return at
+        end_line, end_column = at.end_line or at.line, at.end_column or at.column
+        if not self.by_cell:
+            return Location(
+                at.path,
+                *notebook.in_file(at.line, at.column),
+                *notebook.in_file(end_line, end_column),
+            )
+        number, line = notebook.cell_of(at.line)
+        path = self._cell(at.path, number)
+        return Location(path, line, at.column, notebook.cell_of(end_line)[1], end_column)
+
+    def _cell(self, path: str, number: int) -> str:
+        """The name of a cell, whose text is among the sources from now on."""
+        from fsdplint.notebooks import CellSource
+
+        name = f"{path}:cell {number}"
+        if name not in self.sources:
+            self.sources[name] = CellSource(name, self.notebooks[path].cell_text(number))
+        return name
+
+    def _fix(self, fix: Fix | None) -> Fix | None:
+        """The fix with its edits in cells; without any where the format does not name them."""
+        if fix is None or not any(edit.path in self.notebooks for edit in fix.edits):
+            return fix
+        from fsdplint.editing import edits
+
+        found: list[Edit] = []
+        if self.by_cell:
+            try:
+                complete = edits.complete(self.old.sources, fix)
+            except (edits.BrokenFixError, KeyError):
+                complete = fix.edits
+            found = [new for edit in complete if (new := self._edit(edit)) is not None]
+        return replace(fix, edits=tuple(found), imports=(), unused=(), relies_on=())
+
+    def _edit(self, edit: Edit) -> Edit | None:
+        notebook = self.notebooks.get(edit.path)
+        if notebook is None:
+            return edit
+        line, column = notebook.position(edit.start)
+        end_line, end_column = notebook.position(edit.end)
+        number, row = notebook.cell_of(line)
+        end_number, end_row = notebook.cell_of(end_line)
+        if number != end_number:
+            return None
+        name = self._cell(edit.path, number)
+        cell = self.sources[name]
+        start = _offset(cell, row, column)
+        return Edit(name, start, max(start, _offset(cell, end_row, end_column)), edit.text)
+
+
+def _offset(source: Source, line: int, column: int) -> int:
+    lines = source.text.split("\n")
+    before = sum(len(one) + 1 for one in lines[: line - 1])
+    return min(before + column - 1, len(source.text))
