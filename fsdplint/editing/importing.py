@@ -7,6 +7,7 @@ import re
 from functools import lru_cache
 
 _PACKAGES = ("torch.distributed.fsdp", "torch.distributed._composable")
+_BELOW = tuple(f"{package}." for package in _PACKAGES)
 _VERSION = re.compile(
     r"version|TYPE_CHECKING|find_spec|hasattr|\btorch_?\d|available", re.IGNORECASE
 )
@@ -14,7 +15,7 @@ _VERSION = re.compile(
 
 def is_of_fsdp(package: str) -> bool:
     """Whether a package is one that FSDP is or was in."""
-    return any(package == one or package.startswith(one + ".") for one in _PACKAGES)
+    return package.startswith(_BELOW) or package in _PACKAGES
 
 
 def asks_for_version(test: str) -> bool:

@@ -212,8 +212,8 @@ class Objects:
         """The modules that are sharded and of which these are parameters from before that."""
         owners: list[Any] = []
         for parameter in parameters:
-            owner = self.owners.get(parameter)
-            if owner is not None and not hasattr(parameter, "placements"):
+            owner = None if hasattr(parameter, "placements") else self.owners.get(parameter)
+            if owner is not None:
                 if not any(own is parameter for own in owner._parameters.values()):
                     owners.append(owner)
         if not owners:

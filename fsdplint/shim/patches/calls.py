@@ -90,11 +90,17 @@ def _enter(module: Any, frame: Any) -> int | None:
     )
 
 
+_made: dict[int, int] = {}
+
+
 def _on_meta(module: Any) -> bool:
     """Whether a sharded parameter of the module is on the meta device."""
-    if not any(OBJECTS.sharded.get(part) == "fsdp2" for part in module.modules()):
+    if _made.get(id(module)) == OBJECTS.generation:
+        return False  # what has been made once is not looked at in every step
+    if not any(p.is_meta and hasattr(p, "placements") for p in module.parameters()):
+        _made[id(module)] = OBJECTS.generation
         return False
-    return any(p.is_meta and hasattr(p, "placements") for p in module.parameters())
+    return any(OBJECTS.sharded.get(part) == "fsdp2" for part in module.modules())
 
 
 _within: dict[int, tuple[int, bool]] = {}

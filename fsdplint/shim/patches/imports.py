@@ -15,6 +15,8 @@ from fsdplint.shim.sites import USER, kind_of
 
 def install() -> None:
     original = builtins.__import__
+    # torch imports hundreds of times in a training step, and always the same.
+    others: set[str] = set()
 
     def watching(
         name: str,
@@ -23,7 +25,11 @@ def install() -> None:
         fromlist: Any = (),
         level: int = 0,
     ) -> Any:
-        if level == 0 and is_of_fsdp(name) and RECORDER.listening():
+        if level or name in others:
+            return original(name, globals, locals, fromlist, level)
+        if not is_of_fsdp(name):
+            others.add(name)
+        elif RECORDER.listening():
             try:
                 _imported(name, fromlist, sys._getframe(1))
             except Exception:
