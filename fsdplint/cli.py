@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 FAILED = 2
-
-
 _ELSEWHERE = ("migrate", "prove", "run", "server")
 _ORDER = {
     name: n for n, name in enumerate(("check", "migrate", "prove", "run", "rule", "baseline"))
@@ -45,6 +43,7 @@ class DefaultCheck(click.Group):
         found = super().shell_complete(ctx, incomplete)
         known = {item.value for item in found}
         of_check = check.shell_complete(ctx, incomplete)
+        of_check += check.params[0].shell_complete(ctx, incomplete)  # its paths
         return [*found, *(item for item in of_check if item.value not in known)]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:

@@ -564,7 +564,7 @@ def complete(words: str, count: int) -> list[str]:
         "COMP_CWORD": str(count),
     }
     result = CliRunner().invoke(main, [], prog_name="fsdplint", env=environment)
-    return [line.split(",", 1)[1] for line in result.output.splitlines()]
+    return [line.removeprefix("plain,") for line in result.output.splitlines()]
 
 
 def test_completion() -> None:
@@ -572,6 +572,8 @@ def test_completion() -> None:
         result = run("generate-shell-completion", shell)
         assert (result.exit_code, "_FSDPLINT_COMPLETE" in result.output) == (0, True)
     assert complete("fsdplint mig", 1)[0] == "migrate"
+    assert complete("fsdplint tr", 1) == complete("fsdplint check tr", 2) == ["file,tr"]
+    assert complete("fsdplint --select FSDP102", 2) == ["FSDP102"]
     assert "--select" in complete("fsdplint --s", 1)
     assert complete("fsdplint check --select FSDP10", 3)[:2] == ["FSDP101", "FSDP102"]
     assert complete("fsdplint check --ignore FSDP101,direct", 3) == ["FSDP101,FSDP101"]
