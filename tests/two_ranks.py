@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from fsdplint.trace import Trace
 
 _ROOT = Path(__file__).resolve().parent.parent
-_IDLE_SECONDS = 1.5
+_IDLE_SECONDS = float(os.environ.get("FSDPLINT_IDLE_SECONDS", "1.5"))
 _GRACE_SECONDS = 2.5
 # What gloo and the store say when the peer has gone or is busy with another collective.
 _TRANSPORT = re.compile(
