@@ -1,0 +1,5 @@
+"""Stands in for numba: functions stay as they are."""
+
+
+def njit(function):
+    return function
