@@ -95,7 +95,7 @@ class Recorder:
 
     def lose(self, error: BaseException) -> None:
         """What is recorded cannot be kept: the record ends here, without the program's end."""
-        PULSE.lose(str(error))
+        PULSE.lose(str(error) if isinstance(error, OSError) else f"the disk is full ({error})")
         self._close()
 
     def _close(self) -> None:

@@ -69,8 +69,10 @@ def step_seconds(folder: Path, ranks: int, device: str, recorded: bool) -> float
     if recorded:
         command += ["-m", "fsdplint.shim", "--record", str(folder / "record"), "--no-parameters"]
     done = subprocess.run(
-        [*command, str(script), device], cwd=folder, stdout=subprocess.PIPE, text=True, check=True
+        [*command, str(script), device], cwd=folder, capture_output=True, text=True, check=False
     )
+    if done.returncode:
+        sys.exit(done.stderr)
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("STEP"))
     return float(line.split()[1])
 
