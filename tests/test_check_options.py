@@ -15,6 +15,7 @@ from fsdplint import watching
 from fsdplint.cli import main
 from fsdplint.report import terminal
 
+FIXTURES = Path(__file__).parent.parent / "fixtures" / "fsdp1"
 BAD = """\
 import torch
 import torch.distributed as dist
@@ -277,6 +278,40 @@ def test_a_diff_says_why_a_migration_is_not_in_it(folder: Path) -> None:
     first, second = result.stderr.splitlines()
     assert first.startswith("main.py:4: FSDP201 Not migrated, because of main.py:5 (`_runtime")
     assert second == "1 finding would remain."
+
+
+def test_a_migration_as_others_apply_it(folder: Path) -> None:
+    """The fixes in SARIF and in reviewdog's format come to what --fix writes."""
+    text = "é = 1\n" + (FIXTURES / "flat_script.py").read_text()
+    (folder / "train.py").write_text(text)
+    (run_,) = json.loads(run("--output-format", "sarif", "train.py").output)["runs"]
+    changes = [fix["artifactChanges"] for one in run_["results"] for fix in one["fixes"]]
+    assert len(changes) == 3 and all(one == changes[0] for one in changes)
+    lines = text.splitlines(keepends=True)
+
+    def offset(line: int, column: int) -> int:
+        return sum(map(len, lines[: line - 1])) + column - 1
+
+    by_sarif = text
+    for one in reversed(changes[0][0]["replacements"]):
+        at = one["deletedRegion"]
+        start = offset(at["startLine"], at["startColumn"])
+        end = offset(at["endLine"], at["endColumn"])
+        by_sarif = by_sarif[:start] + one["insertedContent"]["text"] + by_sarif[end:]
+    diagnostics = json.loads(run("--output-format", "rdjson", "train.py").output)["diagnostics"]
+    (suggestion,) = (one for found in diagnostics for one in found.get("suggestions", ()))
+
+    def byte_offset(at: dict[str, int]) -> int:
+        return sum(len(line.encode()) for line in lines[: at["line"] - 1]) + at["column"] - 1
+
+    data = text.encode()
+    first, last = (byte_offset(suggestion["range"][end]) for end in ("start", "end"))
+    by_rdjson = data[:first] + suggestion["text"].encode() + data[last:]
+    assert run("--fix", "train.py").exit_code == 0
+    fixed = (folder / "train.py").read_text()
+    assert fixed != text
+    assert by_sarif == fixed
+    assert by_rdjson.decode() == fixed
 
 
 # Comments -----------------------------------------------------------------------------------------
