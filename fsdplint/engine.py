@@ -56,7 +56,7 @@ class Effort:
     """How much is to be done.
 
     Attributes:
-        fixes: whether the fixes are worked out, too.
+        fixes: whether the fixes are worked out, too; who calls the files matters only for them.
         known: sources of an earlier program; those that are still the same are not parsed again.
         stop: asked now and then; where it says yes, `Stopped` is raised.
     """
@@ -120,7 +120,7 @@ def examine(
     if any(rule.grouped for rule in rules):
         # What gets a model from somebody unseen is no finding yet.
         grouped |= {str(path) for path in paths if _may_get_wrapped(program, path)}
-    if callers is None or not grouped:
+    if callers is None or not grouped or not effort.fixes:
         return Examined(program, found)
     examined = Examined(program, found)
     # What has to change along is judged with those that use it, too.
