@@ -8,12 +8,19 @@ grows linearly.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from fsdplint.program.values import Condition
 
 MAX_RUNS = 40
+NAMED = re.compile(r"fsdp|ddp|deepspeed|distributed|shard|parallel", re.IGNORECASE)
+
+
+def _last(key: str) -> tuple[bool, str]:
+    """The order of keys: first those whose own name says that they choose how a model is spread."""
+    return NAMED.search(key) is None, key
 
 
 @dataclass
@@ -141,7 +148,7 @@ class Exploration:
             if not forced:
                 base_keys[base] = set(decisions.made)
             first = sum(1 for entry in queue if not entry[1])  # the two bases come before all
-            for key in sorted(decisions.relevant & decisions.made.keys()):
+            for key in sorted(decisions.relevant & decisions.made.keys(), key=_last):
                 turned = (decisions.conditions[key], not decisions.made[key])
                 candidates: list[tuple[bool, tuple[tuple[Condition, bool], ...]]] = [
                     (other, (turned,)) for other in (base, not base)

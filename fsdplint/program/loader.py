@@ -17,7 +17,7 @@ from fsdplint.program.frames import Call, Frame, OutOfSteps
 from fsdplint.program.interpreter import Interpreter
 from fsdplint.program.names import dotted, walk
 from fsdplint.program.program import Evaluation, Program
-from fsdplint.program.project import Project
+from fsdplint.program.project import FSDP_WORDS, Project
 from fsdplint.program.source import Source
 from fsdplint.program.values import Class, Const, Function, Unknown, Value
 
@@ -49,6 +49,11 @@ def load(
     return deep_stack(loader.run)
 
 
+def _order(source: Source) -> tuple[bool, bool]:
+    """Programs come first, and of them those that speak of FSDP: the number of steps is bounded."""
+    return not _MAIN.search(source.text), not FSDP_WORDS.search(source.text)
+
+
 class _Loader:
     def __init__(
         self,
@@ -68,7 +73,7 @@ class _Loader:
 
     def run(self) -> Program:
         given = [s for s in (self.project.source(path) for path in self.paths) if s is not None]
-        for source in sorted(given, key=lambda s: not _MAIN.search(s.text)):
+        for source in sorted(given, key=_order):
             if source.path not in self.executed or _MAIN.search(source.text):
                 self._explore_entry(source)
         for source in given:

@@ -37,6 +37,7 @@ from fsdplint.rules.migration.context import (
 )
 from fsdplint.rules.migration.loop import (
     classes,
+    clipping,
     gradients,
     part_forward,
     summon,
@@ -297,12 +298,12 @@ class Planner:
         for node in nodes(source):
             if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
                 name = node.func.attr.value
-                clips = name == "clip_grad_norm_" and training.clips_own(
+                clips = name == "clip_grad_norm_" and clipping.clips_own(
                     self.migration, source, node
                 )
                 if clips or (name in ("clip_grad_norm_", "no_sync") and self._receives(node.func)):
                     rewrite = (
-                        training.rewrite_clipping
+                        clipping.rewrite_clipping
                         if name == "clip_grad_norm_"
                         else training.rewrite_no_sync
                     )
@@ -340,7 +341,7 @@ class Planner:
 
         for node in nodes(source):
             if isinstance(node, cst.Call) and self.migration.symbol(node.func) == CLIP:
-                training.complete_norm(self.migration, source, node)
+                self._try(lambda n=node: clipping.complete_norm(self.migration, source, n))  # type: ignore[misc]
 
     def _receives(self, func: cst.Attribute) -> bool:
         return func not in self.migration.symbols and bool(self.migration.wrapped(func.value))

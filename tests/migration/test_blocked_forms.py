@@ -144,12 +144,17 @@ BLOCKED = {
         "model = FSDP(Net(), **kwargs)",
         "the same key twice",
     ),
-    "no_sync chosen for a model that may be plain": (
-        "from contextlib import nullcontext\nmodel = Net()\nif os.environ.get('FSDP'):\n"
-        "    model = FSDP(model)\nfor i in range(4):\n"
-        "    with model.no_sync() if os.environ.get('FSDP') and i != 3 else nullcontext():\n"
+    "no_sync chosen for a model that may be in another wrapper": (
+        "from contextlib import nullcontext\nmodel = nn.DataParallel(Net())\n"
+        "if os.environ.get('FSDP'):\n    model = FSDP(Net())\nfor i in range(4):\n"
+        "    with model.no_sync() if i != 3 else nullcontext():\n"
         "        model(torch.ones(2, 8)).sum().backward()",
-        "FSDP1's in some configurations only",
+        "DDP's in other configurations",
+    ),
+    "a norm without a name of a model that may be plain": (
+        "model = Net()\nif os.environ.get('FSDP'):\n    model = FSDP(model)\n"
+        "print(f'{torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0):.2f}')",
+        "which it does in some configurations only",
     ),
     "low precision gradients": (
         "model = FSDP(Net(), mixed_precision=MixedPrecision(torch.bfloat16, keep_low_precision_grads=True))",

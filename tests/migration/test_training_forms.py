@@ -256,6 +256,29 @@ FORMS = {
         set_model_state_dict(model, state, options=StateDictOptions(strict=False))
         """,
     ),
+    "a model that is plain in other configurations": (
+        """
+        from contextlib import nullcontext
+
+        model = FSDP(Net()) if os.environ.get("FSDP") else Net()
+        for i in range(4):
+            with model.no_sync() if i != 3 else nullcontext():
+                model(torch.ones(2, 8)).sum().backward()
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            print(f"{norm:.2f}")
+        """,
+        """
+        model = fully_shard(Net()) if os.environ.get("FSDP") else Net()
+        for i in range(4):
+            if isinstance(model, FSDPModule):
+                model.set_requires_gradient_sync(i == 3)
+            model(torch.ones(2, 8)).sum().backward()
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            if isinstance(norm, DTensor):
+                norm = norm.full_tensor()
+            print(f"{norm:.2f}")
+        """,
+    ),
     "the module inside": (
         """
         model = FSDP(Net())

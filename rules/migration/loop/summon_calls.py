@@ -52,11 +52,13 @@ class Calls:
     call: cst.Call  # of `summon_full_params`
 
     def entered_before(self) -> bool:
-        """Whether the wrapped model has certainly been called before the block is reached."""
+        """Whether the model has certainly been called before the block is reached, where it is wrapped."""
         reached = False
         for trace, event in self._reached():
-            reached = True
             outer = {wrapped.module for wrapped in trace.before(event, Wrapped)}
+            if not outer:
+                continue
+            reached = True
             outer |= {c.result for c in trace.before(event, Compiled) if c.module in outer}
             calls = trace.before(event, Called)
             if not any(c.module in outer and not c.summoned and c.inside is None for c in calls):

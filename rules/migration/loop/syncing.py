@@ -6,7 +6,8 @@ import libcst as cst
 
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
-from fsdplint.rules.migration.context import Migration
+from fsdplint.program.values import ModuleValue, Value
+from fsdplint.rules.migration.context import Migration, is_fsdp1
 from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import ancestors
 from fsdplint.rules.rewrites import no_sync
@@ -41,13 +42,35 @@ def check_chosen(migration: Migration, source: Source, node: cst.Attribute) -> N
 
 def _always(migration: Migration, source: Source, model: cst.BaseExpression) -> bool:
     """Whether a model is FSDP1's wherever the function names it, not just below a question."""
+    return "sometimes" not in map(migration.wrapped, _uses(migration, source, model))
+
+
+def _uses(
+    migration: Migration, source: Source, model: cst.BaseExpression
+) -> list[cst.BaseExpression]:
     text = source.code(model)
-    found = [
-        migration.wrapped(part)
+    return [
+        part
         for part in descend(function_around(source, model))
         if isinstance(part, type(model)) and source.code(part) == text and migration.values(part)
     ]
-    return "sometimes" not in found
+
+
+def kinds(migration: Migration, source: Source, model: cst.BaseExpression) -> str:
+    """What a model is in its function: "always" FSDP1's, "or plain" where it is wrapped in some
+    configurations only, else "several".
+    """
+    if _always(migration, source, model):
+        return "always"
+    values = [v for use in _uses(migration, source, model) for v in migration.values(use)]
+    return "or plain" if all(is_fsdp1(v) or _is_plain(v) for v in values) else "several"
+
+
+def _is_plain(value: Value) -> bool:
+    """Whether a value is a module that nothing but `torch.compile` is around."""
+    while isinstance(value, ModuleValue) and value.wrapper == "compile" and value.inner:
+        value = value.inner
+    return isinstance(value, ModuleValue) and not value.wrapper
 
 
 def rewrite_asked(migration: Migration, source: Source, node: cst.Attribute) -> bool:

@@ -8,7 +8,7 @@ import libcst as cst
 
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
-from fsdplint.program.values import Function, ModuleValue, ParametersOf
+from fsdplint.program.values import Function, ModuleValue
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.context import Migration, expression, is_fsdp1, nodes
 from fsdplint.rules.migration.loop import syncing, wrapper
@@ -17,8 +17,6 @@ from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.scopes import ancestors
 from fsdplint.rules.migration.text import quoted
 from fsdplint.rules.rewrites import no_sync
-from fsdplint.rules.rewrites.clipping import CLIP, plain_result_wanted
-from fsdplint.rules.rewrites.syntax import library_name
 
 FINE = {
     # methods and attributes of nn.Module (and of FSDP1's wrapper) that mean the same in FSDP2
@@ -72,61 +70,6 @@ SCALER = (
 )
 
 
-def rewrite_clipping(migration: Migration, source: Source, node: cst.Call) -> None:
-    """`model.clip_grad_norm_(x)` becomes `torch.nn.utils.clip_grad_norm_(model.parameters(), x)`."""
-    assert isinstance(node.func, cst.Attribute)
-    model = expression(migration, source, node.func.value)
-    function = library_name(migration.rewrite, source, CLIP, node)
-    given = [f"{model}.parameters()", *(_argument(migration, source, arg) for arg in node.args)]
-    tail = ".full_tensor()" if plain_result_wanted(source, node) else ""
-    migration.put_call(source, node, function, given, tail)
-    migration.step(source, node, "Clip with torch.nn.utils.clip_grad_norm_")
-
-
-def clips_own(migration: Migration, source: Source, node: cst.Call) -> bool:
-    """Whether `self.model.clip_grad_norm_(x)` stands in a method that no trace reaches, and the class
-    wraps the model in another one: no other module has such a method.
-    """
-    if not isinstance(node.func, cst.Attribute) or len(node.args) > 2:
-        return False
-    model = node.func.value
-    if not isinstance(model, cst.Attribute) or migration.values(model):
-        return False
-    if migration.on_other_side(node):
-        return False
-    klass = next((x for x in ancestors(source, node) if isinstance(x, cst.ClassDef)), None)
-    code = source.code(model)
-    return (
-        klass is not None
-        and code.startswith("self.")
-        and any(
-            isinstance(part, cst.Attribute)
-            and migration.wrapped(part)
-            and source.code(part) == code
-            for part in descend(klass)
-        )
-    )
-
-
-def complete_norm(migration: Migration, source: Source, node: cst.Call) -> None:
-    """The norm that `torch.nn.utils.clip_grad_norm_` gives is a DTensor now.
-
-    Where it is formatted or the like, it is made the plain tensor that it was.
-    """
-    values = migration.values(node.args[0].value) if node.args else []
-    held = [m for v in values if isinstance(v, ParametersOf) for m in v.modules]
-    if not held or not all(map(is_fsdp1, held)) or not plain_result_wanted(source, node):
-        return
-    migration.substitute(source, node, migration.text(source, node) + ".full_tensor()")
-
-
-def _argument(migration: Migration, source: Source, arg: cst.Arg) -> str:
-    text = expression(migration, source, arg.value)
-    if arg.keyword is not None:
-        return f"{arg.keyword.value}={text}"
-    return arg.star + text
-
-
 def rewrite_no_sync(migration: Migration, source: Source, node: cst.Call) -> None:
     """`with model.no_sync():` becomes calls of `set_requires_gradient_sync`.
 
@@ -144,8 +87,8 @@ def rewrite_no_sync(migration: Migration, source: Source, node: cst.Call) -> Non
     if syncing.rewrite_asked(migration, source, node.func):
         migration.step(source, node, SYNC)
         return
-    syncing.check_chosen(migration, source, node.func)
     if not _switched_each_time(migration, source, node):
+        syncing.check_chosen(migration, source, node.func)
         done = syncing.rewrite_held(migration, source, node.func)
         if not done and not no_sync.rewrite_no_sync(migration.rewrite, source, node):
             raise migration.block(
@@ -168,15 +111,22 @@ def _switched_each_time(migration: Migration, source: Source, node: cst.Call) ->
         return False
     if len(block.items) != 1 or choice.test is node or block.items[0].asname is not None:
         return False
+    assert isinstance(node.func, cst.Attribute)
+    kinds = syncing.kinds(migration, source, node.func.value)
+    if kinds == "several" or any(migration.fsdp1(part) for part in descend(choice.test)):
+        return False
     other = choice.orelse if choice.body is node else choice.body
     if not _is_null(migration, other) or not _has_every_backward(migration, block):
         return False
     test = choice.test
     sync = no_sync.negation(source, test) if choice.body is node else source.code(test)
-    assert isinstance(node.func, cst.Attribute)
     model = source.code(node.func.value)
+    lines = [f"{model}.set_requires_gradient_sync({sync})"]
+    if kinds == "or plain":
+        kind = migration.need(source, "torch.distributed.fsdp", "FSDPModule", block)
+        lines = [f"if isinstance({model}, {kind}):", f"\t{lines[0]}"]
     migration.unwrapped.add(block)
-    migration.unwrap(source, block, [f"{model}.set_requires_gradient_sync({sync})"])
+    migration.unwrap(source, block, lines)
     migration.forget(source, block.items[0])
     return True
 
