@@ -92,6 +92,30 @@ def test_what_blocks_and_what_to_decide(folder: Path) -> None:
     assert lines[-1] == "1 program blocked at 1 place; nothing of it is rewritten."
 
 
+def test_every_name_of_fsdp1_that_stays_is_told(folder: Path) -> None:
+    (folder / "imports.py").write_text(TRAIN.splitlines()[3] + "\n")
+    (folder / "plugin.py").write_text(
+        "from functools import partial\n"
+        "from accelerate import Accelerator, FullyShardedDataParallelPlugin\n"
+        "from torch.distributed.fsdp import FullStateDictConfig\n"
+        "from torch.distributed.fsdp.wrap import always_wrap_policy\n"
+        "policy = partial(always_wrap_policy)\n"
+        "plugin = FullyShardedDataParallelPlugin(\n"
+        "    auto_wrap_policy=policy, state_dict_config=FullStateDictConfig()\n)\n"
+        "accelerator = Accelerator(fsdp_plugin=plugin)\n"
+    )
+    result = run("migrate", ".", "--report", "report.json")
+    assert result.exit_code == 1, result.output
+    programs = json.loads((folder / "report.json").read_text())["programs"]
+    told = {
+        Path(one["files"][0]).name: ({b["row"] for b in one["blockers"]}, one["waiting"])
+        for one in programs
+    }
+    assert told["imports.py"] == ({1}, [])
+    rows, waiting = told["plugin.py"]
+    assert rows == {6} and [place["row"] for place in waiting] == [5]
+
+
 def test_annotate(folder: Path) -> None:
     file = folder / "train.py"
     file.write_text(BLOCKED)

@@ -11,6 +11,7 @@ from fsdplint.editing import edits
 from fsdplint.editing.regions import Region, regions
 from fsdplint.engine import changed_files, group_of
 from fsdplint.files import NOTEBOOK
+from fsdplint.migration import leftovers
 from fsdplint.migration.proof import commands
 from fsdplint.migration.titles import titles_of
 from fsdplint.report.full import reason
@@ -78,6 +79,19 @@ class Sections:
             section = self._section(group, plans.get(group), groups.get(group, []))
             if section is not None:
                 self.all.append(section)
+        self._unused()
+
+    def _unused(self) -> None:
+        """A section for each file that only imports names of FSDP1."""
+        told = {path for section in self.all for path in section.files}
+        for path, source in self.program.sources.items():
+            if path in told or not self.editable(os.path.realpath(path)):
+                continue
+            section = Section(f"imports of {path}", path, [path])
+            section.obstacles = list(leftovers.unused_imports(source, CODE))
+            if section.obstacles:
+                section.prove, section.prove_note, section.title = commands(self.program, section)
+                self.all.append(section)
 
     def _section(self, group: str, plan: Plan | None, findings: list[Finding]) -> Section | None:
         blockers = plan.blockers if plan is not None else []
@@ -100,7 +114,11 @@ class Sections:
                 section.remarks = _remarks(plan) if plan is not None else _told(fix)
         if section.blocked:
             at = {obstacle.place for obstacle in section.obstacles}
-            section.waiting = list(dict.fromkeys(p for p in map(_place, findings) if p not in at))
+            places = [_place(one) for one in findings]
+            if plan is None:
+                sources = [x for x in map(self.program.sources.get, files) if x is not None]
+                places += leftovers.others(sources, findings)
+            section.waiting = list(dict.fromkeys(p for p in places if p not in at))
         section.prove, section.prove_note, section.title = commands(self.program, section)
         return section
 

@@ -66,20 +66,23 @@ def check(migration: Migration) -> None:
     """Block what depends on who wraps the model; say that the states do not."""
     states: list[tuple[Source, cst.CSTNode]] = []
     others: list[Blocked] = []
+    kinds: list[Blocked] = []  # of states, which only a block makes something of
     for source in migration.sources:
         for node in nodes(source):
             name = migration.fsdp1(node)
             if name in (BLOCK, OPTIMIZER) and _in_block(migration, source, node):
                 states.append((source, node))
-            elif name and name not in STATES:
-                others.append(blocked(migration, source, node, name))
+            elif name:
+                (kinds if name in STATES else others).append(
+                    blocked(migration, source, node, name)
+                )
             elif migration.symbol(node) == OLD_OPTIMIZER_LOAD:
                 # What takes its place was only tried on FSDP2's states.
                 name = OLD_OPTIMIZER_LOAD.rpartition(".")[2]
                 others.append(blocked(migration, source, node, name))
     if not states and not others and not migration.shared:
         calls = [(s, n) for s in migration.sources for n in _calls(s)][:1]
-        others = [blocked(migration, s, n, s.code(n)) for s, n in calls]
+        others = kinds or [blocked(migration, s, n, s.code(n)) for s, n in calls]
     migration.blockers += others
     for source, node in states:
         migration.note(NOTE, source, node, detail=DETAIL)

@@ -43,6 +43,7 @@ from programs import NEWEST, WORKERS, Program, read_index
 
 from fsdplint.decoding import decode
 from fsdplint.editing.bindings import bindings_of
+from fsdplint.migration.run import MigrationRun
 from fsdplint.program.names import canonical, references
 from fsdplint.program.source import Source
 from fsdplint.report.diffs import unified
@@ -101,7 +102,8 @@ def _verdict(
         if not migrated:
             used = sorted(set(_fsdp1_left(file, file.read_bytes())))
             if used:
-                return ["blocked", "0", f"not followed: {', '.join(used)}"]
+                told = sorted(set(_reported(file, copy)))
+                return ["blocked", "0", " | ".join(told) or f"not followed: {', '.join(used)}"]
             return ["no FSDP1", "0", ""]
         if diffs is not None:
             _keep_diff(changes, copy, diffs / f"{name.replace('/', '__')}.diff")
@@ -176,6 +178,18 @@ def _name_errors(path: Path, content: bytes) -> Counter[str]:
         for one in json.loads(done.stdout)
         if "to test for availability" not in one["message"]  # another library's stays in its `try`
     )
+
+
+def _reported(file: Path, copy: Path) -> Iterator[str]:
+    """What `fsdplint migrate` names where no finding belongs to a migration: a framework's settings,
+    names of FSDP1 that nothing in the program uses.
+    """
+    for section in (
+        MigrationRun([file], NEWEST.target_torch, project=True).migrate().report.sections
+    ):
+        for one in section.obstacles:
+            name = os.path.relpath(os.path.realpath(one.place.path), os.path.realpath(copy))
+            yield f"{name}:{one.place.line} {one.reason}"
 
 
 def _of_migration(finding: Finding) -> bool:

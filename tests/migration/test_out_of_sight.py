@@ -135,6 +135,10 @@ BLOCKED = {
         "    with FSDP.summon_full_params(model):\n        return model.generate(x)\n",
         "its FSDP2 takes one model and its optimizer, in one call of `prepare`, unlike train.py:9",
     ),
+    "a kind of state that nothing is taken by": (
+        "KINDS = {'full': StateDictType.FULL_STATE_DICT}\n",
+        "which decides what becomes of `StateDictType.FULL_STATE_DICT`",
+    ),
     "a trainer that saves in its own way": (
         "class Mine(transformers.Trainer):\n    def _save(self, *args):\n        pass\n\n\n" + SAVE,
         "taken by code that this block calls",
