@@ -6,7 +6,6 @@ import re
 
 import libcst as cst
 
-from fsdplint.editing.layout import descend
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.rules.common import fsdp1_on_fsdp2
 from fsdplint.rules.migration import notes, out_of_sight, outside
@@ -14,7 +13,7 @@ from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.constructor import device, wrap
 from fsdplint.rules.migration.context import Blocked, Migration, nodes
 from fsdplint.rules.migration.loop import gradients, parameters
-from fsdplint.rules.migration.scopes import ancestors
+from fsdplint.rules.migration.scopes import is_named, outer_function
 from fsdplint.rules.migration.states import part_states
 from fsdplint.trace import (
     Fsdp1Used,
@@ -87,7 +86,11 @@ def _called_here(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> 
     """
     for source, call in calls:
         function = outer_function(source, call)
-        if function is None or is_named(migration, function) or PROGRAM.search(source.text):
+        if (
+            function is None
+            or is_named(migration.program.sources.values(), function)
+            or PROGRAM.search(source.text)
+        ):
             continue  # in a program that nobody calls it in, it is left over
         _block(
             migration,
@@ -95,29 +98,6 @@ def _called_here(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> 
             call,
             f"`{function.name.value}` is called from files that are not given",
         )
-
-
-def outer_function(source: Source, node: cst.CSTNode) -> cst.FunctionDef | cst.ClassDef | None:
-    """The function or class of the file's top level that holds a node."""
-    outer = None
-    for parent in ancestors(source, node):
-        if isinstance(parent, cst.FunctionDef | cst.ClassDef):
-            outer = parent
-    return outer
-
-
-def is_named(migration: Migration, function: cst.FunctionDef | cst.ClassDef) -> bool:
-    """Whether some code here names the function (but for its own body)."""
-    name = function.name.value
-    own = set(descend(function))
-    for source in migration.program.sources.values():
-        if name not in source.text:
-            continue
-        for node in descend(source.tree):
-            if isinstance(node, cst.Name) and node.value == name and node not in own:
-                if not isinstance(source.parent(node), cst.ImportAlias):
-                    return True
-    return False
 
 
 def _optimizers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:

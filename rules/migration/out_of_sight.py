@@ -17,7 +17,7 @@ from fsdplint.rules.frameworks.prepared import TOGETHER, obstacles
 from fsdplint.rules.migration.components import Part
 from fsdplint.rules.migration.context import Blocked, Migration, nodes
 from fsdplint.rules.migration.names import FSDP
-from fsdplint.rules.migration.scopes import ancestors
+from fsdplint.rules.migration.scopes import ancestors, is_named, outer_function
 from fsdplint.rules.migration.states.kinds import CONFIGS, OLD_OPTIMIZER_LOAD
 
 BLOCK = f"{FSDP}.state_dict_type"
@@ -29,6 +29,12 @@ STATES = (
 )
 NOTE = "the model is wrapped out of sight: its states are right with FSDP1 and with FSDP2"
 REASON = "the code that wraps the model is not given, which decides what becomes of `{name}`"
+CONFIGURED = ("ShardingStrategy", "BackwardPrefetch", "MixedPrecision", "CPUOffload")
+UNCALLED = (
+    "nothing that is given calls `{function}`: the code that wraps the model decides what becomes of "
+    "`{name}`"
+)
+DEAD = "Take the function out if it is dead; otherwise name the file that calls it, too."
 ADVICE = (
     "Name the file that wraps the model as well. Where a framework does it (Accelerate, Transformers' "
     "Trainer), set it to FSDP2 and write this for FSDP2's models by hand."
@@ -73,9 +79,7 @@ def check(migration: Migration) -> None:
             if name in (BLOCK, OPTIMIZER) and _in_block(migration, source, node):
                 states.append((source, node))
             elif name:
-                (kinds if name in STATES else others).append(
-                    blocked(migration, source, node, name)
-                )
+                (kinds if name in STATES else others).append(blocked(migration, source, node, name))
             elif migration.symbol(node) == OLD_OPTIMIZER_LOAD:
                 # What takes its place was only tried on FSDP2's states.
                 name = OLD_OPTIMIZER_LOAD.rpartition(".")[2]
@@ -96,6 +100,11 @@ def blocked(migration: Migration, source: Source, node: cst.CSTNode, name: str) 
         place = f"{Path(at.path).name}:{at.line}"
         reason = PREPARED.format(name=name, why=why, place=place)
         return Blocked(source, node, reason, advice=PREPARED_ADVICE)
+    function = outer_function(source, node)
+    if isinstance(function, cst.FunctionDef) and name.partition(".")[0] in CONFIGURED:
+        if not is_named(migration.program.sources.values(), function):
+            reason = UNCALLED.format(function=function.name.value, name=name)
+            return Blocked(source, node, reason, advice=DEAD)
     return Blocked(source, node, REASON.format(name=name), advice=ADVICE)
 
 

@@ -156,6 +156,29 @@ def fresh(source: Source, node: cst.CSTNode, *wanted: str) -> str:
     return f"{wanted[-1]}_{number}"
 
 
+def outer_function(source: Source, node: cst.CSTNode) -> cst.FunctionDef | cst.ClassDef | None:
+    """The function or class of the file's top level that holds a node."""
+    outer = None
+    for parent in ancestors(source, node):
+        if isinstance(parent, cst.FunctionDef | cst.ClassDef):
+            outer = parent
+    return outer
+
+
+def is_named(sources: Iterable[Source], function: cst.FunctionDef | cst.ClassDef) -> bool:
+    """Whether some code here names the function (but for its own body)."""
+    name = function.name.value
+    own = set(descend(function))
+    for source in sources:
+        if name not in source.text:
+            continue
+        for node in descend(source.tree):
+            if isinstance(node, cst.Name) and node.value == name and node not in own:
+                if not isinstance(source.parent(node), cst.ImportAlias):
+                    return True
+    return False
+
+
 def returned(function: cst.FunctionDef) -> list[cst.BaseExpression]:
     """What a function may return; None is among it where it can end without a return."""
     found: list[cst.BaseExpression] = []

@@ -117,7 +117,7 @@ BLOCKED = {
         "    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
         "        torch.save(model.state_dict(), 'x.pt')\n"
         "    return model.sharding_strategy != ShardingStrategy.NO_SHARD\n",
-        "code that wraps the model is not given, which decides what becomes of `ShardingStrategy",
+        "the code that wraps the model decides what becomes of `ShardingStrategy",
     ),
     "an optimizer's state, of a type that is set out of sight": (
         "def take(model, optimizer):\n    return FSDP.optim_state_dict(model, optimizer)\n",
@@ -134,6 +134,11 @@ BLOCKED = {
         "        model, reference_model, optimizer\n    )\n"
         "    with FSDP.summon_full_params(model):\n        return model.generate(x)\n",
         "its FSDP2 takes one model and its optimizer, in one call of `prepare`, unlike train.py:9",
+    ),
+    "a strategy that something calls for": (
+        "def strategy(name):\n    return getattr(ShardingStrategy, name)\n\n\n"
+        "print(strategy('NO_SHARD'))\n",
+        "code that wraps the model is not given, which decides what becomes of `ShardingStrategy`",
     ),
     "a kind of state that nothing is taken by": (
         "KINDS = {'full': StateDictType.FULL_STATE_DICT}\n",

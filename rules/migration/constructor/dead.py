@@ -6,10 +6,9 @@ import libcst as cst
 
 from fsdplint.editing.layout import descend, statement_of
 from fsdplint.program.source import Source
-from fsdplint.rules.migration.checks import is_named, outer_function
 from fsdplint.rules.migration.constructor.policy import convert
 from fsdplint.rules.migration.context import Blocked, Migration, nodes
-from fsdplint.rules.migration.scopes import ancestors, home_of, reads
+from fsdplint.rules.migration.scopes import ancestors, home_of, is_named, outer_function, reads
 
 POLICIES = {
     "ModuleWrapPolicy",
@@ -45,7 +44,7 @@ def _policy(migration: Migration, source: Source, node: cst.CSTNode) -> None:
     if not isinstance(whole, cst.BaseExpression) or whole is node:
         return
     function = outer_function(source, whole)
-    named = function is None or is_named(migration, function)
+    named = function is None or is_named(migration.program.sources.values(), function)
     if named and not _is_idle(migration, whole):
         reason = "what becomes of this wrapping policy cannot be seen"
         migration.blockers.append(Blocked(source, whole, reason))
