@@ -532,12 +532,12 @@ if is_main:
         event = events[0]
         guard = rank_guard(event)
         test = f" ({guard})" if guard is not None else ""
-        who = {Ranks.ONE: "one rank does", Ranks.OTHERS: "all ranks but one do"}.get(
-            event.ranks, "some ranks do"
+        who = {Ranks.ONE: "only one rank does", Ranks.OTHERS: "one rank does not"}.get(
+            event.ranks, "only some ranks do"
         )
         finding = self.finding(
             event,
-            f"{describe(trace, event)} needs every rank, but only {who}{test}",
+            f"{describe(trace, event)} needs every rank, but {who}{test}",
             help="Run it on all ranks, and put only what one rank has to do (write, print) under the "
             "test.",
             because=[(other, f"{describe(trace, other)} too") for other in _apart(events)],
