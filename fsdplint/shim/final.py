@@ -103,7 +103,8 @@ def _write(models: list[Any]) -> None:
             for name, tensor in _full(model):
                 tensors[f"{index}:{name}"] = tensor
             for name, parameter in _named(model, "_parameters"):
-                names[id(parameter)] = f"{index}:{plain_name(name)}"
+                # The first name of a tied weight, as FSDP1 has it.
+                names.setdefault(id(parameter), f"{index}:{plain_name(name)}")
         _save("parameters", tensors)
         try:
             _save("optimizer", _optimizer_states(models, names))

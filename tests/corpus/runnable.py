@@ -163,7 +163,12 @@ RECIPES = (
             "dotenv.py": "dotenv.py",
             "numba.py": "numba.py",
         },
-        {"train.py": (("max_length = 2048", "max_length = 128"),)},
+        {
+            "train.py": (
+                ("max_length = 2048", "max_length = 128"),
+                ("run_id = str(uuid.uuid4())", 'run_id = "run"'),
+            )
+        },
         env={"HF_TOKEN": "none"},
         hub=True,
         steps=6,

@@ -173,3 +173,44 @@ def test_a_buffer_of_another_type_differs_within_any_tolerance(tmp_path: Path) -
     (found,) = parameters(*sides, BFLOAT16, {})
     assert found.holds is False
     assert "torch.float32 before, torch.bfloat16 after" in found.detail
+
+
+TIED = """
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, fully_shard
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.shared = nn.Embedding(8, 4)
+        self.middle = nn.Linear(4, 4)
+        self.head = nn.Linear(4, 8, bias=False)
+        self.head.weight = self.shared.weight
+
+    def forward(self, ids):
+        return self.head(self.middle(self.shared(ids)))
+
+
+dist.init_process_group("nccl")
+torch.manual_seed(0)
+model = SHARDED
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+for step in range(2):
+    model(torch.arange(8, device="cuda")).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+dist.destroy_process_group()
+"""
+
+
+def test_the_state_of_a_tied_weight_has_one_name(two_ranks: TwoRanks) -> None:
+    before, after = (
+        two_ranks.run(TIED.replace("SHARDED", how), parameters=True)
+        for how in ("FSDP(Tied())", "fully_shard(Tied())")
+    )
+    comparison = compared(before, after)
+    assert comparison.holds, comparison.failed
+    assert check(comparison, "optimizer state").holds
