@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
-from fsdplint.rules.common import unseen_before, varying
-from fsdplint.trace import Called, Gathered, Sharded, Site, Trace, Wrapped
-from fsdplint.trace.groups import Groups, sharded_by
+from fsdplint.rules.first_calls import early_calls
+from fsdplint.trace import Called, Site, Trace
+from fsdplint.trace.groups import Groups
 
 
 class SubmoduleBeforeRoot(Rule):
@@ -18,7 +18,7 @@ class SubmoduleBeforeRoot(Rule):
     from outside (to compute features once, say), and which call the model afterwards.
 
     After the first call of the model, calls of its parts are fine. So they are where the model is never
-    called, or where it is not sharded itself.
+    called, or where it is not sharded itself, and with FSDP1 after its state was taken or loaded.
 
     ## Why is this bad?
     The first sharded module that is called becomes the root. The call of the real root then ends with
@@ -39,28 +39,11 @@ class SubmoduleBeforeRoot(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         groups = Groups(trace)
-        sharded: set[str] = set()
-        begun: set[str] = set()
-        early: dict[str, Called] = {}  # modules that were called as if they were roots
         seen: set[Site] = set()
-        for event in trace:
-            if isinstance(event, Sharded | Wrapped):
-                sharded.update(sharded_by(event))
-            elif isinstance(event, Gathered) and event.gathered:
-                begun.add(event.module)
-            if not isinstance(event, Called) or not groups.gathers(event):
-                continue
-            module = trace.unwrapped_to(event.module, sharded)
-            if module is None or module in begun:
-                continue
-            begun.add(module)
-            if _alone(groups, event, module, begun):
-                early[module] = event
-            below = set(trace.submodules(module)) - {module}
-            for part, call in early.items():
-                if part in below and call.site not in seen and not varying(event):
-                    seen.add(call.site)
-                    yield self._finding(groups, part, module, call, event)
+        for early in early_calls(groups):
+            if early.call.site not in seen:
+                seen.add(early.call.site)
+                yield self._finding(groups, early.part, early.whole, early.call, early.later)
 
     def _finding(
         self, groups: Groups, part: str, root: str, call: Called, later: Called
@@ -244,6 +227,29 @@ dist.destroy_process_group()
 """,
         ),
         Good(
+            why="the state of FSDP1's model was loaded before, which makes it the root",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+start = {name: value * 2 for name, value in model.state_dict().items()}
+model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({nn.Linear}), device_id=torch.device("cpu"))
+model.load_state_dict(start)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+inputs = torch.randn(16, 4)
+print("features", model[0](inputs).shape)
+model(inputs).pow(2).mean().backward()
+optimizer.step()
+dist.destroy_process_group()
+""",
+        ),
+        Good(
             why="the part was called before anything was sharded",
             code="""\
 import torch
@@ -283,16 +289,4 @@ print(len(model.state_dict()), "tensors")
 dist.destroy_process_group()
 """,
         ),
-    )
-
-
-def _alone(groups: Groups, event: Called, module: str, begun: set[str]) -> bool:
-    """Whether a call certainly is the first that reaches a module, with no module around it begun."""
-    above = set(groups.above(module))
-    return not (
-        above & begun
-        or any(outer.module in above for outer in groups.around(event))
-        or varying(event)
-        or event.ranks.partial
-        or unseen_before(groups.trace, module, event)
     )

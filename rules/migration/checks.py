@@ -8,11 +8,12 @@ import libcst as cst
 
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.rules.common import fsdp1_on_fsdp2
+from fsdplint.rules.first_calls import early_calls
 from fsdplint.rules.migration import notes, out_of_sight, outside
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.constructor import device, wrap
 from fsdplint.rules.migration.context import Blocked, Migration, nodes
-from fsdplint.rules.migration.loop import gradients, parameters
+from fsdplint.rules.migration.loop import gradients, parameters, part_forward
 from fsdplint.rules.migration.scopes import is_named, outer_function
 from fsdplint.rules.migration.states import part_states
 from fsdplint.trace import (
@@ -24,6 +25,7 @@ from fsdplint.trace import (
     StateTaken,
     Wrapped,
 )
+from fsdplint.trace.groups import Groups
 
 PROGRAM = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
 
@@ -44,6 +46,7 @@ def run(migration: Migration) -> None:
         _inner_states,
         _part_states,
         _devices,
+        _parts_first,
         gradients.check,
         parameters.check,
         outside.handed_out,
@@ -144,6 +147,19 @@ def _inner_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) ->
 
 def _part_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     part_states.check(migration)
+
+
+def _parts_first(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """Any use makes FSDP1's model the root, its state being loaded too, FSDP2's only a call."""
+    for trace in migration.program.traces:
+        for early in early_calls(Groups(trace), as_fsdp2=True):
+            site = early.call.site
+            if not isinstance(site, NodeSite) or _known(migration, site.node):
+                continue
+            if trace.sharding(early.whole, early.later) is Sharding.FSDP1:
+                _block(migration, site.source, site.node, part_forward.FIRST)
+    for source in migration.sources:
+        part_forward.check_calls(migration, source)
 
 
 def _devices(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:

@@ -76,6 +76,34 @@ def test_other_parts_block(case: str | tuple[str, str, str], tmp_path: Path) -> 
     assert any("`.forward` of a part" in blocker.reason for blocker in found.blockers)
 
 
+BEFORE, IN_SIGHT = "before, in the model's part", "before, of a class in sight"
+CALLED = {
+    BEFORE: LOOP.replace(".forward(", "("),
+    "before, by the model's method": LOOP.replace(
+        "._fsdp_wrapped_module.model.embed_tokens.forward(", ".get_input_embeddings()("
+    ),
+    IN_SIGHT: """\
+model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}))
+model.load_state_dict(torch.load("x.pt"))
+for x in torch.ones(4, 2, 8):
+    model(model.blocks[0](x)).sum().backward()
+""",
+}
+
+
+@pytest.mark.parametrize("loop", list(CALLED.values()), ids=list(CALLED))
+def test_a_part_that_is_called_first_blocks(loop: str, tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, MODEL + loop)
+    assert any("called before the model itself" in blocker.reason for blocker in found.blockers)
+
+
+def test_a_part_that_is_called_afterwards_does_not_block(tmp_path: Path) -> None:
+    first = "model(input_ids=torch.ones(2, 3, dtype=torch.long))\n"
+    assert "embed_tokens(ids)" in migrated(tmp_path, MODEL + first + CALLED[BEFORE])
+    inside = CALLED[IN_SIGHT].replace("model(model.blocks[0](x))", "model(x)")
+    migrated(tmp_path, inside)
+
+
 PROGRAM = """\
 import torch
 import torch.distributed as dist

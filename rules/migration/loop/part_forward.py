@@ -20,10 +20,10 @@ from fsdplint.program.values import Class, Made, ModuleValue, Partial, Symbol, V
 from fsdplint.program.values import Sequence as Items
 from fsdplint.rules.migration.calls import arguments
 from fsdplint.rules.migration.constructor.wrap import PARAMETERS
-from fsdplint.rules.migration.context import Migration
+from fsdplint.rules.migration.context import Migration, nodes
 from fsdplint.rules.migration.loop import gradients
 from fsdplint.rules.migration.loop.wrapper import INNER
-from fsdplint.rules.migration.scopes import ancestors
+from fsdplint.rules.migration.scopes import ancestors, function_of
 from fsdplint.trace import Wrapped
 
 EMBEDDING = "torch.nn.Embedding"
@@ -32,6 +32,10 @@ WRAP = "torch.distributed.fsdp.wrap"
 REASON = (
     "`.forward` of a part of the wrapped model, outside of the model's own forward: FSDP2 gathers the "
     "part's parameters only where the part is called, `part(x)`, and only once the whole model has run"
+)
+FIRST = (
+    "a part of the model is called before the model itself: the first module of FSDP2 that is called "
+    "becomes the root, and the model then fails (FSDP1's root is what was used first, its state too)"
 )
 TITLE = "Gather the embedding before its `forward`"
 NOTE = "an embedding that is run by its `forward` stays gathered until the backward pass"
@@ -45,7 +49,7 @@ def rewrite(migration: Migration, source: Source, node: cst.Attribute) -> None:
     """
     if any(around in migration.gathered for around in ancestors(source, node)):
         return
-    root = _root(migration, node)
+    root = _root(migration, node.value)
     if root is None:
         return
     statement = _statement(source, node)
@@ -66,9 +70,60 @@ def rewrite(migration: Migration, source: Source, node: cst.Attribute) -> None:
     )
 
 
-def _root(migration: Migration, node: cst.Attribute) -> cst.BaseExpression | None:
-    """The wrapped model of which `node.value` is a part; None where it is none of one."""
-    part = node.value
+def check_calls(migration: Migration, source: Source) -> None:
+    """Block where embeddings out of sight are called, `model.get_input_embeddings()(x)`, and the
+    model perhaps not before. (Those in sight have events in the traces.)
+    """
+    for call in nodes(source):
+        if not isinstance(call, cst.Call) or not _names_embedding(call.func):
+            continue
+        if any(isinstance(value, ModuleValue) for value in migration.values(call.func)):
+            continue
+        around = set(ancestors(source, call))
+        function = function_of(source, call)
+        if around & migration.gathered or _is_forward(function):
+            continue
+        part = call.func.func if isinstance(call.func, cst.Call) else call.func
+        root = _root(migration, part)
+        if root is not None and not _ran(source, call, source.code(root)):
+            migration.blockers.append(migration.block(source, call, FIRST))
+
+
+def _is_forward(function: cst.CSTNode) -> bool:
+    """Whether this is a module's own forward, in which a root around it has been called."""
+    return isinstance(function, cst.FunctionDef) and function.name.value == "forward"
+
+
+def _names_embedding(part: cst.BaseExpression) -> bool:
+    if isinstance(part, cst.Call):
+        part = part.func
+        return isinstance(part, cst.Attribute) and part.attr.value == "get_input_embeddings"
+    return isinstance(part, cst.Attribute) and part.attr.value in NAMES
+
+
+def _ran(source: Source, call: cst.Call, model: str) -> bool:
+    """Whether the model is certainly called before, in the same function."""
+    inner: cst.CSTNode = call
+    for outer in ancestors(source, call):
+        if isinstance(outer, cst.FunctionDef):
+            return False
+        if isinstance(outer, cst.IndentedBlock | cst.Module):
+            place = next(i for i, line in enumerate(outer.body) if line is inner)
+            for line in _flat(outer.body[:place]):
+                if isinstance(line, cst.SimpleStatementLine) and _calls(source, line, model):
+                    return True
+        inner = outer
+    return False
+
+
+def _calls(source: Source, line: cst.CSTNode, model: str) -> bool:
+    return any(
+        isinstance(part, cst.Call) and source.code(part.func) == model for part in descend(line)
+    )
+
+
+def _root(migration: Migration, part: cst.BaseExpression) -> cst.BaseExpression | None:
+    """The wrapped model that a module is a part of; None where it is none of one."""
     while isinstance(part, cst.Attribute | cst.Subscript):
         inner = isinstance(part, cst.Attribute) and part.attr.value == INNER
         part = part.value
@@ -161,11 +216,15 @@ def _is_trained(source: Source, statement: cst.CSTNode, model: str) -> bool:
             return False
         if not isinstance(line, cst.SimpleStatementLine):
             continue
-        calls = [part.func for part in descend(line) if isinstance(part, cst.Call)]
-        called = called or any(source.code(func) == model for func in calls)
-        if any(isinstance(func, cst.Attribute) and func.attr.value == "backward" for func in calls):
+        called = called or _calls(source, line, model)
+        if any(_is_backward(part) for part in descend(line)):
             return called
     return False
+
+
+def _is_backward(node: cst.CSTNode) -> bool:
+    func = node.func if isinstance(node, cst.Call) else None
+    return isinstance(func, cst.Attribute) and func.attr.value == "backward"
 
 
 def _afterwards(source: Source, statement: cst.CSTNode) -> Iterator[cst.CSTNode]:
