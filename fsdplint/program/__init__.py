@@ -7,6 +7,6 @@ function that no program reaches; nothing of the user's code is run and torch is
 from __future__ import annotations
 
 from fsdplint.program.loader import load
-from fsdplint.program.program import Evaluation, Program
+from fsdplint.program.program import Program
 
-__all__ = ["Evaluation", "Program", "load"]
+__all__ = ["Program", "load"]

@@ -243,9 +243,10 @@ def _condition(
     run: Interpreter, node: cst.Comparison, left: Value, op: cst.BaseCompOp, right: Value
 ) -> Value:
     name_origin(run, left)
-    several = _several_ranks(left, op, right)
-    if several is not None:
-        return Const(several)
+    of_ranks = _of_ranks(left, op, right, alone=run.decisions.alone)
+    if of_ranks is not None:
+        run.decisions.counted = True
+        return Const(of_ranks)
     varying = any(isinstance(v, Unknown) and v.varying for v in (left, right))
     text = run.text(node)
     if varying:
@@ -266,24 +267,42 @@ def _condition(
     return Condition(positive, positive, negated)
 
 
-def _several_ranks(left: Value, op: cst.BaseCompOp, right: Value) -> bool | None:
+def _of_ranks(left: Value, op: cst.BaseCompOp, right: Value, *, alone: bool) -> bool | None:
     """What a test of how many ranks there are comes to: a program is looked at as it runs under a
-    launcher, on more than one. None for any other test."""
+    launcher, on more than one, unless it is `alone`. None for any other test."""
     if isinstance(op, cst.In | cst.NotIn):
         launched = isinstance(left, Const) and left.value in LAUNCHED
         if launched and isinstance(right, Symbol) and right.name == "os.environ":
-            return isinstance(op, cst.In)
+            return isinstance(op, cst.In) != alone
         return None
     if not isinstance(left, Unknown) or left.origin != WORLD_SIZE or not isinstance(right, Const):
         return None
     number = right.value
     if number is None:
         return isinstance(op, NEGATED)
+    if not isinstance(number, int):
+        return None
+    if alone:
+        return _compared(1, op, number)
     if number == 2 and isinstance(op, cst.GreaterThanEqual):
         return True
-    if not isinstance(number, int) or number > 1:
+    if number > 1:
         return None
     return isinstance(op, cst.GreaterThan | cst.GreaterThanEqual | cst.NotEqual)
+
+
+def _compared(one: int, op: cst.BaseCompOp, other: int) -> bool | None:
+    for kind, compare in (
+        (cst.Equal, operator.eq),
+        (cst.NotEqual, operator.ne),
+        (cst.GreaterThan, operator.gt),
+        (cst.GreaterThanEqual, operator.ge),
+        (cst.LessThan, operator.lt),
+        (cst.LessThanEqual, operator.le),
+    ):
+        if isinstance(op, kind):
+            return bool(compare(one, other))
+    return None
 
 
 def _bound(

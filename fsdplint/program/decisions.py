@@ -30,6 +30,8 @@ class Decisions:
     Attributes:
         base: how conditions are decided that are not `forced` (True: as the program prefers).
         forced: conditions that are decided beforehand, with the value of their keys.
+        alone: the program runs on a single rank, and without a launcher.
+        counted: a test of the number of ranks, or of the launcher, was decided.
         leaving: the condition being decided chooses between going on and leaving the function; then
             every base goes on, and only a forced decision leaves.
         made: every decision, by key.
@@ -41,6 +43,8 @@ class Decisions:
 
     base: bool = True
     forced: tuple[tuple[Condition, bool], ...] = ()
+    alone: bool = False
+    counted: bool = False
     leaving: bool = False
     made: dict[str, bool] = field(default_factory=dict)
     conditions: dict[str, Condition] = field(default_factory=dict)

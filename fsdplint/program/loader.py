@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,14 +13,15 @@ import libcst as cst
 from fsdplint.configs import is_config
 from fsdplint.editing.nesting import deep_stack
 from fsdplint.files import Unreadable, read_config
-from fsdplint.program.decisions import Exploration
+from fsdplint.program.decisions import Decisions, Exploration
 from fsdplint.program.frames import Call, Frame, OutOfSteps
 from fsdplint.program.interpreter import Interpreter
 from fsdplint.program.names import dotted, walk
-from fsdplint.program.program import Evaluation, Program
+from fsdplint.program.program import Program
 from fsdplint.program.project import FSDP_WORDS, Project
 from fsdplint.program.source import Source
 from fsdplint.program.values import Class, Const, Function, Unknown, Value
+from fsdplint.trace import Wrapped
 
 MAX_PROGRAM_STEPS = 250_000  # nodes evaluated for one program, over all of its configurations
 MAX_FUNCTION_STEPS = 50_000  # the same for a function that no program reaches
@@ -107,6 +109,7 @@ class _Loader:
     def _explore(self, body: Callable[[Interpreter], None], *, complete: bool) -> None:
         exploration = Exploration()
         limit = self.steps + (MAX_PROGRAM_STEPS if complete else MAX_FUNCTION_STEPS)
+        counted, wraps = False, set[object]()
         for decisions in exploration.runs():
             run = Interpreter(self.project, decisions)
             run.trace.complete = complete
@@ -116,10 +119,26 @@ class _Loader:
                 run.trace.complete = False
                 self.program.cut_short = True
             self._keep(run, exploration.is_new(decisions))
+            counted = counted or decisions.counted
+            wraps |= {event.site for event in run.trace.of(Wrapped)}
             self.steps += run.steps
             if self.steps > min(limit, MAX_STEPS):
                 self.program.cut_short = True
                 break
+        if counted and wraps:
+            self._explore_alone(body, wraps)
+
+    def _explore_alone(self, body: Callable[[Interpreter], None], wraps: set[object]) -> None:
+        """Run a program on a single rank; a model that is plain there is both, plain and wrapped.
+
+        Nothing is to be found in such a run, so that its trace is not kept.
+        """
+        run = Interpreter(self.project, Decisions(alone=True))
+        with contextlib.suppress(OutOfSteps):
+            body(run)
+        self.steps += run.steps
+        if wraps - {event.site for event in run.trace.of(Wrapped)}:
+            self._keep_values(run)
 
     def _keep(self, run: Interpreter, new: bool) -> None:
         """Take over what a run found out."""
@@ -128,15 +147,17 @@ class _Loader:
         self.executed |= {scope.source.path for scope in run.module_scopes.values()}
         if not new and self.program.traces:
             return
-        number = len(self.program.traces)
         self.program.traces.append(run.trace)
+        self._keep_values(run)
+
+    def _keep_values(self, run: Interpreter) -> None:
         for node, value in run.evaluations.items():
             value = run.settle(value)
             if isinstance(value, Const) or (isinstance(value, Unknown) and value.within is None):
                 continue
             found = self.program.evaluations.setdefault(node, [])
-            found += [Evaluation(number, one) for one in run.earlier.get(node, {}).values()]
-            found.append(Evaluation(number, value))
+            found += run.earlier.get(node, {}).values()
+            found.append(value)
 
     # What no program reaches -------------------------------------------------------------------
 

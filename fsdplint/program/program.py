@@ -19,14 +19,6 @@ if TYPE_CHECKING:
     from fsdplint.program.values import Value
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """The value that a node had in one trace (its last one, if it was evaluated several times)."""
-
-    trace: int
-    value: Value
-
-
 @dataclass(eq=False)
 class Program:
     """What the static producer found out about some files.
@@ -35,7 +27,8 @@ class Program:
         sources: every file that was read, by the path that is shown to the user.
         traces: one per configuration of each entry.
         evaluations: for each expression node that was reached and is more than Unknown or a
-            constant, its values in the traces. Names and attributes are there as well as calls.
+            constant, its values in the traces (and on a single rank, where a program leaves its
+            model plain there). Names and attributes are there as well as calls.
         problems: files that could not be read or parsed.
         wanted: files of the project that a fix would have to change as well.
         options: how its findings are to be fixed.
@@ -46,7 +39,7 @@ class Program:
 
     sources: dict[str, Source] = field(default_factory=dict)
     traces: list[Trace] = field(default_factory=list)
-    evaluations: dict[cst.CSTNode, list[Evaluation]] = field(default_factory=dict)
+    evaluations: dict[cst.CSTNode, list[Value]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     wanted: set[Path] = field(default_factory=set)
     options: Options = DEFAULT
@@ -61,8 +54,8 @@ class Program:
     def values(self, node: cst.CSTNode) -> list[Value]:
         """The distinct values that a node had, over all traces; empty where it was not reached."""
         seen: dict[int, Value] = {}
-        for evaluation in self.evaluations.get(node, ()):
-            seen.setdefault(id(evaluation.value), evaluation.value)
+        for value in self.evaluations.get(node, ()):
+            seen.setdefault(id(value), value)
         return list(seen.values())
 
     def references(self, prefix: str) -> Iterator[tuple[Source, cst.CSTNode, str]]:

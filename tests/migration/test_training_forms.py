@@ -279,6 +279,51 @@ FORMS = {
             print(f"{norm:.2f}")
         """,
     ),
+    "a model that is plain on a single rank": (
+        """
+        from contextlib import nullcontext
+
+        model = Net()
+        if dist.get_world_size() > 1:
+            model = FSDP(model)
+        for i in range(4):
+            with model.no_sync() if i != 3 and dist.get_world_size() > 1 else nullcontext():
+                model(torch.ones(2, 8)).sum().backward()
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            print(f"{norm:.2f}")
+        """,
+        """
+        model = Net()
+        if dist.get_world_size() > 1:
+            fully_shard(model)
+        for i in range(4):
+            if isinstance(model, FSDPModule):
+                model.set_requires_gradient_sync(not (i != 3 and dist.get_world_size() > 1))
+            model(torch.ones(2, 8)).sum().backward()
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            if isinstance(norm, DTensor):
+                norm = norm.full_tensor()
+            print(f"{norm:.2f}")
+        """,
+    ),
+    "a model that is plain without a launcher, clipped by its own method with one": (
+        """
+        model = Net()
+        if "RANK" in os.environ:
+            model = FSDP(model)
+        model(torch.ones(2, 8)).sum().backward()
+        if "RANK" in os.environ:
+            print(model.clip_grad_norm_(1.0))
+        """,
+        """
+        model = Net()
+        if "RANK" in os.environ:
+            fully_shard(model)
+        model(torch.ones(2, 8)).sum().backward()
+        if "RANK" in os.environ:
+            print(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).full_tensor())
+        """,
+    ),
     "the module inside": (
         """
         model = FSDP(Net())
