@@ -17,16 +17,16 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from proof_tables import HEADER, Result, prove
 
 STUBS = Path(__file__).parent / "stubs"
 WORKERS = ("'num_workers': 2", "'num_workers': 0")  # starting them takes longer than the training
@@ -176,30 +176,6 @@ RECIPES = (
 )
 
 
-@dataclass
-class Result:
-    """What became of a program; `problem` where there is no proof."""
-
-    name: str
-    verdicts: Counter[str] = field(default_factory=Counter)
-    code: int = -1
-    steps: int = 0
-    failed: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-    problem: str = ""
-
-    def line(self) -> str:
-        verdicts = ", ".join(f"{count} {name}" for name, count in sorted(self.verdicts.items()))
-        cells = [self.name, verdicts or self.problem, str(self.code), str(self.steps)]
-        cells += ["; ".join(self.failed) or "-", f"{self.seconds:.0f}"]
-        return "| " + " | ".join(cells) + " |"
-
-
-HEADER = (
-    "| program | fixes | exit code | steps | what differs | seconds |\n|---|---|---|---|---|---|"
-)
-
-
 def prepare(recipe: Recipe, corpus: Path, folder: Path) -> Path:
     """A copy of the program that runs here; gives its script."""
     shutil.copytree(corpus / recipe.folder, folder, ignore=_only_code)
@@ -231,39 +207,13 @@ def _only_code(folder: str, names: list[str]) -> list[str]:
     return [one for one in names if not one.endswith(kept) and not Path(folder, one).is_dir()]
 
 
-def prove(recipe: Recipe, script: Path, options: argparse.Namespace) -> Result:
-    found = Result(recipe.name)
-    report = script.parent / "proof.json"
-    command = [sys.executable, "-m", "fsdplint", "prove", script.name, "--json", report.name]
-    command += ["--device", options.device, "--nproc-per-node", str(options.ranks)]
-    command += ["--timeout", str(options.timeout)]
+def proof(recipe: Recipe, script: Path, options: argparse.Namespace) -> Result:
+    given = ["--device", options.device, "--nproc-per-node", str(options.ranks)]
+    given += ["--timeout", str(options.timeout)]
     if recipe.steps is not None:
-        command += ["--steps", str(recipe.steps)]
-    began = time.monotonic()
-    environment = {**os.environ, **recipe.env, "TOKENIZERS_PARALLELISM": "false"}
-    done = subprocess.run(
-        [*command, "--", *recipe.args],
-        cwd=script.parent,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    found.seconds = time.monotonic() - began
-    found.code = done.returncode
-    (script.parent / "proof.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
-    if not report.exists():
-        found.problem = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1][:200]
-        return found
-    proof = json.loads(report.read_text(encoding="utf-8"))
-    found.verdicts = Counter(fix["verdict"] for fix in proof["fixes"])
-    found.steps = max(
-        (len(rank) for rank in (proof.get("before") or {}).get("steps", [])), default=0
-    )
-    found.failed = [
-        check["name"] for check in proof["checks"] if check["binding"] and check["holds"] is False
-    ]
-    return found
+        given += ["--steps", str(recipe.steps)]
+    env = {**recipe.env, "TOKENIZERS_PARALLELISM": "false"}
+    return prove(recipe.name, script, recipe.args, given, env)
 
 
 def main() -> None:
@@ -286,7 +236,7 @@ def main() -> None:
                 print(Result(recipe.name, problem="needs transformers").line(), file=options.out)
                 continue
             script = prepare(recipe, options.corpus, work / recipe.folder.replace("/", "__"))
-            print(prove(recipe, script, options).line(), file=options.out, flush=True)
+            print(proof(recipe, script, options).line(), file=options.out, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,46 @@
+"""The verdicts of `fsdplint prove` over the FSDP1 programs among the fixtures, as a table.
+
+    python tests/fixture_verdicts.py [--only TEXT] [--all] [--out FILE]
+
+Each is copied, fixed and run before and after on two ranks, as a user would, with the first of its
+arguments or with `--all` of them: about 20 seconds a run on two idle cores. `tests/shim/test_fixtures.py` compares the same programs with their expected
+migrations to the bit; this shows what the proof says of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from fixture_runs import CASES, before, programs
+from proof_tables import HEADER, prove
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="cases whose name has this in it")
+    parser.add_argument("--all", action="store_true", help="every case, not one for each program")
+    parser.add_argument("--out", type=argparse.FileType("w"), default=sys.stdout)
+    options = parser.parse_args()
+    print(HEADER, file=options.out)
+    first = {case.path: case for case in reversed(CASES)}
+    for case in CASES:
+        if not options.all and case is not first[case.path]:
+            continue
+        if options.only not in str(case):
+            continue
+        script = Path(case.path)
+        with tempfile.TemporaryDirectory() as folder:
+            for file in programs()["/".join(script.parts[:2])]:
+                path = Path(folder, file.relative_to(script.parent))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(before(file), encoding="utf-8")
+            Path(folder, ".git").mkdir()
+            result = prove(str(case), Path(folder, script.name), case.args, ("--device", "cpu"))
+        print(result.line(), file=options.out, flush=True)
+
+
+if __name__ == "__main__":
+    main()
