@@ -214,10 +214,6 @@ class CellSource(Source):
         """Nothing is wrong with it."""
 
 
-def is_notebook(path: object) -> bool:
-    return str(path).endswith(SUFFIX)
-
-
 def python_of(data: bytes) -> bytes:
     """The Python in a notebook's file, for a first look; empty where it cannot be read."""
     try:

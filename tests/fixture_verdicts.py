@@ -3,13 +3,15 @@
     python tests/fixture_verdicts.py [--only TEXT] [--all] [--out FILE]
 
 Each is copied, fixed and run before and after on two ranks, as a user would, with the first of its
-arguments or with `--all` of them: about 20 seconds a run on two idle cores. `tests/shim/test_fixtures.py` compares the same programs with their expected
+arguments or with `--all` of them (and once more from what it has saved, where it can): about 20 seconds
+a run on two idle cores. `tests/shim/test_fixtures.py` compares the same programs with their expected
 migrations to the bit; this shows what the proof says of them.
 """
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import tempfile
 from pathlib import Path
@@ -38,7 +40,10 @@ def main() -> None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(before(file), encoding="utf-8")
             Path(folder, ".git").mkdir()
-            result = prove(str(case), Path(folder, script.name), case.args, ("--device", "cpu"))
+            given = ["--device", "cpu"]
+            if case.then is not None:
+                given += ["--resume", shlex.join(case.then)]
+            result = prove(str(case), Path(folder, script.name), case.args, given)
         print(result.line(), file=options.out, flush=True)
 
 

@@ -104,11 +104,6 @@ def inner_indent(source: Source, line: Line) -> str:
     return line_indent(source, source.span(line)[0])
 
 
-def block_of(source: Source, statement: cst.CSTNode) -> cst.CSTNode | None:
-    """The indented block or module whose body holds a line or compound statement."""
-    return source.parent(statement)
-
-
 def body_end(source: Source, statement: cst.CSTNode) -> tuple[int, bool]:
     """Where a line may be put after a statement, and whether a newline has to come first.
 
@@ -180,15 +175,6 @@ def string_lines(source: Source, node: cst.CSTNode) -> list[tuple[int, int]]:
             if NEWLINE.search(source.text, start, end):
                 spans.append((start, end))
     return spans
-
-
-def blank_lines_before(source: Source, offset: int) -> int:
-    """How many blank lines stand above the line that holds `offset`."""
-    number = source.position(offset)[0]
-    count = 0
-    while number - 1 - count >= 1 and not source.line(number - 1 - count).strip():
-        count += 1
-    return count
 
 
 def blank_lines_after(source: Source, offset: int) -> list[int]:

@@ -231,7 +231,6 @@ class ModuleValue(Value):
     wrapper: str = ""  # "fsdp1", "ddp", "compile"
     sharded: bool = False  # by FSDP2
     elements: Sequence | None = None  # of a ModuleList or Sequential
-    elements_by_name: Dict | None = None  # of a ModuleDict
     library_class: str | None = None
     on_meta: bool = False  # perhaps
     surely_meta: bool = False  # its own parameters, as they are now, on every rank

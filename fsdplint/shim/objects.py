@@ -11,7 +11,7 @@ from typing import Any
 from fsdplint.shim import values
 from fsdplint.shim.identity import IdentityMap, Owners
 from fsdplint.shim.recorder import RECORDER
-from fsdplint.shim.sites import Span, span_of, user_frame
+from fsdplint.shim.sites import Span
 
 _WRAPPERS = {
     "FullyShardedDataParallel": ("fsdp1", "_fsdp_wrapped_module"),
@@ -288,17 +288,6 @@ def original_class(module: Any) -> type:
             if parent is not cls and not issubclass(parent, base) and parent is not base:
                 return parent
     return cls
-
-
-def where_built(module: Any) -> Span | None:
-    """The span at which a module was built, for messages."""
-    built = OBJECTS.built.get(module)
-    return built.line["at"] if built is not None else None
-
-
-def span_here(frame: FrameType | None) -> Span | None:
-    found = user_frame(frame)
-    return span_of(found) if found is not None else None
 
 
 OBJECTS = Objects()
