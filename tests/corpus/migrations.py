@@ -15,7 +15,8 @@ nothing. The verdicts:
     defect     one of the points above does not hold, or a crash; the last column says which
 
 Nothing of the programs is kept, except for the diffs where a folder for them is given. Not a test:
-`pytest` does not collect it.
+`pytest` does not collect it. `migrations.tsv` is what it gave last, with `--out`, for 139 files of public
+projects: some 25 minutes on two cores.
 """
 
 from __future__ import annotations

@@ -563,6 +563,7 @@ for per_node in (1, 2):
     torch.cuda.device_count = torch.cpu.device_count = lambda: per_node
     for kind in ("HYBRID_SHARD", "FULL_SHARD", "NO_SHARD"):
         report(build(ShardingStrategy[kind]))
+dist.barrier()  # none may end while another still connects the last group
 dist.destroy_process_group()
 """
 
