@@ -144,7 +144,7 @@ class TwoRanks:
         program: str | Mapping[str, str],
         *,
         args: Sequence[str] = (),
-        timeout: float = 30.0,
+        timeout: float = 300.0,
         world: int = 2,
         device: str = "cpu",
         steps: int | None = None,
