@@ -17,14 +17,30 @@ _PREFIXES = re.compile(
 )
 # Seconds to wait for the other ranks before their parameters are given up.
 _PATIENCE = 30.0
+# How many optimizers are kept: enough for those of one training, and few of a search over many.
+_KEPT = 4
 wanted = False
 _done = False
+# The optimizers that stepped last, each with the models that it trains.
+_kept: dict[int, tuple[Any, list[Any]]] = {}
 
 
 def reset(want: bool) -> None:
     """Whether `capture` is to do anything in this process."""
     global wanted, _done
     wanted, _done = want, False
+    _kept.clear()
+
+
+def keep(optimizer: Any) -> None:
+    """Keep what is trained until it is gathered: the function that made it may return before."""
+    if not wanted or _done or id(optimizer) in _kept:
+        return
+    mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    trained = [root for root in _models() if any(id(p) in mine for p in root.parameters())]
+    _kept[id(optimizer)] = optimizer, trained
+    if len(_kept) > _KEPT:
+        del _kept[next(iter(_kept))]
 
 
 def plain_name(name: str) -> str:
@@ -49,6 +65,7 @@ def capture() -> None:
         _troubled(error)
     finally:
         RECORDER.on = True
+        _kept.clear()
 
 
 def _troubled(error: Exception) -> None:

@@ -8,7 +8,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-from fsdplint.shim import patching, values
+from fsdplint.shim import final, patching, values
 from fsdplint.shim.measures import MEASURES
 from fsdplint.shim.missed import MISSED
 from fsdplint.shim.objects import OBJECTS
@@ -153,6 +153,7 @@ def _stepped(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
         return
     try:
         MEASURES.after_step(optimizer, OBJECTS.optimizer(optimizer))
+        final.keep(optimizer)
     except Exception:
         RECORDER.trouble()
     MEASURES.stop_if_enough()
