@@ -459,6 +459,7 @@ def prove(
     timeout: float = 600.0,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     unsafe_fixes: bool = False,
+    target_torch: str | None = None,
     oracle: bool = False,
     keep: str | os.PathLike[str] | None = None,
 ) -> Proof:
@@ -476,6 +477,7 @@ def prove(
         timeout: seconds for each run.
         device: "cpu" runs a program that was written for CUDA on the CPU.
         unsafe_fixes: whether fixes that may change what the program does are applied.
+        target_torch: the oldest torch that the fixes are for; None: as the project says.
         oracle: also compare with the program without sharding.
         keep: a new folder for what is recorded.
 
@@ -500,6 +502,7 @@ def prove(
         timeout=timeout,
         device=device,
         unsafe=unsafe_fixes,
+        target_torch=target_torch,
         oracle=oracle,
         keep=None if keep is None else Path(keep),
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from fsdplint import __version__
-from fsdplint.command_options import Sections, output_options, rule_options, section
+from fsdplint.command_options import Sections, output_options, rule_options, section, target_option
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -99,11 +99,7 @@ def main() -> None:
 )
 @section("Rules")
 @rule_options
-@click.option(
-    "--target-torch",
-    metavar="VERSION",
-    help="The oldest torch that the program has to run on.  [default: as the project requires]",
-)
+@target_option
 @section("Known findings")
 @click.option(
     "--add-noqa", is_flag=True, help="Put a comment on every line with a finding, to turn it off."

@@ -87,6 +87,12 @@ colour_option = click.option(
     help="When to write colours.  [default: auto, to a terminal]",
 )
 
+target_option = click.option(
+    "--target-torch",
+    metavar="VERSION",
+    help="The oldest torch that the program has to run on.  [default: as the project requires]",
+)
+
 output_options = _all_of(
     click.option(
         "--output-format",

@@ -160,6 +160,8 @@ def test_comments_and_settings_hold(folder: Path) -> None:
     result = run("migrate", "--fix", ".")
     assert "the fix needs torch 2.6; target-torch is 2.5" in result.output
     assert result.output.count("needs torch 2.6") == 1
+    result = run("migrate", "--target-torch", "2.6", ".")
+    assert "    fsdplint prove --target-torch 2.6 train.py" in result.output.splitlines()
     assert run("migrate", "--fix", "--target-torch", "2.6", ".").exit_code == 0
 
 

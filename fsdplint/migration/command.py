@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fsdplint.command_options import colour_option
+from fsdplint.command_options import colour_option, target_option
 
 if TYPE_CHECKING:
     from fsdplint.migration.run import Migrated
@@ -54,11 +54,7 @@ def _suffix(_: click.Context, __: click.Parameter, value: Path | None) -> Path |
     is_flag=True,
     help="Mark what blocks by comments in the files; take away those that no longer hold.",
 )
-@click.option(
-    "--target-torch",
-    metavar="VERSION",
-    help="The oldest torch that the program has to run on.  [default: as the project requires]",
-)
+@target_option
 @colour_option
 @click.option("-e", "--exit-zero", is_flag=True, help="Exit with 0 also where FSDP1 is left.")
 def migrate_command(

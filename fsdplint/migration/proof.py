@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fsdplint.files import NOTEBOOK
@@ -40,6 +41,13 @@ def commands(program: Program, section: Section) -> tuple[list[str], str, str]:
     if any(" -- " in line for line in lines):
         notes.append("ARGS are the arguments of a short run that saves and loads what you keep.")
     return lines[:MOST], " ".join(notes), entries[0]
+
+
+def with_options(section: Section, options: Sequence[str]) -> None:
+    """Have the commands prove what was planned with these options."""
+    head = "fsdplint prove"
+    words = " ".join([head, *map(shlex.quote, options)])
+    section.prove = [words + line.removeprefix(head) for line in section.prove]
 
 
 def after_writing(section: Section) -> None:

@@ -59,6 +59,8 @@ class MigrationRun(Run):
             no_baseline=True,
         )
         super().__init__(arguments, wanted)
+        self._proving = [] if target_torch is None else ["--target-torch", target_torch]
+        self._proving += ["--unsafe-fixes"] if unsafe else []
 
     def migrate(self, *, fix: bool = False, annotate: bool = False) -> Migrated:
         """Work the migration out.
@@ -83,7 +85,7 @@ class MigrationRun(Run):
         from fsdplint import engine
         from fsdplint.editing import edits
         from fsdplint.editing.annotations import without_annotations
-        from fsdplint.migration.proof import after_writing
+        from fsdplint.migration.proof import after_writing, with_options
         from fsdplint.migration.sections import Sections
 
         seen = engine.examine(
@@ -113,6 +115,9 @@ class MigrationRun(Run):
             for section in ready:
                 section.applied = True
                 after_writing(section)
+        for section in sections.all:
+            if not section.applied:
+                with_options(section, self._proving)
         if annotate:
             self._annotate(program, sections, texts, report)
         for path, text in sorted(texts.items()):

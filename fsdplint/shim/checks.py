@@ -80,9 +80,11 @@ class Side:
 
     parameters: the file of the full parameters; `optimizer.pt` lies next to it.
     files: the checkpoints that it wrote, by their names.
+    copies: the folders that runs are made in, and that of the user which each stands for.
     """
 
     records: Sequence[RankRecord]
     trace: Trace
     parameters: Path
     files: Mapping[str, Path] = field(default_factory=dict)
+    copies: Mapping[str, str] = field(default_factory=dict)

@@ -7,7 +7,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from fsdplint.command_options import output_options, rule_options
+from fsdplint.command_options import output_options, rule_options, target_option
 
 if TYPE_CHECKING:
     from fsdplint.shim.nodes import Nodes
@@ -109,6 +109,7 @@ def _launching(seed: int | None) -> Callable[[F], F]:
 @click.option(
     "--unsafe-fixes", "unsafe", is_flag=True, help="Also apply fixes that may change meaning."
 )
+@target_option
 @click.option(
     "--json",
     "json_path",
@@ -173,6 +174,7 @@ def prove_command(
     options = Options(simulate=world_size, resume=again, nodes=_nodes(values), **values)
     paths = {"json": json_path, "html": html_path, "markdown": markdown_path}
     files = {kind: path for kind, path in paths.items() if path}
+    _make_folders(files.values())
     try:
         with _ended_cleanly():
             if simulated:
@@ -180,8 +182,7 @@ def prove_command(
             else:
                 good = _prove(options, files)
     except (ProveError, WorkplaceError, PageError) as error:
-        click.echo(f"fsdplint prove: {error}", err=True)
-        sys.exit(2)
+        _fail(str(error))
     sys.exit(0 if good else 1)
 
 
@@ -198,12 +199,30 @@ def _nodes(values: dict[str, Any]) -> Nodes:
     return nodes
 
 
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        click.echo(f"fsdplint prove: cannot write {path}: {error}", err=True)
-        sys.exit(2)
+def _make_folders(paths: Iterable[Path]) -> None:
+    """The folders of the reports: what cannot be written is not found out when all has been run."""
+    for path in paths:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            _fail(f"cannot write {path}: {error.strerror or error}")
+
+
+def _write(files: Mapping[str, Path], writers: Mapping[str, Callable[[], str]]) -> None:
+    """Write the reports: each that can be."""
+    failed = []
+    for kind, path in files.items():
+        try:
+            path.write_text(writers[kind](), encoding="utf-8")
+        except OSError as error:
+            failed.append(f"cannot write {path}: {error.strerror or error}")
+    if failed:
+        _fail("; ".join(failed))
+
+
+def _fail(text: str) -> NoReturn:
+    click.echo(f"fsdplint prove: {text}", err=True)
+    sys.exit(2)
 
 
 def _prove(options: Options, files: dict[str, Path]) -> bool:
@@ -224,8 +243,7 @@ def _prove(options: Options, files: dict[str, Path]) -> bool:
         "html": lambda: as_page(proof),
         "markdown": lambda: as_markdown(proof),
     }
-    for kind, path in files.items():
-        _write(path, writers[kind]())
+    _write(files, writers)
     return proof.holds
 
 
@@ -246,8 +264,7 @@ def _simulate(options: Options, files: dict[str, Path]) -> bool:
         "html": lambda: as_page(simulated),
         "markdown": lambda: as_markdown(simulated),
     }
-    for kind, path in files.items():
-        _write(path, writers[kind]())
+    _write(files, writers)
     return simulated.ok
 
 

@@ -133,9 +133,11 @@ def _norms(before: Side, after: Side, tolerance: Tolerance) -> list[Check]:
     titles = {"gradients": "gradient norms", "stepped": "gradient norms at the optimizer step"}
     # A norm is a sum of many rounded squares: it is allowed a little more than one number.
     wide = Tolerance(tolerance.relative * 4, tolerance.absolute, tolerance.why)
+    pairs = list(zip(by_step(before.records), by_step(after.records), strict=False))
+    if not pairs:
+        return []
     for key, title in titles.items():
         worst, detail = 0.0, ""
-        pairs = list(zip(by_step(before.records), by_step(after.records), strict=False))
         for step, (a, b) in enumerate(pairs, 1):
             x, y = norm(a, key), norm(b, key)
             worst = max(worst, abs(x - y))

@@ -194,6 +194,8 @@ def optimizer(
         {f"{n}.{key}": value for n, state in states.items() for key, value in state.items()}
         for states in (ours, theirs)
     ]
+    if not any(flat):
+        return [Check(name, None, "the optimizers have none", binding=False)]
     return [_same(name, flat[0], flat[1], tolerance, noise)]
 
 
@@ -216,19 +218,29 @@ def checkpoints(
     for file in sorted(names[0]):
         title = f"checkpoint {file}"
         try:
-            ours = read(before.files[file])
+            ours = _spoken(read(before.files[file]), before.copies)
         except Exception as error:
             text = f"the one before cannot be read back: {type(error).__name__}: {error}"
             checks.append(Check(title, None, text[:300], binding=False))
             continue
         try:
-            theirs = read(after.files[file])
+            theirs = _spoken(read(after.files[file]), after.copies)
         except Exception as error:
             text = f"the one after cannot be read back: {type(error).__name__}: {error}"
             checks.append(Check(title, False, text[:300]))
             continue
         checks.append(_same(title, ours, theirs, tolerance, noise))
     return checks
+
+
+def _spoken(state: dict[str, Any], copies: Mapping[str, str]) -> dict[str, Any]:
+    """A state whose paths are those of the user's folder, not of the copy of it."""
+    for name, value in state.items():
+        if isinstance(value, str):
+            for copy, folder in copies.items():
+                value = value.replace(copy, folder)
+            state[name] = value
+    return state
 
 
 def _same(

@@ -18,6 +18,8 @@ _FAILED = re.compile(r"exitcode\s*:\s*(-?\d+) \(pid: (\d+)\)")
 _ROOT = "Root Cause"
 # The signals by which torchrun ends the others when one has failed.
 _CLOSING = (signal.SIGTERM, signal.SIGKILL)
+# Characters of an exception that are shown in a line.
+_LONGEST = 300
 
 
 @dataclass
@@ -29,7 +31,8 @@ class RankEnd:
             run was ended), "died" (killed by a signal), "stopped" (because another rank failed).
         where: the user's line: of the exception, or where a hung rank stands.
         last: what it did last, in words.
-        error: the traceback, or by which signal it was killed.
+        error: the traceback, by which signal it was killed, or what it wrote before it left.
+        said: the exception in one line, or the exit code.
         collective: the last collective that it began, FSDP's own included, and its number.
     """
 
@@ -39,6 +42,7 @@ class RankEnd:
     last: str = ""
     error: str = ""
     collective: str = ""
+    said: str = ""
 
 
 def ends_of(records: Sequence[RankRecord], folder: Path, stopped: bool, log: Path) -> list[RankEnd]:
@@ -90,10 +94,20 @@ def _end(record: RankRecord, folder: Path, stopped: bool) -> RankEnd:
             where=f"{where[0]}:{where[1]}" if where else "",
             last=last,
             error=str(record.end.get("traceback", "")),
+            said=_said(record.end),
         )
     where = _stack_line(folder / f"stack{record.rank}.txt")
     status = "hung" if stopped else "died"
     return RankEnd(record.rank, status, where=where or _line(record.events), last=last)
+
+
+def _said(end: Line) -> str:
+    """An exception in one line, whatever its text is like; an exit code."""
+    if end["status"] == "exit":
+        return f"exit code {end['code']}"
+    words = [str(end.get("error") or ""), str(end.get("message") or "")]
+    text = " ".join(": ".join(filter(None, words)).split())
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def _stack_line(path: Path) -> str:
@@ -121,6 +135,8 @@ def describe_last(record: RankRecord) -> str:
         return "nothing"
     event = record.events[-1]
     what = event.get("api") or event.get("via") or ""
+    at = _line([event])
     module = record.modules.get(event.get("module") or "")
     subject = f" of {module['class_name']}" if module else ""
-    return " ".join(filter(None, [event["kind"], str(what)])) + subject + " at " + _line([event])
+    text = " ".join(filter(None, [event["kind"], str(what)])) + subject
+    return f"{text} at {at}" if at else text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from fsdplint.shim.ends import RankEnd
 from fsdplint.shim.launcher import Run
 
 
@@ -20,8 +21,8 @@ def failed(name: str, run: Run) -> Iterator[str]:
     for end in run.ends:
         how = f" ({end.error})" if end.status == "died" and end.error else ""
         at = f" at {shown(end.where)}" if end.where else ""
-        yield f"  rank {end.rank}: {end.status}{at}{how}"
-        yield f"    last event: {end.last.replace(os.getcwd() + os.sep, '')}"
+        yield f"  rank {end.rank}: {_status(end)}{at}{how}"
+        yield f"    last event: {_here(end.last)}"
         if end.collective:
             yield f"    last collective: {end.collective}"
     errors = {end.error for end in run.ends if end.error and end.status != "died"}
@@ -35,25 +36,43 @@ def failure(run: Run, name: str) -> str:
     for end in run.ends:
         if end.status == "ok":
             continue
-        text = f"rank {end.rank} {end.status}"
+        text = f"rank {end.rank}: {_status(end)}"
         if end.where:
-            text += f" at {end.where}"
-        if end.error:
-            text += f": {end.error.strip().splitlines()[-1][:300]}"
-        elif end.last:
-            text += f" (last: {end.last}"
+            text += f" at {shown(end.where)}"
+        if end.status == "raised":
+            text += f": {end.said}"
+        elif end.status == "died" and end.error:
+            text += f": {end.error}"
+        elif end.last and end.status != "exit":
+            text += f" (last: {_here(end.last)}"
             text += f"; last collective: {end.collective})" if end.collective else ")"
         parts.append(text)
     missing = run.launch.world - len(run.ends)
-    if missing > 0:
+    if missing == 1:
+        parts.append("one rank was not started")
+    elif missing > 1:
         parts.append(f"{missing} ranks were not started")
     return f"the program {name}: " + "; ".join(parts)
 
 
-def errors_of(run: Run) -> set[str]:
-    """The exceptions that ended a run, each in the words of its last line."""
-    return {
-        end.error.strip().splitlines()[-1]
-        for end in run.ends
-        if end.status == "raised" and end.error
-    }
+def fail_alike(before: Run, after: Run) -> bool:
+    """Whether both ended before their end in the same way.
+
+    With the same exception or exit code on some rank, or both still running when the time was over:
+    where a rank waits for others, they may well wait in another line.
+    """
+    return bool(_signs(before) & _signs(after))
+
+
+def _signs(run: Run) -> set[str]:
+    signs = {"hung" if end.status == "hung" else end.said for end in run.ends}
+    return signs - {""}
+
+
+def _status(end: RankEnd) -> str:
+    return f"left with {end.said}" if end.status == "exit" else end.status
+
+
+def _here(text: str) -> str:
+    """A text with the files under the current folder named from there."""
+    return text.replace(os.getcwd() + os.sep, "")

@@ -140,6 +140,9 @@ def launch(what: Launch, tick: Tick = lambda seconds: None) -> Run:
         problem=problem,
         output=_output(what.record) if what.simulate is None else {0: _tail(log)},
     )
+    for end in ends:
+        if end.status == "exit" and not end.error:  # what argparse writes, say
+            end.error = _output(what.record, "stderr.log").get(end.rank, "")
     if not records and not run.problem:
         texts = [text.strip() for text in run.output.values() if text.strip()]
         text = texts[0] if texts else log.read_text(errors="replace").strip()
@@ -293,10 +296,10 @@ def _ask_where(record: Path, family: dict[int, str]) -> None:
 # What they printed --------------------------------------------------------------------------------
 
 
-def _output(record: Path) -> dict[int, str]:
-    """What each rank printed (both streams), by rank."""
+def _output(record: Path, stream: str = "std*.log") -> dict[int, str]:
+    """What each rank printed (to both streams, or to one), by rank."""
     found: dict[int, str] = {}
-    for path in sorted(record.glob("logs*/*/attempt_*/*/std*.log")):
+    for path in sorted(record.glob(f"logs*/*/attempt_*/*/{stream}")):
         with contextlib.suppress(OSError, ValueError):
             rank = int(path.parent.name)
             found[rank] = found.get(rank, "") + _tail(path)

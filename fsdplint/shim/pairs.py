@@ -42,6 +42,7 @@ class Options:
     simulate: the number of ranks of which one is simulated, instead of running `ranks` of them.
     oracle: also run the program without sharding, to compare with.
     resume: the arguments with which the program goes on from its checkpoints, to compare that too.
+    target_torch: the oldest torch that the fixes are for; None: as the project says.
     """
 
     script: Path
@@ -60,6 +61,7 @@ class Options:
     simulate: int | None = None
     oracle: bool = False
     resume: tuple[str, ...] | None = None
+    target_torch: str | None = None
 
 
 class ProveError(Exception):
@@ -74,7 +76,9 @@ def script_of(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def fixes_of(script: Path, unsafe: bool, ignore: tuple[str, ...] = ()) -> Changes:
+def fixes_of(
+    script: Path, unsafe: bool, ignore: tuple[str, ...] = (), target_torch: str | None = None
+) -> Changes:
     """The fixes of a program: of its script and of the project's files that it imports.
 
     ignore: the codes of rules whose fixes are left out.
@@ -92,6 +96,7 @@ def fixes_of(script: Path, unsafe: bool, ignore: tuple[str, ...] = ()) -> Change
     command_line = CommandLine(
         ignore=(*UNUSED[:1], *ignore),
         unsafe_fixes=True if unsafe else None,
+        target_torch=target_torch,
         project=True,
         no_baseline=True,
     )
@@ -230,7 +235,11 @@ class Pair:
         files: dict[str, Path] = {}
         for copy in self.copies(name):
             files.update(written(copy, root))
-        return Side(run.records, trace, run.launch.record / "parameters.pt", files)
+        # Of both programs one name: a path in its own folder is the same in either. Of all runs:
+        # a checkpoint keeps what is in the one that it was gone on from.
+        runs = [one.name for one in self.work.iterdir() if one.is_dir()]
+        copies = {str(copy): str(self.root) for one in runs for copy in self.copies(one)}
+        return Side(run.records, trace, run.launch.record / "parameters.pt", files, copies)
 
     def diff(self) -> str:
         """What the fixes change, as a unified diff."""
@@ -274,14 +283,14 @@ def no_room(name: str, end: RankEnd) -> str:
     text = f"the program {name} found no room on the disk: rank {end.rank}"
     if end.where:
         text += f" at {end.where}"
-    return f"{text}: {end.error.strip().splitlines()[-1][:300]}"
+    return f"{text}: {end.said}"
 
 
 def _speak_of(run: Run, copy: str, root: str) -> None:
     """Name files where the user has them, not where they were run."""
     for end in run.ends:
-        end.where, end.last, end.error = (
-            text.replace(copy, root) for text in (end.where, end.last, end.error)
+        end.where, end.last, end.error, end.said = (
+            text.replace(copy, root) for text in (end.where, end.last, end.error, end.said)
         )
     run.output = {rank: text.replace(copy, root) for rank, text in run.output.items()}
 

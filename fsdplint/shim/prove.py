@@ -81,10 +81,11 @@ def prove(options: Options, progress: Progress | None = None) -> Proof:
     script = script_of(options.script)
     if options.against is not None:
         return _prove_pair(options, script, script_of(options.against), progress)
-    fixes = fixes_of(script, options.unsafe)
+    fixes = fixes_of(script, options.unsafe, target_torch=options.target_torch)
     aside = [_put_aside(finding) for finding in fixes.applied if finding.rule.reorders]
     if aside:
-        fixes = fixes_of(script, options.unsafe, tuple({judged.code for judged in aside}))
+        codes = tuple({judged.code for judged in aside})
+        fixes = fixes_of(script, options.unsafe, codes, options.target_torch)
     remaining = list(fixes.result.findings)
     if not fixes.applied:
         return Proof(script, aside, remaining=remaining)
@@ -137,7 +138,15 @@ def _judge_fixes(
     proof = Proof(pair.script, [], trial, remaining, root=pair.root)
     proof.diff = pair.diff()
     proof.found = _found(pair.script, trial.traces[1], pair.contents, remaining)
-    evidence = Evidence.of(applied, trial.verdict(), seen, traces, pair.texts, trial.comparison)
+    evidence = Evidence.of(
+        applied,
+        trial.verdict(),
+        seen,
+        traces,
+        pair.texts,
+        trial.comparison,
+        trial.still_fails(),
+    )
     proof.judged = [evidence.judge(finding) for finding in applied]
     return proof
 

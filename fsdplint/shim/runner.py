@@ -134,6 +134,7 @@ def run(options: Options) -> int:
     except SystemExit as exit_:
         code = _exit_code(exit_)
         status = "ok" if code == 0 else "exit"
+        error = {**describe_error(exit_), "traceback": ""} if code else None
     except BaseException as raised:
         code, status = 1, "raised"
         try:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from fsdplint.shim.checks import Check, Comparison, Side
 from fsdplint.shim.compare import compare
-from fsdplint.shim.failures import errors_of, failure
+from fsdplint.shim.failures import fail_alike, failure
 from fsdplint.shim.launcher import Run
 from fsdplint.shim.pairs import Pair
 from fsdplint.shim.resuming import Resumed, go_on, resume
@@ -55,11 +55,29 @@ class Trial:
     def deterministic(self) -> bool | None:
         return None if self.unlike is None else not self.unlike
 
+    @property
+    def untrained(self) -> bool:
+        """Whether neither made a step, and they agree in all else."""
+        failed = self.comparison.failed if self.comparison is not None else []
+        runs = (self.before, self.after)
+        made = any(record.measures for run in runs for record in run.records)
+        return not made and [check.name for check in failed] == ["steps"]
+
+    def still_fails(self) -> set[tuple[str, int]]:
+        """The places (path, line) at which the program after ended as the one before had.
+
+        None for a migration: it is not what was to mend that.
+        """
+        if self.migration or self.after.ok or not fail_alike(self.before, self.after):
+            return set()
+        found = (end.where.rpartition(":") for end in self.after.ends if end.where)
+        return {(os.path.realpath(path), int(line)) for path, _, line in found}
+
     def verdict(self) -> tuple[Verdict, list[str]]:
         """The verdict on all that changed, and why."""
         if not self.after.ok:
             how = failure(self.after, "after")
-            if self.migration and errors_of(self.before) & errors_of(self.after):
+            if fail_alike(self.before, self.after):
                 return Verdict.NOT_COMPARABLE, ["the program fails as it does before", how]
             return Verdict.REFUTED, [how]
         if self.comparison is None:
@@ -68,6 +86,11 @@ class Trial:
         instead = [self.broken, f"compared with the program {ORACLE}"] if self.broken else []
         if self.comparison.holds:
             return Verdict.PROVEN, instead
+        if self.untrained:
+            nothing = (
+                "no optimizer step was made in either run: give arguments with which it trains"
+            )
+            return Verdict.NOT_COMPARABLE, [*instead, nothing]
         reasons = [f"{check.name}: {check.detail}" for check in self.comparison.failed]
         if self.unlike:
             text = f"the program does not agree with itself in a second run: {self.unlike}"
@@ -142,7 +165,7 @@ def _compare(pair: Pair, trial: Trial, same_units: bool) -> None:
     else:
         return
     trial.comparison = compare(ours, theirs, same_units=units)
-    if not trial.comparison.holds:
+    if not trial.comparison.holds and not trial.untrained:
         # Before anything is refuted: does the program agree with itself?
         pair.progress("the runs differ: running the program once more")
         trial.unlike = _unlike(pair, ours, oracle if trial.broken else None)

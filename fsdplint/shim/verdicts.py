@@ -61,6 +61,7 @@ class Evidence:
         moved: where the lines of the original files stand in the fixed ones.
         traces: of the program before and after, and of both going on from a checkpoint.
         comparison: of the two runs, None where one of them did not come to its end.
+        failing: the places at which the program after ended as the one before had.
     """
 
     verdict: Verdict
@@ -72,6 +73,7 @@ class Evidence:
     moved: Moved
     traces: Sequence[tuple[Trace, Trace]]
     comparison: Comparison | None = None
+    failing: Places = field(default_factory=set)
 
     @classmethod
     def of(
@@ -82,6 +84,7 @@ class Evidence:
         traces: Sequence[tuple[Trace, Trace]],
         texts: Mapping[Path, tuple[str, str]],
         comparison: Comparison | None = None,
+        failing: Places | None = None,
     ) -> Evidence:
         """Evidence from the recorded traces, and the texts of the files before and after."""
         rules = {finding.rule for finding in applied}
@@ -92,7 +95,10 @@ class Evidence:
             for finding in applied
             if finding.group is not None and place_of(finding) in fired[finding.rule]
         }
-        return cls(*overall, reached, fired, left, groups, Moved(texts), traces, comparison)
+        moved = Moved(texts)
+        return cls(
+            *overall, reached, fired, left, groups, moved, traces, comparison, failing or set()
+        )
 
     def judge(self, finding: Finding) -> Judged:
         """The verdict on one fix."""
@@ -122,7 +128,13 @@ class Evidence:
         if overall is Verdict.REFUTED:
             return overall, list(self.reasons)
         if not fired and place not in self.reached:
-            return Verdict.NOT_REACHED, ["the line was not executed"]
+            ended = overall is Verdict.NOT_COMPARABLE and self.comparison is None
+            return Verdict.NOT_REACHED, [
+                "the line was not executed",
+                *(self.reasons if ended else ()),
+            ]
+        if self.moved.after(place) in self.failing:
+            return Verdict.REFUTED, list(self.reasons)
         gone = "the rule fired there at run time before, and does not after"
         if overall is Verdict.NOT_COMPARABLE:
             return overall, [*self.reasons, gone] if fired else list(self.reasons)

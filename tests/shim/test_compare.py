@@ -17,7 +17,7 @@ from two_ranks import Outcome, TwoRanks
 
 from fsdplint.shim.checks import BFLOAT16, FLOAT32, Side, Tolerance
 from fsdplint.shim.compare import norm, plain_names, tolerance_of, units
-from fsdplint.shim.compare_tensors import Noise, _difference, parameters
+from fsdplint.shim.compare_tensors import Noise, _difference, checkpoints, parameters
 from fsdplint.trace import Trace
 
 # Clips in every step, so that a lost clipping shows.
@@ -173,6 +173,19 @@ def test_a_buffer_of_another_type_differs_within_any_tolerance(tmp_path: Path) -
     (found,) = parameters(*sides, BFLOAT16, {})
     assert found.holds is False
     assert "torch.float32 before, torch.bfloat16 after" in found.detail
+
+
+def test_a_path_in_a_checkpoint_is_that_of_the_folder_that_was_copied(tmp_path: Path) -> None:
+    sides = []
+    for name in ("before", "after"):
+        copy = tmp_path / name / "project"
+        copy.mkdir(parents=True)
+        file = copy / "last.pt"
+        torch.save({"data": f"{copy}/data.json"}, file)
+        copies = {str(copy): "/home/me/project"}
+        sides.append(Side([], Trace(producer="runtime"), file, {"last.pt": file}, copies))
+    (found,) = checkpoints(*sides, FLOAT32, {})
+    assert found.holds, found.detail
 
 
 TIED = """

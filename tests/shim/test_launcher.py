@@ -68,21 +68,21 @@ def test_a_rank_that_raises_and_one_that_dies(tmp_path: Path) -> None:
         tmp_path,
         'dist.init_process_group("gloo")\n'
         "if dist.get_rank() == 1:\n"
-        '    raise ValueError("no data")\n'
+        '    raise ValueError("no\\ndata")\n'
         "dist.barrier()\n",
     )
     assert not result.ok
     raised = {end.rank: end for end in result.ends}[1]
     assert raised.status == "raised" and raised.where.endswith("program.py:6")
-    assert "ValueError: no data" in raised.error
-    assert "no data" in result.output[1]
+    assert raised.said == "ValueError: no data"
+    assert "ValueError: no\ndata" in raised.error and "ValueError: no" in result.output[1]
 
 
 @pytest.mark.parametrize(
     ("text", "status", "code"),
     [
         ('print("done")\n', "ok", 0),
-        ("sys.exit(3)\n", "exit", 1),
+        ('sys.stderr.write("give --config"); sys.exit(3)\n', "exit", 1),
         ("os.kill(os.getpid(), 9)\n", "died", 1),
     ],
 )
@@ -90,6 +90,10 @@ def test_how_a_program_ends(tmp_path: Path, text: str, status: str, code: int) -
     result = run(tmp_path, text, ranks=1)
     assert (result.status, result.code) == (status, code)
     assert result.ok == (status == "ok")
+    (end,) = result.ends
+    if status == "exit":
+        assert (end.said, end.error) == ("exit code 3", "give --config")
+        assert end.where.endswith("program.py:4")
 
 
 def test_what_waits_takes_a_little_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_hand_migration_is_proven(project: Path) -> None:
     before = sorted(project.rglob("*"))
-    out = project / "proof.json"
+    out = project / "reports" / "proof.json"
     result = prove("before.py", "--against", "after.py", "--json", out)
     assert result.exit_code == 0, result.output
     assert "PROVEN" in result.output and "1 proven (2 ranks" in result.output
@@ -58,7 +58,7 @@ def test_a_hand_migration_is_proven(project: Path) -> None:
     assert [rank["status"] for rank in proof["after"]["ranks"]] == ["ok", "ok"]
     assert [len(steps) for steps in proof["before"]["steps"]] == [3, 3]
     # The programs write checkpoints into their current folder: that is their copies.
-    assert sorted(project.rglob("*")) == sorted([*before, out])
+    assert sorted(project.rglob("*")) == sorted([*before, out.parent, out])
 
 
 @pytest.mark.usefixtures("forked")
@@ -174,6 +174,8 @@ def test_a_program_that_fails_before_and_not_after(project: Path) -> None:
         (("missing.py",), "there is no such file"),
         (("before.py", "--against", "missing.py"), "there is no such file"),
         (("before.py", "--against", "after.py", "--keep", "."), "is not empty"),
+        (("before.py", "--html", "before.py/proof.html"), "cannot write before.py/proof.html"),
+        (("before.py", "--target-torch", "new"), "--target-torch"),
     ],
 )
 def test_what_cannot_be_done_is_said(project: Path, args: tuple[str, ...], message: str) -> None:

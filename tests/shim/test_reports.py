@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fsdplint.shim.checks import Check, Comparison
+from fsdplint.shim.failures import fail_alike, failure
 from fsdplint.shim.launcher import Launch, RankEnd, Run
 from fsdplint.shim.prove import Proof
 from fsdplint.shim.records import RankRecord
@@ -142,6 +143,16 @@ def account(share: int) -> dict[str, object]:
         "calls": {"all_gather": 4, "reduce_scatter": 2},
         "sent": {"all_gather": 2**30, "reduce_scatter": 2**29},
     }
+
+
+def test_which_runs_fail_alike(tmp_path: Path) -> None:
+    hung, other = run(tmp_path, [1.0], "hung"), run(tmp_path, [1.0], "hung")
+    left, raised = run(tmp_path, [1.0], "exit"), run(tmp_path, [1.0], "raised")
+    left.ends[0].said, raised.ends[1].said = "exit code 2", "ValueError: no data"
+    assert fail_alike(hung, other) and fail_alike(left, left) and fail_alike(raised, raised)
+    assert not fail_alike(hung, raised) and not fail_alike(left, raised)
+    assert "rank 1: raised at train.py:7: ValueError: no data" in failure(raised, "after")
+    assert "rank 0: left with exit code 2 at train.py:7" in failure(left, "after")
 
 
 @pytest.fixture

@@ -53,6 +53,7 @@ def judge(
     before: tuple[tuple[str, int], ...] = (("barrier", 3), ("reduce", 4), ("barrier", 5)),
     after: tuple[tuple[str, int], ...] = (("reduce", 4),),
     reached: tuple[int, ...] = (3, 5),
+    failing: tuple[int, ...] = (),
 ) -> list[Verdict]:
     evidence = Evidence.of(
         applied,
@@ -60,6 +61,7 @@ def judge(
         {(str(script), line) for line in reached},
         [(trace(script, *before), trace(script, *after))],
         {script: (BEFORE, AFTER)},
+        failing={(str(script), line) for line in failing},
     )
     return [evidence.judge(one).verdict for one in applied]
 
@@ -95,6 +97,12 @@ def test_a_migration_is_proven_as_a_whole(script: Path) -> None:
 
 def test_not_comparable(script: Path) -> None:
     assert judge(script, [finding(script, 3)], Verdict.NOT_COMPARABLE) == [Verdict.NOT_COMPARABLE]
+
+
+def test_refuted_where_the_program_still_fails(script: Path) -> None:
+    fixes = [finding(script, 4), finding(script, 5)]
+    found = judge(script, fixes, Verdict.NOT_COMPARABLE, failing=(4,), reached=(4, 5))
+    assert found == [Verdict.REFUTED, Verdict.NOT_COMPARABLE]
 
 
 def test_where_lines_go(script: Path) -> None:

@@ -68,7 +68,7 @@ def simulate(options: Options, progress: Progress | None = None) -> Simulated:
             pair = against(options, work, script, script_of(options.against), progress)
             changed = True
         else:
-            fixes = fixes_of(script, options.unsafe)
+            fixes = fixes_of(script, options.unsafe, target_torch=options.target_torch)
             remaining, changed = list(fixes.result.findings), bool(fixes.applied)
             pair = fixed(options, work, script, fixes, progress)
         return _both(pair, changed, remaining)
