@@ -303,6 +303,7 @@ def read_source(path: Path, text: str | None = None, known: Source | None = None
     from fsdplint.program.source import Source
 
     source = Source(shown, text, encoding=encoding, bom=bom)
+    source.earlier = known if known is not None and known.typed_in else None
     try:
         _ = source.tree
     except cst.ParserSyntaxError as error:

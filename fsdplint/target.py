@@ -139,6 +139,8 @@ def _of_package(root: Path, package: str) -> list[tuple[Requirement, str]]:
     """The requirements of a package of the project in a folder, each with where it is from."""
     found: list[tuple[Requirement, str]] = []
     for origin, text in _requirements(root, package):
+        if not text.strip().lower().startswith(package):
+            continue
         requirement = _parsed(text)
         if requirement is not None and requirement.name.lower() == package:
             found.append((requirement, f"{origin}: {package}{requirement.specifier}"))

@@ -6,6 +6,7 @@ function that no program reaches; nothing of the user's code is run and torch is
 
 from __future__ import annotations
 
+import fsdplint.quick_libcst  # noqa: F401 (before anything imports libcst)
 from fsdplint.program.loader import load
 from fsdplint.program.program import Program
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from weakref import WeakKeyDictionary
 
 import libcst as cst
 
@@ -151,18 +150,21 @@ _LAYOUT = (
     cst.AssignEqual, cst.LeftParen, cst.RightParen, cst.LeftSquareBracket, cst.RightSquareBracket,
     cst.LeftCurlyBrace, cst.RightCurlyBrace, cst.Semicolon, cst.Colon, cst.Dot,
 )  # fmt: skip
-_is_layout: dict[type, bool] = {}
-_walks: WeakKeyDictionary[Source, dict[bool, tuple[cst.CSTNode, ...]]] = WeakKeyDictionary()
+_roles: dict[type, str] = {}
 
 
 def walk(source: Source, *, skip_imports: bool = False) -> tuple[cst.CSTNode, ...]:
     """The nodes of a file in source order, made once. An attribute chain is given whole, not its
     parts, and neither are the names of attributes, keyword arguments and definitions, nor layout.
     """
-    walks = _walks.setdefault(source, {})
-    if skip_imports not in walks:
-        walks[skip_imports] = tuple(_walk(source.tree, skip_imports))
-    return walks[skip_imports]
+    result: list[cst.CSTNode] = [source.tree]
+    for part in source.parts:
+        known = part.walks.get(skip_imports)
+        if known is None:
+            found = [one for node in part.nodes for one in _walk(node, skip_imports)]
+            known = part.walks[skip_imports] = tuple(found)
+        result += known
+    return tuple(result)
 
 
 def _walk(node: cst.CSTNode, skip_imports: bool) -> Iterator[cst.CSTNode]:
@@ -170,22 +172,39 @@ def _walk(node: cst.CSTNode, skip_imports: bool) -> Iterator[cst.CSTNode]:
     while stack:
         current = stack.pop()
         kind = type(current)
-        layout = _is_layout.get(kind)
-        if layout is None:
-            layout = _is_layout[kind] = issubclass(kind, _LAYOUT)
-        if layout:
+        role = _roles.get(kind)
+        if role is None:
+            role = _roles[kind] = _role(kind)
+        if role == "layout":
             continue
         yield current
-        if skip_imports and isinstance(current, cst.Import | cst.ImportFrom):
+        if role == "import" and skip_imports:
             continue
-        if isinstance(current, cst.Attribute):
+        if role == "attribute":
+            assert isinstance(current, cst.Attribute)
             if dotted(current) is None:
                 stack.append(current.value)
             continue
-        if isinstance(current, cst.Arg):
+        if role == "argument":
+            assert isinstance(current, cst.Arg)
             stack.append(current.value)
             continue
         below = children(current)
-        if isinstance(current, cst.FunctionDef | cst.ClassDef | cst.Param):
-            below = [child for child in below if child is not current.name]
-        stack.extend(reversed(below))
+        if role == "named":
+            assert isinstance(current, cst.FunctionDef | cst.ClassDef | cst.Param)
+            name = current.name
+            below = [child for child in below if child is not name]
+        below.reverse()
+        stack += below
+
+
+def _role(kind: type) -> str:
+    """What a walk makes of nodes of a kind."""
+    roles: dict[str, tuple[type, ...]] = {
+        "layout": _LAYOUT,
+        "import": (cst.Import, cst.ImportFrom),
+        "attribute": (cst.Attribute,),
+        "argument": (cst.Arg,),
+        "named": (cst.FunctionDef, cst.ClassDef, cst.Param),
+    }
+    return next((role for role, kinds in roles.items() if issubclass(kind, kinds)), "")

@@ -7,91 +7,24 @@ parse (they regenerate the code), so only files with findings pay for them.
 from __future__ import annotations
 
 import codecs
+import re
 from bisect import bisect_right
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
 import libcst as cst
-from libcst._nodes.internal import CodegenState
 
 from fsdplint.decoding import decode
+from fsdplint.program.parts import Part, children, is_node
+from fsdplint.program.reparse import reparsed
 from fsdplint.trace import Location
 
+__all__ = ["STATEMENTS", "NodeSite", "Source", "children", "is_node"]
+
+MAX_RENEWALS = 50  # texts of a file that keep what they can of the one before
+_LINE_END = re.compile(r"\n|\r(?!\n)")
 STATEMENTS = (cst.SimpleStatementLine, cst.BaseCompoundStatement)
-
-_FIELDS: dict[type, tuple[str, ...]] = {}
-_NODE_TYPES: dict[type, bool] = {}
-
-
-def is_node(value: object) -> bool:
-    """Whether a value is a node; several times faster than isinstance with libcst's base class."""
-    kind = type(value)
-    known = _NODE_TYPES.get(kind)
-    if known is None:
-        known = _NODE_TYPES[kind] = issubclass(kind, cst.CSTNode)
-    return known
-
-
-def children(node: cst.CSTNode) -> list[cst.CSTNode]:
-    """The direct children of a node in the order of its fields, several times faster than
-    libcst's own `children`, which visits the node for it."""
-    result: list[cst.CSTNode] = []
-    kind = type(node)
-    names = _FIELDS.get(kind)
-    if names is None:
-        names = _FIELDS[kind] = tuple(field.name for field in fields(kind))
-    for name in names:
-        value = getattr(node, name)
-        if is_node(value):
-            result.append(value)
-        elif type(value) in {tuple, list}:
-            result.extend(item for item in value if is_node(item))
-    return result
-
-
-class _Spans(CodegenState):
-    """Writes a tree's code, and notes between which characters each node stands.
-
-    libcst's own provider of positions does the same at three times the cost.
-    """
-
-    def __init__(self, default_indent: str, default_newline: str) -> None:
-        super().__init__(default_indent, default_newline)
-        self.spans: dict[cst.CSTNode, tuple[int, int]] = {}
-        self._at = 0
-        self._starts: list[int] = []
-
-    def add_token(self, value: str) -> None:
-        self.tokens.append(value)
-        self._at += len(value)
-
-    def add_indent_tokens(self) -> None:
-        self.tokens.extend(self.indent_tokens)
-        self._at += sum(map(len, self.indent_tokens))
-
-    def before_codegen(self, node: cst.CSTNode) -> None:
-        self._starts.append(self._at)
-
-    def after_codegen(self, node: cst.CSTNode) -> None:
-        self.spans.setdefault(node, (self._starts.pop(), self._at))
-
-    @contextmanager
-    def record_syntactic_position(
-        self,
-        node: cst.CSTNode,
-        *,
-        start_node: cst.CSTNode | None = None,
-        end_node: cst.CSTNode | None = None,
-    ) -> Iterator[None]:
-        """Within it stands what belongs to the node, without the whitespace around it."""
-        start = self._at
-        yield
-        if start_node is not None:
-            start = self.spans[start_node][0]
-        end = self._at if end_node is None else self.spans[end_node][1]
-        self.spans[node] = start, end
 
 
 class Source:
@@ -109,6 +42,10 @@ class Source:
         self.text = text
         self.encoding = encoding
         self.bom = bom
+        self.typed_in = False  # whether a next text is likely to be much the same
+        self.earlier: Source | None = None  # the text before this one
+        self._renewals = 0
+        self._known: Mapping[cst.CSTNode, Part] = {}
 
     @classmethod
     def from_bytes(cls, path: str, data: bytes) -> Source:
@@ -136,7 +73,26 @@ class Source:
     @cached_property
     def tree(self) -> cst.Module:
         """The syntax tree. Raises libcst.ParserSyntaxError."""
+        earlier, self.earlier = self.earlier, None
+        if earlier is not None and earlier._renewals < MAX_RENEWALS:
+            tree = reparsed(earlier.tree, earlier.parts, earlier.text, self.text)
+            if tree is not None:
+                self._renewals = earlier._renewals + 1
+                self._known = {part.nodes[0]: part for part in earlier.parts if part.nodes}
+                return tree
         return cst.parse_module(self.text)
+
+    @cached_property
+    def parts(self) -> list[Part]:
+        """What is before the first statement, each statement, and what is behind the last one."""
+        tree, known = self.tree, self._known
+        self._known = {}
+        config = tree.default_indent, tree.default_newline
+        return [
+            Part(tree.header, *config),
+            *(known.get(one) or Part([one], *config) for one in tree.body),
+            Part(tree.footer, *config),
+        ]
 
     @cached_property
     def newline(self) -> str:
@@ -144,15 +100,29 @@ class Source:
 
     @cached_property
     def _spans(self) -> dict[cst.CSTNode, tuple[int, int]]:
-        state = _Spans(self.tree.default_indent, self.tree.default_newline)
-        self.tree._codegen(state)
-        offsets = self._offsets("".join(state.tokens))
+        spans: dict[cst.CSTNode, tuple[int, int]] = {}
+        at, last = 0, ""
+        for part in self.parts:
+            if at:
+                spans.update((node, (at + a, at + b)) for node, (a, b) in part.spans.items())
+            else:
+                spans.update(part.spans)
+            at += len(part.code)
+            last = part.last or last
+        code = "".join(part.code for part in self.parts)
+        if not self.tree.has_trailing_newline:
+            code = code.removesuffix(last)
+        elif not code:
+            code = self.newline
+            at = len(code)
+        spans[self.tree] = 0, at
+        offsets = self._offsets(code)
         if offsets is None:
-            return state.spans
-        last = len(offsets) - 1  # the module may end behind the last character
+            return spans
+        final = len(offsets) - 1  # the module may end behind the last character
         return {
-            node: (offsets[min(start, last)], offsets[min(end, last)])
-            for node, (start, end) in state.spans.items()
+            node: (offsets[min(start, final)], offsets[min(end, final)])
+            for node, (start, end) in spans.items()
         }
 
     def _offsets(self, code: str) -> list[int] | None:
@@ -161,7 +131,7 @@ class Source:
         The tree's code is the text, except that libcst loses a form feed before a statement and a
         final lone carriage return.
         """
-        if code == self.text and code.isascii():
+        if code == self.text:
             return None
         result: list[int] = []
         position = 0
@@ -176,22 +146,14 @@ class Source:
     @cached_property
     def _parents(self) -> dict[cst.CSTNode, cst.CSTNode]:
         result: dict[cst.CSTNode, cst.CSTNode] = {}
-        stack: list[cst.CSTNode] = [self.tree]
-        while stack:
-            node = stack.pop()
-            for child in children(node):
-                result[child] = node
-                stack.append(child)
+        for part in self.parts:
+            result.update(dict.fromkeys(part.nodes, self.tree))
+            result.update(part.parents)
         return result
 
     @cached_property
     def _line_starts(self) -> list[int]:
-        starts = [0]
-        text = self.text
-        for number, character in enumerate(text):
-            if character == "\n" or (character == "\r" and text[number + 1 : number + 2] != "\n"):
-                starts.append(number + 1)
-        return starts
+        return [0, *(match.end() for match in _LINE_END.finditer(self.text))]
 
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
         """The characters of a node (offsets into the text), whitespace around it not included."""

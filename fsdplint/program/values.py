@@ -8,7 +8,7 @@ display, ...), so that a rewrite can find the definition of what it reads at a u
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -20,14 +20,18 @@ if TYPE_CHECKING:
     from fsdplint.program.source import NodeSite
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Value:
     """Base of all values."""
 
     made_at: NodeSite | None = field(default=None, kw_only=True, repr=False)
 
+    def __repr__(self) -> str:  # for all of them: making one for each takes its time
+        shown = (f"{one.name}={getattr(self, one.name)!r}" for one in fields(self) if one.repr)
+        return f"{type(self).__qualname__}({', '.join(shown)})"
 
-@dataclass(eq=False)
+
+@dataclass(eq=False, repr=False)
 class Unknown(Value):
     """Nothing is known, but where it comes from: `origin` is a stable name such as "args.fsdp"
     (the same for the same thing within a run) or "" where not even that is known.
@@ -58,14 +62,14 @@ class Unknown(Value):
     stands_in: cst.CSTNode | None = field(default=None, repr=False)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Const(Value):
     """A constant of Python: str, int, float, bool, None, bytes, Ellipsis."""
 
     value: Any
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Sequence(Value):
     """A list, tuple or set. `open` where it may hold more than `items`."""
 
@@ -74,7 +78,7 @@ class Sequence(Value):
     open: bool = False
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Dict(Value):
     """A dict with constant keys; `open` where it may hold more.
 
@@ -88,14 +92,14 @@ class Dict(Value):
     optimizer: OptimizerValue | None = None  # whose param_groups this is one of
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Symbol(Value):
     """Something of a library, by its canonical dotted name, e.g. "torch.optim.AdamW"."""
 
     name: str
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ProjectModule(Value):
     """A module (file) of the user's project."""
 
@@ -103,7 +107,7 @@ class ProjectModule(Value):
     scope: Scope
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Function(Value):
     """A function or lambda of the project, with the scope in which it was defined."""
 
@@ -120,7 +124,7 @@ class Function(Value):
         return self.node.name.value if isinstance(self.node, cst.FunctionDef) else "<lambda>"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Bound(Value):
     """A function bound to its receiver."""
 
@@ -128,7 +132,7 @@ class Bound(Value):
     receiver: Value
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Method(Value):
     """A method of a modelled or unknown object, looked up but not yet called: `receiver.name`."""
 
@@ -136,7 +140,7 @@ class Method(Value):
     name: str
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Class(Value):
     """A class of the project."""
 
@@ -170,7 +174,7 @@ class Class(Value):
         return None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Instance(Value):
     """An object of a class of the project that is not an nn.Module.
 
@@ -182,7 +186,7 @@ class Instance(Value):
     havoc: bool = False
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Partial(Value):
     """functools.partial(function, *args, **kwargs)."""
 
@@ -192,7 +196,7 @@ class Partial(Value):
     open: bool = False  # built with a ** or * that could not be followed
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Made(Value):
     """An object made by calling a library class or function that the contract reads but that has no
     behaviour of its own: MixedPrecision(...), ModuleWrapPolicy(...), torch.device(...).
@@ -209,14 +213,14 @@ class Made(Value):
         return next((self.args[n] for n in names if n in self.args), None)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ScalerValue(Made):
     """A gradient scaler. `id` is its name in the trace."""
 
     id: str = ""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ModuleValue(Value):
     """An nn.Module. `id` is its name in the trace; `attributes` what its code set on it.
 
@@ -240,7 +244,7 @@ class ModuleValue(Value):
     stands_in: cst.CSTNode | None = field(default=None, repr=False)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ModulesOf(Value):
     """`m.modules()`, `m.children()`, `m.named_modules()`, ...: an iterable over submodules."""
 
@@ -249,7 +253,7 @@ class ModulesOf(Value):
     reversed: bool = False
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ParametersOf(Value):
     """The parameters of modules: `m.parameters()`, a list or groups of them, filtered or not.
 
@@ -280,19 +284,19 @@ def each_parameter(value: Value) -> Value:
     return value
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ParameterName(Unknown):
     """What `named_parameters()` calls a parameter, or something told of that name."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class OptimizerValue(Value):
     id: str
     class_name: str
     modules: tuple[ModuleValue, ...] = ()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class StateValue(Value):
     """A state dict of a module or optimizer, or something loaded from disk."""
 
@@ -313,14 +317,14 @@ class StateValue(Value):
         return StateValue(f"{self.id}:{suffix}", layout, self.of, self.api, tensor=True)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class SamplerValue(Value):
     """A torch DistributedSampler."""
 
     id: str
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class LoaderValue(Value):
     """A torch DataLoader.
 
@@ -335,14 +339,14 @@ class LoaderValue(Value):
     shuffle: bool | None = None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Batches(Value):
     """What a loop over a DataLoader runs over: `enumerate(loader)` and the like."""
 
     loader: LoaderValue
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class TensorValue(Value):
     """A tensor that a model made: an output, a loss, a gradient norm.
 
@@ -356,7 +360,7 @@ class TensorValue(Value):
     averaged: bool = False
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ShardTensor(TensorValue):
     """A parameter or gradient of `modules`, or something made of one element by element.
 
@@ -369,7 +373,7 @@ class ShardTensor(TensorValue):
     reduction: str = ""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class RankValue(Value):
     """The number of this rank. scope: "global", "local" (in its node) or "group".
 
@@ -380,7 +384,7 @@ class RankValue(Value):
     argument: NodeSite | None = None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class RankTest(Value):
     """A boolean that depends on the rank; it is true on these ranks."""
 
@@ -388,7 +392,7 @@ class RankTest(Value):
     false_on: Ranks
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Condition(Value):
     """A boolean whose value is decided per configuration. `key` names what it depends on.
 
@@ -405,7 +409,7 @@ class Condition(Value):
     operand: Any = None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Super(Value):
     """`super()` in a method of `owner`, for `receiver`."""
 
@@ -413,7 +417,7 @@ class Super(Value):
     receiver: Value
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class LazyImport(Value):
     """A name imported from a file of the project that has not been looked at yet."""
 
@@ -421,7 +425,7 @@ class LazyImport(Value):
     loaded: Value | None = None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class GeneratorContext(Value):
     """A call of a function under @contextmanager, whose body runs around the `with` block."""
 
@@ -430,7 +434,7 @@ class GeneratorContext(Value):
     kwargs: dict[str, Value] = field(default_factory=dict)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Context(Value):
     """A context manager that the contract cares about, by what it does: "no_sync", "meta_device",
     "state_dict_type", "summon_full_params", "no_grad", "inference_mode", "null", ...

@@ -130,7 +130,7 @@ class Workspace:
         effort = Effort(fixes, self._sources, stop)
         run = EditorRun(root, self.command_line, documents, effort, self.index)
         result = run.check()
-        self._sources.update((p, s) for p, s in result.sources.items() if isinstance(s, Source))
+        self._keep(result)
         checked.problems = list(result.problems)
         checked.read = frozenset(map(os.path.realpath, result.sources))
         for finding in result.findings:
@@ -143,6 +143,12 @@ class Workspace:
             for several in checked.found.values():
                 several[:] = [Seen(_settled(one.finding), one.text) for one in several]
         return checked
+
+    def _keep(self, result: Result) -> None:
+        for path, source in result.sources.items():
+            if isinstance(source, Source):
+                source.typed_in = True
+                self._sources[path] = source
 
     def fix(
         self, root: str, documents: Mapping[str, str], stop: Stop, *, project: bool

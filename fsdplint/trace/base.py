@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+
+E = TypeVar("E")
 
 
 @dataclass(frozen=True, order=True)
@@ -139,7 +141,25 @@ class Module:
     escaped: bool = False
 
 
-@dataclass(kw_only=True)
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_: Any) -> Any:
+        return lambda function: function
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def event(kind: type[E]) -> type[E]:
+    """Make a class of events a dataclass, with the methods that all of them share.
+
+    Methods for each of the fifty classes take longer to make than most programs to check.
+    """
+    kind.__doc__ = kind.__doc__ or kind.__name__  # else it would be worked out
+    return dataclass(kw_only=True, init=False, repr=False, eq=False, match_args=False)(kind)
+
+
+@event
 class Event:
     """One thing that happened.
 
@@ -165,3 +185,28 @@ class Event:
     stack: tuple[Site, ...] = ()
     took_part: tuple[int, ...] = ()
     index: int = -1
+
+    if not TYPE_CHECKING:
+
+        def __init__(self, **values: Any) -> None:
+            for one in fields(self):
+                if one.name in values:
+                    value = values.pop(one.name)
+                elif one.default is not MISSING:
+                    value = one.default
+                elif one.default_factory is not MISSING:
+                    value = one.default_factory()
+                else:
+                    raise TypeError(f"{type(self).__name__} needs {one.name!r}")
+                setattr(self, one.name, value)
+            if values:
+                raise TypeError(f"{type(self).__name__} has no {', '.join(map(repr, values))}")
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__qualname__}({shown})"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from fsdplint.trace.base import Event
+from fsdplint.trace.base import Event, event
 
 
-@dataclass(kw_only=True)
+@event
 class SamplerBuilt(Event):
     """A `DistributedSampler`, which gives each rank its part of a dataset.
 
@@ -20,7 +19,7 @@ class SamplerBuilt(Event):
     shuffle: bool | None = None
 
 
-@dataclass(kw_only=True)
+@event
 class EpochSet(Event):
     """`sampler.set_epoch(epoch)`; `sampler` is None where it is not known which one it was."""
 
@@ -28,7 +27,7 @@ class EpochSet(Event):
     sampler: str | None = None
 
 
-@dataclass(kw_only=True)
+@event
 class LoaderBuilt(Event):
     """A torch DataLoader; `sampler` is the DistributedSampler that it takes its order from."""
 
@@ -37,7 +36,7 @@ class LoaderBuilt(Event):
     sampler: str | None = None
 
 
-@dataclass(kw_only=True)
+@event
 class LoaderIterated(Event):
     """A pass over a DataLoader begins.
 
@@ -50,7 +49,7 @@ class LoaderIterated(Event):
     alike: bool | None = None
 
 
-@dataclass(kw_only=True)
+@event
 class LoaderLeft(Event):
     """A pass over a DataLoader ends, at its end or before."""
 
@@ -58,7 +57,7 @@ class LoaderLeft(Event):
     loader: str
 
 
-@dataclass(kw_only=True)
+@event
 class DataEscaped(Event):
     """A sampler or loader was passed to code that could not be followed (static traces only)."""
 

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
-from fsdplint.trace.base import Event, Site
+from fsdplint.trace.base import Event, Site, event
 
 
-@dataclass(kw_only=True)
+@event
 class ProcessGroupInit(Event):
     kind: ClassVar[str] = "process-group-init"
     backend: str | None = None
 
 
-@dataclass(kw_only=True)
+@event
 class ProcessGroupDestroyed(Event):
     kind: ClassVar[str] = "process-group-destroyed"
 
 
-@dataclass(kw_only=True)
+@event
 class RunElsewhere(Event):
     """Code begins or ends that runs in processes of its own, or when somebody unseen calls it
     (static traces only)."""
@@ -28,7 +28,7 @@ class RunElsewhere(Event):
     kind: ClassVar[str] = "run-elsewhere"
 
 
-@dataclass(kw_only=True)
+@event
 class LauncherArgumentUsed(Event):
     """A command-line argument is read as this process's local rank and has its default.
 
@@ -42,7 +42,7 @@ class LauncherArgumentUsed(Event):
     overwritten: bool = False
 
 
-@dataclass(kw_only=True)
+@event
 class FrameworkConfigured(Event):
     """A framework is told how to train (static traces only).
 
@@ -60,7 +60,7 @@ class FrameworkConfigured(Event):
     open: bool = False
 
 
-@dataclass(kw_only=True)
+@event
 class DeviceSet(Event):
     """torch.cuda.set_device and its kin."""
 
@@ -68,7 +68,7 @@ class DeviceSet(Event):
     device: str | None = None
 
 
-@dataclass(kw_only=True)
+@event
 class MeshBuilt(Event):
     """shape and dim_names hold None and "?" for what is not known."""
 
@@ -79,7 +79,7 @@ class MeshBuilt(Event):
     dim_names: tuple[str, ...] = ()
 
 
-@dataclass(kw_only=True)
+@event
 class Seeded(Event):
     """torch's random generator, which initial weights come from, was seeded.
 
@@ -90,7 +90,7 @@ class Seeded(Event):
     per_rank: bool | None = None
 
 
-@dataclass(kw_only=True)
+@event
 class Collective(Event):
     """A collective that is none of the above: dist.barrier, dist.all_reduce, full_tensor, ..."""
 
@@ -98,7 +98,7 @@ class Collective(Event):
     api: str
 
 
-@dataclass(kw_only=True)
+@event
 class JoinUsed(Event):
     """`torch.distributed.algorithms.Join([module, ...])`."""
 
@@ -106,7 +106,7 @@ class JoinUsed(Event):
     modules: tuple[str, ...] = ()
 
 
-@dataclass(kw_only=True)
+@event
 class Escaped(Event):
     """A module was passed to code that could not be followed (static traces only)."""
 
@@ -114,7 +114,7 @@ class Escaped(Event):
     module: str
 
 
-@dataclass(kw_only=True)
+@event
 class PickedByRank(Event):
     """Something is indexed by the rank, or handed with it to code that can't be followed: perhaps
     each rank takes its part of a batch (static traces only)."""
@@ -122,7 +122,7 @@ class PickedByRank(Event):
     kind: ClassVar[str] = "picked-by-rank"
 
 
-@dataclass(kw_only=True)
+@event
 class Imported(Event):
     """Something of torch's FSDP was imported: `from package import names`, or `import package`.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
-from fsdplint.trace.base import Event
+from fsdplint.trace.base import Event, event
 
 
-@dataclass(kw_only=True)
+@event
 class WeightsSet(Event):
     """Values were put into the parameters of modules other than by random initialisation: sent by
     another rank, copied or filled in (static traces only). No modules: not known of which."""
@@ -18,14 +18,14 @@ class WeightsSet(Event):
     modules: tuple[str, ...] = ()
 
 
-@dataclass(kw_only=True)
+@event
 class ModuleBuilt(Event):
     kind: ClassVar[str] = "module-built"
     module: str
     on_meta: bool = False
 
 
-@dataclass(kw_only=True)
+@event
 class ModuleMoved(Event):
     """`.to`, `.cuda`, `.to_empty`, `.half`, ...; `method` names which.
 
@@ -41,7 +41,7 @@ class ModuleMoved(Event):
     untouched: tuple[str, ...] = ()
 
 
-@dataclass(kw_only=True)
+@event
 class ModuleAttached(Event):
     """A submodule was put into a module that is sharded by now, itself or with its parent.
 
@@ -54,7 +54,7 @@ class ModuleAttached(Event):
     new: tuple[str, ...] = ()
 
 
-@dataclass(kw_only=True)
+@event
 class ModuleCopied(Event):
     """copy.deepcopy of a module, or a copy that a library makes (AveragedModel)."""
 
@@ -64,7 +64,7 @@ class ModuleCopied(Event):
     api: str = "copy.deepcopy"
 
 
-@dataclass(kw_only=True)
+@event
 class Wrapped(Event):
     """FSDP1: `FullyShardedDataParallel(inner, ...)` made `module`.
 
@@ -87,7 +87,7 @@ class Wrapped(Event):
     mesh: str | None = None
 
 
-@dataclass(kw_only=True)
+@event
 class Replicated(Event):
     """`DistributedDataParallel(inner, ...)`; options as for `Wrapped`."""
 
@@ -96,7 +96,7 @@ class Replicated(Event):
     options: Mapping[str, object] = field(default_factory=dict)
 
 
-@dataclass(kw_only=True)
+@event
 class Sharded(Event):
     """FSDP2: `fully_shard(module, ...)`; `group` holds every module of the list form.
 
@@ -114,7 +114,7 @@ class Sharded(Event):
     mesh: str = ""
 
 
-@dataclass(kw_only=True)
+@event
 class ParametersTied(Event):
     """`module.<name> = other.<some parameter>`: two modules share a parameter from here on.
 
@@ -127,7 +127,7 @@ class ParametersTied(Event):
     name: str = "weight"
 
 
-@dataclass(kw_only=True)
+@event
 class Checkpointed(Event):
     """Activation checkpointing was applied to a module (or to its children)."""
 
@@ -135,14 +135,14 @@ class Checkpointed(Event):
     module: str
 
 
-@dataclass(kw_only=True)
+@event
 class Compiled(Event):
     kind: ClassVar[str] = "module-compiled"
     module: str
     result: str = ""
 
 
-@dataclass(kw_only=True)
+@event
 class MethodRegistered(Event):
     """`register_fsdp_forward_method(module, method)`."""
 
@@ -151,7 +151,7 @@ class MethodRegistered(Event):
     method: str
 
 
-@dataclass(kw_only=True)
+@event
 class Gathered(Event):
     """`module.unshard()` (gathered=True) or `module.reshard()` (gathered=False)."""
 
@@ -160,7 +160,7 @@ class Gathered(Event):
     gathered: bool
 
 
-@dataclass(kw_only=True)
+@event
 class ParameterMarked(Event):
     """An attribute was set on parameters of modules, or a hook registered on them.
 
@@ -175,7 +175,7 @@ class ParameterMarked(Event):
     hook: bool = False
 
 
-@dataclass(kw_only=True)
+@event
 class ParameterMarkRead(Event):
     """An attribute that parameters of these modules were once given was asked for."""
 
@@ -184,7 +184,7 @@ class ParameterMarkRead(Event):
     name: str
 
 
-@dataclass(kw_only=True)
+@event
 class RowEdited(Event):
     """`parameter[0].zero_()`: an in-place method on what an index of the first dimension gives.
 
@@ -196,7 +196,7 @@ class RowEdited(Event):
     api: str
 
 
-@dataclass(kw_only=True)
+@event
 class PrecisionChosen(Event):
     """`MixedPrecisionPolicy(...)` of FSDP2.
 
@@ -208,7 +208,7 @@ class PrecisionChosen(Event):
     reduce_dtype: str | None = None
 
 
-@dataclass(kw_only=True)
+@event
 class MixedParameters(Event):
     """One operation was asked to work on sharded parameters and plain tensors together.
 
@@ -219,7 +219,7 @@ class MixedParameters(Event):
     api: str
 
 
-@dataclass(kw_only=True)
+@event
 class Fsdp1Used(Event):
     """A use of FSDP1's API other than its constructor, e.g. "FSDP.state_dict_type"."""
 
@@ -228,7 +228,7 @@ class Fsdp1Used(Event):
     module: str | None = None
 
 
-@dataclass(kw_only=True)
+@event
 class Fsdp2Used(Event):
     """Something of FSDP2 was used that not every torch with FSDP2 has.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
-from fsdplint.trace.base import Event
+from fsdplint.trace.base import Event, event
 
 
-@dataclass(kw_only=True)
+@event
 class ParametersMissed(Event):
     """Parameters of a sharded model get gradients, are in no optimizer, and did not change.
 
@@ -26,7 +26,7 @@ class ParametersMissed(Event):
     trained: int
 
 
-@dataclass(kw_only=True)
+@event
 class Refused(Event):
     """torch raised an error about parameters that it cannot shard, or not together.
 
@@ -42,7 +42,7 @@ class Refused(Event):
     parameters: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(kw_only=True)
+@event
 class CopiesSeen(Event):
     """What the ranks hold of parameters that should be alike, before an optimizer's step.
 
@@ -60,7 +60,7 @@ class CopiesSeen(Event):
     each: Mapping[int, Mapping[str, tuple[str, int]]] = field(default_factory=dict)
 
 
-@dataclass(kw_only=True)
+@event
 class BatchesEnded(Event):
     """A loop over a DataLoader ended after so many batches, on the ranks that took part."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from fsdplint.trace.base import Event, Layout
+from fsdplint.trace.base import Event, Layout, event
 
 
-@dataclass(kw_only=True)
+@event
 class StateTaken(Event):
     """A state dict was made. `of` is the module or optimizer, `api` the dotted call.
 
@@ -24,7 +23,7 @@ class StateTaken(Event):
     rank0_only: bool = False
 
 
-@dataclass(kw_only=True)
+@event
 class StateLoaded(Event):
     """A state dict went into a module or optimizer (`into`); layout is that of the state."""
 
@@ -35,7 +34,7 @@ class StateLoaded(Event):
     api: str = "load_state_dict"
 
 
-@dataclass(kw_only=True)
+@event
 class TensorsMixed(Event):
     """One operation got plain tensors and sharded ones, which it refuses with an error.
 
@@ -48,7 +47,7 @@ class TensorsMixed(Event):
     sharded: tuple[str, ...] = ()
 
 
-@dataclass(kw_only=True)
+@event
 class RawRead(Event):
     """A tensor's memory was asked for by what knows nothing of DTensors, such as `numpy()`.
 
@@ -62,7 +61,7 @@ class RawRead(Event):
     of: str | None = None
 
 
-@dataclass(kw_only=True)
+@event
 class Saved(Event):
     """Something was written to disk; `states` are the state dicts and `modules` the modules in it.
 
@@ -77,7 +76,7 @@ class Saved(Event):
     per_rank: bool = False
 
 
-@dataclass(kw_only=True)
+@event
 class Loaded(Event):
     """Something was read from disk (torch.load, dcp.load); `per_rank` as for `Saved`."""
 
@@ -87,7 +86,7 @@ class Loaded(Event):
     per_rank: bool = False
 
 
-@dataclass(kw_only=True)
+@event
 class PartialRead(Event):
     """A Python number was made of a reduction over a sharded parameter or gradient.
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from fsdplint.trace.base import Event, GradMode
+from fsdplint.trace.base import Event, GradMode, event
 
 
-@dataclass(kw_only=True)
+@event
 class OptimizerBuilt(Event):
     """An optimizer over the parameters of `modules` (those whose parameters were passed).
 
@@ -29,7 +28,7 @@ class OptimizerBuilt(Event):
     stale: tuple[str, ...] = ()
 
 
-@dataclass(kw_only=True)
+@event
 class Called(Event):
     """A module was entered.
 
@@ -56,7 +55,7 @@ class Called(Event):
     on_meta: bool = False
 
 
-@dataclass(kw_only=True)
+@event
 class BackwardRun(Event):
     """averaged: of a loss that an all_reduce summed up in place and that was then divided by the
     number of ranks, which the gradients take part in.
@@ -66,7 +65,7 @@ class BackwardRun(Event):
     averaged: bool = False
 
 
-@dataclass(kw_only=True)
+@event
 class SyncSwitched(Event):
     """Gradient synchronisation, or when parameters are sharded again, switched.
 
@@ -80,7 +79,7 @@ class SyncSwitched(Event):
     enabled: bool | None = None
 
 
-@dataclass(kw_only=True)
+@event
 class Clipped(Event):
     """Gradients clipped. api: "method" (`module.clip_grad_norm_`) or "utils" (torch.nn.utils).
 
@@ -97,13 +96,13 @@ class Clipped(Event):
     max_norm: object = "?"
 
 
-@dataclass(kw_only=True)
+@event
 class OptimizerStepped(Event):
     kind: ClassVar[str] = "optimizer-stepped"
     optimizer: str
 
 
-@dataclass(kw_only=True)
+@event
 class ScalerBuilt(Event):
     """A gradient scaler. class_name: "GradScaler", "ShardedGradScaler" or that of a subclass.
 
@@ -116,7 +115,7 @@ class ScalerBuilt(Event):
     enabled: bool | None = True
 
 
-@dataclass(kw_only=True)
+@event
 class ScalerStepped(Event):
     """`scaler.step(optimizer)`, whether the optimizer then steps or not."""
 

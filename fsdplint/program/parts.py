@@ -1,0 +1,172 @@
+"""Where the nodes of a tree stand in its code, and which node each belongs to.
+
+Both are worked out for each statement of a module on its own, so that they can be kept where a
+statement stays in another text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from functools import cached_property
+from operator import attrgetter
+from typing import Any
+
+import libcst as cst
+from libcst._nodes.internal import CodegenState
+
+_FIELDS: dict[type, Callable[[cst.CSTNode], tuple[Any, ...]]] = {}
+_NODE_TYPES: dict[type, bool] = {}
+
+
+def is_node(value: object) -> bool:
+    """Whether a value is a node; several times faster than isinstance with libcst's base class."""
+    kind = type(value)
+    known = _NODE_TYPES.get(kind)
+    if known is None:
+        known = _NODE_TYPES[kind] = issubclass(kind, cst.CSTNode)
+    return known
+
+
+def children(node: cst.CSTNode) -> list[cst.CSTNode]:
+    """The direct children of a node in the order of its fields, several times faster than
+    libcst's own `children`, which visits the node for it."""
+    values_of = _FIELDS.get(type(node))
+    if values_of is None:
+        values_of = _FIELDS[type(node)] = _values(type(node))
+    result: list[cst.CSTNode] = []
+    known = _NODE_TYPES.get
+    for value in values_of(node):
+        kind: type = type(value)
+        if known(kind):
+            result.append(value)
+        elif kind is list or kind is tuple:
+            result.extend([item for item in value if is_node(item)])
+        elif kind not in _NODE_TYPES and is_node(value):
+            result.append(value)
+    return result
+
+
+def _values(kind: type) -> Callable[[cst.CSTNode], tuple[Any, ...]]:
+    """What gives the values of the fields of a node of a kind."""
+    names = [field.name for field in fields(kind)]
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda node: tuple(getattr(node, name) for name in names)
+
+
+class _Spans(CodegenState):
+    """Writes a tree's code, and notes between which characters each node stands.
+
+    libcst's own provider of positions does the same at three times the cost.
+    """
+
+    def __init__(self, default_indent: str, default_newline: str) -> None:
+        super().__init__(default_indent, default_newline)
+        self.spans: dict[cst.CSTNode, tuple[int, int]] = {}
+        self.at = 0
+        self._starts: list[int] = []
+
+    def add_token(self, value: str) -> None:
+        self.tokens.append(value)
+        self.at += len(value)
+
+    def add_indent_tokens(self) -> None:
+        self.tokens.extend(self.indent_tokens)
+        self.at += sum(map(len, self.indent_tokens))
+
+    def before_codegen(self, node: cst.CSTNode) -> None:
+        self._starts.append(self.at)
+
+    def after_codegen(self, node: cst.CSTNode) -> None:
+        self.spans.setdefault(node, (self._starts.pop(), self.at))
+
+    def record_syntactic_position(  # type: ignore[override]  # twice as fast as a generator
+        self,
+        node: cst.CSTNode,
+        *,
+        start_node: cst.CSTNode | None = None,
+        end_node: cst.CSTNode | None = None,
+    ) -> _Within:
+        """Within it stands what belongs to the node, without the whitespace around it."""
+        return _Within(self, node, start_node, end_node)
+
+
+class _Within:
+    """See `_Spans.record_syntactic_position`."""
+
+    __slots__ = ("_end", "_node", "_start", "_starts_with", "_state")
+
+    def __init__(
+        self,
+        state: _Spans,
+        node: cst.CSTNode,
+        start_node: cst.CSTNode | None,
+        end_node: cst.CSTNode | None,
+    ) -> None:
+        self._state, self._node = state, node
+        self._starts_with, self._end = start_node, end_node
+        self._start = state.at
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        state = self._state
+        spans = state.spans
+        start = self._start if self._starts_with is None else spans[self._starts_with][0]
+        spans[self._node] = start, state.at if self._end is None else spans[self._end][1]
+
+
+class Part:
+    """A statement of a module, or what is before or behind all of them.
+
+    Attributes:
+        nodes: its nodes: the statement.
+        code: their code.
+        last: the last token of it.
+        spans: between which characters of `code` each of its nodes stands.
+    """
+
+    def __init__(self, nodes: Sequence[cst.CSTNode], indent: str, newline: str) -> None:
+        self.nodes = nodes
+        self._config = indent, newline
+        self.walks: dict[bool, tuple[cst.CSTNode, ...]] = {}  # see `names.walk`
+
+    @cached_property
+    def _state(self) -> _Spans:
+        state = _Spans(*self._config)
+        for node in self.nodes:
+            node._codegen(state)
+        return state
+
+    @cached_property
+    def code(self) -> str:
+        return "".join(self._state.tokens)
+
+    @property
+    def last(self) -> str:
+        tokens = self._state.tokens
+        return tokens[-1] if tokens else ""
+
+    @property
+    def spans(self) -> dict[cst.CSTNode, tuple[int, int]]:
+        return self._state.spans
+
+    @cached_property
+    def begin(self) -> int:
+        """The character at which the statement itself begins, behind comments and empty lines."""
+        lines = getattr(self.nodes[0], "leading_lines", ())
+        return sum(len(Part([line], *self._config).code) for line in lines)
+
+    @cached_property
+    def parents(self) -> dict[cst.CSTNode, cst.CSTNode]:
+        result: dict[cst.CSTNode, cst.CSTNode] = {}
+        stack = list(self.nodes)
+        while stack:
+            node = stack.pop()
+            below = children(node)
+            for child in below:
+                result[child] = node
+            stack += below
+        return result
