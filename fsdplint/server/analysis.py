@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -280,8 +280,3 @@ def line_edits(path: str, old: str, new: str) -> list[Edit]:
         for tag, i1, i2, j1, j2 in matcher.get_opcodes()
         if tag != "equal"
     ]
-
-
-def at_positions(found: Sequence[Seen], first: int, last: int) -> list[Seen]:
-    """Those that touch these lines (from 1)."""
-    return [one for one in found if one.at.line <= last and first <= (one.at.end_line or 0)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,25 +14,29 @@ from pygls.lsp.server import LanguageServer
 
 from fsdplint import __version__
 from fsdplint.configs import SUFFIXES as CONFIGS
-from fsdplint.files import NOTEBOOK, SUFFIXES
-from fsdplint.rule import Edit, Safety, rule_by_code
+from fsdplint.files import NOTEBOOK, SUFFIXES, Problem
+from fsdplint.report.cells import split
+from fsdplint.rule import Edit, Safety
 from fsdplint.server import convert
 from fsdplint.server.analysis import (
     Seen,
     Stop,
     Workspace,
-    at_positions,
     edits_of,
     line_edits,
 )
 from fsdplint.server.positions import Lines
 from fsdplint.server.schedule import Document, Schedule
+from fsdplint.server.views import NotebookDocument, View, views
 from fsdplint.settings import CommandLine, SettingsError, SettingsFinder
+from fsdplint.trace import Location
 
-FIX_ALL = f"{types.CodeActionKind.SourceFixAll.value}.fsdplint"
-FIX_PROJECT = f"{types.CodeActionKind.Source.value}.fixProject.fsdplint"
-_WORD = re.compile(r"[A-Za-z0-9][\w-]*")
 _LISTS = ("select", "ignore", "extendSelect")
+
+# Cells that are not Python are told, too: what a cell is called in messages counts all of them.
+_NOTEBOOKS = types.NotebookDocumentSyncOptions(
+    [types.NotebookDocumentFilterWithNotebook("jupyter-notebook")]
+)
 
 
 @dataclass
@@ -51,7 +55,10 @@ class Server(LanguageServer):
 
     def __init__(self) -> None:
         super().__init__(
-            "fsdplint", __version__, text_document_sync_kind=types.TextDocumentSyncKind.Full
+            "fsdplint",
+            __version__,
+            text_document_sync_kind=types.TextDocumentSyncKind.Full,
+            notebook_document_sync=_NOTEBOOKS,
         )
         self.schedule: Schedule | None = None
 
@@ -95,12 +102,20 @@ class Server(LanguageServer):
         encoding = self.workspace.position_encoding or types.PositionEncodingKind.Utf16
         return types.PositionEncodingKind(encoding).value
 
-    def publish(self, document: Document, found: list[Seen], unread: list[str]) -> None:
-        lines = Lines(document.text, self.encoding)
-        shown = [convert.diagnostic(one, lines, self.uri_of, self.text_of) for one in found]
-        shown += [convert.problem(message) for message in unread]
+    def publish(self, document: Document, found: list[Seen], unread: list[Problem]) -> None:
+        for uri, view in views(document, found).items():
+            lines = Lines(view.text, self.encoding)
+            shown = [convert.diagnostic(one, lines, self.where) for one, _ in view.found]
+            shown += [
+                convert.problem(one.message, (cell and one.line) or 1)
+                for one in unread
+                if (cell := self._cell_of(document, one)) in (None, uri)
+            ]
+            self.show(uri, self._version(document, uri), shown)
+
+    def show(self, uri: str, version: int | None, shown: list[types.Diagnostic]) -> None:
         self.text_document_publish_diagnostics(
-            types.PublishDiagnosticsParams(document.uri, shown, version=document.version)
+            types.PublishDiagnosticsParams(uri, shown, version=version)
         )
 
     def failed(self, error: Exception) -> None:
@@ -110,22 +125,47 @@ class Server(LanguageServer):
         self.window_show_message(types.ShowMessageParams(types.MessageType.Error, text))
 
     def document(self, uri: str) -> Document | None:
-        path = convert.path_of(uri)
-        if path is None or self.schedule is None:
-            return None
-        return self.schedule.documents.get(path)
-
-    def uri_of(self, path: str) -> str:
-        document = self.schedule.documents.get(path) if self.schedule is not None else None
-        return document.uri if document is not None else uris.from_fs_path(path) or ""
-
-    def text_of(self, path: str) -> str | None:
-        document = self.schedule.documents.get(path) if self.schedule is not None else None
-        if document is not None:
-            return document.text
+        """What is checked of a document of the editor: itself, or the notebook that it is in."""
         if self.schedule is None:
             return None
-        return self.schedule.workspace.text(path)
+        notebook = self.workspace.get_notebook_document(cell_uri=uri)
+        path = convert.path_of(uri if notebook is None else notebook.uri)
+        return None if path is None else self.schedule.documents.get(path)
+
+    def view(self, uri: str) -> View | None:
+        document = self.document(uri)
+        if document is None or self.schedule is None:
+            return None
+        return views(document, self.schedule.findings(document.path)).get(uri)
+
+    def where(self, at: Location) -> types.Location | None:
+        """What the editor calls a place in a file."""
+        assert self.schedule is not None
+        document = self.schedule.documents.get(os.path.realpath(at.path))
+        text = self.schedule.workspace.text(at.path) if document is None else document.text
+        uri = uris.from_fs_path(at.path) or "" if document is None else document.uri
+        if isinstance(document, NotebookDocument):
+            number, at = document.place(at)
+            text, uri = document.cells[number].text, document.cells[number].uri
+        elif at.path.endswith(NOTEBOOK):
+            return None  # its cells have no names as long as it is not open
+        if text is None:
+            return None
+        lines = Lines(text, self.encoding)
+        span = convert.span(lines, at.line, at.column, at.end_line, at.end_column)
+        return types.Location(uri, span)
+
+    def _version(self, document: Document, uri: str) -> int:
+        if isinstance(document, NotebookDocument):
+            return next(cell.version for cell in document.cells if cell.uri == uri)
+        return document.version
+
+    def _cell_of(self, document: Document, problem: Problem) -> str | None:
+        """The cell that a problem is in; None for the whole of a document."""
+        number = split(problem.path)[1]
+        if number is None or not isinstance(document, NotebookDocument):
+            return None
+        return document.cells[number - 1].uri
 
     # Fixes -----------------------------------------------------------------------------------
 
@@ -167,6 +207,12 @@ class Server(LanguageServer):
             lambda texts, stop: schedule.workspace.fix(root, texts, stop, project=project)
         )
         texts = answered[0] if answered is not None else {}
+        if isinstance(document, NotebookDocument) and set(texts) == {root}:
+            cells = document.cell_changes(*texts[root])
+            changes = convert.notebook_edit(document, cells or {}, self.encoding, self.versioned)
+            return changes if cells else None
+        if any(path.endswith(NOTEBOOK) for path in texts):
+            return None
         edits = {path: line_edits(path, old, new) for path, (old, new) in texts.items()}
         before = {path: old for path, (old, _) in texts.items()}
         return self.edit(edits, before) if edits else None
@@ -175,19 +221,27 @@ class Server(LanguageServer):
         self, edits: Mapping[str, list[Edit]], before: Mapping[str, str]
     ) -> types.WorkspaceEdit | None:
         assert self.schedule is not None
-        capabilities = self.client_capabilities.workspace
-        wanted = capabilities.workspace_edit if capabilities is not None else None
         return convert.workspace_edit(
             edits,
             before.get,
             self.schedule.documents,
             encoding=self.encoding,
-            versioned=bool(wanted is not None and wanted.document_changes),
+            versioned=self.versioned,
         )
+
+    @property
+    def versioned(self) -> bool:
+        """Whether the editor knows edits of documents in a certain version."""
+        capabilities = self.client_capabilities.workspace
+        wanted = capabilities.workspace_edit if capabilities is not None else None
+        return bool(wanted is not None and wanted.document_changes)
 
 
 def create() -> Server:
     """The server with all that it answers."""
+    from fsdplint.server.answers import code_actions, hover
+    from fsdplint.server.documents import notebooks, text_documents
+
     server = Server()
 
     @server.feature(types.INITIALIZE)
@@ -225,144 +279,11 @@ def create() -> Server:
         if server.schedule is not None:
             server.schedule.forget()
 
-    _documents(server)
-    _code_actions(server)
-    _hover(server)
+    text_documents(server)
+    notebooks(server)
+    code_actions(server)
+    hover(server)
     return server
-
-
-def _documents(server: Server) -> None:
-    def changed(uri: str, version: int | None) -> None:
-        path = convert.path_of(uri)
-        known = path is not None and path.endswith((*SUFFIXES, *CONFIGS))
-        if path is not None and known and not path.endswith(NOTEBOOK) and server.schedule:
-            text = server.workspace.get_text_document(uri).source
-            server.schedule.changed(Document(uri, path, version or 0, text))
-
-    @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
-    def opened(params: types.DidOpenTextDocumentParams) -> None:
-        changed(params.text_document.uri, params.text_document.version)
-
-    @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
-    def edited(params: types.DidChangeTextDocumentParams) -> None:
-        changed(params.text_document.uri, params.text_document.version)
-
-    @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
-    def closed(params: types.DidCloseTextDocumentParams) -> None:
-        path = convert.path_of(params.text_document.uri)
-        if path is not None and server.schedule is not None:
-            server.schedule.closed(path)
-
-
-def _code_actions(server: Server) -> None:
-    kinds: list[types.CodeActionKind | str] = [
-        types.CodeActionKind.QuickFix,
-        FIX_ALL,
-        FIX_PROJECT,
-    ]
-
-    @server.feature(
-        types.TEXT_DOCUMENT_CODE_ACTION,
-        types.CodeActionOptions(code_action_kinds=kinds, resolve_provider=True),
-    )
-    async def actions(params: types.CodeActionParams) -> list[types.CodeAction]:
-        document = server.document(params.text_document.uri)
-        if document is None or server.schedule is None:
-            return []
-        only = params.context.only
-        result = []
-        if _wanted(types.CodeActionKind.QuickFix.value, only):
-            result += await _quick_fixes(server, document, params.range)
-        if only is None and not server.schedule.findings(document.path):
-            return result  # nothing to fix: the menu stays short
-        for kind, title in _WHOLE.items():
-            if not _wanted(kind, only):
-                continue
-            action = types.CodeAction(title, kind, data={"uri": document.uri, "kind": kind})
-            if only is not None:  # asked for it (on save, say), and applies what it gets
-                action = await resolve(action)
-                if action.edit is None:
-                    continue
-            result.append(action)
-        return result
-
-    @server.feature(types.CODE_ACTION_RESOLVE)
-    async def resolve(action: types.CodeAction) -> types.CodeAction:
-        data = action.data if isinstance(action.data, dict) else {}
-        document = server.document(str(data.get("uri", "")))
-        if document is not None and action.edit is None:
-            action.edit = await server.fix_all(document, project=data.get("kind") == FIX_PROJECT)
-        return action
-
-
-_WHOLE = {
-    FIX_ALL: "fsdplint: fix all in this file",
-    FIX_PROJECT: "fsdplint: fix all in this file, and what has to change with it",
-}
-
-
-def _wanted(kind: str, only: Any) -> bool:
-    """Whether an action of a kind is wanted; kinds are paths of dots."""
-    if only is None:
-        return True
-    names = [str(getattr(one, "value", one)) for one in only]
-    return any(not name or kind == name or kind.startswith(name + ".") for name in names)
-
-
-async def _quick_fixes(
-    server: Server, document: Document, place: types.Range
-) -> list[types.CodeAction]:
-    assert server.schedule is not None
-    first, last = place.start.line + 1, place.end.line + 1
-    found = at_positions(server.schedule.findings(document.path), first, last)
-    if not found:
-        return []
-    result = []
-    for answer in await server.fixes(document, found):
-        edit = server.edit(answer.edits, answer.texts)
-        if edit is None:
-            continue
-        lines = Lines(answer.seen.text, server.encoding)
-        others = len(answer.edits) - (answer.seen.at.path in answer.edits)
-        where = f" (also in {others} other file{'s' if others > 1 else ''})" if others else ""
-        unsafe = "" if answer.safe else " (unsafe: may change what the program does)"
-        result.append(
-            types.CodeAction(
-                title=f"{answer.title}{where}{unsafe}",
-                kind=types.CodeActionKind.QuickFix,
-                diagnostics=[convert.diagnostic(answer.seen, lines, server.uri_of, server.text_of)],
-                edit=edit,
-                is_preferred=answer.safe,
-            )
-        )
-    return result
-
-
-def _hover(server: Server) -> None:
-    @server.feature(types.TEXT_DOCUMENT_HOVER)
-    async def hover(params: types.HoverParams) -> types.Hover | None:
-        document = server.document(params.text_document.uri)
-        if document is None or server.schedule is None:
-            return None
-        lines, at = Lines(document.text, server.encoding), params.position
-        column = lines.offset(at.line, at.character) - lines.offset(at.line, 0)
-        line = lines.line(at.line)
-        for match in _WORD.finditer(line):
-            if match.start() <= column <= match.end() and "#" in line[: match.start()]:
-                rule = rule_by_code(match.group())
-                if rule is not None:
-                    return _markdown(convert.page(rule))
-        parts = []
-        place = (at.line + 1, column + 1)
-        for one in server.schedule.findings(document.path):
-            if (one.at.line, one.at.column) <= place <= (one.at.end_line, one.at.end_column):
-                help = f"\n\n**Help:** {one.finding.help}" if one.finding.help else ""
-                parts.append(convert.short_page(one.finding.rule) + help)
-        return _markdown("\n\n---\n\n".join(parts)) if parts else None
-
-
-def _markdown(text: str) -> types.Hover:
-    return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, text))
 
 
 def serve() -> None:

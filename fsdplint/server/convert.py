@@ -16,6 +16,8 @@ from fsdplint.rule import Edit, Rule, Severity
 from fsdplint.server.analysis import Seen
 from fsdplint.server.positions import Lines
 from fsdplint.server.schedule import Document
+from fsdplint.server.views import NotebookDocument
+from fsdplint.trace import Location
 
 NAME = "fsdplint"
 _SEVERITIES = {
@@ -25,6 +27,7 @@ _SEVERITIES = {
 }
 
 TextOf = Callable[[str], str | None]  # the text of a file, by its path
+WhereOf = Callable[[Location], types.Location | None]  # what the editor calls a place
 
 
 def path_of(uri: str) -> str | None:
@@ -40,22 +43,11 @@ def span(lines: Lines, line: int, column: int, end_line: int, end_column: int) -
     return types.Range(types.Position(*start), types.Position(*max(start, end)))
 
 
-def diagnostic(
-    seen: Seen, lines: Lines, uri_of: Callable[[str], str], text_of: TextOf
-) -> types.Diagnostic:
+def diagnostic(seen: Seen, lines: Lines, where: WhereOf) -> types.Diagnostic:
     """What is shown of a finding."""
     finding, at, rule = seen.finding, seen.at, seen.finding.rule
     url = page_of(rule)
-    related = []
-    for site, word in finding.related:
-        where = site.location()
-        there = text_of(where.path)
-        if there is None or where.path.endswith(NOTEBOOK):
-            continue
-        other = Lines(there, lines.encoding)
-        place = span(other, where.line, where.column, where.end_line, where.end_column)
-        location = types.Location(uri_of(where.path), place)
-        related.append(types.DiagnosticRelatedInformation(location, word))
+    related = [(where(site.location()), word) for site, word in finding.related]
     return types.Diagnostic(
         range=span(lines, at.line, at.column, at.end_line, at.end_column),
         message=finding.message + condition(finding),
@@ -63,13 +55,17 @@ def diagnostic(
         code=rule.code,
         code_description=types.CodeDescription(url) if url else None,
         source=NAME,
-        related_information=related,
+        related_information=[
+            types.DiagnosticRelatedInformation(place, word)
+            for place, word in related
+            if place is not None
+        ],
     )
 
 
-def problem(message: str) -> types.Diagnostic:
+def problem(message: str, line: int = 1) -> types.Diagnostic:
     """What is shown of a document that cannot be checked."""
-    start = types.Position(0, 0)
+    start = types.Position(line - 1, 0)
     return types.Diagnostic(
         range=types.Range(start, start),
         message=message,
@@ -87,20 +83,55 @@ def workspace_edit(
     encoding: str,
     versioned: bool,
 ) -> types.WorkspaceEdit | None:
-    """Edits of files; None where one of them is not to be read any more, or is a notebook.
+    """Edits of files; None where one of them is not to be read any more, or is a notebook that is
+    not open."""
+    parts: list[tuple[str, int | None, str, Iterable[Edit]]] = []
+    for path, several in sorted(edits.items()):
+        before = text_of(path)
+        document = documents.get(os.path.realpath(path))
+        if before is None or (path.endswith(NOTEBOOK) and document is None):
+            return None
+        if isinstance(document, NotebookDocument):
+            in_cells = document.cell_edits(several)
+            if in_cells is None:
+                return None
+            parts += _cells(document, in_cells)
+        elif document is not None:
+            parts.append((document.uri, document.version, before, several))
+        else:
+            parts.append((uris.from_fs_path(path) or "", None, before, several))
+    return _edit_of(parts, encoding, versioned)
+
+
+def notebook_edit(
+    document: NotebookDocument, edits: Mapping[int, Iterable[Edit]], encoding: str, versioned: bool
+) -> types.WorkspaceEdit:
+    """Edits of the cells of a notebook."""
+    return _edit_of(_cells(document, edits), encoding, versioned)
+
+
+def _cells(
+    document: NotebookDocument, edits: Mapping[int, Iterable[Edit]]
+) -> list[tuple[str, int | None, str, Iterable[Edit]]]:
+    cells = document.cells
+    return [
+        (cells[number].uri, cells[number].version, cells[number].text, several)
+        for number, several in sorted(edits.items())
+    ]
+
+
+def _edit_of(
+    parts: Iterable[tuple[str, int | None, str, Iterable[Edit]]], encoding: str, versioned: bool
+) -> types.WorkspaceEdit:
+    """Edits of the editor's documents: address, version and text of each, with what is done to it.
 
     versioned: whether the editor knows edits of documents in a certain version.
     """
     changes: dict[str, list[types.TextEdit]] = {}
     versions: dict[str, int | None] = {}
-    for path, several in sorted(edits.items()):
-        before = text_of(path)
-        if before is None or path.endswith(NOTEBOOK):
-            return None
+    for uri, version, before, several in parts:
         lines = Lines(before, encoding)
-        document = documents.get(os.path.realpath(path))
-        uri = document.uri if document is not None else uris.from_fs_path(path) or ""
-        versions[uri] = document.version if document is not None else None
+        versions[uri] = version
         changes[uri] = [
             types.TextEdit(
                 types.Range(

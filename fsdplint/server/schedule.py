@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from fsdplint.files import Problem
 from fsdplint.program.frames import Stopped
 from fsdplint.server.analysis import Checked, Seen, Stop, Workspace, merged
 
@@ -33,6 +34,11 @@ class Document:
     version: int
     text: str
 
+    @property
+    def code(self) -> str:
+        """What its findings stand in."""
+        return self.text
+
 
 @dataclass
 class _Job:
@@ -41,13 +47,17 @@ class _Job:
     stop: threading.Event = field(default_factory=threading.Event)
 
 
+def _is_in(problem: Problem, root: str) -> bool:
+    return problem.path == root or problem.path.startswith(f"{root}:cell ")
+
+
 class Schedule:
     """The open documents, and what is known about them."""
 
     def __init__(
         self,
         workspace: Workspace,
-        publish: Callable[[Document, list[Seen], list[str]], None],
+        publish: Callable[[Document, list[Seen], list[Problem]], None],
         failed: Callable[[Exception], None],
     ) -> None:
         """Nothing is done before `start`.
@@ -134,7 +144,7 @@ class Schedule:
     def findings(self, path: str) -> list[Seen]:
         """What is known of a document, at its places in the text as it is."""
         document = self.documents.get(path)
-        return [] if document is None else merged(path, document.text, self.checked.values())
+        return [] if document is None else merged(path, document.code, self.checked.values())
 
     def current(self, path: str) -> bool:
         """Whether a document was checked as it is now."""
@@ -215,7 +225,7 @@ class Schedule:
             return
         self._took[root] = time.monotonic() - begun
         before = self.checked.get(root)
-        unread = [problem.message for problem in checked.problems if problem.path == root]
+        unread = [problem for problem in checked.problems if _is_in(problem, root)]
         if unread and before is not None and root not in checked.read:
             return  # half a statement: what was found before stays where it was
         self.checked[root] = checked

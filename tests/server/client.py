@@ -24,6 +24,8 @@ class Editor(BaseLanguageClient):
         self.messages: list[str] = []
         self.texts: dict[str, str] = {}
         self.versions: dict[str, int] = {}
+        self.notebooks: dict[str, list[str]] = {}  # the cells of notebooks
+        self._notebook_version = 1
         self._news = asyncio.Event()
 
         @self.feature(types.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
@@ -54,7 +56,11 @@ class Editor(BaseLanguageClient):
                 dynamic_registration=True
             ),
         )
-        capable = types.ClientCapabilities(**{"workspace": workspace, **capabilities})
+        notebooks = types.NotebookDocumentClientCapabilities(
+            types.NotebookDocumentSyncClientCapabilities()
+        )
+        given = {"workspace": workspace, "notebook_document": notebooks, **capabilities}
+        capable = types.ClientCapabilities(**given)
         params = types.InitializeParams(
             capabilities=capable,
             root_uri=folder.as_uri(),
@@ -94,6 +100,69 @@ class Editor(BaseLanguageClient):
         self.text_document_did_close(
             types.DidCloseTextDocumentParams(types.TextDocumentIdentifier(uri))
         )
+
+    # Notebooks ---------------------------------------------------------------------------------
+
+    def open_notebook(self, path: Path, *cells: str) -> list[str]:
+        """Open a notebook; a cell that begins with "# " and a capital is Markdown."""
+        uris = [f"notebook-cell:{path}#{n}" for n in range(len(cells))]
+        self.notebooks[path.as_uri()] = uris
+        items, documents = [], []
+        for uri, text in zip(uris, cells, strict=True):
+            markup = text[:2] == "# " and text[2:3].isupper()
+            items.append(types.NotebookCell(types.NotebookCellKind(1 if markup else 2), uri))
+            documents.append(self._item(uri, text, "markdown" if markup else "python"))
+        notebook = types.NotebookDocument(path.as_uri(), "jupyter-notebook", 1, items)
+        self.notebook_document_did_open(types.DidOpenNotebookDocumentParams(notebook, documents))
+        return uris
+
+    def _item(self, uri: str, text: str, language: str) -> types.TextDocumentItem:
+        self.texts[uri], self.versions[uri] = text, 1
+        return types.TextDocumentItem(uri, language, 1, text)
+
+    def change_cell(self, notebook: Path, uri: str, text: str) -> None:
+        self.texts[uri] = text
+        self.versions[uri] += 1
+        content = types.NotebookDocumentCellContentChanges(
+            types.VersionedTextDocumentIdentifier(self.versions[uri], uri),
+            [types.TextDocumentContentChangeWholeDocument(text)],
+        )
+        self._change_notebook(notebook, types.NotebookDocumentCellChanges(text_content=[content]))
+
+    def change_cells(self, notebook: Path, start: int, removed: int, *texts: str) -> list[str]:
+        """Take cells away, and put others there."""
+        uris = self.notebooks[notebook.as_uri()]
+        new = [f"notebook-cell:{notebook}#new{len(uris)}{n}" for n in range(len(texts))]
+        gone = uris[start : start + removed]
+        uris[start : start + removed] = new
+        cells = [types.NotebookCell(types.NotebookCellKind.Code, uri) for uri in new]
+        structure = types.NotebookDocumentCellChangeStructure(
+            types.NotebookCellArrayChange(start, removed, cells),
+            did_open=[self._item(uri, t, "python") for uri, t in zip(new, texts, strict=True)],
+            did_close=[types.TextDocumentIdentifier(uri) for uri in gone],
+        )
+        self._change_notebook(notebook, types.NotebookDocumentCellChanges(structure=structure))
+        return new
+
+    def _change_notebook(self, path: Path, changes: types.NotebookDocumentCellChanges) -> None:
+        self._notebook_version += 1
+        self.notebook_document_did_change(
+            types.DidChangeNotebookDocumentParams(
+                types.VersionedNotebookDocumentIdentifier(self._notebook_version, path.as_uri()),
+                types.NotebookDocumentChangeEvent(cells=changes),
+            )
+        )
+
+    def close_notebook(self, path: Path) -> None:
+        uris = self.notebooks[path.as_uri()]
+        self.notebook_document_did_close(
+            types.DidCloseNotebookDocumentParams(
+                types.NotebookDocumentIdentifier(path.as_uri()),
+                [types.TextDocumentIdentifier(uri) for uri in uris],
+            )
+        )
+
+    # What comes --------------------------------------------------------------------------------
 
     async def until(self, condition: Any) -> None:
         """Wait until what was shown fulfils a condition."""

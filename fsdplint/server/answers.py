@@ -1,0 +1,130 @@
+"""What the editor asks about a place: what may be done there, and what it is about."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from lsprotocol import types
+
+from fsdplint.rule import rule_by_code
+from fsdplint.server import convert
+from fsdplint.server.app import Server
+from fsdplint.server.positions import Lines
+from fsdplint.server.views import View
+
+FIX_ALL = f"{types.CodeActionKind.SourceFixAll.value}.fsdplint"
+FIX_PROJECT = f"{types.CodeActionKind.Source.value}.fixProject.fsdplint"
+_WORD = re.compile(r"[A-Za-z0-9][\w-]*")
+
+
+def code_actions(server: Server) -> None:
+    """The fixes of findings, and those of whole files."""
+    kinds: list[types.CodeActionKind | str] = [
+        types.CodeActionKind.QuickFix,
+        FIX_ALL,
+        FIX_PROJECT,
+    ]
+
+    @server.feature(
+        types.TEXT_DOCUMENT_CODE_ACTION,
+        types.CodeActionOptions(code_action_kinds=kinds, resolve_provider=True),
+    )
+    async def actions(params: types.CodeActionParams) -> list[types.CodeAction]:
+        uri = params.text_document.uri
+        view = server.view(uri)
+        if view is None or server.schedule is None:
+            return []
+        only = params.context.only
+        result = []
+        if _wanted(types.CodeActionKind.QuickFix.value, only):
+            result += await _quick_fixes(server, view, params.range)
+        if only is None and not server.schedule.findings(view.document.path):
+            return result  # nothing to fix: the menu stays short
+        for kind, title in _WHOLE.items():
+            if not _wanted(kind, only):
+                continue
+            action = types.CodeAction(title, kind, data={"uri": uri, "kind": kind})
+            if only is not None:  # asked for it (on save, say), and applies what it gets
+                action = await resolve(action)
+                if action.edit is None:
+                    continue
+            result.append(action)
+        return result
+
+    @server.feature(types.CODE_ACTION_RESOLVE)
+    async def resolve(action: types.CodeAction) -> types.CodeAction:
+        data = action.data if isinstance(action.data, dict) else {}
+        document = server.document(str(data.get("uri", "")))
+        if document is not None and action.edit is None:
+            action.edit = await server.fix_all(document, project=data.get("kind") == FIX_PROJECT)
+        return action
+
+
+_WHOLE = {
+    FIX_ALL: "fsdplint: fix all in this file",
+    FIX_PROJECT: "fsdplint: fix all in this file, and what has to change with it",
+}
+
+
+def _wanted(kind: str, only: Any) -> bool:
+    """Whether an action of a kind is wanted; kinds are paths of dots."""
+    if only is None:
+        return True
+    names = [str(getattr(one, "value", one)) for one in only]
+    return any(not name or kind == name or kind.startswith(name + ".") for name in names)
+
+
+async def _quick_fixes(server: Server, view: View, place: types.Range) -> list[types.CodeAction]:
+    found = view.touched(place.start.line + 1, place.end.line + 1)
+    if not found:
+        return []
+    result = []
+    for answer in await server.fixes(view.document, found):
+        edit = server.edit(answer.edits, answer.texts)
+        if edit is None:
+            continue
+        lines = Lines(view.text, server.encoding)
+        others = len(answer.edits) - (answer.seen.at.path in answer.edits)
+        where = f" (also in {others} other file{'s' if others > 1 else ''})" if others else ""
+        unsafe = "" if answer.safe else " (unsafe: may change what the program does)"
+        shown = convert.diagnostic(view.shown(answer.seen), lines, server.where)
+        result.append(
+            types.CodeAction(
+                title=f"{answer.title}{where}{unsafe}",
+                kind=types.CodeActionKind.QuickFix,
+                diagnostics=[shown],
+                edit=edit,
+                is_preferred=answer.safe,
+            )
+        )
+    return result
+
+
+def hover(server: Server) -> None:
+    """The pages of rules: of a code in a comment, and of what is found at a place."""
+
+    @server.feature(types.TEXT_DOCUMENT_HOVER)
+    async def shown(params: types.HoverParams) -> types.Hover | None:
+        view = server.view(params.text_document.uri)
+        if view is None:
+            return None
+        lines, at = Lines(view.text, server.encoding), params.position
+        column = lines.offset(at.line, at.character) - lines.offset(at.line, 0)
+        line = lines.line(at.line)
+        for match in _WORD.finditer(line):
+            if match.start() <= column <= match.end() and "#" in line[: match.start()]:
+                rule = rule_by_code(match.group())
+                if rule is not None:
+                    return _markdown(convert.page(rule))
+        parts = []
+        place = (at.line + 1, column + 1)
+        for one, _ in view.found:
+            if (one.at.line, one.at.column) <= place <= (one.at.end_line, one.at.end_column):
+                help = f"\n\n**Help:** {one.finding.help}" if one.finding.help else ""
+                parts.append(convert.short_page(one.finding.rule) + help)
+        return _markdown("\n\n---\n\n".join(parts)) if parts else None
+
+
+def _markdown(text: str) -> types.Hover:
+    return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, text))
