@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from fsdplint.editing.nesting import deep_stack
+from fsdplint.examining import processors
 from fsdplint.report import write
 from fsdplint.report.result import Result, plural, problem_line, summary
 from fsdplint.report.terminal import colours, links
@@ -64,7 +65,7 @@ def do(job: Job) -> int:
         SettingsError: the settings are wrong.
         Interrupted: an earlier run was killed while it wrote, and that can't be completed.
     """
-    run = Run(job.paths, job.command_line, stdin=job.stdin)
+    run = Run(job.paths, job.command_line, stdin=job.stdin, processes=processors())
     if job.show_files:
         return _show_files(job, run)
     if job.show_settings:
@@ -315,7 +316,7 @@ def record_baseline(job: Job) -> int:
     """
     from fsdplint.baseline import text_of
 
-    run = Run(job.paths, job.command_line)
+    run = Run(job.paths, job.command_line, processes=processors())
     file = job.output or SettingsFinder().of(job.paths[0]).baseline or Path(BASELINE)
     result = run.check()
     _warn(result)

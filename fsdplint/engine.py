@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from fsdplint.callers import Projects
 from fsdplint.options import DEFAULT, Options
 from fsdplint.rule import Finding, Fix, Rule, Safety
 from fsdplint.trace import Trace
@@ -103,6 +104,7 @@ def examine(
     *,
     overrides: Mapping[Path, str] | None = None,
     callers: Callers | None = None,
+    projects: Projects | None = None,
     effort: Effort = WHOLE,
 ) -> Examined:
     """Load files and check them.
@@ -111,10 +113,12 @@ def examine(
     in them, so they are looked at together with the files that import them.
 
     callers: of some files, those of their project that import them, however indirectly.
+    projects: the files of their projects.
     """
     from fsdplint.program import load
 
     program = load(paths, overrides, known=effort.known, stop=effort.stop)
+    program.projects = projects or program.projects
     found = check(program, rules, options, effort)
     grouped = {one.site.path for one in found if one.rule.grouped}
     if any(rule.grouped for rule in rules):
@@ -162,6 +166,7 @@ def _widened(
 
     known = {**effort.known, **program.sources}
     whole = load([*paths, *callers], overrides, known=known, stop=effort.stop)
+    whole.projects = program.projects
     context = frozenset(whole.sources) - frozenset(program.sources)
     return Examined(whole, check(whole, rules, options, effort), callers, context)
 
@@ -294,6 +299,7 @@ def fix(
     also: Callable[[Sequence[Finding], Program], Sequence[Finding]] | None = None,
     editable: Callable[[str], bool] | None = None,
     callers: Callers | None = None,
+    projects: Projects | None = None,
     options: Options = DEFAULT,
 ) -> FixResult:
     """Apply the fixes of what is found in files, again and again until none is left.
@@ -311,6 +317,7 @@ def fix(
         editable: whether a further file, given by its real path, may be changed; fixes that would
             change any other than those and `paths` are not applied.
         callers: see `examine`.
+        projects: see `examine`.
         options: what the result has to run on, and how to fix.
     """
     from fsdplint.editing import edits
@@ -325,7 +332,7 @@ def fix(
     def whole(found: list[Finding], program: Program) -> list[Finding]:
         return found if also is None else sorted_findings([*found, *also(found, program)])
 
-    examined = examine(paths, rules, options, overrides=texts, callers=callers)
+    examined = examine(paths, rules, options, overrides=texts, callers=callers, projects=projects)
     program, found = examined.program, whole(examined.found, examined.program)
     result.context = examined.context
     for _ in range(MAX_ROUNDS):
@@ -347,6 +354,7 @@ def fix(
         done = set(applied.applied)  # findings of one migration may share a fix
         result.applied.extend(f for f in usable if f.fix in done)
         program = load([*paths, *examined.callers], texts, known=program.sources)
+        program.projects = examined.program.projects
         found = whole(check(program, rules, options), program)
         if texts in seen_texts:  # two fixes undo each other: stop rather than go round
             break

@@ -273,6 +273,29 @@ def read_bytes(path: Path) -> bytes:
         raise Unreadable(Problem(str(path), None, *_os_error_text(error))) from error
 
 
+def open_source(path: Path, text: str | None = None) -> Source:
+    """The file, of Python or of settings, not parsed yet.
+
+    text: what to take instead of the file's content.
+
+    Raises:
+        Unreadable: it is missing or not decodable.
+    """
+    if configs.is_config(path):
+        return read_config(path, text)
+    if path.suffix == NOTEBOOK:
+        return _read_notebook(path, text, None)
+    data = read_bytes(path) if text is None else text.encode("utf-8", "surrogatepass")
+    if text is None:
+        text, encoding, bom = decode_or_refuse(str(path), data)
+    else:
+        encoding, bom = _declared(data), False
+
+    from fsdplint.program.source import Source
+
+    return Source(str(path), text, encoding=encoding, bom=bom)
+
+
 def read_source(path: Path, text: str | None = None, known: Source | None = None) -> Source:
     """The file as a Source whose tree is parsed.
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from fsdplint import prefilter
 from fsdplint.baseline import Baseline, BaselineError
 from fsdplint.baseline import read as read_baseline
+from fsdplint.callers import Projects
 from fsdplint.counting import Counting
 from fsdplint.decoding import decode
 from fsdplint.editing.nesting import deep_stack
@@ -27,7 +28,6 @@ from fsdplint.files import (
     Unreadable,
     decode_or_refuse,
     discover,
-    project_files,
     project_root,
 )
 from fsdplint.options import Options
@@ -37,6 +37,7 @@ from fsdplint.trace import FixedSite, Site
 
 if TYPE_CHECKING:
     from fsdplint.engine import Effort
+    from fsdplint.outcome import Outcome
     from fsdplint.program import Program
     from fsdplint.program.source import Source
     from fsdplint.rule import Finding, Rule
@@ -82,6 +83,7 @@ class Run:
         stdin: bytes | None = None,
         overlays: Mapping[Path, str] | None = None,
         effort: Effort | None = None,
+        processes: int = 1,
     ) -> None:
         """Find the files that can matter.
 
@@ -91,6 +93,7 @@ class Run:
             stdin: the content of the only argument, where it is not to be read from disk.
             overlays: texts to take instead of what is on disk, of any files of the project.
             effort: what of the work is wanted; all of it by default.
+            processes: how many processes may be used.
 
         Raises:
             SettingsError: the settings are wrong.
@@ -105,6 +108,7 @@ class Run:
         self._effort = effort
         self.completed: list[str] = []
         self.overrides: dict[Path, str] = dict(overlays or {})
+        self._processes = processes
         folders = [path for path in arguments if path.is_dir()]
         if stdin is None:
             wanted = [path for path in arguments if not self._left_out(path)]
@@ -116,9 +120,10 @@ class Run:
             self.completed = _complete([*journals, *_journals(arguments)])
         else:
             files = self._from_stdin(arguments[0], stdin)
-        selected, problems = prefilter.select(files, searched=folders, overrides=self.overrides)
-        self.problems += problems
-        self.paths = [file.path for file in selected]
+        selection = prefilter.select(files, searched=folders, overrides=self.overrides)
+        self.problems += selection.problems
+        self.paths = selection.paths
+        self._groups, self._settings_files = selection.groups, selection.settings
         self.files = [file.path for file in files]
         self._given = {os.path.realpath(path) for path in self.files}
         for path in self.paths:
@@ -162,13 +167,29 @@ class Run:
     def check(self) -> Result:
         """The findings."""
         result = Result(problems=self.problems, files=len(self.files))
-        if self.paths:
-            self._deep(lambda paths: self._check(paths, result))
+        self._show(result, self._outcomes())
         result.problems = self._sorted_problems()
         return result
 
-    def _check(self, paths: Sequence[Path], result: Result) -> None:
+    def _outcomes(self) -> list[Outcome]:
+        """What examining the files comes to, group by group."""
+        from fsdplint.examining import examined
+
+        outcomes = examined(self._groups, self._examine, self._processes)
+        # Settings that a program reads are examined with it.
+        seen = {os.path.realpath(path) for outcome in outcomes for path in outcome.files}
+        rest = [path for path in self._settings_files if os.path.realpath(path) not in seen]
+        if rest:
+            outcomes.append(self._examine(rest))
+        return outcomes
+
+    def _examine(self, paths: Sequence[Path]) -> Outcome:
+        """Examine files that belong together."""
+        return self._deep(paths, self._examine_whole)
+
+    def _examine_whole(self, paths: Sequence[Path], defects: Sequence[Problem]) -> Outcome:
         from fsdplint import engine
+        from fsdplint.outcome import Outcome, frozen
 
         rules = self._rules()
         seen = engine.examine(
@@ -177,12 +198,26 @@ class Run:
             self.options,
             overrides=self.overrides,
             callers=self._callers,
+            projects=self._projects,
             effort=self._effort or engine.WHOLE,
         )
         found = [*seen.found, *self._unused(rules)(seen.found, seen.program)]
-        self._set_findings(result, engine.sorted_findings(found), seen.program.files, seen.context)
-        self._add_problems(seen.program.problems)
-        self._add_failures(rules)
+        return Outcome(
+            [frozen(one) for one in found],
+            list(seen.program.files),
+            sorted(seen.context),
+            [*defects, *seen.program.problems, *_failures(rules)],
+            seen.program.files,
+        )
+
+    def _show(self, result: Result, outcomes: Sequence[Outcome]) -> None:
+        from fsdplint.outcome import merged, sources
+
+        for outcome in outcomes:
+            self._add_problems(outcome.problems)
+        seen = {path for one in outcomes for path in one.files if path not in one.context}
+        context = {path for one in outcomes for path in one.context} - seen
+        self._set_findings(result, merged(outcomes), sources(outcomes, self.overrides), context)
 
     def check_recorded(self, trace: Trace, contents: Mapping[str, bytes] | None = None) -> Result:
         """The findings in a recorded run of the program that was given.
@@ -195,7 +230,7 @@ class Run:
         trace.target = self.target
         rules = [rule() for rule in all_rules()]
         found = engine.check_recorded(trace, rules)
-        self._add_failures(rules)
+        self._add_problems(_failures(rules))
         found = [_shown(finding) for finding in found]
         result = Result(files=len(self.files), problems=self._sorted_problems())
         self._set_findings(result, found, _sources(found, contents or {}))
@@ -204,13 +239,31 @@ class Run:
     def fix(self) -> Changes:
         """What fixing changes; nothing is written."""
         changes = Changes(result=Result(problems=self.problems, files=len(self.files)))
-        if self.paths:
-            self._deep(lambda paths: self._fix(paths, changes))
+        groups = [*self._groups, *([self._settings_files] if self._settings_files else ())]
+        outcomes = self._outcomes() if len(groups) > 1 else None
+        left: list[Outcome] = []
+        for number, group in enumerate(groups):
+            outcome = None if outcomes is None or number >= len(outcomes) else outcomes[number]
+            if outcome is None or any(one.fix is not None for one in outcome.found):
+                outcome = self._fix_group(group, changes)
+            left.append(outcome)
+        changes.texts = dict(sorted(changes.texts.items()))
+        changes.contents = dict(sorted(changes.contents.items()))
+        changes.result.fixed = len(changes.applied)
+        changes.result.changed_outside = [
+            str(path) for path in changes.texts if os.path.realpath(path) not in self._given
+        ]
+        self._show(changes.result, left)
         changes.result.problems = self._sorted_problems()
         return changes
 
-    def _fix(self, paths: Sequence[Path], changes: Changes) -> None:
+    def _fix_group(self, paths: Sequence[Path], changes: Changes) -> Outcome:
+        """Fix files that belong together; gives what remains."""
+        return self._deep(paths, lambda sound, defects: self._fix(sound, defects, changes))
+
+    def _fix(self, paths: Sequence[Path], defects: Sequence[Problem], changes: Changes) -> Outcome:
         from fsdplint import engine
+        from fsdplint.outcome import Outcome, frozen
 
         rules = self._rules()
         fixed = engine.fix(
@@ -222,6 +275,7 @@ class Run:
             also=self._unused(rules),
             editable=self._editable,
             callers=self._callers,
+            projects=self._projects,
             options=self.options,
         )
         for path in sorted(fixed.texts):
@@ -232,15 +286,17 @@ class Run:
                 changes.contents[path] = contents
                 if path.suffix == NOTEBOOK:  # what is shown and patched is the file
                     before, after = (one.decode("utf-8", "surrogateescape") for one in contents)
+                else:
+                    self.overrides[path] = after  # what other groups read is fixed now
                 changes.texts[path] = (before, after)
-        changes.result.fixed = len(fixed.applied)
-        changes.applied = list(fixed.applied)
-        changes.result.changed_outside = [
-            str(path) for path in changes.texts if os.path.realpath(path) not in self._given
-        ]
-        self._set_findings(changes.result, fixed.found, fixed.sources, fixed.context)
-        self._add_problems(fixed.problems)
-        self._add_failures(rules)
+        changes.applied += fixed.applied
+        return Outcome(
+            [frozen(one) for one in fixed.found],
+            list(fixed.sources),
+            sorted(fixed.context),
+            [*defects, *fixed.problems, *_failures(rules)],
+            fixed.sources,
+        )
 
     def _unused(
         self, rules: Sequence[Rule]
@@ -335,6 +391,10 @@ class Run:
         )
 
     @cached_property
+    def _projects(self) -> Projects:
+        return Projects(self._excluded, self.overrides)
+
+    @cached_property
     def _project(self) -> Path:
         return Path(os.path.realpath(project_root(self._root)))
 
@@ -342,10 +402,10 @@ class Run:
         """The files of the targets' projects that import them, however indirectly."""
         targets = list(targets)
         roots = {project_root(path): path for path in targets}
-        found = [file for path in roots.values() for file in project_files(path, self._excluded)]
+        found = [file for path in roots.values() for file in self._projects.files(path)]
         if all(os.path.realpath(path) in self._given for path in found):
             return []
-        return prefilter.callers(targets, found, CALLERS, self.overrides)
+        return self._projects.callers(targets, found, CALLERS)
 
     def _rules(self) -> list[Rule]:
         """The rules that are on in some file, and those whose fixes go together with theirs: what
@@ -371,50 +431,57 @@ class Run:
 
     # Trouble --------------------------------------------------------------------------------
 
-    def _deep(self, job: Callable[[Sequence[Path]], None]) -> None:
-        """Do the job on a deep stack; a file on which it breaks down is left out and named."""
+    def _deep(
+        self, paths: Sequence[Path], job: Callable[[Sequence[Path], Sequence[Problem]], T]
+    ) -> T:
+        """Do a job on a deep stack. Files on which it breaks down are left out; it gets the others
+        and what is to be said about these."""
 
-        def whole() -> None:
+        def whole() -> T:
             try:
-                job(self.paths)
+                return job(paths, ())
             except Exception:
                 if os.environ.get(DEBUG):
                     raise
-                job(self._without_defects())
+                sound, problems = self._without_defects(paths)
+                self._add_problems(problems)
+                return job(sound, problems)
 
-        deep_stack(whole)
+        return deep_stack(whole)
 
-    def _without_defects(self) -> list[Path]:
+    def _without_defects(self, paths: Sequence[Path]) -> tuple[list[Path], list[Problem]]:
         """The files that can be checked by themselves; the others become problems."""
         from fsdplint import engine
         from fsdplint.program import load
 
-        sound = []
-        for path in self.paths:
+        sound, problems = [], []
+        for path in paths:
             try:
                 engine.check(load([path], self.overrides), self._rules())
             except Exception as error:
                 text = f"internal error: {type(error).__name__}: {error}"
                 hint = f"a defect of fsdplint, please report it; {DEBUG}=1 shows where"
-                self.problems.append(Problem(str(path), None, text, hint))
+                problems.append(Problem(str(path), None, text, hint))
             else:
                 sound.append(path)
-        return sound
-
-    def _add_failures(self, rules: Sequence[Rule]) -> None:
-        """The rules of plug-ins that raised."""
-        from fsdplint.plugins import broken
-
-        for rule in rules:
-            if rule.failure is not None:
-                name = f"{rule.plugin} ({rule.code})"
-                self._add_problems([broken(name, "raised", rule.failure)])
+        return sound, problems
 
     def _add_problems(self, problems: Sequence[Problem]) -> None:
         self.problems.extend(one for one in problems if one not in self.problems)
 
     def _sorted_problems(self) -> list[Problem]:
         return sorted(self.problems, key=lambda one: (one.path, one.line or 0, one.message))
+
+
+def _failures(rules: Sequence[Rule]) -> list[Problem]:
+    """The rules of plug-ins that raised."""
+    from fsdplint.plugins import broken
+
+    return [
+        broken(f"{rule.plugin} ({rule.code})", "raised", rule.failure)
+        for rule in rules
+        if rule.failure is not None
+    ]
 
 
 # Files ------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ optimizer.step()
 dist.destroy_process_group()
 """
 FIXED = BAD.replace("model.forward(", "model(")
-MENTION = "# fsdp\n"
+MENTION = "use_fsdp = True\n"
 
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "fsdp1"

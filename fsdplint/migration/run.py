@@ -70,7 +70,7 @@ class MigrationRun(Run):
         """
         migrated = Migrated(Report(wrote=fix, files=len(self.files)))
         if self.paths:
-            self._deep(lambda paths: self._migrate(paths, migrated, fix, annotate))
+            self._deep(self.paths, lambda sound, _: self._migrate(sound, migrated, fix, annotate))
         migrated.report.problems = self._sorted_problems()
         return migrated
 
@@ -89,7 +89,12 @@ class MigrationRun(Run):
         from fsdplint.migration.sections import Sections
 
         seen = engine.examine(
-            paths, self._rules(), self.options, overrides=self.overrides, callers=self._callers
+            paths,
+            self._rules(),
+            self.options,
+            overrides=self.overrides,
+            callers=self._callers,
+            projects=self._projects,
         )
         program, files = seen.program, seen.program.files
         sections = Sections(

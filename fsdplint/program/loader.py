@@ -21,6 +21,7 @@ from fsdplint.program.program import Program
 from fsdplint.program.project import FSDP_WORDS, Project
 from fsdplint.program.source import Source
 from fsdplint.program.values import Class, Const, Function, Unknown, Value
+from fsdplint.statements import mentions
 from fsdplint.trace import Wrapped
 
 MAX_PROGRAM_STEPS = 250_000  # nodes evaluated for one program, over all of its configurations
@@ -84,6 +85,7 @@ class _Loader:
         self.program.sources = self.project.sources
         self.program.problems = self.project.problems
         self.program.configs = dict(self.project.configs)
+        self.program.asked = self.project.asked
         known = {os.path.realpath(path) for path in self.program.configs}
         for path in self.config_paths:
             if os.path.realpath(path) in known:
@@ -163,8 +165,6 @@ class _Loader:
 
     def _read_unreached(self) -> None:
         """Read the files with FSDP code that are imported for code that is not reached."""
-        from fsdplint.prefilter import mentions  # which imports this package in a roundabout way
-
         todo = list(self.project.sources.values())
         while todo:
             source = todo.pop()
@@ -252,8 +252,6 @@ class _Loader:
 
 
 def _speaks_of_fsdp(path: Path) -> bool:
-    from fsdplint.prefilter import mentions
-
     try:
         return mentions(path.read_bytes())
     except OSError:

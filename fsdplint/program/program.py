@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from fsdplint.callers import Projects
 from fsdplint.options import DEFAULT, Options
 from fsdplint.program.source import Source
 from fsdplint.trace import Trace
@@ -32,6 +33,8 @@ class Program:
         problems: files that could not be read or parsed.
         wanted: files of the project that a fix would have to change as well.
         options: how its findings are to be fixed.
+        projects: the files of its project, those that were not read among them.
+        asked: whether there are the files that decide what an import means.
         configs: the files of settings among those given, and those that a program reads, by their
             paths.
         cut_short: whether it was too large to be followed to its end.
@@ -43,6 +46,8 @@ class Program:
     problems: list[Problem] = field(default_factory=list)
     wanted: set[Path] = field(default_factory=set)
     options: Options = DEFAULT
+    projects: Projects = field(default_factory=Projects)
+    asked: dict[str, bool] = field(default_factory=dict)
     configs: dict[str, ConfigSource] = field(default_factory=dict)
     cut_short: bool = False
 

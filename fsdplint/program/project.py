@@ -35,6 +35,7 @@ class Project:
         problems: those that could not be read.
         namespaces: dotted names of folders of the project that are packages without a file.
         configs: files of settings that a program reads, by the path that is shown to the user.
+        asked: whether there are the files that decide what an import means.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Project:
         self.problems: list[Problem] = []
         self.namespaces: set[str] = set()
         self.configs: dict[str, ConfigSource] = {}
+        self.asked: dict[str, bool] = {}
         self.texts: dict[cst.CSTNode, str] = {}  # caches for all runs, by node
         self.literals: dict[cst.CSTNode, Const] = {}
         self._worth: dict[cst.CSTNode, bool] = {}
@@ -97,7 +99,7 @@ class Project:
             known = [one for one in self.configs if self._realpath(one) == key]
             if known:
                 return self.configs[known[0]]
-            if key in self.overrides or os.path.isfile(key):
+            if key in self.overrides or self._is_file(key):
                 try:
                     source = read_config(path, self.overrides.get(key))
                 except Unreadable:
@@ -153,9 +155,15 @@ class Project:
         """The file of a dotted module under a folder."""
         stem = os.path.join(base, *parts)
         for candidate in (stem + ".py", os.path.join(stem, "__init__.py")):
-            if os.path.isfile(candidate):
+            if self._is_file(candidate):
                 return candidate
         return None
+
+    def _is_file(self, path: str) -> bool:
+        known = self.asked.get(path)
+        if known is None:
+            known = self.asked[path] = os.path.isfile(path)
+        return known
 
     def find(self, name: str, importer: str) -> tuple[str, str] | None:
         """The file of an absolute module name and its path as shown, None for a library's."""
@@ -187,7 +195,7 @@ class Project:
             folder = os.path.dirname(folder)
         parts = [part for part in name.split(".") if part]
         file = self.module_file(folder, parts) if parts else os.path.join(folder, "__init__.py")
-        return file if file is not None and os.path.isfile(file) else None
+        return file if file is not None and self._is_file(file) else None
 
     def shown(self, file: str, importer: str) -> str:
         """A path in the style of the file that led to it: relative where that is relative."""

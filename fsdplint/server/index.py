@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsdplint import configs, prefilter
+from fsdplint import configs
 from fsdplint.files import Unreadable, project_files, project_root, read_bytes
+from fsdplint.imports import Modules
 from fsdplint.program.frames import Stopped
+from fsdplint.statements import mentions
 
 MAX_FILES = 20_000  # of a project that are looked at
 
@@ -36,7 +38,7 @@ class Index:
         self._entries: dict[str, Entry] = {}
         self._projects: dict[str, list[str]] = {}
         self._documents: dict[str, str] = {}
-        self._scan = prefilter.Scan({})
+        self._modules = Modules()
         self.watched = False  # whether `forget` is called when files change
         self._fresh: set[str] = set()  # files that were looked at since
 
@@ -55,7 +57,7 @@ class Index:
         """Files came, went or changed on the disk."""
         self._projects.clear()
         self._fresh.clear()
-        self._scan = prefilter.Scan({})
+        self._modules = Modules()
         documents, self._documents = self._documents, {}
         for path, text in documents.items():
             self.document(path, text)
@@ -128,8 +130,8 @@ class Index:
         return entry
 
     def _entry(self, path: str, data: bytes, stamp: tuple[int, int] | None) -> Entry:
-        imports = frozenset(self._scan.targets(path, data))
-        return Entry(stamp, prefilter.mentions(data), imports)
+        imports = frozenset(target.file for target in self._modules.targets(path, data))
+        return Entry(stamp, mentions(data), imports)
 
     @property
     def documents(self) -> frozenset[str]:

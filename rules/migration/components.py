@@ -50,6 +50,7 @@ def parts(program: Program) -> list[tuple[Part, list[Source]]]:
             evaluations=program.evaluations,
             problems=program.problems,
             options=program.options,
+            projects=program.projects,
             wanted=program.wanted,
             configs=program.configs,
             whole=program,

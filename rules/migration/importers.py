@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -9,8 +10,8 @@ from pathlib import Path
 import libcst as cst
 
 from fsdplint.editing.layout import descend
-from fsdplint.files import project_files, project_root
-from fsdplint.prefilter import importing
+from fsdplint.files import project_root
+from fsdplint.program import Program
 from fsdplint.program.source import Source
 from fsdplint.rule import Edit
 from fsdplint.rules.migration.components import Part
@@ -30,7 +31,9 @@ def check(migration: Migration, edits: Iterable[Edit]) -> list[Blocked]:
     if not exposed:
         return []
     blockers: dict[tuple[Path, Path], Blocked] = {}
-    for importer, target, names, data in importing(others(migration, exposed), exposed):
+    for importer, target, names, data in whole(migration).projects.importing(
+        others(migration, exposed), exposed
+    ):
         source, found = exposed[target]
         for name, node in found.items():
             mentioned = name in names if names else re.search(rb"\b%s\b" % name.encode(), data)
@@ -44,13 +47,18 @@ def check(migration: Migration, edits: Iterable[Edit]) -> list[Blocked]:
 
 def others(migration: Migration, paths: Iterable[Path]) -> Iterator[Path]:
     """The files of the projects of some files that were not read."""
-    program = migration.program
-    whole = program.whole if isinstance(program, Part) else program
-    given = {Path(source.path).resolve() for source in whole.sources.values()}
+    program = whole(migration)
+    given = {os.path.realpath(source.path) for source in program.sources.values()}
     for root in {project_root(path): path for path in paths}.values():
-        for path in project_files(root):
-            if path.resolve() not in given:
+        for path in program.projects.files(root, excluded=False):
+            if os.path.realpath(path) not in given:
                 yield path
+
+
+def whole(migration: Migration) -> Program:
+    """The program that the migration's files are a part of."""
+    program = migration.program
+    return program.whole if isinstance(program, Part) else program
 
 
 def not_given(

@@ -1,0 +1,215 @@
+"""The imports of files, read off their bytes, and which files of the project they mean.
+
+No file is decoded or parsed for this, and libcst is not imported.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fsdplint.files import NOTEBOOK, project_root, read_bytes
+
+_IMPORT = re.compile(
+    rb"""
+    [ \t]*
+    (?: from (?:[ \t]+|(?=\.)) (?P<module>[.\w\x80-\xff]+) [ \t]+ import\b [ \t]*
+        (?P<names> \( (?: [^)\#] | \#[^\n]* )* | (?: [^\#\n;\\(] | \\\r?\n )* )
+      | import[ \t]+ (?P<modules> (?: [^\#\n;\\] | \\\r?\n )+ )
+    )
+    """,
+    re.VERBOSE,
+)
+_COMMENT = re.compile(rb"#[^\n]*")
+
+
+@dataclass(frozen=True)
+class Import:
+    """What one import statement asks for.
+
+    Attributes:
+        level: dots before the module's name.
+        parts: the module's name.
+        names: of `from`, the imported names, each with the name that it is bound to; empty where
+            the module itself is imported.
+        alias: the name that the module itself is bound to, if `as` says one.
+    """
+
+    level: int
+    parts: tuple[str, ...]
+    names: tuple[tuple[str, str], ...] = ()
+    alias: str | None = None
+
+    def binds(self) -> Iterator[str]:
+        """The names that it binds."""
+        if self.names:
+            yield from (alias for _, alias in self.names)
+        else:
+            yield self.alias or self.parts[0]
+
+
+def imports(data: bytes) -> Iterator[Import]:
+    """The imports of a file, those in functions among them."""
+    at = data.find(b"import")
+    while at >= 0:
+        start = data.rfind(b"\n", 0, at) + 1
+        start = max(start, data.rfind(b";", start, at) + 1, data.rfind(b":", start, at) + 1)
+        match = _IMPORT.match(data, start)
+        if match is None or match.end() <= at:  # no statement, or one that was seen before
+            at = data.find(b"import", at + 6)
+            continue
+        module = match.group("module")
+        if module is not None:
+            name = module.lstrip(b".")
+            names = tuple((one, alias or one) for one, alias in _names(match.group("names")))
+            yield Import(len(module) - len(name), _parts(name), names)
+        else:
+            for one, alias in _names(match.group("modules")):
+                yield Import(0, tuple(one.split(".")), (), alias)
+        at = data.find(b"import", match.end())
+
+
+def _parts(name: bytes) -> tuple[str, ...]:
+    return tuple(name.decode("utf-8", "replace").split(".")) if name else ()
+
+
+def _names(text: bytes) -> Iterator[tuple[str, str | None]]:
+    """The names in `a as b, c` and their aliases, brackets, comments and line breaks aside."""
+    if b"#" in text:
+        text = _COMMENT.sub(b"", text)
+    text = text.replace(b"\\", b" ").replace(b"(", b" ")
+    for item in text.split(b","):
+        words = item.decode("utf-8", "replace").split()
+        if words:
+            yield words[0], words[2] if len(words) > 2 and words[1] == "as" else None
+
+
+@dataclass(frozen=True)
+class Target:
+    """A file of the project that an import means.
+
+    Attributes:
+        file: its real path.
+        bound: the dotted name through which the importing file reaches the module itself; None
+            where only names of the module are imported.
+        names: those names, each with the name that it is bound to.
+        passing: whether it is a package that is imported for the sake of a module in it.
+    """
+
+    file: str
+    bound: str | None = None
+    names: tuple[tuple[str, str], ...] = ()
+    passing: bool = False
+
+
+class Modules:
+    """The files of projects, as modules: what was looked up is kept."""
+
+    def __init__(self, overrides: Mapping[Path, str] | None = None) -> None:
+        """overrides: texts to take instead of what is on disk."""
+        self._overrides = {self.key(path): text for path, text in (overrides or {}).items()}
+        self._module_files: dict[str, str | None] = {}
+        self._targets: dict[tuple[str, Import], tuple[Target, ...]] = {}
+        self._known: dict[tuple[str, str], bool] = {}
+        self._roots: dict[str, tuple[str, ...]] = {}
+
+    @staticmethod
+    def key(path: Path | str) -> str:
+        return os.path.realpath(path)
+
+    def read(self, path: Path) -> bytes:
+        """The file's content. Raises Unreadable."""
+        text = self._overrides.get(self.key(path)) if self._overrides else None
+        return read_bytes(path) if text is None else text.encode("utf-8", "surrogatepass")
+
+    def targets(self, path: str, data: bytes) -> Iterator[Target]:
+        """What a file, given by its real path and its content, imports of the project."""
+        folder = os.path.dirname(path)
+        for one in imports(code_of(path, data)):
+            key = (folder, one)
+            found = self._targets.get(key)
+            if found is None:
+                found = self._targets[key] = tuple(self._resolve(folder, one))
+            yield from found
+
+    def _resolve(self, folder: str, one: Import) -> Iterator[Target]:
+        bases = self._search_path(folder)
+        if one.level:
+            for _ in range(one.level - 1):
+                folder = os.path.dirname(folder)
+            bases = (folder,)
+        for base in bases:
+            if one.parts and not self._has_module(base, one.parts[0]):
+                continue
+            found = list(self._names_in(base, one) if one.names else self._modules_in(base, one))
+            if found:
+                yield from found
+                return
+
+    def _modules_in(self, base: str, one: Import) -> Iterator[Target]:
+        """`import a.b.c` binds a, through which all of them are reached."""
+        for end in range(1, len(one.parts) + 1):
+            file = self.module_file(os.path.join(base, *one.parts[:end]))
+            if file is None:
+                continue
+            if one.alias is None:
+                passing = end < len(one.parts)
+                yield Target(file, ".".join(one.parts[:end]), passing=passing)
+            elif end == len(one.parts):
+                yield Target(file, one.alias)
+
+    def _names_in(self, base: str, one: Import) -> Iterator[Target]:
+        package = os.path.join(base, *one.parts)
+        rest = []
+        for name, alias in one.names:
+            file = self.module_file(os.path.join(package, name))
+            if file is None:
+                rest.append((name, alias))
+            else:
+                yield Target(file, alias)
+        if rest:
+            file = self.module_file(package)
+            if file is not None:
+                yield Target(file, None, tuple(rest))
+
+    def _has_module(self, base: str, name: str) -> bool:
+        known = self._known.get((base, name))
+        if known is None:
+            stem = os.path.join(base, name)
+            known = os.path.isfile(stem + ".py") or os.path.isdir(stem)
+            self._known[base, name] = known
+        return known
+
+    def module_file(self, stem: str) -> str | None:
+        """The file of the module or package with this path, without a suffix."""
+        if stem not in self._module_files:
+            candidates = (os.path.join(stem, "__init__.py"), stem + ".py")
+            file = next((path for path in candidates if os.path.isfile(path)), None)
+            self._module_files[stem] = None if file is None else os.path.realpath(file)
+        return self._module_files[stem]
+
+    def _search_path(self, folder: str) -> tuple[str, ...]:
+        """Where the absolute imports of a file in this folder are looked for, in order."""
+        if folder not in self._roots:
+            root = str(project_root(Path(folder)))
+            # The folder itself (a script's), then the parents of the package it is a part of.
+            found = dict.fromkeys([folder])
+            parent = folder
+            while os.path.isfile(os.path.join(parent, "__init__.py")):
+                parent = os.path.dirname(parent)
+                found.setdefault(parent)
+            found.update(dict.fromkeys([root, os.path.join(root, "src")]))
+            self._roots[folder] = tuple(found)
+        return self._roots[folder]
+
+
+def code_of(path: str, data: bytes) -> bytes:
+    """The Python in a file: of a notebook, the code of its cells."""
+    if path.endswith(NOTEBOOK):
+        from fsdplint.notebooks import python_of
+
+        return python_of(data)
+    return data

@@ -1,0 +1,208 @@
+"""Which files can have to do with FSDP, and which of them belong together.
+
+What speaks of FSDP in its code does, and whatever uses, however indirectly, a name of the project
+behind which such code lies: that name's definition speaks of FSDP or uses one that does. A file
+that imports something else from such files does not, nor one that is farther than `MAX_DISTANCE`
+from all of them. See `fsdplint.statements` for what is looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fsdplint.files import MAX_BYTES, Unreadable
+from fsdplint.imports import Modules, Target, code_of, imports
+from fsdplint.statements import Statement, mentions, statements
+
+MAX_DISTANCE = 3  # files through which a name may come that themselves do not speak of FSDP
+
+# A comment that turns findings off is looked at even where there is nothing to find.
+_OWN_COMMENT = re.compile(rb"\#[^\n]*(?:fsdplint|FSDP\d)")
+
+
+@dataclass(eq=False)
+class _File:
+    """A file, as far as it was looked at.
+
+    Attributes:
+        todo: its statements of which nothing is known yet.
+        imported: the names that its imports bind.
+        carriers: its names behind which FSDP lies.
+        reaches: the same, and the dotted names of other files' carriers, as this file calls them.
+        told: the carriers that its users know of.
+        concerned: whether some statement of it speaks of FSDP or uses a carrier.
+    """
+
+    path: str
+    todo: list[Statement]
+    imported: frozenset[str]
+    carriers: set[str] = field(default_factory=set)
+    reaches: set[str] = field(default_factory=set)
+    told: set[str] = field(default_factory=set)
+    concerned: bool = False
+
+    def follow(self) -> set[str]:
+        """Follow the names through the file; gives the carriers that are new to its users."""
+        while True:
+            rest = []
+            found: set[str] = set()
+            for one in self.todo:
+                if one.mentions or not self.reaches.isdisjoint(one.used):
+                    self.concerned = True
+                    found |= self._carried(one)
+                else:
+                    rest.append(one)
+            self.todo = rest
+            self.reaches |= found
+            if not found:
+                break
+        self.carriers = {name for name in self.reaches if "." not in name}
+        new = self.carriers - self.told
+        self.told |= new
+        return new
+
+    def _carried(self, one: Statement) -> Set[str]:
+        """The names behind which FSDP lies because of a statement. What is imported carries what
+        it does in its own file, whatever is done with it here."""
+        if one.imports:
+            return one.bound if one.mentions else frozenset()
+        return one.bound - self.imported
+
+
+class Relevance:
+    """Decides which of some files can have to do with FSDP.
+
+    Attributes:
+        joined: pairs of files, by their real paths, of which one uses what lies in the other.
+    """
+
+    def __init__(self, modules: Modules) -> None:
+        self._modules = modules
+        self._files: dict[str, _File] = {}
+        self._contents: dict[str, bytes] = {}
+        self._importers: dict[str, list[tuple[str, Target]]] = {}
+        self._called: dict[tuple[str, str], bool] = {}
+        self.joined: set[tuple[str, str]] = set()
+
+    def search(self, contents: Mapping[str, bytes]) -> set[str]:
+        """The files, of those given and those that they import, that can have to do with FSDP.
+
+        contents: those of the files given, by their real paths.
+        """
+        self._contents = dict(contents)
+        level = self._scan(list(contents))
+        for _ in range(MAX_DISTANCE + 1):
+            users: dict[_File, None] = {}
+            for file in level:
+                new = file.follow()
+                if new:
+                    users.update(dict.fromkeys(self._spread(file, new)))
+            level = list(users)
+        found = {path for path, file in self._files.items() if file.concerned}
+        self.joined |= {
+            (importer, path)
+            for path in found
+            for importer, target in self._importers.get(path, ())
+            if importer in found and not target.passing
+        }
+        return found
+
+    def _scan(self, queue: list[str]) -> list[_File]:
+        """Find out who imports whom; gives the files that mention FSDP."""
+        found = []
+        seen = set(queue)
+        for path in queue:  # grows while it is walked
+            data = self._read(path)
+            if data is None:
+                continue
+            if mentions(data):
+                found.append(self._file(path, data))
+            for target in self._modules.targets(path, data):
+                self._importers.setdefault(target.file, []).append((path, target))
+                if target.file not in seen:
+                    seen.add(target.file)
+                    queue.append(target.file)
+        return found
+
+    def _read(self, path: str) -> bytes | None:
+        data = self._contents.get(path)
+        if data is None:
+            try:
+                data = self._contents[path] = self._modules.read(Path(path))
+            except Unreadable:
+                return None
+        return data
+
+    def _file(self, path: str, data: bytes) -> _File:
+        if path not in self._files:
+            code = code_of(path, data)
+            imported = frozenset(name for one in imports(code) for name in one.binds())
+            # What is too large, or no notebook that can be read, is to be told of.
+            readable = 0 < len(code) <= MAX_BYTES
+            file = _File(path, statements(code) if readable else [], imported)
+            file.concerned = not readable or _OWN_COMMENT.search(code) is not None
+            self._files[path] = file
+        return self._files[path]
+
+    def _spread(self, file: _File, new: Set[str]) -> list[_File]:
+        """Tell the users of a file of its new carriers; gives those to look at again."""
+        result = []
+        for path, prefix, target in self._users(file.path):
+            data = self._read(path)
+            if data is None or path == file.path:
+                continue
+            if prefix is not None and "." in prefix and not self._calls(path, prefix, data):
+                continue
+            reached = set(_reached(new, prefix, target, data))
+            if reached:
+                user = self._file(path, data)
+                user.reaches |= reached
+                result.append(user)
+        return result
+
+    def _calls(self, path: str, dotted: str, data: bytes) -> bool:
+        """Whether a file with some content uses a dotted name."""
+        key = (path, dotted)
+        known = self._called.get(key)
+        if known is None:
+            above = dotted.rpartition(".")[0]
+            known = ("." not in above or self._calls(path, above, data)) and (
+                f"{dotted}.".encode() in data
+            )
+            self._called[key] = known
+        return known
+
+    def _users(self, path: str) -> Iterator[tuple[str, str | None, Target]]:
+        """The files that import a file, or a package that it lies in, with the dotted name through
+        which they reach it; None where they import names of it."""
+        for importer, target in self._importers.get(path, ()):
+            yield importer, target.bound, target
+        below = os.path.dirname(path) if path.endswith("__init__.py") else path.removesuffix(".py")
+        names: list[str] = []
+        while True:
+            names.insert(0, os.path.basename(below))
+            below = os.path.dirname(below)
+            package = os.path.join(below, "__init__.py")
+            if package == path or not os.path.isfile(package):
+                return
+            for importer, target in self._importers.get(package, ()):
+                if target.bound is not None:
+                    yield importer, ".".join([target.bound, *names]), target
+
+
+def _reached(carriers: Set[str], prefix: str | None, target: Target, data: bytes) -> Iterator[str]:
+    """The dotted names by which a file with some content calls another one's carriers."""
+    if prefix is None:
+        for name, alias in target.names:
+            if name == "*":
+                yield from (one for one in carriers if "." not in one)
+            elif name in carriers:
+                yield alias
+        return
+    for name in carriers:
+        if name.encode() in data:
+            yield f"{prefix}.{name}"

@@ -1,0 +1,145 @@
+"""The statements of a file, roughly: which names each of them binds and uses, read off its bytes.
+
+This decides which files are parsed at all, so that it must be fast, and rather see a use too many
+than one too few. No file is decoded or parsed for it; one that is no Python has statements, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.imports import imports
+
+MENTIONS = (b"fsdp", b"FSDP", b"Fsdp", b"fully_shard", b"FullyShard", b"fullyShard")
+
+_QUIET = re.compile(
+    rb'"""(?:[^\\]|\\.)*?"""'
+    rb"|'''(?:[^\\]|\\.)*?'''"
+    rb'|"(?:[^"\\\n]|\\.)*"'
+    rb"|'(?:[^'\\\n]|\\.)*'"
+    rb"|\#[^\n]*",
+    re.DOTALL,
+)
+_CONTINUED = re.compile(rb"\\\r?\n")
+_START = re.compile(rb"^(?=[^\s)\]}])", re.MULTILINE)
+_DEFINITION = re.compile(rb"(?:async\s+)?(?:def|class)\s+([\w\x80-\xff]+)")
+_COMPOUND = re.compile(
+    rb"(?:if|elif|else|try|except|finally|with|for|while|match|case|async\s+(?:with|for))\b"
+)
+_BODY = re.compile(rb":[ \t]*\r?\n(?:[ \t]*\r?\n)*([ \t]+)(?=\S)")
+_BOUND_WITHIN = re.compile(rb"\b(?:as|for)\s+\(?\s*([\w\x80-\xff]+)|([\w\x80-\xff]+)\s*:=")
+_ASSIGNED = re.compile(rb"(?<![=!<>])=(?!=)")
+_IMPORTS = re.compile(rb"(?:import|from)\b")
+_NAME = re.compile(rb"[^\W\d][\w\x80-\xff]*")
+_DOT = re.compile(rb"\s*\.\s*")
+_USED = re.compile(rb"[^\W\d][\w\x80-\xff]*(?:\.[\w\x80-\xff]+)*")
+_KEYWORDS = frozenset(b"assert await del global lambda nonlocal not raise return yield".split())
+
+
+def mentions(data: bytes) -> bool:
+    """Whether a file's content speaks of FSDP."""
+    return any(word in data for word in MENTIONS)
+
+
+@dataclass
+class Statement:
+    """A statement at the top of a file, or within its `if`, `try`, `with`, ...
+
+    Attributes:
+        bound: the names that it binds, or changes what is behind them.
+        used: the dotted names in it, with all their beginnings.
+        mentions: whether it speaks of FSDP other than in comments and docstrings.
+        imports: whether it is an import.
+    """
+
+    bound: frozenset[str]
+    used: frozenset[str]
+    mentions: bool
+    imports: bool = False
+
+
+def statements(data: bytes) -> list[Statement]:
+    """The statements of a file."""
+    text = _CONTINUED.sub(b" ", _QUIET.sub(_quieted, data))
+    return [_statement(one) for one in _split(text)]
+
+
+def _quieted(match: re.Match[bytes]) -> bytes:
+    """Nothing of comments; of strings nothing that looks like brackets or the start of a line."""
+    text = match.group()
+    if text.startswith(b"#"):
+        return b""
+    if text.startswith((b'"""', b"'''")):
+        return b'""'
+    return text.translate(None, b"()[]{}#=:")
+
+
+def _split(text: bytes) -> Iterator[bytes]:
+    """The simple statements, definitions, and heads of the other compound statements."""
+    whole = b""
+    for piece in _START.split(text):
+        whole += piece
+        if whole.startswith(b"@") or _is_open(whole):
+            if len(whole) < 100_000:
+                continue
+        yield from _parts(whole)
+        whole = b""
+    yield from _parts(whole)
+
+
+def _is_open(text: bytes) -> bool:
+    return any(
+        text.count(opening) > text.count(closing)
+        for opening, closing in ((b"(", b")"), (b"[", b"]"), (b"{", b"}"))
+    )
+
+
+def _parts(text: bytes) -> Iterator[bytes]:
+    if not text.strip():
+        return
+    body = _BODY.search(text) if _COMPOUND.match(text) else None
+    if body is None:
+        yield text
+        return
+    yield text[: body.start() + 1]
+    inner = text[body.start(1) :]
+    yield from _split(re.sub(rb"^" + body.group(1), b"", inner, flags=re.MULTILINE))
+
+
+def _statement(text: bytes) -> Statement:
+    used = {name.decode("utf-8", "replace") for name in _USED.findall(_DOT.sub(b".", text))}
+    for chain in [name for name in used if "." in name]:
+        end = chain.find(".")
+        while end >= 0:
+            used.add(chain[:end])
+            end = chain.find(".", end + 1)
+    bound = frozenset(name.decode("utf-8", "replace") for name in _bound(text))
+    is_import = _IMPORTS.match(text) is not None
+    if is_import:
+        bound = frozenset(name for one in imports(text) for name in one.binds())
+    return Statement(bound, frozenset(used), mentions(text), is_import)
+
+
+def _bound(text: bytes) -> Iterator[bytes]:
+    definition = _DEFINITION.search(text) if text.startswith((b"@", b"async")) else None
+    definition = definition or _DEFINITION.match(text)
+    if definition is not None:
+        yield definition.group(1)
+        return
+    if _COMPOUND.match(text):
+        for match in _BOUND_WITHIN.finditer(text):
+            yield match.group(1) or match.group(2)
+        return
+    *targets, _ = _ASSIGNED.split(text.partition(b"(")[0])
+    for target in targets:
+        for part in target.partition(b":")[0].split(b","):
+            name = _NAME.search(part)
+            if name is not None:
+                yield name.group()
+    # `registry.register(...)` and `table[key(x)] = ...` change what is behind the name.
+    first = _NAME.match(text)
+    if first is not None and text[first.end() : first.end() + 1] in (b".", b"["):
+        if first.group() not in _KEYWORDS:
+            yield first.group()
