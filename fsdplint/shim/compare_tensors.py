@@ -130,8 +130,7 @@ def rounding_noise(side: Side, tolerance: Tolerance) -> dict[str, Noise]:
 
     measures = side.records[0].measures
     # A resumed run starts from what rounding made of the run before it.
-    done = max((float(state.get("step", 0)) for state in states.values()), default=0.0)
-    steps = max(done, len(measures))
+    steps = max(steps_counted(side), len(measures))
     rates = steps * max((rate for line in measures for rate in line["rates"]), default=0.0)
     sizes: dict[str, Any] = {}
     for name, state in states.items():
@@ -197,6 +196,12 @@ def optimizer(
     if not any(flat):
         return [Check(name, None, "the optimizers have none", binding=False)]
     return [_same(name, flat[0], flat[1], tolerance, noise)]
+
+
+def steps_counted(side: Side) -> float:
+    """The steps that the optimizer's state has counted in the end; 0 where it counts none."""
+    states = _load_optimizer(side) or {}
+    return max((float(state.get("step", 0)) for state in states.values()), default=0.0)
 
 
 def checkpoints(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from fsdplint.shim.checks import Check, Comparison, Side
 from fsdplint.shim.compare import compare, tolerance_of
+from fsdplint.shim.compare_tensors import steps_counted
 from fsdplint.shim.failures import failure
 from fsdplint.shim.launcher import Run
 from fsdplint.shim.pairs import Pair, ProveError
@@ -49,12 +50,14 @@ class Resumed:
         traces: that one's, and that of the program after from its own.
         unlike: where the program before differs from itself when it goes on once more; empty where
             it does not, None where that was not tried.
+        lost: what of its own checkpoint the program before does not go on from, in words.
     """
 
     first: Run
     traces: tuple[Trace, Trace]
     checks: list[Check] = field(default_factory=list)
     unlike: str | None = None
+    lost: str = ""
 
 
 def go_on(pair: Pair, before: Run, lines: Mapping[str, Sequence[int]] | None = None) -> Run:
@@ -98,10 +101,11 @@ def _first_losses(run: Run) -> list[object]:
     return [record.measures[0]["losses"] if record.measures else None for record in run.records]
 
 
-def resume(pair: Pair, first: Run, same_units: bool) -> Resumed:
+def resume(pair: Pair, before: Run, first: Run, same_units: bool) -> Resumed:
     """Have the programs go on from checkpoints, and compare; first: what `go_on` gave."""
     ours = pair.side_of(first)
     found = Resumed(first, (ours.trace, Trace(producer="runtime")))
+    found.lost = lost(pair.side_of(before), ours)
     for way in _WAYS:
         program = pair.other_script if way.name.startswith("after") else pair.script
         pair.progress(f"running {program.name} {_said(way)}")
@@ -111,9 +115,10 @@ def resume(pair: Pair, first: Run, same_units: bool) -> Resumed:
         if not run.ok:
             text = failure(run, _said(way))
             found.checks.append(Check(way.title, False, text, binding=way.binding))
+            found.lost = found.lost if not way.binding else ""  # that excuses no failure
             continue
         comparison = compare(ours, pair.side_of(run), same_units=same_units)
-        if way.binding and not comparison.holds and found.unlike is None:
+        if way.binding and not comparison.holds and found.unlike is None and not found.lost:
             found.unlike = _unlike(pair, ours)
         found.checks.append(
             Check(
@@ -125,6 +130,22 @@ def resume(pair: Pair, first: Run, same_units: bool) -> Resumed:
             )
         )
     return found
+
+
+def lost(left: Side, ours: Side) -> str:
+    """Whether the program goes on with a new optimizer's state, as its count of steps tells.
+
+    `FSDP.optim_state_dict` of an optimizer that has made no step is empty, say, and
+    `torch.distributed.checkpoint.load` fills in what it finds there: nothing.
+    """
+    made = max((len(record.measures) for record in ours.records), default=0)
+    before, now = steps_counted(left), steps_counted(ours)
+    if not before or not made or now != made:
+        return ""
+    return (
+        "the program before does not go on from its optimizer's state: after the checkpoint it "
+        f"counts {now:g} steps, those of this run (the run that left it counted {before:g})"
+    )
 
 
 def _unlike(pair: Pair, ours: Side) -> str:

@@ -92,6 +92,9 @@ class Trial:
             )
             return Verdict.NOT_COMPARABLE, [*instead, nothing]
         reasons = [f"{check.name}: {check.detail}" for check in self.comparison.failed]
+        # It has failed only where the programs go on, or they had not been made to.
+        if self.resumed is not None and self.resumed.lost:
+            return Verdict.NOT_COMPARABLE, [*instead, self.resumed.lost, *reasons]
         if self.unlike:
             text = f"the program does not agree with itself in a second run: {self.unlike}"
             return Verdict.NOT_COMPARABLE, [*instead, text, *reasons]
@@ -128,7 +131,7 @@ def hold(
     if not trial.broken and trial.comparison is not None and not trial.comparison.holds:
         _compare_as_meant(pair, trial)
     if trial.comparison is not None and trial.comparison.holds and first is not None:
-        trial.resumed = resume(pair, first, same_units)
+        trial.resumed = resume(pair, before, first, same_units)
         trial.unlike = trial.resumed.unlike
         trial.comparison.checks += trial.resumed.checks
     return trial

@@ -19,6 +19,7 @@ from fsdplint.shim.reports.markdown import as_markdown
 from fsdplint.shim.reports.page import as_page
 from fsdplint.shim.reports.simulated import as_markdown as simulated_as_markdown
 from fsdplint.shim.reports.simulated import as_page as simulated_as_page
+from fsdplint.shim.reports.text import as_text
 from fsdplint.shim.simulation.runs import Simulated
 from fsdplint.shim.trial import Trial
 from fsdplint.shim.verdicts import Judged, Verdict
@@ -143,6 +144,19 @@ def account(share: int) -> dict[str, object]:
         "calls": {"all_gather": 4, "reduce_scatter": 2},
         "sent": {"all_gather": 2**30, "reduce_scatter": 2**29},
     }
+
+
+def test_what_several_verdicts_share_is_said_once(proof: Proof) -> None:
+    assert proof.trial is not None
+    proof.trial.after = run(proof.root, [3.0, 2.5, 2.0])
+    verdict, reasons = proof.trial.verdict()
+    assert verdict is Verdict.REFUTED and len(reasons) == 1
+    for judged in proof.judged:
+        judged.verdict, judged.reasons = verdict, ["of its own", *reasons]
+    text, summary = as_text(proof), as_markdown(proof)
+    assert text.startswith(f"The runs as a whole: refuted\n  {reasons[0]}\n\nREFUTED")
+    assert text.count(reasons[0]) == 1 and text.count("of its own") == 2
+    assert summary.count("parameters: weight") == 1 and summary.count("of its own") == 2
 
 
 def test_which_runs_fail_alike(tmp_path: Path) -> None:

@@ -8,10 +8,15 @@ from typing import Any
 
 import fixture_runs
 import pytest
+import torch
 from click.testing import CliRunner, Result
 from migrations import RESUMED, SABOTAGED_FIXTURES, replaced
 
 from fsdplint.cli import main
+from fsdplint.shim.checks import Side
+from fsdplint.shim.records import RankRecord
+from fsdplint.shim.resuming import lost
+from fsdplint.trace import Trace
 
 BEFORE, AFTER = (texts["argparse_functions.py"] for texts in fixture_runs.texts(RESUMED))
 FIRST = ("--", "--out", "out", "--stop-after", "1")
@@ -60,6 +65,23 @@ def test_a_state_that_is_not_loaded_back_is_refuted(folder: Path) -> None:
     assert failed == WAYS[:2]  # and nothing else shows it
     assert proof["deterministic"] is True
     assert f"{WAYS[0]}: " in result.output.replace("\n", " ")
+
+
+def test_a_program_that_goes_on_with_a_new_state_of_its_optimizer(tmp_path: Path) -> None:
+    """FSDP1 has no state of an optimizer that has made no step: loading in place fills in none."""
+
+    def side(name: str, counted: int) -> Side:
+        (tmp_path / name).mkdir()
+        state = {"0:weight": {"step": torch.tensor(float(counted))}}
+        torch.save(state, tmp_path / name / "optimizer.pt")
+        measures: list[dict[str, Any]] = [{"losses": []}] * 2
+        records = [RankRecord(0, 1, {}, measures=measures)]
+        return Side(records, Trace(producer="runtime"), tmp_path / name / "parameters.pt")
+
+    left = side("before", 3)
+    assert lost(left, side("went on", 5)) == ""
+    text = lost(left, side("began anew", 2))
+    assert "it counts 2 steps" in text and "counted 3" in text
 
 
 @pytest.mark.parametrize(

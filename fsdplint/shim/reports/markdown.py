@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from fsdplint.shim.failures import failed, shown
 from fsdplint.shim.prove import Proof
-from fsdplint.shim.reports.text import heading, sign, summary
+from fsdplint.shim.reports.text import heading, shared, sign, summary
 from fsdplint.shim.verdicts import Judged
 
 
@@ -19,12 +19,16 @@ def _lines(proof: Proof) -> Iterator[str]:
     yield f"## Proof of `{shown(str(proof.script))}`"
     yield ""
     yield summary(proof)
+    once = shared(proof)
+    if once and proof.trial is not None:
+        yield from ("", f"The runs as a whole: **{proof.trial.verdict()[0].value}**", "")
+        yield from (f"- {_cell(reason)}" for reason in once)
     if proof.judged:
         yield ""
         yield "| Verdict | Fix | Evidence |"
         yield "| --- | --- | --- |"
         for judged in proof.judged:
-            yield _row(judged)
+            yield _row(judged, once)
     checks = proof.checks
     if checks:
         yield ""
@@ -41,10 +45,10 @@ def _lines(proof: Proof) -> Iterator[str]:
         yield from ("```", "", "</details>")
 
 
-def _row(judged: Judged) -> str:
+def _row(judged: Judged, once: Collection[str]) -> str:
     at = judged.at
     where = f"<br>{judged.code} `{shown(at.path)}:{at.line}`" if at is not None else ""
-    evidence = list(judged.reasons)
+    evidence = [reason for reason in judged.reasons if reason not in once]
     for name, happened in (("before", judged.before), ("after", judged.after)):
         if happened:
             evidence.append(f"{name}: {happened}")

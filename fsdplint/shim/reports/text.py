@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from fsdplint.shim.checks import Check
 from fsdplint.shim.failures import failed, shown
@@ -23,9 +23,23 @@ def as_text(proof: Proof) -> str:
     return "\n".join(_parts(proof)) + "\n"
 
 
+def shared(proof: Proof) -> list[str]:
+    """The reasons that several verdicts have because they are those of the runs as a whole."""
+    if proof.trial is None:
+        return []
+    _, reasons = proof.trial.verdict()
+    several = [sum(reason in one.reasons for one in proof.judged) > 1 for reason in reasons]
+    return [reason for reason, many in zip(reasons, several, strict=True) if many]
+
+
 def _parts(proof: Proof) -> Iterator[str]:
+    once = shared(proof)
+    if once and proof.trial is not None:
+        yield f"The runs as a whole: {proof.trial.verdict()[0].value}"
+        yield from (f"  {reason}" for reason in once)
+        yield ""
     for judged in proof.judged:
-        yield from _judged(judged)
+        yield from _judged(judged, once)
     if proof.remaining:
         yield "Found and not fixed:"
         for finding in proof.remaining:
@@ -56,12 +70,13 @@ def _parts(proof: Proof) -> Iterator[str]:
     yield summary(proof)
 
 
-def _judged(judged: Judged) -> Iterator[str]:
+def _judged(judged: Judged, once: Collection[str]) -> Iterator[str]:
     at = judged.at
     where = f"{shown(at.path)}:{at.line}: {judged.code} " if at is not None else ""
     yield f"{judged.verdict.value.upper():<15}{where}{judged.title}"
     for reason in judged.reasons:
-        yield f"{'':<15}{reason}"
+        if reason not in once:
+            yield f"{'':<15}{reason}"
     for name, happened in (("before", judged.before), ("after", judged.after)):
         if happened:
             yield f"{'':<15}{name}: {happened}"
