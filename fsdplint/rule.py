@@ -226,6 +226,9 @@ class Rule(ABC):
     # Whether its fix gives the steps other data, on purpose: no run after it can agree with one
     # before. A proof leaves these fixes out, and says so.
     reorders: ClassVar[bool] = False
+    # Whether the weights that a program with a finding starts with depend on how its model is cut:
+    # a migration, which cuts it in another way, does not train the same model then.
+    blends: ClassVar[bool] = False
     # The entry point that a rule of another package comes from, and the address of its page.
     plugin: ClassVar[str | None] = None
     url: ClassVar[str | None] = None

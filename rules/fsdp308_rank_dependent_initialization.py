@@ -227,6 +227,7 @@ class RankDependentInitialization(Rule):
     name = "rank-dependent-initialization"
     severity = Severity.WARNING
     fixable = Safety.UNSAFE
+    blends = True
     bad = (
         Bad(
             MIXED,

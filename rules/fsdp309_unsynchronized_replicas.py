@@ -191,6 +191,7 @@ class UnsynchronizedReplicas(Rule):
     name = "unsynchronized-replicas"
     severity = Severity.ERROR
     fixable = Safety.UNSAFE
+    blends = True
     bad = (
         Bad(
             HSDP,

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
+from fsdplint.report.result import plural
 from fsdplint.shim.checks import (
     BFLOAT16,
     FLOAT16,
@@ -83,7 +84,9 @@ def _steps(before: Side, after: Side) -> Check:
     if untrained and trained:
         return Check("steps", False, f"after: {untrained[0]}")
     return Check(
-        "steps", True, f"{max(counts[0])} optimizer steps on each of {len(counts[0])} ranks"
+        "steps",
+        True,
+        f"{plural(max(counts[0]), 'optimizer step')} on each of {plural(len(counts[0]), 'rank')}",
     )
 
 
@@ -198,7 +201,11 @@ def plain_names(trace: Trace) -> dict[str, str]:
 def _units(before: Side, after: Side, binding: bool) -> list[Check]:
     ours, theirs = units(before.trace), units(after.trace)
     if ours == theirs:
-        return [Check("sharded modules", True, f"the same {len(ours)} modules", binding=binding)]
+        return [
+            Check(
+                "sharded modules", True, f"the same {plural(len(ours), 'module')}", binding=binding
+            )
+        ]
     parts = []
     if ours - theirs:
         parts.append(
@@ -259,7 +266,9 @@ def _reductions(before: Side, after: Side, binding: bool) -> Check:
         if a != b:
             detail = f"step {step}: {a} reduce-scatters before, {b} after"
             return Check(name, False, detail, binding=binding)
-    return Check(name, True, f"{counts[0][-1]} reduce-scatters a step in both", binding=binding)
+    return Check(
+        name, True, f"{plural(counts[0][-1], 'reduce-scatter')} a step in both", binding=binding
+    )
 
 
 def _collectives(before: Side, after: Side) -> Check:

@@ -105,7 +105,9 @@ def _said(end: Line) -> str:
     """An exception in one line, whatever its text is like; an exit code."""
     if end["status"] == "exit":
         return f"exit code {end['code']}"
-    words = [str(end.get("error") or ""), str(end.get("message") or "")]
+    words = [str(end.get("error") or ""), str(end.get("message") or "").strip()]
+    if words[0] == "ProcessRaisedException":  # its text is the traceback of the process
+        words = [words[1].rpartition("\n")[2]]
     text = " ".join(": ".join(filter(None, words)).split())
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsdplint.files import NOTEBOOK
-from fsdplint.report.result import Result
+from fsdplint.report.result import Result, plural
 from fsdplint.run import Run as Checked
 from fsdplint.settings import CommandLine
 from fsdplint.shim.launcher import Launch, LaunchError, Run, launch
@@ -58,7 +58,7 @@ def watch(options: Options, progress: Progress | None = None) -> Watched:
     checked = Checked([options.script], options.command_line)
     with workplace("run", options.keep, options.nodes.count > 1) as work:
         progress = progress or Progress()
-        progress(f"running {options.script} on {options.ranks} ranks")
+        progress(f"running {options.script} on {plural(options.ranks, 'rank')}")
         what = Launch(
             target=os.path.abspath(options.script),
             folder=Path.cwd(),

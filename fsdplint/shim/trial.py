@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from fsdplint.report.result import plural
 from fsdplint.shim.checks import Check, Comparison, Side
 from fsdplint.shim.compare import compare
 from fsdplint.shim.failures import fail_alike, failure
@@ -37,6 +38,7 @@ class Trial:
         comparison: None where there was nothing to compare.
         unlike: where the program that was compared with first differs from itself in a second
             run; empty where it does not, None where that did not have to be tried.
+        blended: why the two do not start with the same weights, empty where nothing says so.
         resumed: what was seen when both went on from checkpoints, where that was wanted.
         migration: whether nothing but a migration is tried, which mends no error of the program's.
     """
@@ -48,6 +50,7 @@ class Trial:
     broken: str = ""
     comparison: Comparison | None = None
     unlike: str | None = None
+    blended: str = ""
     resumed: Resumed | None = None
     migration: bool = False
 
@@ -95,6 +98,8 @@ class Trial:
         # It has failed only where the programs go on, or they had not been made to.
         if self.resumed is not None and self.resumed.lost:
             return Verdict.NOT_COMPARABLE, [*instead, self.resumed.lost, *reasons]
+        if self.blended:
+            return Verdict.NOT_COMPARABLE, [*instead, self.blended, *reasons]
         if self.unlike:
             text = f"the program does not agree with itself in a second run: {self.unlike}"
             return Verdict.NOT_COMPARABLE, [*instead, text, *reasons]
@@ -112,7 +117,7 @@ def hold(
     lines: the lines of the program before that are asked for, see `reached`.
     """
     ranks = pair.options.ranks * pair.options.nodes.count
-    pair.progress(f"running {pair.script.name} as it is on {ranks} ranks")
+    pair.progress(f"running {pair.script.name} as it is on {plural(ranks, 'rank')}")
     before = pair.run("before", lines)
     first = None
     if pair.options.resume is not None and before.ok:
@@ -130,6 +135,8 @@ def hold(
     _compare(pair, trial, same_units)
     if not trial.broken and trial.comparison is not None and not trial.comparison.holds:
         _compare_as_meant(pair, trial)
+    if trial.comparison is not None and not trial.comparison.holds:
+        trial.blended = blended(*traces)
     if trial.comparison is not None and trial.comparison.holds and first is not None:
         trial.resumed = resume(pair, before, first, same_units)
         trial.unlike = trial.resumed.unlike
@@ -209,6 +216,22 @@ def mended(before: Trace, after: Trace) -> str:
             return (
                 f"the program before does not train as it is meant to: {rule.code} at "
                 f"{os.path.basename(at.path)}:{at.line}, {found.message}"
+            )
+    return ""
+
+
+def blended(before: Trace, after: Trace) -> str:
+    """Why the whole weights of the two differ from the start, as a rule finds it in both runs."""
+    from fsdplint.rule import all_rules
+
+    for rule in (cls() for cls in all_rules() if cls.blends):
+        found = next(iter(rule.check(before)), None)
+        if found is not None and list(rule.check(after)):
+            at = found.site.location()
+            return (
+                "the two do not start with the same weights, as their models are cut differently: "
+                f"{rule.code} at {os.path.basename(at.path)}:{at.line}, {found.message}; for a "
+                "proof, seed all ranks alike"
             )
     return ""
 

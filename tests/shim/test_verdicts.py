@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.rule import Finding, Rule, Severity
+from fsdplint.program import load
+from fsdplint.rule import Finding, Rule, Severity, all_rules, without_markers
 from fsdplint.shim.evidence import Moved
+from fsdplint.shim.trial import blended
 from fsdplint.shim.verdicts import Evidence, Verdict
 from fsdplint.trace import Collective, FixedSite, Location, Trace
 
@@ -103,6 +105,17 @@ def test_refuted_where_the_program_still_fails(script: Path) -> None:
     fixes = [finding(script, 4), finding(script, 5)]
     found = judge(script, fixes, Verdict.NOT_COMPARABLE, failing=(4,), reached=(4, 5))
     assert found == [Verdict.REFUTED, Verdict.NOT_COMPARABLE]
+
+
+def test_models_of_weights_of_all_ranks_do_not_start_alike(tmp_path: Path) -> None:
+    rule = next(rule for rule in all_rules() if rule.code == "FSDP308")
+    (mixed, *_), script = rule.bad, tmp_path / "train.py"
+    script.write_text(without_markers(mixed.code))
+    (before, *_) = load([script]).traces
+    assert "FSDP308 at train.py:14, every rank initialises" in blended(before, before)
+    script.write_text(mixed.fixed or "")
+    (after, *_) = load([script]).traces
+    assert blended(before, after) == ""
 
 
 def test_where_lines_go(script: Path) -> None:

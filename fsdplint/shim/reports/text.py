@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from fsdplint.report.result import plural
 from fsdplint.shim.checks import Check
 from fsdplint.shim.failures import failed, shown
 from fsdplint.shim.prove import Proof
@@ -102,4 +103,4 @@ def summary(proof: Proof) -> str:
     runs = list(proof.runs.values())
     times = ", ".join(f"{run.seconds:.1f} s" for run in runs)
     ranks = runs[0].launch.world if runs else 0
-    return f"{text} ({ranks} ranks, {times})."
+    return f"{text} ({plural(ranks, 'rank')}, {times})."

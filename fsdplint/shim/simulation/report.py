@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+from fsdplint.report.result import plural
 from fsdplint.shim.compare_costs import in_bytes
 from fsdplint.shim.failures import failed, shown
 from fsdplint.shim.launcher import Run
@@ -88,7 +89,7 @@ def _row(name: str, cells: list[str]) -> str:
 
 def _traffic(line: Line, kind: str) -> str:
     calls = int(line["calls"].get(kind, 0))
-    return f"{calls} calls, {in_bytes(line['sent'].get(kind, 0))}" if calls else "none"
+    return f"{plural(calls, 'call')}, {in_bytes(line['sent'].get(kind, 0))}" if calls else "none"
 
 
 def as_json(simulated: Simulated) -> dict[str, Any]:
