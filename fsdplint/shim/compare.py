@@ -20,7 +20,7 @@ from fsdplint.shim.checks import (
 from fsdplint.shim.compare_costs import costs
 from fsdplint.shim.compare_tensors import checkpoints, optimizer, parameters, rounding_noise
 from fsdplint.shim.records import Line, by_step
-from fsdplint.trace import Sharded, Trace, Wrapped
+from fsdplint.trace import Clipped, Sharded, Trace, Wrapped
 
 
 def compare(before: Side, after: Side, *, same_units: bool) -> Comparison:
@@ -33,6 +33,7 @@ def compare(before: Side, after: Side, *, same_units: bool) -> Comparison:
     checks = [_steps(before, after)]
     checks += _losses(before, after, tolerance)
     checks += _norms(before, after, tolerance)
+    checks += clipping(before, after, tolerance, same_units)
     checks.append(_rates(before, after))
     noise = rounding_noise(before, tolerance)
     checks += parameters(before, after, tolerance, noise)
@@ -83,11 +84,8 @@ def _steps(before: Side, after: Side) -> Check:
     trained = any(line["updated"] for lines in by_step(before.records) for line in lines)
     if untrained and trained:
         return Check("steps", False, f"after: {untrained[0]}")
-    return Check(
-        "steps",
-        True,
-        f"{plural(max(counts[0]), 'optimizer step')} on each of {plural(len(counts[0]), 'rank')}",
-    )
+    steps, ranks = plural(max(counts[0]), "optimizer step"), plural(len(counts[0]), "rank")
+    return Check("steps", True, f"{steps} on each of {ranks}")
 
 
 def _losses(before: Side, after: Side, tolerance: Tolerance) -> list[Check]:
@@ -152,6 +150,29 @@ def _norms(before: Side, after: Side, tolerance: Tolerance) -> list[Check]:
             detail = f"{len(pairs)} values agree, worst difference {worst:.3g}"
         checks.append(Check(title, holds, detail, str(wide)))
     return checks
+
+
+def clipping(before: Side, after: Side, tolerance: Tolerance, binding: bool) -> list[Check]:
+    """Whether gradients are clipped as often, where no norm shows that they are not any more.
+
+    binding: whether that may decide, as in a migration. It does not where clipping changed a norm:
+    then a program that clips by other means has the same norms, and one that does not has others.
+    """
+    counts = [len(list(side.trace.of(Clipped))) for side in (before, after)]
+    if not any(counts):
+        return []
+    wide = Tolerance(tolerance.relative * 4, tolerance.absolute, tolerance.why)
+    steps = [lines for lines in by_step(before.records) if lines]
+    changed = sum(not wide.holds(norm(x, "gradients"), norm(x, "stepped")) for x in steps)
+    binding = binding and not changed and bool(counts[0])
+    effect = f"norms changed by it in {changed} of {len(steps)} steps"
+    if not changed:
+        effect = "no norm was changed by it: none is above the bound in this run"
+    same = counts[0] == counts[1]
+    calls = f"{counts[0]} calls before, {counts[1]} after"
+    if same:
+        calls = f"{plural(counts[0], 'call')} in both"
+    return [Check("gradient clipping", same, f"{calls}; {effect}", binding=binding)]
 
 
 def _rates(before: Side, after: Side) -> Check:

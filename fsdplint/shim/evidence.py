@@ -15,7 +15,7 @@ from fsdplint.trace import Event, Trace
 _ABOUT: Mapping[str, tuple[str, ...]] = {
     "module-wrapped": ("sharded modules", "mixed precision", "losses", "parameters"),
     "module-sharded": ("sharded modules", "mixed precision", "losses", "parameters"),
-    "gradients-clipped": ("gradient norms",),
+    "gradients-clipped": ("gradient norms", "gradient clipping"),
     "gradient-sync-switched": ("gradient reductions", "gradient norms"),
     "optimizer-built": ("steps", "parameter groups", "parameters"),
     "optimizer-stepped": ("steps", "parameters", "optimizer state"),

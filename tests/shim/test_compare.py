@@ -16,9 +16,10 @@ from migrations import SABOTAGED, SABOTAGED_FIXTURES, flat_after, flat_before, r
 from two_ranks import Outcome, TwoRanks
 
 from fsdplint.shim.checks import BFLOAT16, FLOAT32, Side, Tolerance
-from fsdplint.shim.compare import norm, plain_names, tolerance_of, units
+from fsdplint.shim.compare import clipping, norm, plain_names, tolerance_of, units
 from fsdplint.shim.compare_tensors import Noise, _difference, checkpoints, parameters
-from fsdplint.trace import Trace
+from fsdplint.shim.records import RankRecord
+from fsdplint.trace import Clipped, FixedSite, Location, Trace
 
 # Clips in every step, so that a lost clipping shows.
 STRICT = (("MAX_NORM = 1.0", "MAX_NORM = 0.3"), ("STEPS = 8", "STEPS = 4"))
@@ -123,6 +124,24 @@ def test_a_norm_of_sharded_and_whole_parts() -> None:
         {"gradients": {"sharded": 3.0, "whole": 4.0}},
     ]
     assert norm(lines, "gradients") == pytest.approx(math.sqrt(9 + 3 + 4))
+
+
+def test_a_lost_clipping_that_no_norm_shows(tmp_path: Path) -> None:
+    def side(calls: int, stepped: float) -> Side:
+        norms = {"gradients": {"sharded": 4.0}, "stepped": {"sharded": stepped**2}}
+        trace = Trace(producer="runtime")
+        for line in range(calls):
+            trace.add(Clipped(site=FixedSite(Location("train.py", line)), api="utils"))
+        records = [RankRecord(0, 1, {}, measures=[{"step": 1, **norms}])]
+        return Side(records, trace, tmp_path / "parameters.pt")
+
+    (found,) = clipping(side(2, 2.0), side(0, 2.0), FLOAT32, True)
+    assert found.binding and found.holds is False
+    assert found.detail.startswith("2 calls before, 0 after; no norm was changed by it")
+    (found,) = clipping(side(2, 1.0), side(1, 1.0), FLOAT32, True)
+    assert not found.binding  # the norms show whether it is clipped, by whatever means
+    (found,) = clipping(side(1, 2.0), side(1, 2.0), FLOAT32, True)
+    assert found.holds and found.detail.startswith("1 call in both")
 
 
 def test_tolerances() -> None:
