@@ -5,28 +5,25 @@ Exit codes: 0 nothing found (or all of it fixed), 1 findings or a diff, 2 the jo
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
-from fsdplint.editing.nesting import deep_stack
 from fsdplint.examining import processors
-from fsdplint.report import write
-from fsdplint.report.result import Result, plural, problem_line, summary
-from fsdplint.report.terminal import colours, links
+from fsdplint.output import FAILED, emit, fail, refuse_statistics, report
+from fsdplint.report.result import Result, plural, problem_line
 from fsdplint.run import Changes, Run
 from fsdplint.settings import CommandLine, SettingsFinder
 
 if TYPE_CHECKING:
     from fsdplint.rule import Finding
 
-CLEAN, FOUND, FAILED = 0, 1, 2
+CLEAN, FOUND = 0, 1
 FOR_PEOPLE = ("full", "concise", "grouped")
 BASELINE = "fsdplint-baseline.json"
 
@@ -70,8 +67,8 @@ def do(job: Job) -> int:
         return _show_files(job, run)
     if job.show_settings:
         return _show_settings(job, run)
-    if job.statistics and run.settings.output_format not in ("full", "concise", "json"):
-        fail(f"--statistics has no format {run.settings.output_format}: full, concise or json")
+    if job.statistics:
+        refuse_statistics(run.settings.output_format)
     if job.add_noqa:
         code = _add_noqa(job, run)
     elif job.diff:
@@ -85,11 +82,6 @@ def do(job: Job) -> int:
     return CLEAN if job.exit_zero and code == FOUND else code
 
 
-def fail(message: str) -> NoReturn:
-    click.echo(f"error: {message}", err=True)
-    sys.exit(FAILED)
-
-
 def _exit_code(found: Iterable[object], problems: Iterable[object]) -> int:
     if any(True for _ in problems):
         return FAILED
@@ -99,73 +91,29 @@ def _exit_code(found: Iterable[object], problems: Iterable[object]) -> int:
 # Output -------------------------------------------------------------------------------------------
 
 
-def _emit(job: Job, lines: Iterable[str], *, err: bool = False, colour: bool = False) -> None:
-    """Write lines where the report goes."""
-    if job.output is None:
-        for line in lines:
-            click.echo(line, err=err, color=colour or None)
-        return
-    text = "".join(f"{line}\n" for line in lines)
-    try:
-        job.output.parent.mkdir(parents=True, exist_ok=True)
-        job.output.write_bytes(text.encode("utf-8", "backslashreplace"))
-    except OSError as error:
-        fail(f"{job.output}: cannot be written: {error.strerror or error}")
+def _emit(job: Job, lines: Iterable[str], *, err: bool = False) -> None:
+    emit(job.output, lines, err=err)
 
 
 def _report(
     job: Job, run: Run, result: Result, *, err: bool = False, before: Sequence[str] = ()
 ) -> None:
     _warn(result)
-    stream = sys.stderr if err else sys.stdout
-    result.colour = job.output is None and colours(job.colour, stream)
-    result.links = result.colour and links(stream)
     output_format = run.settings.output_format
-    if job.statistics:
-        lines = _statistics(result, output_format)
-    else:
-        lines = list(deep_stack(lambda: list(write(result, output_format))))
-    _emit(job, [*before, *lines], err=err, colour=result.colour)
+    report(
+        result,
+        output_format,
+        job.output,
+        job.colour,
+        counted=job.statistics,
+        err=err,
+        before=before,
+    )
 
 
 def _warn(result: Result) -> None:
     for line in result.warnings:
         click.echo(line, err=True)
-
-
-def _statistics(result: Result, output_format: str) -> list[str]:
-    """How often each rule was found, the most frequent first."""
-    from fsdplint.report.records import records
-
-    found: dict[str, list[bool]] = {}
-    names: dict[str, str] = {}
-    for one in records(result):
-        fixable = one.finding is not None and result.applicable(one.finding)
-        found.setdefault(one.code, []).append(fixable)
-        names[one.code] = one.name
-    rows = sorted(found.items(), key=lambda row: (-len(row[1]), row[0]))
-    if output_format == "json":
-        objects = [
-            {
-                "code": code,
-                "name": names[code],
-                "count": len(each),
-                "fixable": all(each),
-                "fixable_count": sum(each),
-            }
-            for code, each in rows
-        ]
-        return [json.dumps(objects, indent=2)]
-    width = max((len(str(len(each))) for _, each in rows), default=0)
-    codes = max((len(code) for code, _ in rows), default=0)
-    marked = any(any(each) for each in found.values())
-    lines = []
-    for code, each in rows:
-        mark = "[*] " if all(each) else "[-] " if any(each) else "[ ] "
-        lines.append(
-            f"{len(each):>{width}}\t{code:<{codes}}\t{mark if marked else ''}{names[code]}"
-        )
-    return [*lines, *summary(result)]
 
 
 def _show_files(job: Job, run: Run) -> int:

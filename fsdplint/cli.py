@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from fsdplint import __version__
-from fsdplint.command_options import Sections, output_options, rule_options, section, target_option
+from fsdplint.command_options import (
+    Sections,
+    file_options,
+    output_options,
+    rule_options,
+    section,
+    target_option,
+)
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -126,15 +133,7 @@ def main() -> None:
 @click.option("--show-settings", is_flag=True, help="Show the settings of the first file.")
 @section("Output")
 @output_options
-@click.option(
-    "-o",
-    "--output-file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    envvar="FSDPLINT_OUTPUT_FILE",
-    metavar="FILE",
-    help="Write the report to this file.",
-)
-@click.option("--statistics", is_flag=True, help="Show how often each rule was found.")
+@file_options
 @click.option("-w", "--watch", is_flag=True, help="Do it again whenever a file changes.")
 def check(
     paths: tuple[Path, ...],
@@ -178,7 +177,7 @@ def check(
     if watch:
         from fsdplint.watching import watch as again
 
-        again(job.paths, lambda: _do(job))
+        again(job.paths, lambda: _do(job), command_line)
         return
     sys.exit(_do(job))
 

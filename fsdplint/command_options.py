@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -91,6 +92,18 @@ target_option = click.option(
     "--target-torch",
     metavar="VERSION",
     help="The oldest torch that the program has to run on.  [default: as the project requires]",
+)
+
+file_options = _all_of(
+    click.option(
+        "-o",
+        "--output-file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        envvar="FSDPLINT_OUTPUT_FILE",
+        metavar="FILE",
+        help="Write the report to this file.",
+    ),
+    click.option("--statistics", is_flag=True, help="Show how often each rule was found."),
 )
 
 output_options = _all_of(

@@ -10,48 +10,56 @@ from pathlib import Path
 import click
 
 from fsdplint.files import discover, project_root
+from fsdplint.settings import CommandLine, SettingsError, SettingsFinder
 
 PAUSE = 0.5  # seconds between two looks
 SHARE = 10  # a look may take this part of the time
 
 Snapshot = dict[str, tuple[int, int]]
+Look = Callable[[], Snapshot]
 
 
 def watch(
     paths: Sequence[Path],
     job: Callable[[], object],
-    changed: Callable[[Sequence[Path], Snapshot], None] | None = None,
+    command_line: CommandLine | None = None,
+    changed: Callable[[Look, Snapshot], None] | None = None,
 ) -> None:
     """Do the job, and again after each change of a file below the paths, until interrupted.
 
+    command_line: what it says about the settings, which may exclude files.
     changed: waits until the files are no longer as they were.
     """
     wait = changed or wait_for_change
+
+    def look() -> Snapshot:
+        return snapshot(paths, command_line)
+
     try:
         while True:
-            before = snapshot(paths)
+            before = look()
             click.clear()
             try:
                 job()
             except SystemExit:
                 pass  # wrong settings may be mended
             click.echo("Watching for changes; Ctrl-C ends it.", err=True)
-            wait(paths, before)
+            wait(look, before)
     except KeyboardInterrupt:
         click.echo(err=True)
 
 
-def wait_for_change(paths: Sequence[Path], before: Snapshot) -> None:
+def wait_for_change(look: Look, before: Snapshot) -> None:
     while True:
         start = time.monotonic()
-        if snapshot(paths) != before:
+        if look() != before:
             return
         time.sleep(max(PAUSE, (time.monotonic() - start) * SHARE))
 
 
-def snapshot(paths: Sequence[Path]) -> Snapshot:
+def snapshot(paths: Sequence[Path], command_line: CommandLine | None = None) -> Snapshot:
     """When the files, and the settings of their projects, were last written, and their sizes."""
-    files = {str(file.path) for file in discover(paths)[0]}
+    files = {str(file.path) for file in discover(paths, _Excluded(command_line))[0]}
     files |= {str(project_root(path) / "pyproject.toml") for path in paths}
     result = {}
     for file in files:
@@ -61,3 +69,16 @@ def snapshot(paths: Sequence[Path]) -> Snapshot:
             continue
         result[file] = (status.st_mtime_ns, status.st_size)
     return result
+
+
+class _Excluded:
+    """Whether the settings exclude a file or folder; wrong ones exclude nothing."""
+
+    def __init__(self, command_line: CommandLine | None) -> None:
+        self._finder = SettingsFinder(command_line)
+
+    def __call__(self, path: Path, is_folder: bool) -> bool:
+        try:
+            return self._finder.of_folder(path.absolute().parent).excludes(path, is_folder)
+        except SettingsError:
+            return False

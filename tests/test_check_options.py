@@ -569,15 +569,19 @@ def test_watching(train: Path, folder: Path) -> None:
         if len(seen) == 2:
             raise SystemExit(2)  # wrong settings do not end it
 
-    def wait(paths: Sequence[Path], before: watching.Snapshot) -> None:
-        assert watching.snapshot(paths) == before
+    (folder / "pyproject.toml").write_text("[tool.fsdplint]\nexclude = ['out']\n")
+    (folder / "out").mkdir()
+
+    def wait(look: watching.Look, before: watching.Snapshot) -> None:
+        (folder / "out" / f"{len(seen)}.py").touch()
+        assert look() == before  # what is excluded is not looked at
         if len(seen) == 3:
             raise KeyboardInterrupt
         train.write_text(f"x = {len(seen)} + 0\n" * len(seen))
-        assert watching.snapshot(paths) != before
-        watching.wait_for_change(paths, before)
+        assert look() != before
+        watching.wait_for_change(look, before)
 
-    watching.watch([folder], job, wait)
+    watching.watch([folder], job, changed=wait)
     assert seen == [BAD, "x = 1 + 0\n", "x = 2 + 0\n" * 2]
 
 

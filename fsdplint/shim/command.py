@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from fsdplint.command_options import output_options, rule_options, target_option
+from fsdplint.command_options import (
+    file_options,
+    output_options,
+    rule_options,
+    target_option,
+)
 
 if TYPE_CHECKING:
     from fsdplint.shim.nodes import Nodes
@@ -309,6 +314,7 @@ def _end(number: int, frame: object) -> NoReturn:
 @_launching(seed=None)
 @rule_options
 @output_options
+@file_options
 def run_command(
     select: tuple[str, ...],
     ignore: tuple[str, ...],
@@ -316,6 +322,8 @@ def run_command(
     output_format: str | None,
     colour: str,
     exit_zero: bool,
+    output_file: Path | None,
+    statistics: bool,
     **values: Any,
 ) -> None:
     """Run SCRIPT once on several ranks, where it is, and check what really happened.
@@ -326,10 +334,9 @@ def run_command(
     """
     _prepare("run")
     from fsdplint.editing.journal import Interrupted
-    from fsdplint.report import write
-    from fsdplint.report.terminal import colours, links
+    from fsdplint.output import refuse_statistics, report
     from fsdplint.selection import split
-    from fsdplint.settings import CommandLine, SettingsError
+    from fsdplint.settings import CommandLine, SettingsError, SettingsFinder
     from fsdplint.shim.failures import failed
     from fsdplint.shim.launcher import LaunchError
     from fsdplint.shim.once import Options, watch
@@ -338,6 +345,8 @@ def run_command(
 
     command_line = CommandLine(split(select), split(ignore), split(extend_select), output_format)
     try:
+        if statistics:  # said before the program is run
+            refuse_statistics(SettingsFinder(command_line).of(values["script"]).output_format)
         with _ended_cleanly():
             watched = watch(
                 Options(command_line=command_line, nodes=_nodes(values), **values),
@@ -349,10 +358,7 @@ def run_command(
     result = watched.result
     for line in result.warnings:
         click.echo(line, err=True)
-    result.colour = colours(colour, sys.stdout)
-    result.links = result.colour and links(sys.stdout)
-    for line in write(result, watched.output_format):
-        click.echo(line, color=result.colour or None)
+    report(result, watched.output_format, output_file, colour, counted=statistics)
     if not watched.run.ok:
         for line in failed("The program", watched.run):
             click.echo(line, err=True)

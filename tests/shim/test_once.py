@@ -7,10 +7,12 @@ import os
 import re
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
 
+from fsdplint import run as static
 from fsdplint.cli import main
 
 START = """\
@@ -77,15 +79,17 @@ def test_a_comment_and_the_options_turn_findings_off(folder: Path) -> None:
 
 
 def test_a_clean_program_in_json(folder: Path) -> None:
-    result = run(folder, START + EARLY + TRAIN + END, "--output-format", "json", "--keep", "kept")
+    options = ("--output-format", "json", "--keep", "kept", "-o", "reports/run.json")
+    result = run(folder, START + EARLY + TRAIN + END, *options)
     assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout) == []
+    assert (result.stdout, (folder / "reports" / "run.json").read_text()) == ("", "[]\n")
     assert (folder / "kept" / "rank1.jsonl").exists()
 
 
 def test_a_crash_shows_what_was_found_before(folder: Path) -> None:
     text = START + LATE.format(comment="") + TRAIN + 'raise ValueError("no more data")\n'
-    result = run(folder, text, "--output-format", "json", "--nproc-per-node", "1")
+    options = ("--output-format", "json", "--nproc-per-node", "1")
+    result = run(folder, text, *options)
     assert result.exit_code == 1, result.output
     (finding,) = json.loads(result.stdout)
     assert (finding["code"], finding["filename"]) == ("FSDP103", "train.py")
@@ -110,6 +114,7 @@ def test_a_hang_names_the_line_of_each_rank(folder: Path) -> None:
         (("missing.py",), "missing.py: there is no such file"),
         (("train.py", "--select", "FSDP999"), "unknown rule 'FSDP999'"),
         (("train.py", "--keep", "."), "is not empty"),
+        (("train.py", "--statistics", "--output-format", "sarif"), "no format sarif"),
     ],
 )
 def test_what_cannot_be_done_is_said(folder: Path, args: tuple[str, ...], message: str) -> None:
@@ -117,3 +122,13 @@ def test_what_cannot_be_done_is_said(folder: Path, args: tuple[str, ...], messag
     result = CliRunner().invoke(main, ["run", *args])
     assert result.exit_code == 2
     assert re.search(message, result.stderr), result.output
+
+
+def test_how_often_each_rule_was_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "train.py").write_text(START + LATE.format(comment="") + TRAIN + END)
+    result = static.Run([Path("train.py")]).check()
+    watched = SimpleNamespace(result=result, output_format="full", run=SimpleNamespace(ok=True))
+    monkeypatch.setattr("fsdplint.shim.once.watch", lambda *_: watched)
+    shown = CliRunner().invoke(main, ["run", "train.py", "--statistics", "-o", "counts.txt"])
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert re.match(r"1\tFSDP103\t.*optimizer-before-shard", (folder / "counts.txt").read_text())
