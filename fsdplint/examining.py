@@ -6,14 +6,15 @@ what one takes is given back before the next begins.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fsdplint.outcome import Outcome
+if TYPE_CHECKING:
+    from fsdplint.outcome import Outcome
 
 WORTH_A_PROCESS = 150_000  # bytes of code, which take longer to examine than a process to start
 
@@ -35,6 +36,8 @@ def examined(
     number = min(processes, len(groups), sum(sizes) // WORTH_A_PROCESS)
     if number < 2 or not sys.platform.startswith("linux"):
         return [examine(group) for group in groups]
+    import multiprocessing
+
     global _examine
     _examine = examine
     order = sorted(range(len(groups)), key=lambda at: -sizes[at])  # the longest first
