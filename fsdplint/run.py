@@ -211,6 +211,9 @@ class Run:
         )
 
     def _show(self, result: Result, outcomes: Sequence[Outcome]) -> None:
+        if not outcomes:
+            result.warnings = self._completion()
+            return
         from fsdplint.outcome import merged, sources
 
         for outcome in outcomes:
