@@ -11,10 +11,14 @@ from fsdplint.shim.records import Line, RankRecord
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
+def _in_time(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+
+
 def costs(before: Side, after: Side) -> list[Check]:
     """Step time as a ratio, the memory of the rank that needs most, and bytes of collectives."""
     checks = [
-        _told("step time", before, after, _seconds, lambda value: f"{value * 1e3:.3g} ms"),
+        _told("step time", before, after, _seconds, _in_time),
         _told("peak memory of a rank", before, after, _peak, in_bytes),
         _told("bytes of collectives a step", before, after, _traffic, in_bytes),
     ]

@@ -48,8 +48,11 @@ class Recorder:
 
     # Life -----------------------------------------------------------------------------------
 
-    def open(self, folder: str, rank: int, world: int) -> None:
-        """Start a record in `folder` (made if missing), replacing an earlier one of this rank."""
+    def open(self, folder: str, rank: int, world: int, emulated: bool = False) -> None:
+        """Start a record in `folder` (made if missing), replacing an earlier one of this rank.
+
+        emulated: whether the CPU stands in for the devices that the program asks for.
+        """
         os.makedirs(folder, exist_ok=True)
         self.folder, self.rank, self.world = folder, rank, world
         path = os.path.join(folder, f"rank{rank}.jsonl")
@@ -67,6 +70,7 @@ class Recorder:
                 "argv": list(sys.argv),
                 "python": sys.version.split()[0],
                 "torch": getattr(sys.modules.get("torch"), "__version__", None),
+                "emulated": emulated,
             }
         )
         self.on = True

@@ -100,7 +100,7 @@ def start(options: Options) -> None:
     emulation.choose("cpu" if options.simulate else options.device, local_ranks)
     if options.seed is not None:
         _seed(options.seed)
-    RECORDER.open(options.record, rank, world)
+    RECORDER.open(options.record, rank, world, emulation.EMULATION.on)
     if options.oracle:
         oracle.install()
     if options.simulate is not None:

@@ -81,7 +81,7 @@ def test_a_rank_dies(folder: Path) -> None:
     ends = proof["after"]["ranks"]
     assert ends[1]["status"] in ("died", "stopped")
     assert ends[1]["where"] == f"{folder}/after.py:{CALL + 1}"  # of its last event
-    assert "rank 1 " in result.output
+    assert "rank 1: " in result.output
 
 
 def test_a_rank_raises(folder: Path) -> None:

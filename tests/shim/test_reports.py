@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fsdplint.rule import Finding, all_rules
 from fsdplint.shim.checks import Check, Comparison
 from fsdplint.shim.failures import fail_alike, failure
 from fsdplint.shim.launcher import Launch, RankEnd, Run
@@ -23,7 +24,7 @@ from fsdplint.shim.reports.text import as_text
 from fsdplint.shim.simulation.runs import Simulated
 from fsdplint.shim.trial import Trial
 from fsdplint.shim.verdicts import Judged, Verdict
-from fsdplint.trace import Location, Trace
+from fsdplint.trace import FixedSite, Location, Trace
 
 DIFF = """\
 --- train.py
@@ -157,6 +158,20 @@ def test_what_several_verdicts_share_is_said_once(proof: Proof) -> None:
     assert text.startswith(f"The runs as a whole: refuted\n  {reasons[0]}\n\nREFUTED")
     assert text.count(reasons[0]) == 1 and text.count("of its own") == 2
     assert summary.count("parameters: weight") == 1 and summary.count("of its own") == 2
+
+
+def test_what_is_found_and_not_fixed_is_in_all_reports(proof: Proof) -> None:
+    rule = next(rule for rule in all_rules() if rule.code == "FSDP501")
+    at = FixedSite(Location("train.py", 9))
+    proof.remaining = [Finding(rule, at, "one rank", blocker="unknown | names")]
+    proof.found = [Finding(rule, at, "another")]
+    texts = [as_text(proof), as_markdown(proof), as_page(proof)]
+    for text in texts:
+        assert "Found and not fixed" in text and "Found in the run of the program after" in text
+        assert "train.py:9: FSDP501 one rank" in text and "not migrated: unknown" in text
+    assert "    not migrated: unknown | names\n" in texts[0]
+    assert "- train.py:9: FSDP501 one rank not migrated: unknown \\| names" in texts[1]
+    assert "torch 2.13.0, seed None, no arguments" in texts[1]
 
 
 def test_which_runs_fail_alike(tmp_path: Path) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterator
 
 from fsdplint.shim.failures import failed, shown
 from fsdplint.shim.prove import Proof
-from fsdplint.shim.reports.text import heading, shared, sign, summary
+from fsdplint.shim.reports.text import findings_of, heading, shared, sign, summary
 from fsdplint.shim.verdicts import Judged
 
 
@@ -19,6 +20,15 @@ def _lines(proof: Proof) -> Iterator[str]:
     yield f"## Proof of `{shown(str(proof.script))}`"
     yield ""
     yield summary(proof)
+    if proof.runs:
+        before = proof.runs["before"]
+        versions = {str(one.head.get("torch")) for one in before.records}
+        arguments = shlex.join(before.launch.args)
+        yield ""
+        yield (
+            f"torch {', '.join(sorted(versions))}, seed {before.launch.seed}, "
+            + (f"arguments `{arguments}`" if arguments else "no arguments")
+        )
     once = shared(proof)
     if once and proof.trial is not None:
         yield from ("", f"The runs as a whole: **{proof.trial.verdict()[0].value}**", "")
@@ -36,6 +46,9 @@ def _lines(proof: Proof) -> Iterator[str]:
         yield "| --- | --- | --- | --- |"
         for check in checks:
             yield f"| {check.name} | {sign(check)} | {_cell(check.detail)} | {check.tolerance} |"
+    for title, findings in findings_of(proof).items():
+        yield from ("", f"{title}:", "")
+        yield from (f"- {_cell(line)}" for line in findings)
     for name, run in proof.runs.items():
         if not run.ok:
             yield from ("", "```", *failed(f"The program {name}", run), "```")

@@ -15,7 +15,7 @@ from fsdplint.shim.launcher import Run
 from fsdplint.shim.prove import Proof
 from fsdplint.shim.reports import plots
 from fsdplint.shim.reports.changes import rows
-from fsdplint.shim.reports.text import heading, summary
+from fsdplint.shim.reports.text import findings_of, heading, ranks_of, summary
 
 
 class PageError(Exception):
@@ -57,6 +57,7 @@ def _context(proof: Proof) -> dict[str, Any]:
         "facts": facts_of(proof.script, runs),
         "judged": proof.judged,
         "checks": proof.checks,
+        "findings": findings_of(proof),
         "rows": rows(proof.diff, proof.judged, str(proof.root)),
         "pictures": [picture for picture in _pictures(runs) if picture],
         "failures": [
@@ -103,7 +104,7 @@ def facts_of(script: Path, runs: Mapping[str, Run]) -> dict[str, str]:
         heads = [run.records[0].head for run in runs.values() if run.records]
         facts["torch"] = str(heads[0].get("torch", "")) if heads else ""
         if launch.simulate is None:
-            facts["Ranks"] = f"{launch.world} ({launch.device})"
+            facts["Ranks"] = ranks_of(next(iter(runs.values())))
         facts["Arguments"] = " ".join(launch.args) or "none"
         facts["Seed"] = str(launch.seed)
         facts["Times"] = ", ".join(f"{name} {run.seconds:.1f} s" for name, run in runs.items())

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
 
 from fsdplint.report.result import plural
 from fsdplint.shim.checks import Check
 from fsdplint.shim.failures import failed, shown
+from fsdplint.shim.launcher import Run
 from fsdplint.shim.prove import Proof
 from fsdplint.shim.trial import ORACLE
 from fsdplint.shim.verdicts import Judged, Verdict
+
+if TYPE_CHECKING:
+    from fsdplint.rule import Finding
 
 _SIGNS = {True: "holds", False: "DIFFERS", None: "unknown"}
 
@@ -41,18 +46,9 @@ def _parts(proof: Proof) -> Iterator[str]:
         yield ""
     for judged in proof.judged:
         yield from _judged(judged, once)
-    if proof.remaining:
-        yield "Found and not fixed:"
-        for finding in proof.remaining:
-            at = finding.site.location()
-            yield f"  {shown(at.path)}:{at.line}: {finding.rule.code} {finding.message}"
-            if finding.blocker:
-                yield f"    not migrated: {finding.blocker}"
-    if proof.found:
-        yield "Found in the run of the program after:"
-        for finding in proof.found:
-            at = finding.site.location()
-            yield f"  {shown(at.path)}:{at.line}: {finding.rule.code} {finding.message}"
+    for title, findings in findings_of(proof).items():
+        yield f"{title}:"
+        yield from ("  " + line.replace("\n", "\n    ") for line in findings)
     checks = proof.checks
     if checks:
         yield ""
@@ -69,6 +65,21 @@ def _parts(proof: Proof) -> Iterator[str]:
             yield from failed(f"The program {name}", run)
     yield ""
     yield summary(proof)
+
+
+def findings_of(proof: Proof) -> dict[str, list[str]]:
+    """What is found and not fixed, a line for each finding."""
+    both = {
+        "Found and not fixed": proof.remaining,
+        "Found in the run of the program after": proof.found,
+    }
+    return {title: [_found(one) for one in found] for title, found in both.items() if found}
+
+
+def _found(finding: Finding) -> str:
+    at = finding.site.location()
+    text = f"{shown(at.path)}:{at.line}: {finding.rule.code} {finding.message}"
+    return f"{text}\nnot migrated: {finding.blocker}" if finding.blocker else text
 
 
 def _judged(judged: Judged, once: Collection[str]) -> Iterator[str]:
@@ -100,7 +111,14 @@ def summary(proof: Proof) -> str:
     for judged in proof.judged:
         counts[judged.verdict] += 1
     text = ", ".join(f"{count} {verdict.value}" for verdict, count in counts.items() if count)
-    runs = list(proof.runs.values())
-    times = ", ".join(f"{run.seconds:.1f} s" for run in runs)
-    ranks = runs[0].launch.world if runs else 0
-    return f"{text} ({plural(ranks, 'rank')}, {times})."
+    if not proof.runs:
+        return f"{text}."
+    times = ", ".join(f"{name} {run.seconds:.1f} s" for name, run in proof.runs.items())
+    return f"{text} ({ranks_of(proof.runs['before'])}; {times})."
+
+
+def ranks_of(run: Run) -> str:
+    """How many ranks there were, and on which devices as far as that is recorded."""
+    emulated = next((one.head["emulated"] for one in run.records if "emulated" in one.head), None)
+    where = {None: "", True: " on the CPU, with gloo", False: " on their own devices"}[emulated]
+    return plural(run.launch.world, "rank") + where
