@@ -9,36 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from command import BAD, FIXED, FIXTURES, run
 
 import fsdplint
-from fsdplint.cli import main
 from fsdplint.rule import documented_rules, rule_by_code
 
-BAD = """\
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.distributed.fsdp import fully_shard
-
-dist.init_process_group("gloo")
-model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-fully_shard(model)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-loss = model.forward(torch.randn(2, 4)).sum()  # keep this comment
-loss.backward()
-optimizer.step()
-dist.destroy_process_group()
-"""
-FIXED = BAD.replace("model.forward(", "model(")
 MENTION = "use_fsdp = True\n"
-
-
-FIXTURES = Path(__file__).parent.parent / "fixtures" / "fsdp1"
-
-
-def run(*arguments: object, input: str | bytes | None = None) -> Result:
-    return CliRunner().invoke(main, [str(one) for one in arguments], input=input)
 
 
 @pytest.fixture(autouse=True)
@@ -477,17 +453,6 @@ def test_version_imports_little() -> None:
     program += "print(sorted({'libcst', 'torch', 'pathspec', 'fsdplint.rule'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.splitlines() == [f"fsdplint {fsdplint.__version__}", "[]"]
-
-
-def test_checking_does_not_import_torch(folder: Path) -> None:
-    (folder / "train.py").write_text(BAD)
-    program = (
-        "import sys\nfrom fsdplint.cli import main\n"
-        "try:\n    main(['--fix', 'train.py'])\n"
-        "except SystemExit as end:\n    print(end.code, 'torch' in sys.modules)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1] == "0 False", done.stderr
 
 
 def test_module() -> None:
