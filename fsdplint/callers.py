@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsdplint.files import Unreadable, project_files, project_root
 from fsdplint.imports import Modules, Target
 
 
+@dataclass
+class Notes:
+    """What was asked about projects, and the answers.
+
+    Attributes:
+        users: for files, the real paths of those that import them and are not examined with them.
+        callers: files whose callers were asked for, and those.
+        searched: files all of whose projects' files were looked into.
+    """
+
+    users: dict[str, list[str]] = field(default_factory=dict)
+    callers: list[tuple[list[str], list[str]]] = field(default_factory=list)
+    searched: list[str] = field(default_factory=list)
+
+
 class Projects:
     """The files of projects, searched and read once.
 
     Attributes:
-        consulted: the roots of the projects whose files were searched.
+        notes: what was asked and answered since this was emptied: an answer that is another one
+            now makes what depends on it worthless.
     """
 
     def __init__(
@@ -32,13 +49,12 @@ class Projects:
         self._found: dict[tuple[Path, bool], list[Path]] = {}
         self._users: dict[str, list[tuple[str, Target]]] = {}
         self._indexed: set[str] = set()
-        self.consulted: dict[Path, Path] = {}
+        self.notes = Notes()
 
     def files(self, path: Path, *, excluded: bool = True) -> list[Path]:
         """The files of the project of a file. excluded: whether without those that the settings
         exclude."""
         root = project_root(path)
-        self.consulted[root] = path
         key = (root, excluded)
         if key not in self._found:
             if excluded and self._excluded is not None:
@@ -58,7 +74,9 @@ class Projects:
         """
         known = self._index(files)
         for target in targets:
-            for user, imported in self._users.get(self._modules.key(target), ()):
+            users = self._users.get(self._modules.key(target), ())
+            self.notes.users[str(target)] = sorted({user for user, _ in users if user in known})
+            for user, imported in users:
                 path = known.get(user)
                 data = None if path is None else self._read(path)
                 if path is not None and data is not None:
@@ -73,6 +91,7 @@ class Projects:
         limit: how many there may be; the farthest are left out.
         """
         known = self._index(files)
+        targets = list(targets)
         nearest = [self._modules.key(target) for target in targets]
         seen = set(nearest)
         found: list[Path] = []
@@ -84,6 +103,14 @@ class Projects:
             seen.update(nearest)
             found += (known[user] for user in nearest)
         return found[:limit]
+
+    def seed(self, users: Mapping[str, list[tuple[str, Target]]], indexed: Iterable[str]) -> None:
+        """Take over who imports whom from a search that was done before.
+
+        users: for real paths of files, those who import them. indexed: whose imports are known.
+        """
+        self._users.update(users)
+        self._indexed.update(indexed)
 
     def _index(self, files: Iterable[Path]) -> dict[str, Path]:
         """Find out what files import; gives them by their real paths."""

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fsdplint.cache import FOLDER, Cache
 from fsdplint.examining import processors
+from fsdplint.files import project_root
 from fsdplint.output import FAILED, emit, fail, refuse_statistics, report
 from fsdplint.report.result import Result, plural, problem_line
 from fsdplint.run import Changes, Run
@@ -53,6 +55,8 @@ class Job:
     colour: str = "auto"
     exit_zero: bool = False
     exit_non_zero_on_fix: bool = False
+    no_cache: bool = False
+    cache_dir: Path | None = None
 
 
 def do(job: Job) -> int:
@@ -62,7 +66,8 @@ def do(job: Job) -> int:
         SettingsError: the settings are wrong.
         Interrupted: an earlier run was killed while it wrote, and that can't be completed.
     """
-    run = Run(job.paths, job.command_line, stdin=job.stdin, processes=processors())
+    cache = None if job.no_cache or job.stdin is not None else _cache(job)
+    run = Run(job.paths, job.command_line, stdin=job.stdin, processes=processors(), cache=cache)
     if job.show_files:
         return _show_files(job, run)
     if job.show_settings:
@@ -80,6 +85,12 @@ def do(job: Job) -> int:
         _report(job, run, result)
         code = _exit_code(result.findings, result.problems)
     return CLEAN if job.exit_zero and code == FOUND else code
+
+
+def _cache(job: Job) -> Cache:
+    settings = SettingsFinder(job.command_line).of(job.paths[0])
+    folder = job.cache_dir or settings.cache_dir or project_root(job.paths[0]) / FOLDER
+    return Cache(folder)
 
 
 def _exit_code(found: Iterable[object], problems: Iterable[object]) -> int:

@@ -15,6 +15,7 @@ import click
 from fsdplint import __version__
 from fsdplint.command_options import (
     Sections,
+    cache_options,
     file_options,
     output_options,
     rule_options,
@@ -129,6 +130,7 @@ def main() -> None:
     type=click.Path(path_type=Path),
     help="The name of the file that is read from standard input.",
 )
+@cache_options
 @click.option("--show-files", is_flag=True, help="List the files that would be looked at.")
 @click.option("--show-settings", is_flag=True, help="Show the settings of the first file.")
 @section("Output")

@@ -106,6 +106,23 @@ file_options = _all_of(
     click.option("--statistics", is_flag=True, help="Show how often each rule was found."),
 )
 
+cache_options = _all_of(
+    click.option(
+        "-n",
+        "--no-cache",
+        is_flag=True,
+        envvar="FSDPLINT_NO_CACHE",
+        help="Find everything anew, and remember nothing.",
+    ),
+    click.option(
+        "--cache-dir",
+        type=click.Path(path_type=Path, file_okay=False),
+        envvar="FSDPLINT_CACHE_DIR",
+        metavar="FOLDER",
+        help="Where to remember what was found.  [default: .fsdplint_cache in the project]",
+    ),
+)
+
 output_options = _all_of(
     click.option(
         "--output-format",

@@ -28,7 +28,8 @@ NOTEBOOK = ".ipynb"
 MAX_NOTEBOOK_BYTES = 100 * 1024 * 1024  # most of it is pictures; the code has the limit of a file
 DEFAULT_EXCLUDES = frozenset(
     [
-        *(".bzr", ".direnv", ".eggs", ".git", ".hg", ".ipynb_checkpoints", ".mypy_cache", ".nox"),
+        *(".bzr", ".direnv", ".eggs", ".fsdplint_cache", ".git", ".hg", ".ipynb_checkpoints"),
+        *(".mypy_cache", ".nox"),
         *(".pytest_cache", ".pytype", ".ruff_cache", ".svn", ".tox", ".venv", "__pycache__"),
         *("__pypackages__", "build", "dist", "node_modules", "site-packages", "venv", "wandb"),
     ]

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fsdplint.callers import Notes
 from fsdplint.engine import sorted_findings
 from fsdplint.files import Problem, Unreadable, open_source
 from fsdplint.rule import Edit, Finding, Fix, Import, Safety
@@ -25,6 +26,8 @@ class Outcome:
         files: every file that was read, by the path that is shown to the user.
         context: those of them that are there only because they call the others.
         problems: what could not be read, and rules of plug-ins that raised.
+        asked: whether there are the files that decided what an import means.
+        notes: what was asked about other files of the project.
         known: the files, where they were read in this process.
     """
 
@@ -32,6 +35,8 @@ class Outcome:
     files: list[str] = field(default_factory=list)
     context: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    asked: dict[str, bool] = field(default_factory=dict)
+    notes: Notes = field(default_factory=Notes)
     known: Mapping[str, Source] = field(default_factory=dict)
 
     def as_data(self) -> dict[str, Any]:
@@ -41,6 +46,8 @@ class Outcome:
             "files": self.files,
             "context": self.context,
             "problems": [asdict(one) for one in self.problems],
+            "asked": self.asked,
+            "notes": asdict(self.notes),
         }
 
     @classmethod
@@ -55,6 +62,8 @@ class Outcome:
             list(data["files"]),
             list(data["context"]),
             [Problem(**one) for one in data["problems"]],
+            dict(data["asked"]),
+            Notes(**data["notes"]),
         )
 
 

@@ -6,13 +6,14 @@ a run costs little more than reading it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsdplint import configs
 from fsdplint.files import File, Problem, Unreadable, check_text, project_root
-from fsdplint.imports import Modules
+from fsdplint.imports import Modules, Target
+from fsdplint.relevance import Relevance
 from fsdplint.statements import mentions
 
 
@@ -26,11 +27,15 @@ class Selection:
             that of their first files.
         settings: files of settings.
         problems: what could not be read.
+        users: for files, those who import them.
+        scanned: whose imports are known.
     """
 
     groups: list[list[Path]] = field(default_factory=list)
     settings: list[Path] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    users: Mapping[str, list[tuple[str, Target]]] = field(default_factory=dict)
+    scanned: Set[str] = frozenset()
 
     @property
     def paths(self) -> list[Path]:
@@ -73,7 +78,10 @@ def select(
     outside = any(file.named for file in readable.values())
     outside = outside or not all(map(_is_whole_project, searched))
     if outside or any(map(mentions, contents.values())):
-        result.groups = _groups(modules, readable, contents)
+        relevance = Relevance(modules)
+        found = relevance.search(contents)
+        result.groups = _groups(relevance, found, readable)
+        result.users, result.scanned = relevance.importers, relevance.scanned
     chosen = {path for group in result.groups for path in group}
     for key, file in readable.items():
         if file.named and file.path not in chosen:
@@ -83,13 +91,7 @@ def select(
     return result
 
 
-def _groups(
-    modules: Modules, files: Mapping[str, File], contents: Mapping[str, bytes]
-) -> list[list[Path]]:
-    from fsdplint.relevance import Relevance
-
-    relevance = Relevance(modules)
-    found = relevance.search(contents)
+def _groups(relevance: Relevance, found: Set[str], files: Mapping[str, File]) -> list[list[Path]]:
     leader = {key: key for key in found}
 
     def lead(key: str) -> str:

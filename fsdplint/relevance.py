@@ -77,6 +77,8 @@ class Relevance:
     """Decides which of some files can have to do with FSDP.
 
     Attributes:
+        importers: for files, those who import them.
+        scanned: whose imports are known.
         joined: pairs of files, by their real paths, of which one uses what lies in the other.
     """
 
@@ -84,7 +86,8 @@ class Relevance:
         self._modules = modules
         self._files: dict[str, _File] = {}
         self._contents: dict[str, bytes] = {}
-        self._importers: dict[str, list[tuple[str, Target]]] = {}
+        self.importers: dict[str, list[tuple[str, Target]]] = {}
+        self.scanned: set[str] = set()
         self._called: dict[tuple[str, str], bool] = {}
         self.joined: set[tuple[str, str]] = set()
 
@@ -106,7 +109,7 @@ class Relevance:
         self.joined |= {
             (importer, path)
             for path in found
-            for importer, target in self._importers.get(path, ())
+            for importer, target in self.importers.get(path, ())
             if importer in found and not target.passing
         }
         return found
@@ -117,12 +120,13 @@ class Relevance:
         seen = set(queue)
         for path in queue:  # grows while it is walked
             data = self._read(path)
+            self.scanned.add(path)
             if data is None:
                 continue
             if mentions(data):
                 found.append(self._file(path, data))
             for target in self._modules.targets(path, data):
-                self._importers.setdefault(target.file, []).append((path, target))
+                self.importers.setdefault(target.file, []).append((path, target))
                 if target.file not in seen:
                     seen.add(target.file)
                     queue.append(target.file)
@@ -179,7 +183,7 @@ class Relevance:
     def _users(self, path: str) -> Iterator[tuple[str, str | None, Target]]:
         """The files that import a file, or a package that it lies in, with the dotted name through
         which they reach it; None where they import names of it."""
-        for importer, target in self._importers.get(path, ()):
+        for importer, target in self.importers.get(path, ()):
             yield importer, target.bound, target
         below = os.path.dirname(path) if path.endswith("__init__.py") else path.removesuffix(".py")
         names: list[str] = []
@@ -189,7 +193,7 @@ class Relevance:
             package = os.path.join(below, "__init__.py")
             if package == path or not os.path.isfile(package):
                 return
-            for importer, target in self._importers.get(package, ()):
+            for importer, target in self.importers.get(package, ()):
                 if target.bound is not None:
                     yield importer, ".".join([target.bound, *names]), target
 

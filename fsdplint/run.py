@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from fsdplint import prefilter
 from fsdplint.baseline import Baseline, BaselineError
 from fsdplint.baseline import read as read_baseline
-from fsdplint.callers import Projects
+from fsdplint.callers import Notes, Projects
 from fsdplint.counting import Counting
 from fsdplint.decoding import decode
 from fsdplint.editing.nesting import deep_stack
@@ -36,6 +36,7 @@ from fsdplint.settings import CommandLine, Settings, SettingsError, SettingsFind
 from fsdplint.trace import FixedSite, Site
 
 if TYPE_CHECKING:
+    from fsdplint.cache import Cache
     from fsdplint.engine import Effort
     from fsdplint.outcome import Outcome
     from fsdplint.program import Program
@@ -84,6 +85,7 @@ class Run:
         overlays: Mapping[Path, str] | None = None,
         effort: Effort | None = None,
         processes: int = 1,
+        cache: Cache | None = None,
     ) -> None:
         """Find the files that can matter.
 
@@ -94,12 +96,13 @@ class Run:
             overlays: texts to take instead of what is on disk, of any files of the project.
             effort: what of the work is wanted; all of it by default.
             processes: how many processes may be used.
+            cache: what was found before.
 
         Raises:
             SettingsError: the settings are wrong.
             Interrupted: an earlier run was killed while it wrote, and that can't be completed.
         """
-        self._command_line = command_line or CommandLine()
+        self.command_line = command_line or CommandLine()
         self._finder = SettingsFinder(command_line)
         self.settings: Settings = self._finder.of(arguments[0])
         self._root = arguments[0]
@@ -109,6 +112,7 @@ class Run:
         self.completed: list[str] = []
         self.overrides: dict[Path, str] = dict(overlays or {})
         self._processes = processes
+        self._cache = cache
         folders = [path for path in arguments if path.is_dir()]
         if stdin is None:
             wanted = [path for path in arguments if not self._left_out(path)]
@@ -123,12 +127,14 @@ class Run:
         selection = prefilter.select(files, searched=folders, overrides=self.overrides)
         self.problems += selection.problems
         self.paths = selection.paths
+        self.projects = Projects(self._excluded, self.overrides)
+        self.projects.seed(selection.users, selection.scanned)
         self._groups, self._settings_files = selection.groups, selection.settings
         self.files = [file.path for file in files]
-        self._given = {os.path.realpath(path) for path in self.files}
+        self.given = {os.path.realpath(path) for path in self.files}
         for path in self.paths:
             self._finder.of(path)  # a mistake in any of the settings ends the run before it begins
-        self.counting = Counting(self._finder, self._given, self._callers, self._baseline())
+        self.counting = Counting(self._finder, self.given, self.callers, self._baseline())
 
     def _from_stdin(self, path: Path, data: bytes) -> list[File]:
         if self._left_out(path):
@@ -174,16 +180,20 @@ class Run:
     def _outcomes(self) -> list[Outcome]:
         """What examining the files comes to, group by group."""
         from fsdplint.examining import examined
+        from fsdplint.remembering import Remembering
 
-        outcomes = examined(self._groups, self._examine, self._processes)
+        if self._cache is None:
+            outcomes = examined(self._groups, self.examine, self._processes)
+        else:
+            outcomes = Remembering(self, self._cache).outcomes(self._groups, self._processes)
         # Settings that a program reads are examined with it.
         seen = {os.path.realpath(path) for outcome in outcomes for path in outcome.files}
         rest = [path for path in self._settings_files if os.path.realpath(path) not in seen]
         if rest:
-            outcomes.append(self._examine(rest))
+            outcomes.append(self.examine(rest))
         return outcomes
 
-    def _examine(self, paths: Sequence[Path]) -> Outcome:
+    def examine(self, paths: Sequence[Path]) -> Outcome:
         """Examine files that belong together."""
         return self._deep(paths, self._examine_whole)
 
@@ -192,13 +202,14 @@ class Run:
         from fsdplint.outcome import Outcome, frozen
 
         rules = self._rules()
+        self.projects.notes = notes = Notes()
         seen = engine.examine(
             paths,
             rules,
             self.options,
             overrides=self.overrides,
-            callers=self._callers,
-            projects=self._projects,
+            callers=self.callers,
+            projects=self.projects,
             effort=self._effort or engine.WHOLE,
         )
         found = [*seen.found, *self._unused(rules)(seen.found, seen.program)]
@@ -207,6 +218,8 @@ class Run:
             list(seen.program.files),
             sorted(seen.context),
             [*defects, *seen.program.problems, *_failures(rules)],
+            seen.program.asked,
+            notes,
             seen.program.files,
         )
 
@@ -254,7 +267,7 @@ class Run:
         changes.contents = dict(sorted(changes.contents.items()))
         changes.result.fixed = len(changes.applied)
         changes.result.changed_outside = [
-            str(path) for path in changes.texts if os.path.realpath(path) not in self._given
+            str(path) for path in changes.texts if os.path.realpath(path) not in self.given
         ]
         self._show(changes.result, left)
         changes.result.problems = self._sorted_problems()
@@ -277,8 +290,8 @@ class Run:
             keep=self.counting.counted,
             also=self._unused(rules),
             editable=self._editable,
-            callers=self._callers,
-            projects=self._projects,
+            callers=self.callers,
+            projects=self.projects,
             options=self.options,
         )
         for path in sorted(fixed.texts):
@@ -298,7 +311,7 @@ class Run:
             list(fixed.sources),
             sorted(fixed.context),
             [*defects, *fixed.problems, *_failures(rules)],
-            fixed.sources,
+            known=fixed.sources,
         )
 
     def _unused(
@@ -375,9 +388,9 @@ class Run:
 
     def _editable(self, path: str) -> bool:
         """Whether a file, given by its real path, may be changed."""
-        if path in self._given:
+        if path in self.given:
             return True
-        if not self._command_line.project or self.stdin is not None:
+        if not self.command_line.project or self.stdin is not None:
             return False
         found = Path(path)
         return found.is_relative_to(self._project) and not self._left_out_of_search(found)
@@ -394,21 +407,20 @@ class Run:
         )
 
     @cached_property
-    def _projects(self) -> Projects:
-        return Projects(self._excluded, self.overrides)
-
-    @cached_property
     def _project(self) -> Path:
         return Path(os.path.realpath(project_root(self._root)))
 
-    def _callers(self, targets: Iterable[Path]) -> list[Path]:
+    def callers(self, targets: Iterable[Path]) -> list[Path]:
         """The files of the targets' projects that import them, however indirectly."""
         targets = list(targets)
         roots = {project_root(path): path for path in targets}
-        found = [file for path in roots.values() for file in self._projects.files(path)]
-        if all(os.path.realpath(path) in self._given for path in found):
-            return []
-        return self._projects.callers(targets, found, CALLERS)
+        files = [file for path in roots.values() for file in self.projects.files(path)]
+        if all(os.path.realpath(path) in self.given for path in files):
+            found = []
+        else:
+            found = self.projects.callers(targets, files, CALLERS)
+        self.projects.notes.callers.append((list(map(str, targets)), list(map(str, found))))
+        return found
 
     def _rules(self) -> list[Rule]:
         """The rules that are on in some file, and those whose fixes go together with theirs: what

@@ -41,6 +41,7 @@ class Settings:
         checkpoint: how fixes save sharded states: "full" or "dcp" (see `fsdplint.options`).
         output_format: one of `fsdplint.options.FORMATS`.
         unsafe_fixes: whether unsafe fixes are applied.
+        cache_dir: the folder in which to remember what was found; None for the project's own.
         baseline: a file of findings that are known and not reported (see `fsdplint.baseline`).
     """
 
@@ -53,6 +54,7 @@ class Settings:
     checkpoint: str = FULL
     output_format: str = "full"
     unsafe_fixes: bool = False
+    cache_dir: Path | None = None
     baseline: Path | None = None
 
     def enables(self, code: str, path: Path) -> bool:
@@ -87,6 +89,7 @@ class Settings:
             "checkpoint": self.checkpoint,
             "output-format": self.output_format,
             "unsafe-fixes": self.unsafe_fixes,
+            "cache-dir": str(self.cache_dir) if self.cache_dir else None,
             "baseline": str(self.baseline) if self.baseline else None,
         }
         shown = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
@@ -235,6 +238,7 @@ def read_settings(file: Path) -> Settings | None:
         checkpoint=values.get("checkpoint", FULL),
         output_format=values.get("output-format", "full"),
         unsafe_fixes=values.get("unsafe-fixes", False),
+        cache_dir=root / values["cache-dir"] if "cache-dir" in values else None,
         baseline=root / values["baseline"] if "baseline" in values else None,
     )
 
@@ -317,5 +321,6 @@ _KEYS: dict[str, Callable[[object], Any]] = {
     "checkpoint": _one_of(CHECKPOINTS),
     "output-format": _one_of(FORMATS),
     "unsafe-fixes": _boolean,
+    "cache-dir": _file,
     "baseline": _file,
 }

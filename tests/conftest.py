@@ -16,6 +16,12 @@ from forked import launcher
 from two_ranks import TwoRanks
 
 
+@pytest.fixture(autouse=True)
+def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test finds is nothing to another; those of the cache ask for it."""
+    monkeypatch.setenv("FSDPLINT_NO_CACHE", "1")
+
+
 @pytest.fixture(scope="session")
 def two_ranks() -> Iterator[TwoRanks]:
     """Runs programs on two ranks under the recorder; see `tests/two_ranks.py`."""

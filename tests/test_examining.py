@@ -58,13 +58,13 @@ def test_groups_are_examined_in_several_processes_as_in_one(
     monkeypatch.setattr(examining, "WORTH_A_PROCESS", 1)
     ids = folder / "ids"
     ids.mkdir()
-    real = Run._examine
+    real = Run.examine
 
     def noted(self: Run, paths: list[Path]) -> Outcome:
         (ids / f"{os.getpid()}").touch()
         return real(self, paths)
 
-    monkeypatch.setattr(Run, "_examine", noted)
+    monkeypatch.setattr(Run, "examine", noted)
     assert told(Run([Path()], processes=2)) == alone
     assert str(os.getpid()) not in {path.name for path in ids.iterdir()}
 

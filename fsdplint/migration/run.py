@@ -93,8 +93,8 @@ class MigrationRun(Run):
             self._rules(),
             self.options,
             overrides=self.overrides,
-            callers=self._callers,
-            projects=self._projects,
+            callers=self.callers,
+            projects=self.projects,
         )
         program, files = seen.program, seen.program.files
         sections = Sections(

@@ -83,7 +83,7 @@ class EditorRun(Run):
         self.index = index
         super().__init__([Path(root)], command_line, overlays=overlaid(documents), effort=effort)
 
-    def _callers(self, targets: Iterable[Path]) -> list[Path]:
+    def callers(self, targets: Iterable[Path]) -> list[Path]:
         assert self._effort is not None
         stop = self._effort.stop or (lambda: False)
         found = self.index.importers(targets, CALLERS, stop)

@@ -16,10 +16,10 @@ import libcst as cst
 from fsdplint.files import Unreadable, read_bytes, read_source
 from fsdplint.program.names import references
 from fsdplint.program.source import Source
-from fsdplint.rules.migration.components import Part, components
+from fsdplint.rules.migration.components import components
 from fsdplint.rules.migration.constructor.strategy import ENUM
 from fsdplint.rules.migration.context import Blocked, Migration
-from fsdplint.rules.migration.importers import not_given, others, shown
+from fsdplint.rules.migration.importers import not_given, others, shown, whole
 from fsdplint.rules.migration.names import FSDP, PREFIX, fsdp1_name
 from fsdplint.rules.migration.scopes import ancestors
 
@@ -47,6 +47,7 @@ def check(migration: Migration) -> list[Blocked]:
         return []
     blockers = []
     own = [Path(source.path) for source, _ in changed.values()]
+    whole(migration).projects.notes.searched += map(str, own)
     for path in others(migration, own):
         sister = _sister(_read(path), changed)
         if sister is not None:
@@ -77,8 +78,7 @@ def _said(sister: Setting) -> str:
 
 def _without_constructor(migration: Migration) -> Iterator[Source]:
     """The files that were read and belong to no migration of a program that wraps a model."""
-    whole = migration.program.whole if isinstance(migration.program, Part) else migration.program
-    for group in components(whole):
+    for group in components(whole(migration)):
         if set(group).isdisjoint(migration.sources) and not any(map(_wraps, group)):
             yield from group
 
