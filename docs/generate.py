@@ -42,6 +42,13 @@ A comment turns off a rule that finds nothing there.
 It may have had a reason once, and hides the next finding. Take it away, or the code out of its
 list.
 """,
+    ("FSDP904", "program-too-large"): """\
+The work on a program met its bound, and what comes after the place was not looked at, or not in
+every configuration. It leaves the exit code as it is.
+
+Every file is gone through in bounded time. Rules about something that is missing are silent for
+such a program. `fsdplint run` checks a real run of it, which has no such bound.
+""",
 }
 _CODE = re.compile(r"\bFSDP\d{3}\b")
 _ADDRESS = re.compile(r"(?<![<(\w])https?://[^\s)>\]`]+[^\s)>\]`.,;:]")

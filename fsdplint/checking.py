@@ -93,10 +93,10 @@ def _cache(job: Job) -> Cache:
     return Cache(folder)
 
 
-def _exit_code(found: Iterable[object], problems: Iterable[object]) -> int:
+def _exit_code(found: Iterable[Finding], problems: Iterable[object]) -> int:
     if any(True for _ in problems):
         return FAILED
-    return FOUND if any(True for _ in found) else CLEAN
+    return FOUND if any(one.rule.counts for one in found) else CLEAN
 
 
 # Output -------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def _diff(job: Job, run: Run) -> int:
     if words:
         text = ", ".join(words)
         click.echo(f"{text[0].upper()}{text[1:]}.", err=True)
-    return _exit_code(changes.texts, result.problems)
+    return FOUND if changes.texts and not result.problems else _exit_code((), result.problems)
 
 
 def _left(result: Result) -> list[str]:

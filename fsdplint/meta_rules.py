@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from fsdplint.files import Problem
 from fsdplint.rule import Bad, Finding, Rule, Safety, Severity
-from fsdplint.selection import UNUSED
+from fsdplint.selection import CUT_SHORT, UNUSED
 from fsdplint.trace import Trace
+
+if TYPE_CHECKING:
+    from fsdplint.program import Program
 
 
 class UnreadableFile(Rule):
@@ -69,4 +72,53 @@ class UnusedSuppression(Rule):
         return ()
 
 
-META_RULES: tuple[type[Rule], ...] = (UnreadableFile, UnusedSuppression)
+class CutShort(Rule):
+    """A program is too large to be followed to its end.
+
+    ## What it does
+    Says where the work on a program met its bound, once for each file that was given: the steps,
+    events or modules of one run, the configurations of the program, or the functions that nothing
+    calls. Every file is gone through in bounded time.
+
+    It says that something was not looked at, and nothing about the program: it leaves the exit
+    code as it is.
+
+    ## Why is this bad?
+    What comes after the place is not checked there, or not in every configuration. Rules about
+    something that is missing are silent for such a program, and comments that turn nothing off are
+    not found. Check what it really does with `fsdplint run`, which has no such bound; or give the
+    files of one program at a time; or turn the rule off.
+    """
+
+    code, name = CUT_SHORT
+    severity = Severity.INFO
+    counts = False
+    bad: ClassVar[tuple[Bad, ...]] = (
+        Bad(
+            "from torch.distributed.fsdp import fully_shard\n\nmodel = make()\n"
+            + "fully_shard(model)\n" * 3,
+            runs=False,
+            why_not="stands for one with thousands of such lines",
+        ),
+    )
+
+    def check(self, trace: Trace) -> Iterable[Finding]:
+        return ()
+
+    @classmethod
+    def of(cls, program: Program) -> list[Finding]:
+        """The findings in a program."""
+        return [
+            Finding(
+                rule=cls,
+                site=cut.site,
+                message=f"the program is too large: {cut.what}",
+                help="`fsdplint run` checks a real run of it, which has no such bound",
+                related=() if cut.inner is None else ((cut.inner, "followed up to here"),),
+            )
+            for cut in program.cuts.values()
+            if cut.given
+        ]
+
+
+META_RULES: tuple[type[Rule], ...] = (UnreadableFile, UnusedSuppression, CutShort)

@@ -229,6 +229,8 @@ class Rule(ABC):
     # Whether the weights that a program with a finding starts with depend on how its model is cut:
     # a migration, which cuts it in another way, does not train the same model then.
     blends: ClassVar[bool] = False
+    # Whether a finding makes the exit code 1.
+    counts: ClassVar[bool] = True
     # The entry point that a rule of another package comes from, and the address of its page.
     plugin: ClassVar[str | None] = None
     url: ClassVar[str | None] = None

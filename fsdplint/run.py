@@ -317,12 +317,15 @@ class Run:
     def _unused(
         self, rules: Sequence[Rule]
     ) -> Callable[[Sequence[Finding], Program], list[Finding]]:
-        """What finds comments that turn nothing off. Where a file or a rule is missing, nothing is
-        found: it may have been what they are there for."""
+        """What finds programs that are too large, and comments that turn nothing off. Where a file
+        or a rule is missing, none of these is found: it may have been what they are there for."""
 
         def unused(found: Sequence[Finding], program: Program) -> list[Finding]:
+            from fsdplint.meta_rules import CutShort
+
+            cuts = CutShort.of(program)
             missing = self.problems or program.problems or any(rule.failure for rule in rules)
-            return [] if missing else self.counting.unused(found, program)
+            return cuts if missing else [*cuts, *self.counting.unused(found, program)]
 
         return unused
 

@@ -19,6 +19,7 @@ from fsdplint.files import Problem
 
 ALL = "ALL"
 UNUSED = ("FSDP903", "unused-suppression")  # see fsdplint.unused
+CUT_SHORT = ("FSDP904", "program-too-large")  # see fsdplint.meta_rules
 _RULE_FILE = re.compile(r"fsdp\d+_\w+\.py")
 _RULE = re.compile(r'^    code = "(FSDP\d+)"\n    name = "([\w-]+)"', re.MULTILINE)
 
@@ -31,7 +32,7 @@ class UnknownRuleError(ValueError):
 def known_rules() -> dict[str, str]:
     """The name of every rule by its code."""
     package = importlib.import_module("fsdplint.rules")
-    found = dict([(Problem.CODE, Problem.NAME), UNUSED])
+    found = dict([(Problem.CODE, Problem.NAME), UNUSED, CUT_SHORT])
     for folder in package.__path__:
         for file in os.listdir(folder):
             if _RULE_FILE.fullmatch(file):

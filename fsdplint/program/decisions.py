@@ -134,6 +134,7 @@ class Exploration:
     """The runs that are still to be made, given what earlier ones met."""
 
     max_runs: int = MAX_RUNS
+    left: int = 0  # configurations that were not tried because there are too many
     _seen: set[frozenset[tuple[str, bool]]] = field(default_factory=set)
 
     def runs(self) -> Iterator[Decisions]:
@@ -173,6 +174,7 @@ class Exploration:
                         first += 1
                     else:
                         queue.append(candidate)
+        self.left = len(queue)
 
     def is_new(self, decisions: Decisions) -> bool:
         """Whether this run differs from earlier ones in what mattered."""

@@ -14,6 +14,8 @@ from fsdplint.program.models import mixing, tensors
 from fsdplint.program.modules import WRAPPER_ATTRIBUTES
 from fsdplint.program.ranks import depends_on_rank, named, used
 from fsdplint.program.values import (
+    MAX_BITS,
+    MAX_ELEMENTS,
     Condition,
     Const,
     Context,
@@ -110,7 +112,7 @@ class Expressions:
         """A literal's constant, worked out once for all runs."""
         literals = self.project.literals
         if node not in literals:
-            literals[node] = Const(ast.literal_eval(node.value), made_at=self.site(node))
+            literals[node] = Const(_evaluated(node.value), made_at=self.site(node))
         return literals[node]
 
     def eval_ConcatenatedString(self: Interpreter, node: cst.ConcatenatedString) -> Value:
@@ -145,7 +147,7 @@ class Expressions:
             value = self.eval(element.value)
             if isinstance(element, cst.StarredElement):
                 items, exact = self.iterate(value)
-                result.items.extend(items)
+                result.extend(items)
                 result.open = result.open or not exact
             else:
                 result.items.append(value)
@@ -297,7 +299,9 @@ class Expressions:
         if isinstance(left, Const) and isinstance(right, Const) and op is not None:
             return _fold(op, left.value, right.value)
         if isinstance(left, Sequence) and isinstance(right, Sequence):
-            return Sequence([*left.items, *right.items], left.kind, left.open or right.open)
+            result = Sequence(list(left.items), left.kind, left.open or right.open)
+            result.extend(right.items)
+            return result
         if isinstance(left, Sequence) and isinstance(op, cst.Multiply):
             return Sequence(left.items, left.kind, True)
         if isinstance(left, RankValue) and isinstance(op, cst.Modulo):
@@ -456,11 +460,27 @@ def _library(one: Value, other: Value) -> str:
     return one.library if alike else ""
 
 
+def _is_large(value: object) -> bool:
+    if isinstance(value, int):
+        return value.bit_length() > MAX_BITS
+    return isinstance(value, str | bytes | tuple) and len(value) > MAX_ELEMENTS
+
+
 def _is_dtype(name: str) -> bool:
     return name.count(".") == 1 and name != "torch.compile"
 
 
+def _evaluated(text: str) -> object:
+    """What a literal means; one that Python does not take (an unknown name) is its own text."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
 def _fold(op: cst.BaseBinaryOp, left: Any, right: Any) -> Value:
+    if _is_large(left) or _is_large(right):
+        return Unknown()  # the result of doing it again and again would be larger than the memory
     try:
         if isinstance(op, cst.Add):
             return Const(left + right)

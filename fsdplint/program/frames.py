@@ -8,10 +8,13 @@ from typing import Any
 import libcst as cst
 
 from fsdplint.program.scopes import Scope
+from fsdplint.program.source import NodeSite
 from fsdplint.program.values import Class, Function, Value
 from fsdplint.trace import Guard
 
 MAX_STEPS = 80_000  # nodes evaluated in one run
+MAX_EVENTS = 1_000  # in one run: rules compare events with each other
+MAX_MODULES = 2_000  # made in one run
 MAX_DEPTH = 40  # nested calls of the project's functions
 MAX_RECURSION = 6  # of them, of one function: enough for a walk down a tree of modules
 
@@ -20,7 +23,17 @@ BLOCK, SUITE, LOOP, FUNCTION, PROGRAM = "block", "suite", "loop", "function", "p
 
 
 class OutOfSteps(Exception):
-    """The run met its bound; what it has seen so far stands."""
+    """The run met its bound; what it has seen so far stands.
+
+    Attributes:
+        at: the place in each function that is being executed, the innermost last.
+        bound: which bound it met, in words.
+    """
+
+    def __init__(self, at: tuple[NodeSite, ...], bound: str) -> None:
+        super().__init__(bound)
+        self.at = at
+        self.bound = bound
 
 
 class Stopped(BaseException):

@@ -25,7 +25,15 @@ from fsdplint.program.choosing import Choosing
 from fsdplint.program.contexts import Contexts
 from fsdplint.program.decisions import Decisions
 from fsdplint.program.expressions import Expressions
-from fsdplint.program.frames import MAX_STEPS, Frame, GuardEntry, OutOfSteps, Stopped
+from fsdplint.program.frames import (
+    MAX_EVENTS,
+    MAX_MODULES,
+    MAX_STEPS,
+    Frame,
+    GuardEntry,
+    OutOfSteps,
+    Stopped,
+)
 from fsdplint.program.importing import Importing
 from fsdplint.program.iteration import Iteration
 from fsdplint.program.loops import Loops
@@ -181,6 +189,8 @@ class Interpreter(
         """Add an event at a node, under the present guards, to the trace."""
         if issubclass(kind, DECISIVE):
             self.mark_relevant()
+        if len(self.trace.events) >= MAX_EVENTS:
+            raise self.out_of(f"more than {MAX_EVENTS:,} events")
         event = kind(
             site=self.site(node),
             ranks=self.ranks(),
@@ -196,9 +206,17 @@ class Interpreter(
     def step(self) -> None:
         self.steps += 1
         if self.steps > MAX_STEPS:
-            raise OutOfSteps
-        if not self.steps & 255 and self.project.stop is not None and self.project.stop():
+            raise self.out_of(f"more than {MAX_STEPS:,} steps")
+        if self.steps & 255:
+            return
+        if len(self.trace.modules) > MAX_MODULES:
+            raise self.out_of(f"more than {MAX_MODULES:,} modules")
+        if self.project.stop is not None and self.project.stop():
             raise Stopped
+
+    def out_of(self, bound: str) -> OutOfSteps:
+        """What is raised where the run meets a bound."""
+        return OutOfSteps((*self.stack, self.site(self.executing)), bound)
 
     # Entries -----------------------------------------------------------------------------------
 

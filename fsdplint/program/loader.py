@@ -17,16 +17,17 @@ from fsdplint.program.decisions import Decisions, Exploration
 from fsdplint.program.frames import Call, Frame, OutOfSteps
 from fsdplint.program.interpreter import Interpreter
 from fsdplint.program.names import dotted, walk
-from fsdplint.program.program import Program
+from fsdplint.program.program import Cut, Program
 from fsdplint.program.project import FSDP_WORDS, Project
-from fsdplint.program.source import Source
+from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import Class, Const, Function, Unknown, Value
 from fsdplint.statements import mentions
 from fsdplint.trace import Wrapped
 
 MAX_PROGRAM_STEPS = 250_000  # nodes evaluated for one program, over all of its configurations
 MAX_FUNCTION_STEPS = 50_000  # the same for a function that no program reaches
-MAX_STEPS = 400_000  # and for all of it
+MAX_STEPS = 400_000  # and for all of it; a file that is run as a program is run once in any case
+MAX_PROGRAM_EVENTS = 10_000  # of one program, over all of its configurations
 _MAIN = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
 
 
@@ -72,10 +73,12 @@ class _Loader:
         self.reached: set[cst.CSTNode] = set()
         self.instantiated: set[cst.CSTNode] = set()
         self.executed: set[str] = set()
+        self.given: set[str] = set()
         self.steps = 0
 
     def run(self) -> Program:
         given = [s for s in (self.project.source(path) for path in self.paths) if s is not None]
+        self.given = {source.path for source in given}
         for source in sorted(given, key=_order):
             if source.path not in self.executed or _MAIN.search(source.text):
                 self._explore_entry(source)
@@ -101,32 +104,46 @@ class _Loader:
     def _explore_entry(self, source: Source) -> None:
         """Run a file as a program, in every configuration that matters."""
         is_program = bool(_MAIN.search(source.text)) or not _only_definitions(source)
-        self._explore(lambda run: self._run_entry(run, source), complete=is_program)
+        begin = _beginning(source)
+        self._explore(lambda run: self._run_entry(run, source), source, begin, complete=is_program)
 
     def _run_entry(self, run: Interpreter, source: Source) -> None:
         name = os.path.splitext(os.path.basename(source.path))[0]
         run.trace.entry = source.path
         run.module_scope(name, source, main=True)
 
-    def _explore(self, body: Callable[[Interpreter], None], *, complete: bool) -> None:
+    def _explore(
+        self,
+        body: Callable[[Interpreter], None],
+        source: Source,
+        node: cst.CSTNode,
+        *,
+        complete: bool,
+    ) -> None:
+        """Run something of a file, which begins at a node, in every configuration that matters."""
         exploration = Exploration()
         limit = self.steps + (MAX_PROGRAM_STEPS if complete else MAX_FUNCTION_STEPS)
         counted, wraps = False, set[object]()
-        for decisions in exploration.runs():
+        count = events = 0
+        runs = exploration.runs()
+        for decisions in runs:
+            count += 1
             run = Interpreter(self.project, decisions)
             run.trace.complete = complete
             try:
                 body(run)
-            except OutOfSteps:
+            except OutOfSteps as stopped:
                 run.trace.complete = False
-                self.program.cut_short = True
+                self._note_cut(source, stopped)
             self._keep(run, exploration.is_new(decisions))
+            events += len(run.trace.events)
             counted = counted or decisions.counted
             wraps |= {event.site for event in run.trace.of(Wrapped)}
             self.steps += run.steps
-            if self.steps > min(limit, MAX_STEPS):
-                self.program.cut_short = True
+            if self.steps > min(limit, MAX_STEPS) or events > MAX_PROGRAM_EVENTS:
                 break
+        if exploration.left or next(runs, None) is not None:
+            self._cut(source, node, _configurations(count))
         if counted and wraps:
             self._explore_alone(body, wraps)
 
@@ -142,8 +159,25 @@ class _Loader:
         if wraps - {event.site for event in run.trace.of(Wrapped)}:
             self._keep_values(run)
 
+    def _note_cut(self, source: Source, stopped: OutOfSteps) -> None:
+        """Remember where a run met its bound: in the file that was run, and in whatever file."""
+        here = [site for site in stopped.at if site.source is source]
+        inner = stopped.at[-1]
+        site = here[0] if here else NodeSite(source, _beginning(source))
+        what = f"it was followed up to here only ({stopped.bound})"
+        self._cut(source, site.node, what, inner if inner != site else None)
+
+    def _cut(
+        self, source: Source, node: cst.CSTNode, what: str, inner: NodeSite | None = None
+    ) -> None:
+        given = source.path in self.given
+        self.program.cuts.setdefault(
+            source.path, Cut(NodeSite(source, node), what, inner, given=given)
+        )
+
     def _keep(self, run: Interpreter, new: bool) -> None:
         """Take over what a run found out."""
+        run.trace.seal()
         self.reached |= run.reached
         self.instantiated |= run.instantiated
         self.executed |= {scope.source.path for scope in run.module_scopes.values()}
@@ -218,8 +252,14 @@ class _Loader:
                 and owner in self.instantiated
             ):
                 continue
+            if self.steps > MAX_STEPS:
+                what = f"`{function.name.value}` and others were not looked at on their own"
+                self._cut(source, function, what)
+                return
             self._explore(
                 lambda run, o=owner, f=function: self._run_alone(run, source, o, f),
+                source,
+                function,
                 complete=False,
             )
 
@@ -290,6 +330,19 @@ def _only_definitions(source: Source) -> bool:
             continue
         return False
     return True
+
+
+def _beginning(source: Source) -> cst.CSTNode:
+    """Where a file's program begins: at its test of `__name__`, or else at its first statement."""
+    body = source.tree.body
+    for statement in body:
+        if isinstance(statement, cst.If) and _MAIN.match(source.code(statement)):
+            return statement.test
+    return body[0] if body else source.tree
+
+
+def _configurations(number: int) -> str:
+    return f"not all configurations of what begins here were tried (only {number})"
 
 
 def _called_names(source: Source) -> set[str]:

@@ -11,13 +11,30 @@ import libcst as cst
 
 from fsdplint.callers import Projects
 from fsdplint.options import DEFAULT, Options
-from fsdplint.program.source import Source
+from fsdplint.program.source import NodeSite, Source
 from fsdplint.trace import Trace
 
 if TYPE_CHECKING:
     from fsdplint.configs.source import ConfigSource
     from fsdplint.files import Problem
     from fsdplint.program.values import Value
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where the work on a program met its bound.
+
+    Attributes:
+        site: the place in the program's file.
+        what: what was not followed to its end, and the bound, in words.
+        inner: the last place that was come to, where that is another one.
+        given: whether the user named the file.
+    """
+
+    site: NodeSite
+    what: str
+    inner: NodeSite | None = None
+    given: bool = True
 
 
 @dataclass(eq=False)
@@ -37,7 +54,8 @@ class Program:
         asked: whether there are the files that decide what an import means.
         configs: the files of settings among those given, and those that a program reads, by their
             paths.
-        cut_short: whether it was too large to be followed to its end.
+        cuts: where it was too large to be followed to its end, by the file whose program it is.
+        cut_short: whether it was anywhere.
     """
 
     sources: dict[str, Source] = field(default_factory=dict)
@@ -49,7 +67,11 @@ class Program:
     projects: Projects = field(default_factory=Projects)
     asked: dict[str, bool] = field(default_factory=dict)
     configs: dict[str, ConfigSource] = field(default_factory=dict)
-    cut_short: bool = False
+    cuts: dict[str, Cut] = field(default_factory=dict)
+
+    @property
+    def cut_short(self) -> bool:
+        return bool(self.cuts)
 
     @property
     def files(self) -> dict[str, Source]:

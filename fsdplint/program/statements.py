@@ -88,7 +88,7 @@ class Statements:
         left, right = self.eval(node.target), self.eval(node.value)
         if isinstance(left, SequenceValue):
             if isinstance(right, SequenceValue):
-                left.items.extend(right.items)
+                left.extend(right.items)
                 left.open = left.open or right.open
             else:
                 left.open = True

@@ -7,8 +7,9 @@ display, ...), so that a rewrite can find the definition of what it reads at a u
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -18,6 +19,9 @@ from fsdplint.trace import Layout, Ranks
 if TYPE_CHECKING:
     from fsdplint.program.scopes import Scope
     from fsdplint.program.source import NodeSite
+
+MAX_ELEMENTS = 4_000  # of a list, and characters of a text, that are kept
+MAX_BITS = 4_000  # of a number that is reckoned with
 
 
 @dataclass(eq=False, repr=False)
@@ -76,6 +80,13 @@ class Sequence(Value):
     items: list[Value] = field(default_factory=list)
     kind: str = "list"  # "list", "tuple", "set"
     open: bool = False
+
+    def extend(self, items: Iterable[Value]) -> None:
+        """Add elements; one that would become too long has more than are known from there on."""
+        self.items += list(islice(items, max(MAX_ELEMENTS - len(self.items), 0) + 1))
+        if len(self.items) > MAX_ELEMENTS:
+            del self.items[MAX_ELEMENTS:]
+            self.open = True
 
 
 @dataclass(eq=False, repr=False)

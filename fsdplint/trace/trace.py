@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from fsdplint.trace.base import Event, Module, Sharding
 from fsdplint.trace.modules import Sharded, Wrapped
@@ -12,6 +13,11 @@ if TYPE_CHECKING:
     from fsdplint.target import Target
 
 E = TypeVar("E", bound=Event)
+MAX_REMEMBERED = 100  # answers of one kind, each as large as the trace
+
+
+def _index(event: Event) -> int:
+    return event.index
 
 
 class Trace:
@@ -29,6 +35,10 @@ class Trace:
         self.modules: dict[str, Module] = {}
         self.target: Target | None = None
         self.entry: str | None = None
+        self._sealed = False
+        self._below: dict[str, frozenset[str]] = {}
+        self._kinds: dict[tuple[type[Event], ...], list[Event]] = {}
+        self._shardings: dict[int, dict[str, Sharding]] = {}
 
         # How the program ended on each rank: "ok", "raised", "exit", "stopped" (recorded traces).
         self.ends: dict[int, str] = {}
@@ -41,23 +51,35 @@ class Trace:
     def __iter__(self) -> Iterator[Event]:
         return iter(self.events)
 
+    def seal(self) -> None:
+        """Say that nothing is added any more: from here on, answers are remembered.
+
+        Rules ask the same about each of many events.
+        """
+        self._sealed = True
+        self._below, self._kinds, self._shardings = {}, {}, {}
+
     def of(self, *kinds: type[E]) -> Iterator[E]:
         """The events of these classes, in order."""
-        for event in self.events:
-            if isinstance(event, kinds):
-                yield event
+        return iter(self._of(kinds))
+
+    def _of(self, kinds: tuple[type[E], ...]) -> list[E]:
+        known = self._kinds.get(kinds)
+        if known is None:
+            known = [event for event in self.events if isinstance(event, kinds)]
+            if self._sealed:
+                self._kinds[kinds] = known
+        return cast("list[E]", known)
 
     def before(self, event: Event, *kinds: type[E]) -> Iterator[E]:
         """The events of these classes before `event`, in order."""
-        for other in self.events[: event.index]:
-            if isinstance(other, kinds):
-                yield other
+        found = self._of(kinds)
+        return iter(found[: bisect_left(found, event.index, key=_index)])
 
     def after(self, event: Event, *kinds: type[E]) -> Iterator[E]:
         """The events of these classes after `event`, in order."""
-        for other in self.events[event.index + 1 :]:
-            if isinstance(other, kinds):
-                yield other
+        found = self._of(kinds)
+        return iter(found[bisect_right(found, event.index, key=_index) :])
 
     # The module tree ------------------------------------------------------------------------
 
@@ -82,7 +104,12 @@ class Trace:
 
     def contains(self, ancestor: str, module: str) -> bool:
         """Whether `module` is `ancestor` or lies under it."""
-        return module in self.submodules(ancestor)
+        if not self._sealed:
+            return module in self.submodules(ancestor)
+        below = self._below.get(ancestor)
+        if below is None:
+            below = self._below[ancestor] = frozenset(self.submodules(ancestor))
+        return module in below
 
     def ancestors(self, module: str) -> list[str]:
         """The modules that contain `module`, itself not among them."""
@@ -126,14 +153,22 @@ class Trace:
 
     def shardings(self, before: Event | None = None) -> dict[str, Sharding]:
         """Every module that was itself wrapped or sharded (before an event, if one is given)."""
-        end = len(self.events) if before is None else before.index
+        found = self._of((Wrapped, Sharded))
+        end = len(found) if before is None else bisect_left(found, before.index, key=_index)
+        known = self._shardings.get(end)
+        if known is not None:
+            return known
         result: dict[str, Sharding] = {}
-        for event in self.events[:end]:
+        for event in found[:end]:
             if isinstance(event, Wrapped):
                 result[event.module] = Sharding.FSDP1
             elif isinstance(event, Sharded):
                 for module in event.group or (event.module,):
                     result[module] = Sharding.FSDP2
+        if self._sealed:
+            if len(self._shardings) >= MAX_REMEMBERED:
+                self._shardings.clear()
+            self._shardings[end] = result
         return result
 
     def sharding(self, module: str, before: Event | None = None) -> Sharding | None:

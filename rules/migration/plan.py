@@ -143,6 +143,8 @@ def plan_for(program: Program, source: Source) -> Plan | None:
 # Making a plan -------------------------------------------------------------------------------------
 
 
+MAX_USES = 500  # of FSDP1, in one migration
+
 # Names whose references a rewrite of something else takes care of.
 CARRIED = {
     FSDP,
@@ -195,6 +197,15 @@ class Planner:
         for states in self.states.values():
             states.others = self.states
             states.types = self.types
+
+    def too_many(self) -> Blocked | None:
+        """What says that there is too much of FSDP1 for one migration: each use is looked at
+        together with all others."""
+        for number, (source, node, _) in enumerate(self._references(), 1):
+            if number > MAX_USES:
+                reason = f"more than {MAX_USES} uses of FSDP1 belong together; migrate by hand"
+                return Blocked(source, node, reason)
+        return None
 
     def run(self) -> None:
         for source in self.migration.sources:
@@ -452,9 +463,13 @@ class Planner:
 def make_plan(program: Program, sources: list[Source]) -> Plan:
     """The migration of some files."""
     planner = Planner(program, sources)
+    plan = Plan(group=f"migration of {sources[0].path}", sources=sources)
+    many = planner.too_many()
+    if many is not None:
+        plan.blockers = [many]
+        return plan
     planner.run()
     migration = planner.migration
-    plan = Plan(group=f"migration of {sources[0].path}", sources=sources)
     if migration.blockers:
         plan.blockers = migration.blockers
         return plan

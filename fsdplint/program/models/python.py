@@ -509,7 +509,7 @@ def append(run: Interpreter, receiver: Sequence, name: str, call: Call) -> Value
 def extend(run: Interpreter, receiver: Sequence, name: str, call: Call) -> Value:
     if call.args:
         items, exact = run.iterate(call.args[0])
-        receiver.items.extend(items)
+        receiver.extend(items)
         receiver.open = receiver.open or not exact
     return Const(None)
 
