@@ -253,11 +253,13 @@ def _add_noqa(job: Job, run: Run) -> int:
     added = 0
     for path, source in result.sources.items():
         found = [one for one in result.findings if one.site.path == path]
+        if not run.editable(os.path.realpath(path)):
+            found = []
         text, count, refused = with_comments(source, found)
         added += count
         for line in refused:
             click.echo(line, err=True)
-        if text != source.text:
+        if text != source.text and run.editable(os.path.realpath(path)):
             contents = (source.to_bytes(source.text), source.to_bytes(text))
             changes.contents[Path(path)] = contents
     _write(changes)

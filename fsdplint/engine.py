@@ -314,8 +314,8 @@ def fix(
             some off). One that does not is neither fixed nor given back, and its group is not
             fixed either.
         also: further findings in a program, besides those of the rules.
-        editable: whether a further file, given by its real path, may be changed; fixes that would
-            change any other than those and `paths` are not applied.
+        editable: whether a file, given by its real path, may be changed (by default those of
+            `paths`); fixes that would change any other are not applied.
         callers: see `examine`.
         projects: see `examine`.
         options: what the result has to run on, and how to fix.
@@ -341,7 +341,7 @@ def fix(
         usable = applicable(
             found,
             counted,
-            lambda path: path in given or (editable is not None and editable(path)),
+            editable or given.__contains__,
             unsafe=unsafe,
         )
         applied = edits.apply(program.files, [f.fix for f in usable if f.fix is not None])

@@ -113,6 +113,20 @@ def discover(
     return list(files.values()), problems
 
 
+def beyond(arguments: Iterable[Path], files: Iterable[File]) -> set[str]:
+    """The real paths of files that a search found behind a link, outside of all that was given.
+
+    They are checked, and never changed.
+    """
+    given = [os.path.realpath(path) for path in arguments]
+    found = {os.path.realpath(file.path) for file in files if not file.named}
+    return {
+        path
+        for path in found
+        if not any(path == one or path.startswith(one.rstrip(os.sep) + os.sep) for one in given)
+    }
+
+
 def _missing_reason(path: Path) -> OSError:
     try:
         path.stat()

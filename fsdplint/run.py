@@ -26,6 +26,7 @@ from fsdplint.files import (
     File,
     Problem,
     Unreadable,
+    beyond,
     decode_or_refuse,
     discover,
     project_root,
@@ -132,6 +133,7 @@ class Run:
         self._groups, self._settings_files = selection.groups, selection.settings
         self.files = [file.path for file in files]
         self.given = {os.path.realpath(path) for path in self.files}
+        self.beyond = beyond(arguments, files) if folders else set()
         for path in self.paths:
             self._finder.of(path)  # a mistake in any of the settings ends the run before it begins
         self.counting = Counting(self._finder, self.given, self.callers, self._baseline())
@@ -289,7 +291,7 @@ class Run:
             overrides=self.overrides,
             keep=self.counting.counted,
             also=self._unused(rules),
-            editable=self._editable,
+            editable=self.editable,
             callers=self.callers,
             projects=self.projects,
             options=self.options,
@@ -350,19 +352,20 @@ class Run:
 
         counted = self.counting.counted(found, sources)
         result.warnings = [*self._completion(), *self.counting.warnings(sources)]
+        result.warnings += self._behind_links(counted)
         result.findings = [one for one in counted if one.site.path not in context]
         result.elsewhere = [one for one in counted if one.site.path in context]
         result.sources = sources
         result.fixable = {
-            id(one) for one in applicable(found, counted, self._editable, unsafe=self.unsafe)
+            id(one) for one in applicable(found, counted, self.editable, unsafe=self.unsafe)
         }
         result.fixable_unsafe = {
-            id(one) for one in applicable(found, counted, self._editable, unsafe=True)
+            id(one) for one in applicable(found, counted, self.editable, unsafe=True)
         }
         outside: dict[str, set[str]] = {}
         for one in found:
             files = changed_files(one.fix) if one.fix else ()
-            missing = {path for path in files if not self._editable(os.path.realpath(path))}
+            missing = {path for path in files if not self.editable(os.path.realpath(path))}
             outside.setdefault(group_of(one) or str(id(one)), set()).update(missing)
         result.outside = {
             id(one): sorted(outside[group_of(one) or str(id(one))]) for one in counted
@@ -389,9 +392,9 @@ class Run:
     def options(self) -> Options:
         return Options(self.target, self.settings.checkpoint)
 
-    def _editable(self, path: str) -> bool:
+    def editable(self, path: str) -> bool:
         """Whether a file, given by its real path, may be changed."""
-        if path in self.given:
+        if path in self.given and path not in self.beyond:
             return True
         if not self.command_line.project or self.stdin is not None:
             return False
@@ -440,6 +443,16 @@ class Run:
         ]
         grouped = any(rule.grouped for rule in on)
         return [rule() for rule in all_rules() if rule in on or (grouped and rule.grouped)]
+
+    def _behind_links(self, found: Sequence[Finding]) -> list[str]:
+        """What is said of files that are not changed because a link leads out to them."""
+        paths = {one.site.path for one in found if one.fix is not None} if self.beyond else set()
+        return [
+            f"{path}: warning: a link leads out of the given paths to it, so that it is not "
+            "changed; name it to have it changed"
+            for path in sorted(paths)
+            if not self.editable(os.path.realpath(path)) and os.path.realpath(path) in self.beyond
+        ]
 
     def _completion(self) -> list[str]:
         return [

@@ -101,7 +101,7 @@ class MigrationRun(Run):
             program,
             seen.found,
             lambda one: self.counting.counts(one, files),
-            self._editable,
+            self.editable,
             self.unsafe,
         )
         sections.leave_out(seen.context)
@@ -138,7 +138,7 @@ class MigrationRun(Run):
         from fsdplint.editing.annotations import annotated
 
         for path, source in program.sources.items():
-            if path in texts or not self._editable(os.path.realpath(path)):
+            if path in texts or not self.editable(os.path.realpath(path)):
                 continue
             marks = [(x.node, x.code, x.reason) for x in sections.marks if x.source is source]
             text = annotated(source, marks)
