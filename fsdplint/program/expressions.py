@@ -11,7 +11,7 @@ import libcst as cst
 from fsdplint.program import conditions
 from fsdplint.program.conditions import Outcome, truth
 from fsdplint.program.models import mixing, tensors
-from fsdplint.program.modules import WRAPPER_ATTRIBUTES
+from fsdplint.program.module_calls import WRAPPER_ATTRIBUTES
 from fsdplint.program.ranks import depends_on_rank, named, used
 from fsdplint.program.values import (
     MAX_BITS,

@@ -39,7 +39,9 @@ from fsdplint.program.iteration import Iteration
 from fsdplint.program.loops import Loops
 from fsdplint.program.marks import Marks
 from fsdplint.program.memoizing import Memory
+from fsdplint.program.module_calls import ModuleCalls
 from fsdplint.program.modules import Modules
+from fsdplint.program.optimizers import Optimizers
 from fsdplint.program.scopes import Scope
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.statements import Statements
@@ -93,6 +95,8 @@ class Interpreter(
     Choosing,
     Calls,
     Modules,
+    ModuleCalls,
+    Optimizers,
     Marks,
     Importing,
 ):
