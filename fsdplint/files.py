@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from fsdplint import configs
 from fsdplint.decoding import decode
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fsdplint.notebooks import NotebookSource
     from fsdplint.program.source import Source
 
-MAX_BYTES = 2 * 1024 * 1024
+MAX_BYTES = 2 * 1024 * 1024  # of a file that is read, unless the settings say otherwise
 SUFFIXES = (".py", ".pyi", ".pyw", ".ipynb")
 NOTEBOOK = ".ipynb"
 MAX_NOTEBOOK_BYTES = 100 * 1024 * 1024  # most of it is pictures; the code has the limit of a file
@@ -39,6 +39,16 @@ PROJECT_MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 
 _LONE_CARRIAGE_RETURN = re.compile(r"\r(?!\n)")
 _PARSER_POSITION = re.compile(r"Syntax Error @ (\d+):(\d+)\.\s*(.*)", re.DOTALL)
+
+
+class Limits:
+    """What holds for all files of this process.
+
+    Attributes:
+        max_bytes: of code in a file that is read; the run sets it, for it is read in many places.
+    """
+
+    max_bytes: ClassVar[int] = MAX_BYTES
 
 
 @dataclass(frozen=True)
@@ -326,7 +336,7 @@ def read_source(path: Path, text: str | None = None, known: Source | None = None
     if path.suffix == NOTEBOOK:
         return _read_notebook(path, text, known)
     data = read_bytes(path) if text is None else text.encode("utf-8", "surrogatepass")
-    if len(data) > MAX_BYTES:
+    if len(data) > Limits.max_bytes:
         raise Unreadable(too_large(path, len(data)))
     if text is None:
         text, encoding, bom = decode_or_refuse(shown, data)
@@ -376,7 +386,7 @@ def _read_notebook(path: Path, text: str | None, known: Source | None) -> Source
             except NotebookError as error:
                 hint = "open and save it in Jupyter, or leave it out with `exclude`"
                 raise Unreadable(Problem(shown, None, str(error), hint)) from error
-    if len(source.text) > MAX_BYTES:
+    if len(source.text) > Limits.max_bytes:
         raise Unreadable(too_large(path, len(source.text)))
     try:
         _refuse_text(shown, source.text)
@@ -424,7 +434,7 @@ def check_text(path: Path, data: bytes) -> Problem | None:
         except Unreadable as unreadable:
             return unreadable.problem
         return None
-    if len(data) > MAX_BYTES:
+    if len(data) > Limits.max_bytes:
         return None
     try:
         text, _, _ = decode_or_refuse(str(path), data)
@@ -435,12 +445,13 @@ def check_text(path: Path, data: bytes) -> Problem | None:
     return None if error is None else _from_syntax_error(str(path), error)
 
 
-def too_large(path: Path, size: int, limit: int = MAX_BYTES) -> Problem:
+def too_large(path: Path, size: int, limit: int | None = None) -> Problem:
+    limit = Limits.max_bytes if limit is None else limit
     return Problem(
         str(path),
         None,
         f"too large to check ({size / 1e6:.1f} MB; the limit is {limit / 1e6:.1f} MB)",
-        "leave a generated file out with `exclude` in [tool.fsdplint]",
+        "in [tool.fsdplint], leave a generated file out with `exclude`, or raise `max-file-size`",
     )
 
 

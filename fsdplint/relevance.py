@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsdplint.files import MAX_BYTES, Unreadable
+from fsdplint.files import Limits, Unreadable
 from fsdplint.imports import Modules, Target, code_of, imports
 from fsdplint.statements import Statement, mentions, statements
 
@@ -146,7 +146,7 @@ class Relevance:
             code = code_of(path, data)
             imported = frozenset(name for one in imports(code) for name in one.binds())
             # What is too large, or no notebook that can be read, is to be told of.
-            readable = 0 < len(code) <= MAX_BYTES
+            readable = 0 < len(code) <= Limits.max_bytes
             file = _File(path, statements(code) if readable else [], imported)
             file.concerned = not readable or _OWN_COMMENT.search(code) is not None
             self._files[path] = file

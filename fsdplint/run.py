@@ -24,6 +24,7 @@ from fsdplint.files import (
     JOURNAL_PREFIX,
     NOTEBOOK,
     File,
+    Limits,
     Problem,
     Unreadable,
     beyond,
@@ -106,6 +107,7 @@ class Run:
         self.command_line = command_line or CommandLine()
         self._finder = SettingsFinder(command_line)
         self.settings: Settings = self._finder.of(arguments[0])
+        Limits.max_bytes = self.settings.max_file_size
         self._root = arguments[0]
         self.problems: list[Problem] = []
         self.stdin = stdin

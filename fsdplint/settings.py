@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fsdplint.files import MAX_BYTES
 from fsdplint.options import CHECKPOINTS, FORMATS, FULL
 from fsdplint.selection import ALL, Selection, UnknownRuleError, resolve
 
@@ -34,6 +35,7 @@ class Settings:
         root: the folder of the settings file; patterns are relative to it.
         selection: the rules that are on.
         exclude: patterns (as in .gitignore) of what a search leaves out.
+        max_file_size: the bytes of code that a file may have to be read.
         force_exclude: whether what the user names is left out too if `exclude` fits it.
         per_file_ignores: patterns with the selectors of rules that are off in fitting files.
         target_torch: the oldest torch that the program has to run on, such as "2.6"; None where
@@ -48,6 +50,7 @@ class Settings:
     root: Path = Path()
     selection: Selection = field(default_factory=Selection)
     exclude: tuple[str, ...] = ()
+    max_file_size: int = MAX_BYTES
     force_exclude: bool = False
     per_file_ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     target_torch: str | None = None
@@ -81,6 +84,7 @@ class Settings:
         values = {
             "rules": [code for code in known_rules() if self.enables(code, path)],
             "exclude": list(self.exclude),
+            "max-file-size": self.max_file_size,
             "force-exclude": self.force_exclude,
             "per-file-ignores": {
                 name: list(rules) for name, rules in self.per_file_ignores.items()
@@ -232,6 +236,7 @@ def read_settings(file: Path) -> Settings | None:
             values.get("ignore", ()),
         ),
         exclude=values.get("exclude", ()),
+        max_file_size=values.get("max-file-size", MAX_BYTES),
         force_exclude=values.get("force-exclude", False),
         per_file_ignores=values.get("per-file-ignores", {}),
         target_torch=values.get("target-torch"),
@@ -289,6 +294,12 @@ def _version(value: object) -> str:
     return value
 
 
+def _size(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"must be a number of bytes, is {value!r}")
+    return value
+
+
 def _file(value: object) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError(f"must be the name of a file, is {value!r}")
@@ -315,6 +326,7 @@ _KEYS: dict[str, Callable[[object], Any]] = {
     "ignore": _selectors,
     "extend-select": _selectors,
     "exclude": _strings,
+    "max-file-size": _size,
     "force-exclude": _boolean,
     "per-file-ignores": _per_file,
     "target-torch": _version,

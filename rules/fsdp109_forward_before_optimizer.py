@@ -113,6 +113,12 @@ class ForwardBeforeOptimizer(Rule):
         model = expression_of(program, AfterShards(site.source, place, site.node, ()), roots)
         if model is None:
             return None
+        start, end = site.source.span(place)
+        for event in finding.events[1:]:
+            for at in (event.site, *event.stack):
+                if isinstance(at, NodeSite) and at.source is site.source:
+                    if start <= site.source.span(at.node)[0] < end:
+                        return None  # the model is called by the very statement
         rewrite = Rewrite()
         rewrite.insert_before(site.source, place, [f"{model}.reshard()"])
         return rewrite.fix("Reshard the model before building the optimizer", Safety.SAFE)

@@ -438,3 +438,18 @@ def test_blocks_that_are_sharded_on_demand_are_no_finding(tmp_path: Path, choice
 def test_a_loop_whose_choice_is_not_known_is_no_finding(tmp_path: Path, loop: str) -> None:
     body = f"from somewhere import names\n\nmodel = Net()\n{loop}\nfully_shard(model)\n"
     assert found(tmp_path, "FSDP106", body) == []
+
+
+# FSDP109 -----------------------------------------------------------------------------------------
+
+
+def test_nothing_helps_before_a_statement_that_calls_the_model_itself(tmp_path: Path) -> None:
+    body = """\
+    model = Net()
+    fully_shard(model)
+    optimizer = make(model(torch.ones(1, 4)), torch.optim.SGD(model.parameters(), lr=0.1))
+    optimizer = torch.optim.SGD(model(torch.ones(1, 4)).both(model.parameters()), lr=0.1)
+    model(torch.ones(1, 4)).mean().backward()
+    optimizer.step()
+    """
+    assert fixed(tmp_path, "FSDP109", body) is None
