@@ -5,6 +5,7 @@ Exit codes: 0 nothing found (or all of it fixed), 1 findings or a diff, 2 the jo
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -66,6 +67,8 @@ def do(job: Job) -> int:
         SettingsError: the settings are wrong.
         Interrupted: an earlier run was killed while it wrote, and that can't be completed.
     """
+    # Trees and traces are full of cycles that stay: looking for garbage that often finds none.
+    gc.set_threshold(100_000, 20, 20)
     cache = None if job.no_cache or job.stdin is not None else _cache(job)
     run = Run(job.paths, job.command_line, stdin=job.stdin, processes=processors(), cache=cache)
     if job.show_files:

@@ -9,7 +9,7 @@ import errno
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -84,10 +84,21 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class File:
-    """A file to check. `named`: the user named it and not only a folder that it lies in."""
+    """A file to check.
+
+    Attributes:
+        named: whether the user named it and not only a folder that it lies in.
+        known: its real path, where a search came to it without a link.
+    """
 
     path: Path
     named: bool = False
+    known: str | None = field(default=None, compare=False)
+
+    @property
+    def real(self) -> str:
+        """Its real path."""
+        return self.known or os.path.realpath(self.path)
 
 
 # Finding files ------------------------------------------------------------------------------
@@ -112,8 +123,9 @@ def discover(
     for argument in arguments:
         if argument.is_dir():
             search = _Search(excluded, problems, journals)
-            for path in search.run(argument):
-                files.setdefault(os.path.realpath(path), File(path))
+            for path, real in search.run(argument):
+                real = real or os.path.realpath(path)
+                files.setdefault(real, File(path, known=real))
         elif argument.exists():
             files[os.path.realpath(argument)] = File(argument, named=True)
         else:
@@ -161,15 +173,16 @@ class _Search:
         self.file_links: list[Path] = []
         self.links: list[tuple[Path, list[_IgnoreFile]]] = []
 
-    def run(self, top: Path) -> Iterator[Path]:
+    def run(self, top: Path) -> Iterator[tuple[Path, str | None]]:
+        """The files in a folder, each with its real path where no link leads to it."""
         # Whoever names a folder that is ignored wants it all the same.
         above = [one for one in _ignore_files_above(top) if not one.verdict(top, True)]
         yield from self._walk(top, above)
         while self.links:
             yield from self._walk(*self.links.pop(0))
-        yield from self.file_links
+        yield from ((path, None) for path in self.file_links)
 
-    def _walk(self, top: Path, ignores: list[_IgnoreFile]) -> Iterator[Path]:
+    def _walk(self, top: Path, ignores: list[_IgnoreFile]) -> Iterator[tuple[Path, str | None]]:
         stack = [(top, ignores)]
         while stack:
             folder, ignores = stack.pop()
@@ -201,7 +214,7 @@ class _Search:
                     if entry.is_symlink():
                         self.file_links.append(path)
                     else:
-                        yield path
+                        yield path, os.path.join(real, entry.name)
             stack.extend(reversed(below))
 
     def _wanted(self, path: Path, is_folder: bool, ignores: list[_IgnoreFile]) -> bool:

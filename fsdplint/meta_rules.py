@@ -12,6 +12,10 @@ from fsdplint.trace import Trace
 
 if TYPE_CHECKING:
     from fsdplint.program import Program
+    from fsdplint.program.program import Cut
+
+
+MANY = 4  # files of one program that are too large, beside the first: they are not all named
 
 
 class UnreadableFile(Rule):
@@ -76,9 +80,9 @@ class CutShort(Rule):
     """A program is too large to be followed to its end.
 
     ## What it does
-    Says where the work on a program met its bound, once for each file that was given: the steps,
-    events or modules of one run, the configurations of the program, or the functions that nothing
-    calls. Every file is gone through in bounded time.
+    Says where the work on a program met its bound, once for each file that was given (of many, for
+    the first): the steps, events or modules of one run, the configurations of the program, or the
+    functions that nothing calls. Every file is gone through in bounded time.
 
     It says that something was not looked at, and nothing about the program: it leaves the exit
     code as it is.
@@ -107,18 +111,24 @@ class CutShort(Rule):
 
     @classmethod
     def of(cls, program: Program) -> list[Finding]:
-        """The findings in a program."""
-        return [
-            Finding(
-                rule=cls,
-                site=cut.site,
-                message=f"the program is too large: {cut.what}",
-                help="`fsdplint run` checks a real run of it, which has no such bound",
-                related=() if cut.inner is None else ((cut.inner, "followed up to here"),),
-            )
-            for cut in program.cuts.values()
-            if cut.given
-        ]
+        """The findings in a program; where it is so in many files, one that says so."""
+        cuts = [cut for cut in program.cuts.values() if cut.given]
+        more = len(cuts) - 1
+        if more < MANY:
+            return [cls._of(cut) for cut in cuts]
+        found = cls._of(cuts[0])
+        found.message += f"; so it is with {more} more files of it"
+        return [found]
+
+    @classmethod
+    def _of(cls, cut: Cut) -> Finding:
+        return Finding(
+            rule=cls,
+            site=cut.site,
+            message=f"the program is too large: {cut.what}",
+            help="`fsdplint run` checks a real run of it, which has no such bound",
+            related=() if cut.inner is None else ((cut.inner, "followed up to here"),),
+        )
 
 
 META_RULES: tuple[type[Rule], ...] = (UnreadableFile, UnusedSuppression, CutShort)

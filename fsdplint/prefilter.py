@@ -73,7 +73,7 @@ def select(
             if configs.matters(data):
                 result.settings.append(file.path)
             continue
-        key = modules.key(file.path)
+        key = file.real
         readable[key], contents[key] = file, data
     outside = any(file.named for file in readable.values())
     outside = outside or not all(map(_is_whole_project, searched))

@@ -134,7 +134,7 @@ class Run:
         self.projects.seed(selection.users, selection.scanned)
         self._groups, self._settings_files = selection.groups, selection.settings
         self.files = [file.path for file in files]
-        self.given = {os.path.realpath(path) for path in self.files}
+        self.given = {file.real for file in files}
         self.beyond = beyond(arguments, files) if folders else set()
         for path in self.paths:
             self._finder.of(path)  # a mistake in any of the settings ends the run before it begins

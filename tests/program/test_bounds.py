@@ -10,8 +10,10 @@ from click.testing import CliRunner
 
 from fsdplint.cli import main
 from fsdplint.editing.nesting import deep_stack
+from fsdplint.meta_rules import CutShort
 from fsdplint.program import interpreter, load, loader
-from fsdplint.program.program import Program
+from fsdplint.program.program import Cut, Program
+from fsdplint.program.source import NodeSite, Source
 
 HEAD = """\
 import torch
@@ -186,3 +188,17 @@ def test_a_migration_is_of_so_many_uses_at_most(
     code, output = checked("--fix", "train.py")
     assert "more than 5 uses of FSDP1 belong together" in output and code == 1
     assert train.read_bytes() == before
+
+
+@pytest.mark.parametrize(("files", "said"), [(1, 1), (4, 4), (9, 1)])
+def test_of_many_files_the_first_is_named(files: int, said: int) -> None:
+    program = Program()
+    for number in range(files):
+        source = Source(f"part{number}.py", "x = 1\n")
+        program.cuts[source.path] = Cut(NodeSite(source, source.tree.body[0]), "met its bound")
+    found = CutShort.of(program)
+    assert len(found) == said
+    assert found[0].site.path == "part0.py"
+    assert found[0].message.endswith(
+        "bound" if said == files else "so it is with 8 more files of it"
+    )
