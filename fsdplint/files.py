@@ -141,7 +141,7 @@ def beyond(arguments: Iterable[Path], files: Iterable[File]) -> set[str]:
     They are checked, and never changed.
     """
     given = [os.path.realpath(path) for path in arguments]
-    found = {os.path.realpath(file.path) for file in files if not file.named}
+    found = {file.real for file in files if not file.named}
     return {
         path
         for path in found
