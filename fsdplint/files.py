@@ -38,6 +38,7 @@ JOURNAL_PREFIX = ".fsdplint-journal-"  # see fsdplint.editing.journal
 PROJECT_MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 
 _LONE_CARRIAGE_RETURN = re.compile(r"\r(?!\n)")
+_LONE_BACKSLASH = re.compile(r"^[ \t]*\\\r?\n", re.MULTILINE)
 _PARSER_POSITION = re.compile(r"Syntax Error @ (\d+):(\d+)\.\s*(.*)", re.DOTALL)
 
 
@@ -369,6 +370,7 @@ def read_source(path: Path, text: str | None = None, known: Source | None = None
         _ = source.tree
     except cst.ParserSyntaxError as error:
         raise Unreadable(_syntax_problem(shown, text, str(error))) from error
+    _refuse_lone_backslash(source)
     return source
 
 
@@ -518,6 +520,17 @@ def _refuse_text(shown: str, text: str) -> None:
                 "convert the line ends to LF or CRLF",
             )
         )
+
+
+def _refuse_lone_backslash(source: Source) -> None:
+    """Refuse a file in which the parser passes over a line that holds a backslash only: the next
+    one may belong to another block than it takes it to. Raises Unreadable."""
+    lone = _LONE_BACKSLASH.search(source.text)
+    if lone is None or source.tree.code == source.text:
+        return
+    line = source.text.count("\n", 0, lone.start()) + 1
+    hint = "remove the line"
+    raise Unreadable(Problem(source.path, line, "a line holds a backslash only", hint))
 
 
 def _compile_error(text: str) -> SyntaxError | None:

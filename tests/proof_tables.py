@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,34 +36,44 @@ class Result:
         return "| " + " | ".join(cells) + " |"
 
 
-def prove(
-    name: str,
-    script: Path,
-    args: Sequence[str],
-    options: Sequence[str],
-    env: Mapping[str, str] | None = None,
-) -> Result:
-    """Prove a script in its own folder, where `proof.json` and `proof.txt` say what came of it.
+Run = Callable[[Sequence[str], Path], tuple[int, str]]
 
-    args: those of the script. options: those of `fsdplint prove`.
-    """
-    found = Result(name)
-    report = script.parent / "proof.json"
-    command = [sys.executable, "-m", "fsdplint", "prove", script.name, "--json", report.name]
-    began = time.monotonic()
+
+def in_a_process(
+    command: Sequence[str], folder: Path, env: Mapping[str, str] | None = None
+) -> tuple[int, str]:
+    """Run fsdplint in a folder; gives its exit code and what it wrote."""
     done = subprocess.run(
-        [*command, *options, "--", *args],
-        cwd=script.parent,
+        [sys.executable, "-m", "fsdplint", *command],
+        cwd=folder,
         env={**os.environ, **(env or {})},
         capture_output=True,
         text=True,
         check=False,
     )
+    return done.returncode, done.stdout + done.stderr
+
+
+def prove(
+    name: str,
+    script: Path,
+    args: Sequence[str],
+    options: Sequence[str],
+    run: Run = in_a_process,
+) -> Result:
+    """Prove a script in its own folder, where `proof.json` and `proof.txt` say what came of it.
+
+    args: those of the script. options: those of `fsdplint prove`. run: how it is run.
+    """
+    found = Result(name)
+    report = script.parent / "proof.json"
+    command = ["prove", script.name, "--json", report.name, *options, "--", *args]
+    began = time.monotonic()
+    found.code, written = run(command, script.parent)
     found.seconds = time.monotonic() - began
-    found.code = done.returncode
-    (script.parent / "proof.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
+    (script.parent / "proof.txt").write_text(written, encoding="utf-8")
     if not report.exists():
-        found.problem = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1][:200]
+        found.problem = (written.strip().splitlines() or ["nothing was written"])[-1][:200]
         return found
     proof = json.loads(report.read_text(encoding="utf-8"))
     found.verdicts = Counter(fix["verdict"] for fix in proof["fixes"])

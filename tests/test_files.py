@@ -270,3 +270,24 @@ def test_check_text(tmp_path: Path) -> None:
     assert broken is not None and broken.message.startswith("syntax error")
     deep = check_text(path, NESTED["brackets"].encode())
     assert deep is not None and deep.message == "nested too deeply to be read"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("def f():\n    x = 1\n\\\nz = 2\n", 3),
+        ("x = 1\n  \\\ny = 2\n", 2),
+        ('x = """\n\\\n"""\n', None),
+        ("x = [\n\\\n1]\n", None),
+    ],
+)
+def test_a_line_with_a_backslash_only(tmp_path: Path, text: str, line: int | None) -> None:
+    """The parser takes what follows it into the block before it."""
+    path = tmp_path / "a.py"
+    path.write_text(text)
+    if line is None:
+        assert read_source(path).text == text
+        return
+    with pytest.raises(Unreadable) as caught:
+        read_source(path)
+    assert caught.value.problem.line == line

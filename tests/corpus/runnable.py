@@ -22,11 +22,12 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from proof_tables import HEADER, Result, prove
+from proof_tables import HEADER, Result, in_a_process, prove
 
 STUBS = Path(__file__).parent / "stubs"
 WORKERS = ("'num_workers': 2", "'num_workers': 0")  # starting them takes longer than the training
@@ -213,7 +214,8 @@ def proof(recipe: Recipe, script: Path, options: argparse.Namespace) -> Result:
     if recipe.steps is not None:
         given += ["--steps", str(recipe.steps)]
     env = {**recipe.env, "TOKENIZERS_PARALLELISM": "false"}
-    return prove(recipe.name, script, recipe.args, given, env)
+    run = partial(in_a_process, env=env)
+    return prove(recipe.name, script, recipe.args, given, run)
 
 
 def main() -> None:
