@@ -447,9 +447,9 @@ def test_nothing_helps_before_a_statement_that_calls_the_model_itself(tmp_path: 
     body = """\
     model = Net()
     fully_shard(model)
-    optimizer = make(model(torch.ones(1, 4)), torch.optim.SGD(model.parameters(), lr=0.1))
-    optimizer = torch.optim.SGD(model(torch.ones(1, 4)).both(model.parameters()), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=model(torch.ones(1, 4)).item())
     model(torch.ones(1, 4)).mean().backward()
     optimizer.step()
     """
+    assert len(found(tmp_path, "FSDP109", body)) == 1
     assert fixed(tmp_path, "FSDP109", body) is None
