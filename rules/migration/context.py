@@ -66,6 +66,9 @@ class Note:
 
 Span = tuple[int, int]
 
+# What can't stand as an argument without its parentheses, or means something else there.
+BARE = cst.Tuple | cst.GeneratorExp | cst.NamedExpr | cst.Yield
+
 
 @dataclass
 class Migration:
@@ -342,7 +345,7 @@ def expression(migration: Migration, source: Source, node: cst.CSTNode) -> str:
     else with its further lines relative to the statement's indentation.
     """
     text = flat(migration.text(source, node))
-    if isinstance(node, cst.Tuple | cst.GeneratorExp | cst.NamedExpr) and node.lpar:
+    if isinstance(node, BARE) and node.lpar:
         text = f"({text})"  # what a node is written as has no parentheses of its own
     if "\n" not in text:
         return text

@@ -498,3 +498,17 @@ FORMS = {
 @pytest.mark.parametrize(("before", "after"), list(FORMS.values()), ids=list(FORMS))
 def test_a_form_becomes(before: str, after: str, tmp_path: Path) -> None:
     assert migrated(tmp_path, before).strip() == textwrap.dedent(after).strip()
+
+
+def test_what_needs_its_parentheses_keeps_them(tmp_path: Path) -> None:
+    body = """
+    BF16 = MixedPrecision(param_dtype=torch.bfloat16)
+
+    def train(net):
+        FSDP(net, mixed_precision=(yield), use_orig_params=True)
+
+    if __name__ == "__main__":
+        for _ in train(Net()):
+            pass
+    """
+    assert "mp_policy=(yield) or MixedPrecisionPolicy()" in migrated(tmp_path, body)
