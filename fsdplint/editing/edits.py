@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ import libcst as cst
 from fsdplint.configs.source import ConfigError, ConfigSource
 from fsdplint.editing.importplan import plan
 from fsdplint.editing.imports import local_name
+from fsdplint.editing.layout import descend
 from fsdplint.editing.pieces import Pieces
 from fsdplint.editing.rewrite import in_order, is_lines
 from fsdplint.editing.unused import unused_imports
@@ -34,6 +36,9 @@ class Applied:
     applied: list[Fix] = field(default_factory=list)
     deferred: list[Fix] = field(default_factory=list)
     broken: list[tuple[Fix, str]] = field(default_factory=list)
+
+
+_F_STRING = re.compile(r"\b[rR]?[fF][rR]?[\"']")
 
 
 class BrokenFixError(Exception):
@@ -244,4 +249,25 @@ def _parsed(source: Source, text: str) -> Source:
     except (cst.ParserSyntaxError, ConfigError, NotebookError, RecursionError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise BrokenFixError(f"{source.path} could no longer be parsed: {reason}") from None
+    if not isinstance(result, ConfigSource) and _newer_strings(result) > _newer_strings(source):
+        raise BrokenFixError(f"an f-string of {source.path} would need Python 3.12")
     return result
+
+
+def _newer_strings(source: Source) -> int:
+    """How many f-strings only Python 3.12 reads: with line ends, comments or the same quotes in
+    their expressions. The parser takes them all."""
+    if not _F_STRING.search(source.text):
+        return 0
+    return sum(
+        _is_newer(source.tree.code_for_node(part), node.start.lstrip("rRfF"))
+        for node in descend(source.tree)
+        if isinstance(node, cst.FormattedString)
+        for part in node.parts
+        if isinstance(part, cst.FormattedStringExpression)
+    )
+
+
+def _is_newer(code: str, quote: str) -> bool:
+    lines = len(quote) == 1 and ("\n" in code or "\r" in code)
+    return lines or quote in code or "\\" in code

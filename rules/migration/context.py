@@ -21,7 +21,7 @@ from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue, Value
 from fsdplint.rules.migration.names import PREFIX, fsdp1_name
 from fsdplint.rules.migration.sides import Choice
-from fsdplint.rules.migration.text import call, flat, width
+from fsdplint.rules.migration.text import call, flat, in_string, width
 from fsdplint.rules.migration.unreached import Unreached, stands_in
 from fsdplint.rules.rewrites.syntax import library_name
 
@@ -234,6 +234,9 @@ class Migration:
         room = width(source) - len(self.indent(source, node).expandtabs(4))
         if "\n" in before or len(before + head) >= room:
             before = ""
+        if in_string(source, node):
+            self.substitute(source, node, f"{head}({', '.join(given)}){tail}")
+            return
         text = call(source, self.indent(source, node), before + head, given, tail + after)
         text = text.removeprefix(before).removesuffix(after)
         self.substitute(source, node, self.placed(source, node, text))

@@ -64,6 +64,16 @@ def call(
     return f"{head}(\n{body}{tabs}){tail}"
 
 
+def in_string(source: Source, at: cst.CSTNode) -> bool:
+    """Whether a node stands in an f-string, where no line may end before Python 3.12."""
+    node = source.parent(at)
+    while node is not None and not isinstance(node, cst.BaseStatement):
+        if isinstance(node, cst.FormattedString):
+            return True
+        node = source.parent(node)
+    return False
+
+
 def statement(source: Source, at: cst.CSTNode, line: str) -> str:
     """A statement that is to stand before a node's, broken up in its brackets if it is too long.
 

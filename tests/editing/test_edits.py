@@ -310,3 +310,21 @@ def test_pieces_give_back_their_edits() -> None:
     assert pieces.text == "1aX5c678end"
     assert edited("0123456789", pieces.edits("train.py")) == pieces.text
     assert all(one.path == "train.py" for one in pieces.edits("train.py"))
+
+
+@pytest.mark.parametrize(
+    ("text", "broken"),
+    [
+        ("g(\n    1)", True),
+        ('g("a")', True),
+        ("g('a')", False),
+        (r"g('\n')", True),
+        ("g(1)", False),
+    ],
+)
+def test_an_f_string_that_only_a_newer_python_reads_is_no_result(text: str, broken: bool) -> None:
+    source = Source("a.py", 'x = f"{f(1)}"\n')
+    start = source.text.index("f(1)")
+    fix = Fix("Change it", Safety.SAFE, (Edit("a.py", start, start + 4, text),))
+    applied = apply({"a.py": source}, [fix])
+    assert bool(applied.broken) is broken

@@ -520,3 +520,13 @@ FORMS = {
 @pytest.mark.parametrize(("before", "after"), list(FORMS.values()), ids=list(FORMS))
 def test_a_form_becomes(before: str, after: str, tmp_path: Path) -> None:
     assert migrated(tmp_path, before).strip() == textwrap.dedent(after).strip()
+
+
+def test_no_line_ends_within_an_f_string(tmp_path: Path) -> None:
+    body = """
+    net = FSDP(Net(), device_id=local_rank, use_orig_params=True)
+    net(torch.ones(1, 8)).sum().backward()
+    print(f"the norm of all gradients before clipping is {net.clip_grad_norm_(1.0):.3f} this time")
+    """
+    text = migrated(tmp_path, body)
+    assert "{torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0).full_tensor():.3f}" in text
