@@ -103,7 +103,7 @@ def outputs(program: str, tmp_path: Path, ranks: TwoRanks) -> tuple[list[str], l
     assert "FullyShardedDataParallel" not in result.texts[path]
     runs = []
     for text in (program, result.texts[path]):
-        outcome = ranks.run(text, world=4, timeout=120, env={"LOCAL_WORLD_SIZE": "2"})
+        outcome = ranks.run(text, world=4, timeout=600, env={"LOCAL_WORLD_SIZE": "2"})
         assert outcome.status == "ok", str(outcome)
         runs.append(sorted(outcome.stdout.splitlines()))
     return runs[0], runs[1]

@@ -73,12 +73,10 @@ def runs(two_ranks: TwoRanks) -> Callable[[Case], Outcome]:
 
 def last_run(two_ranks: TwoRanks, case: Case, files: dict[str, str]) -> Outcome:
     env = {"OUT_DIR": "out"}
-    first = two_ranks.run(files, args=case.args, env=env, parameters=True, timeout=90)
+    first = two_ranks.run(files, args=case.args, env=env, parameters=True)
     if case.then is None:
         return first
-    return two_ranks.run(
-        files, args=case.then, env=env, parameters=True, continuing=first, timeout=90
-    )
+    return two_ranks.run(files, args=case.then, env=env, parameters=True, continuing=first)
 
 
 @pytest.mark.parametrize("name", SABOTAGED_FIXTURES)

@@ -38,7 +38,7 @@ def run(
 ) -> Outcome:
     env = {"OUT_DIR": "out"}
     outcome = two_ranks.run(
-        files, args=args, env=env, parameters=True, continuing=first, timeout=90, device=device
+        files, args=args, env=env, parameters=True, continuing=first, device=device
     )
     assert outcome.status == "ok", str(outcome)
     assert [record.troubles for record in outcome.records] == [[], []]

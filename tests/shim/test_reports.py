@@ -225,7 +225,7 @@ def test_the_page_in_a_browser(proof: Proof, tmp_path: Path) -> None:
     subprocess.run(
         [BROWSER, *options, (tmp_path / "page.html").as_uri()],
         check=True,
-        timeout=120,
+        timeout=600,
         capture_output=True,
     )
     pixels = matplotlib.image.imread(tmp_path / "page.png")[..., :3]

@@ -33,7 +33,6 @@ def run(two_ranks: TwoRanks, files: dict[str, str], case: Case, world: int, real
         steps=2,
         account=True,
         simulate=None if real else world,
-        timeout=90,
     )
     assert outcome.status == "ok", str(outcome)
     return outcome
