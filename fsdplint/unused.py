@@ -92,4 +92,6 @@ def _removal(source: Source, directive: Directive, idle: tuple[str, ...]) -> Edi
         return Edit(
             source.path, line_start + len(before.rstrip()), end + len(after.rstrip("\r")), ""
         )
+    if text[:line_start].rstrip("\r\n").endswith("\\"):  # the line ends the statement before it
+        return Edit(source.path, line_start, end + len(after.rstrip("\r")), "")
     return Edit(source.path, line_start, min(line_end + 1, len(text)), "")

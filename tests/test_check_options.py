@@ -370,6 +370,7 @@ TAIL = TAIL.partition("\n")[2]
         ("x = 1  # noqa: FSDP101  # why\n", "x = 1  # why\n"),
         ("x = 1  # fsdplint: ignore\n", "x = 1\n"),
         ("# fsdplint: ignore[FSDP101]\nx = 1\n", "x = 1\n"),
+        ("x = 1\\\n# fsdplint: ignore[FSDP101]\ny = 2\n", "x = 1\\\n\ny = 2\n"),
         ("# fsdplint: file-ignore[direct-forward-call]\n", ""),
         ("# fsdplint: file-ignore[FSDP101]\r\nx = 1\n", "x = 1\n"),
         ("# fsdplint: disable[FSDP1]\nx = 1\n# fsdplint: enable[FSDP1]\n", "x = 1\n"),
