@@ -22,17 +22,16 @@ class Selection:
     """The files that can matter.
 
     Attributes:
-        groups: those of Python, grouped so that no file of one uses what FSDP lies behind in
-            another; the files of a group in the order in which they were given, and the groups in
-            that of their first files.
-        settings: files of settings.
+        groups: grouped so that no file of one uses what FSDP lies behind in another; the files of
+            a group in the order in which they were given, and the groups in that of their first
+            files. Files of settings are in one group with all that uses Accelerate, which may be
+            started with any of them.
         problems: what could not be read.
         users: for files, those who import them.
         scanned: whose imports are known.
     """
 
     groups: list[list[Path]] = field(default_factory=list)
-    settings: list[Path] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     users: Mapping[str, list[tuple[str, Target]]] = field(default_factory=dict)
     scanned: Set[str] = frozenset()
@@ -40,7 +39,7 @@ class Selection:
     @property
     def paths(self) -> list[Path]:
         """All of the files."""
-        return [*(path for group in self.groups for path in group), *self.settings]
+        return [path for group in self.groups for path in group]
 
 
 def select(
@@ -63,6 +62,7 @@ def select(
     result = Selection()
     readable: dict[str, File] = {}
     contents: dict[str, bytes] = {}
+    settings: list[Path] = []
     for file in files:
         try:
             data = modules.read(file.path)
@@ -71,7 +71,7 @@ def select(
             continue
         if configs.is_config(file.path):
             if configs.matters(data):
-                result.settings.append(file.path)
+                settings.append(file.path)
             continue
         key = file.real
         readable[key], contents[key] = file, data
@@ -82,6 +82,9 @@ def select(
         found = relevance.search(contents)
         result.groups = _groups(relevance, found, readable)
         result.users, result.scanned = relevance.importers, relevance.scanned
+    if settings:
+        launched = {file.path for key, file in readable.items() if b"accelerate" in contents[key]}
+        result.groups = _with_settings(result.groups, settings, launched)
     chosen = {path for group in result.groups for path in group}
     for key, file in readable.items():
         if file.named and file.path not in chosen:
@@ -106,6 +109,15 @@ def _groups(relevance: Relevance, found: Set[str], files: Mapping[str, File]) ->
         if key in found:
             groups.setdefault(lead(key), []).append(file.path)
     return list(groups.values())
+
+
+def _with_settings(
+    groups: list[list[Path]], settings: list[Path], launched: Set[Path]
+) -> list[list[Path]]:
+    """The groups, with what may be launched with settings in one group with these."""
+    apart = [group for group in groups if launched.isdisjoint(group)]
+    together = [path for group in groups if not launched.isdisjoint(group) for path in group]
+    return [*apart, [*together, *settings]]
 
 
 def _is_whole_project(folder: Path) -> bool:

@@ -132,7 +132,7 @@ class Run:
         self.paths = selection.paths
         self.projects = Projects(self._excluded, self.overrides)
         self.projects.seed(selection.users, selection.scanned)
-        self._groups, self._settings_files = selection.groups, selection.settings
+        self._groups = selection.groups
         self.files = [file.path for file in files]
         self.given = {file.real for file in files}
         self.beyond = beyond(arguments, files) if folders else set()
@@ -190,11 +190,6 @@ class Run:
             outcomes = examined(self._groups, self.examine, self._processes)
         else:
             outcomes = Remembering(self, self._cache).outcomes(self._groups, self._processes)
-        # Settings that a program reads are examined with it.
-        seen = {os.path.realpath(path) for outcome in outcomes for path in outcome.files}
-        rest = [path for path in self._settings_files if os.path.realpath(path) not in seen]
-        if rest:
-            outcomes.append(self.examine(rest))
         return outcomes
 
     def examine(self, paths: Sequence[Path]) -> Outcome:
@@ -259,11 +254,10 @@ class Run:
     def fix(self) -> Changes:
         """What fixing changes; nothing is written."""
         changes = Changes(result=Result(problems=self.problems, files=len(self.files)))
-        groups = [*self._groups, *([self._settings_files] if self._settings_files else ())]
-        outcomes = self._outcomes() if len(groups) > 1 else None
+        outcomes = self._outcomes() if len(self._groups) > 1 else None
         left: list[Outcome] = []
-        for number, group in enumerate(groups):
-            outcome = None if outcomes is None or number >= len(outcomes) else outcomes[number]
+        for number, group in enumerate(self._groups):
+            outcome = None if outcomes is None else outcomes[number]
             if outcome is None or any(one.fix is not None for one in outcome.found):
                 outcome = self._fix_group(group, changes)
             left.append(outcome)

@@ -324,3 +324,20 @@ except SystemExit as end:
             [sys.executable, "-c", program, *arguments], capture_output=True, text=True
         )
         assert done.stdout.splitlines()[-1] == "0 []", done.stderr
+
+
+def test_settings_belong_to_what_may_be_launched_with_them(tmp_path: Path) -> None:
+    tree(
+        tmp_path,
+        one=FSDP + "from accelerate import Accelerator\n",
+        two=FSDP,
+        three="from accelerate import FullyShardedDataParallelPlugin\n",
+        setup="",
+    )
+    (tmp_path / "a.yaml").write_text("distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 1\n")
+    files, _ = discover([tmp_path])
+    groups = select(files, searched=[tmp_path]).groups
+    assert [[path.name for path in group] for group in groups] == [
+        ["two.py"],
+        ["one.py", "three.py", "a.yaml"],
+    ]
