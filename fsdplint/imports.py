@@ -25,6 +25,10 @@ _IMPORT = re.compile(
 )
 _COMMENT = re.compile(rb"#[^\n]*")
 
+# What this does is known, so that it is a library even to its own files and to its own tests.
+LIBRARY = "torch"
+INSTALLED = frozenset(["site-packages", "dist-packages"])  # folders of packages
+
 
 @dataclass(frozen=True)
 class Import:
@@ -136,6 +140,8 @@ class Modules:
             yield from found
 
     def _resolve(self, folder: str, one: Import) -> Iterator[Target]:
+        if not one.level and one.parts[0] == LIBRARY:
+            return
         bases = self._search_path(folder)
         if one.level:
             for _ in range(one.level - 1):
@@ -192,18 +198,35 @@ class Modules:
         return self._module_files[stem]
 
     def _search_path(self, folder: str) -> tuple[str, ...]:
-        """Where the absolute imports of a file in this folder are looked for, in order."""
         if folder not in self._roots:
-            root = str(project_root(Path(folder)))
-            # The folder itself (a script's), then the parents of the package it is a part of.
-            found = dict.fromkeys([folder])
-            parent = folder
-            while os.path.isfile(os.path.join(parent, "__init__.py")):
-                parent = os.path.dirname(parent)
-                found.setdefault(parent)
-            found.update(dict.fromkeys([root, os.path.join(root, "src")]))
-            self._roots[folder] = tuple(found)
+            self._roots[folder] = search_path(folder)
         return self._roots[folder]
+
+
+def search_path(folder: str, root: str | None = None) -> tuple[str, ...]:
+    """Where the absolute imports of a file in a folder are looked for, in order.
+
+    These are the folder itself (a script's), those above it in its package or project, and the
+    project's `src`. What is installed is a package by itself: neither the project around it nor
+    other packages belong to it.
+
+    Args:
+        folder: absolute.
+        root: the project's root; by default it is looked for.
+    """
+    found = [folder]
+    parent = folder
+    if not any(name in INSTALLED for name in folder.split(os.sep)):
+        root = root or str(project_root(Path(folder)))
+        while parent != root and parent.startswith(root + os.sep):
+            parent = os.path.dirname(parent)
+            found.append(parent)
+    while os.path.isfile(os.path.join(parent, "__init__.py")):
+        parent = os.path.dirname(parent)
+        if os.path.basename(parent) in INSTALLED:
+            break
+        found.append(parent)
+    return tuple(dict.fromkeys([*found, *([os.path.join(root, "src")] if root else [])]))
 
 
 def code_of(path: str, data: bytes) -> bytes:

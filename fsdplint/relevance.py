@@ -3,7 +3,8 @@
 What speaks of FSDP in its code does, and whatever uses, however indirectly, a name of the project
 behind which such code lies: that name's definition speaks of FSDP or uses one that does. A file
 that imports something else from such files does not, nor one that is farther than `MAX_DISTANCE`
-from all of them. See `fsdplint.statements` for what is looked at.
+from all of them. Code that only asks whether something is sharded matters itself, but passes that
+on to nobody. See `fsdplint.statements` for what is looked at.
 """
 
 from __future__ import annotations
@@ -25,25 +26,49 @@ _OWN_COMMENT = re.compile(rb"\#[^\n]*(?:fsdplint|FSDP\d)")
 
 
 @dataclass(eq=False)
-class _File:
-    """A file, as far as it was looked at.
+class Followed:
+    """A file, as far as names were followed through it.
 
     Attributes:
         todo: its statements of which nothing is known yet.
+        done: those that speak of FSDP or use a carrier, and by which their names are carriers.
         imported: the names that its imports bind.
         carriers: its names behind which FSDP lies.
-        reaches: the same, and the dotted names of other files' carriers, as this file calls them.
+        reached: other files' carriers, by the dotted names by which this file calls them.
+        reaches: both.
         told: the carriers that its users know of.
-        concerned: whether some statement of it speaks of FSDP or uses a carrier.
+        remarkable: whether something is to be said of it even if it has nothing to do with FSDP.
     """
 
     path: str
     todo: list[Statement]
     imported: frozenset[str]
+    done: list[Statement] = field(default_factory=list)
     carriers: set[str] = field(default_factory=set)
+    reached: set[str] = field(default_factory=set)
     reaches: set[str] = field(default_factory=set)
     told: set[str] = field(default_factory=set)
-    concerned: bool = False
+    remarkable: bool = False
+
+    @classmethod
+    def of(cls, path: str, code: bytes) -> Followed:
+        """A file, given by its real path, of which nothing is followed yet."""
+        imported = frozenset(name for one in imports(code) for name in one.binds())
+        # What is too large, or no notebook that can be read, is to be told of.
+        readable = 0 < len(code) <= Limits.max_bytes
+        file = cls(path, statements(code) if readable else [], imported)
+        file.remarkable = not readable or _OWN_COMMENT.search(code) is not None
+        return file
+
+    @property
+    def concerned(self) -> list[Statement]:
+        """The statements that have to do with FSDP."""
+        return [*self.done, *(one for one in self.todo if one.asks)]
+
+    def reach(self, names: Set[str]) -> None:
+        """Carriers of other files are called by these dotted names here."""
+        self.reached |= names
+        self.reaches |= names
 
     def follow(self) -> set[str]:
         """Follow the names through the file; gives the carriers that are new to its users."""
@@ -51,8 +76,8 @@ class _File:
             rest = []
             found: set[str] = set()
             for one in self.todo:
-                if one.mentions or not self.reaches.isdisjoint(one.used):
-                    self.concerned = True
+                if one.speaks or not self.reaches.isdisjoint(one.used):
+                    self.done.append(one)
                     found |= self._carried(one)
                 else:
                     rest.append(one)
@@ -69,7 +94,7 @@ class _File:
         """The names behind which FSDP lies because of a statement. What is imported carries what
         it does in its own file, whatever is done with it here."""
         if one.imports:
-            return one.bound if one.mentions else frozenset()
+            return one.bound if one.speaks else frozenset()
         return one.bound - self.imported
 
 
@@ -84,7 +109,7 @@ class Relevance:
 
     def __init__(self, modules: Modules) -> None:
         self._modules = modules
-        self._files: dict[str, _File] = {}
+        self._files: dict[str, Followed] = {}
         self._contents: dict[str, bytes] = {}
         self.importers: dict[str, list[tuple[str, Target]]] = {}
         self.scanned: set[str] = set()
@@ -99,13 +124,13 @@ class Relevance:
         self._contents = dict(contents)
         level = self._scan(list(contents))
         for _ in range(MAX_DISTANCE + 1):
-            users: dict[_File, None] = {}
+            users: dict[Followed, None] = {}
             for file in level:
                 new = file.follow()
                 if new:
                     users.update(dict.fromkeys(self._spread(file, new)))
             level = list(users)
-        found = {path for path, file in self._files.items() if file.concerned}
+        found = {path for path, file in self._files.items() if file.remarkable or file.concerned}
         self.joined |= {
             (importer, path)
             for path in found
@@ -114,7 +139,12 @@ class Relevance:
         }
         return found
 
-    def _scan(self, queue: list[str]) -> list[_File]:
+    def reached(self) -> dict[str, frozenset[str]]:
+        """For the files found, by their real paths, the dotted names by which they call what lies
+        in other files and has to do with FSDP."""
+        return {path: frozenset(file.reached) for path, file in self._files.items()}
+
+    def _scan(self, queue: list[str]) -> list[Followed]:
         """Find out who imports whom; gives the files that mention FSDP."""
         found = []
         seen = set(queue)
@@ -141,18 +171,12 @@ class Relevance:
                 return None
         return data
 
-    def _file(self, path: str, data: bytes) -> _File:
+    def _file(self, path: str, data: bytes) -> Followed:
         if path not in self._files:
-            code = code_of(path, data)
-            imported = frozenset(name for one in imports(code) for name in one.binds())
-            # What is too large, or no notebook that can be read, is to be told of.
-            readable = 0 < len(code) <= Limits.max_bytes
-            file = _File(path, statements(code) if readable else [], imported)
-            file.concerned = not readable or _OWN_COMMENT.search(code) is not None
-            self._files[path] = file
+            self._files[path] = Followed.of(path, code_of(path, data))
         return self._files[path]
 
-    def _spread(self, file: _File, new: Set[str]) -> list[_File]:
+    def _spread(self, file: Followed, new: Set[str]) -> list[Followed]:
         """Tell the users of a file of its new carriers; gives those to look at again."""
         result = []
         for path, prefix, target in self._users(file.path):
@@ -164,7 +188,7 @@ class Relevance:
             reached = set(_reached(new, prefix, target, data))
             if reached:
                 user = self._file(path, data)
-                user.reaches |= reached
+                user.reach(reached)
                 result.append(user)
         return result
 

@@ -14,6 +14,29 @@ from fsdplint.imports import imports
 
 MENTIONS = (b"fsdp", b"FSDP", b"Fsdp", b"fully_shard", b"FullyShard", b"fullyShard")
 
+# How code calls what the contract is about: torch's public modules and names, and what frameworks
+# are told. A name that is made up of more, `use_fsdp`, an attribute, `args.fsdp`, and a string that
+# something is compared to are the project's own: what lies behind them is seen where it is defined.
+_SPEAKS = re.compile(
+    rb"""
+    (?<! [\w\x80-\xff"'])
+    (?: FullyShardedDataParallel(?:Plugin)? | FSDP(?:Strategy)?
+      | fully_shard | register_fsdp_forward_method
+    )
+    (?! [\w\x80-\xff"'])
+    | (?<! [\w\x80-\xff.]) fsdp \s* = (?!=)
+    | (?: distributed | _composable ) (?: \. | \s+ import \s [^;]*? \b ) fsdp
+      (?! [\w\x80-\xff] | \._ | \.FSDPModule\b )
+    | \b fsdp_config \b
+    | ["'] fsdp \w* ["'] (?: \s* : | \s* \] \s* = (?!=) )
+    | (?: (?<![=!<>]) = | : | \b return | \b else ) \s* \(? ["'] fsdp
+    """,
+    re.VERBOSE,
+)
+# These shard nothing: who only asks whether a module is sharded passes that on to nobody.
+_ASKS = re.compile(rb"\b(?:FSDPModule|_fsdp_wrapped_module)\b")
+_ASKING = frozenset(["FSDPModule", "UnshardHandle"])
+
 _QUIET = re.compile(
     rb'"""(?:[^\\]|\\.)*?"""'
     rb"|'''(?:[^\\]|\\.)*?'''"
@@ -22,6 +45,7 @@ _QUIET = re.compile(
     rb"|\#[^\n]*",
     re.DOTALL,
 )
+_FIELD = re.compile(rb"\{([^{}]*)\}")
 _CONTINUED = re.compile(rb"\\\r?\n")
 _START = re.compile(rb"^(?=[^\s)\]}])", re.MULTILINE)
 _DEFINITION = re.compile(rb"(?:async\s+)?(?:def|class)\s+([\w\x80-\xff]+)")
@@ -39,7 +63,7 @@ _KEYWORDS = frozenset(b"assert await del global lambda nonlocal not raise return
 
 
 def mentions(data: bytes) -> bool:
-    """Whether a file's content speaks of FSDP."""
+    """Whether a file's content holds a word of FSDP, in whatever way."""
     return any(word in data for word in MENTIONS)
 
 
@@ -50,14 +74,21 @@ class Statement:
     Attributes:
         bound: the names that it binds, or changes what is behind them.
         used: the dotted names in it, with all their beginnings.
-        mentions: whether it speaks of FSDP other than in comments and docstrings.
+        speaks: whether it speaks of FSDP, other than in comments, docstrings and names of the
+            project's own.
+        asks: whether it only asks what is sharded.
         imports: whether it is an import.
+        defines: whether it is a function or class.
+        runs: whether it does more than to define something: a decorator is called.
     """
 
     bound: frozenset[str]
     used: frozenset[str]
-    mentions: bool
+    speaks: bool
+    asks: bool = False
     imports: bool = False
+    defines: bool = False
+    runs: bool = True
 
 
 def statements(data: bytes) -> list[Statement]:
@@ -67,12 +98,15 @@ def statements(data: bytes) -> list[Statement]:
 
 
 def _quieted(match: re.Match[bytes]) -> bytes:
-    """Nothing of comments; of strings nothing that looks like brackets or the start of a line."""
+    """Nothing of comments; of sentences only what is between braces, which may be a value; of
+    other strings nothing that looks like brackets or the start of a line."""
     text = match.group()
     if text.startswith(b"#"):
         return b""
     if text.startswith((b'"""', b"'''")):
         return b'""'
+    if b" " in text:
+        return b'" %s "' % b" ".join(_FIELD.findall(text)).translate(None, b"()[]{}#=:\"'")
     return text.translate(None, b"()[]{}#=:")
 
 
@@ -81,7 +115,7 @@ def _split(text: bytes) -> Iterator[bytes]:
     whole = b""
     for piece in _START.split(text):
         whole += piece
-        if whole.startswith(b"@") or _is_open(whole):
+        if piece.startswith(b"@") or _is_open(whole):
             if len(whole) < 100_000:
                 continue
         yield from _parts(whole)
@@ -119,12 +153,25 @@ def _statement(text: bytes) -> Statement:
     is_import = _IMPORTS.match(text) is not None
     if is_import:
         bound = frozenset(name for one in imports(text) for name in one.binds())
-    return Statement(bound, frozenset(used), mentions(text), is_import)
+    speaks = asks = False
+    if mentions(text):
+        speaks = _SPEAKS.search(text) is not None
+        asks = _ASKS.search(text) is not None
+        if is_import:
+            bound -= _ASKING
+            speaks, asks = speaks and bool(bound), speaks or asks
+    defines = _definition(text) is not None
+    runs = not defines or text.startswith(b"@")
+    return Statement(bound, frozenset(used), speaks, asks, is_import, defines, runs)
+
+
+def _definition(text: bytes) -> re.Match[bytes] | None:
+    definition = _DEFINITION.search(text) if text.startswith((b"@", b"async")) else None
+    return definition or _DEFINITION.match(text)
 
 
 def _bound(text: bytes) -> Iterator[bytes]:
-    definition = _DEFINITION.search(text) if text.startswith((b"@", b"async")) else None
-    definition = definition or _DEFINITION.match(text)
+    definition = _definition(text)
     if definition is not None:
         yield definition.group(1)
         return

@@ -180,8 +180,15 @@ def test_what_uses_other_names_does_not(tmp_path: Path, use: str) -> None:
         ("strategy = 'fsdp'\n", True),
         ("x = 1  # noqa: FSDP101\n", True),
         ("x = 1  # fsdplint: ignore[FSDP101]\n", True),
-        ("url = 'a#b'; use_fsdp = 1\n", True),
-        ("use_fsdp = (\n", True),
+        ("url = 'a#b'; wrap = FSDP\n", True),
+        ("fully_shard = (\n", True),
+        ("use_fsdp = 1\n", False),
+        ("if args.fsdp: fsdp_model.save()\n", False),
+        ("import torch\ntorch.distributed.fsdp.MixedPrecision\n", True),
+        ("log('This is not fsdp.')\n", False),
+        ("log(f'This is {FSDP.state_dict(m)}')\n", True),
+        ("Trainer(fsdp='full_shard')\n", True),
+        ("Arguments(fsdp_config=x)\n", True),
     ],
 )
 def test_comments_and_docstrings_are_no_use(tmp_path: Path, text: str, matters: bool) -> None:
@@ -265,8 +272,48 @@ def test_circular_imports_end(tmp_path: Path) -> None:
 
 
 def test_a_library_of_the_same_name_is_not_the_projects(tmp_path: Path) -> None:
-    tree(tmp_path, train="from torch.distributed import fsdp_utils\n", x="import torch\n")
+    tree(tmp_path, train="from torch.distributed import fsdp\n", x="import torch\n")
     assert chosen(tmp_path) == {"train.py"}
+
+
+def test_a_decorated_function_ends_where_the_next_statement_begins(tmp_path: Path) -> None:
+    decorated = "@cache\n@wraps(\n    a,\n)\ndef setup():\n    return fully_shard\n"
+    tree(
+        tmp_path,
+        lib=decorated + "def harmless(): ...\n",
+        one="from lib import harmless\nharmless()\n",
+        two="from lib import setup\nsetup()\n",
+    )
+    assert chosen(tmp_path) == {"lib.py", "two.py"}
+
+
+def test_torch_is_a_library_to_its_own_files(tmp_path: Path) -> None:
+    tree(
+        tmp_path,
+        torch____init__="",
+        torch__fsdp="def fully_shard(model): ...\n",
+        torch__other="from torch.fsdp import fully_shard as f\nf(model)\n",
+        torch__near="from .fsdp import fully_shard as f\nf(model)\n",
+        torch__use="import torch.other\ntorch.other.f(model)\n",
+    )
+    selection = select(discover([tmp_path])[0], searched=[tmp_path])
+    groups = [sorted(path.name for path in group) for group in selection.groups]
+    assert sorted(groups) == [["fsdp.py", "near.py"], ["other.py"]]
+
+
+def test_what_is_installed_is_a_package_by_itself(tmp_path: Path) -> None:
+    tree(
+        tmp_path,
+        setup="",
+        lib=FSDP + "wrap = fully_shard\n",
+        venv__one____init__="",
+        venv__one__a="from lib import wrap\nwrap(m)\nfrom two import b\nb.wrap(m)\n",
+        venv__two____init__="",
+        venv__two__b=FSDP + "wrap = fully_shard\n",
+    )
+    (tmp_path / "venv").rename(tmp_path / "site-packages")
+    found = [*tmp_path.rglob("*.py")]
+    assert {path.name for path in relevant(found)} == {"lib.py", "b.py"}
 
 
 def test_overrides_stand_for_the_file(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import libcst as cst
 
+from fsdplint.concern import Concern, Concerned
 from fsdplint.configs import is_config
 from fsdplint.editing.nesting import deep_stack
 from fsdplint.files import Unreadable, read_config
@@ -38,6 +39,7 @@ def load(
     root: Path | None = None,
     known: Mapping[str, Source] | None = None,
     stop: Callable[[], bool] | None = None,
+    concern: Concern | None = None,
 ) -> Program:
     """Read and interpret files (see the package's docstring).
 
@@ -47,8 +49,9 @@ def load(
         root: the project's root; by default it is looked for from each file.
         known: sources of an earlier program; one whose text is still the same is not parsed again.
         stop: asked now and then; where it says yes, `Stopped` is raised.
+        concern: what of the files has to do with FSDP, where that was found out before.
     """
-    loader = _Loader(paths, overrides or {}, root, known or {})
+    loader = _Loader(paths, overrides or {}, root, known or {}, concern)
     loader.project.stop = stop
     return deep_stack(loader.run)
 
@@ -65,10 +68,13 @@ class _Loader:
         overrides: Mapping[Path, str],
         root: Path | None,
         known: Mapping[str, Source],
+        concern: Concern | None,
     ) -> None:
         self.project = Project(overrides, root, known)
         self.paths = [path for path in paths if not is_config(path)]
         self.config_paths = [path for path in paths if is_config(path)]
+        self.concern = concern or Concern.among(self.paths, overrides)
+        self._concerned: dict[str, Concerned] = {}
         self.program = Program()
         self.reached: set[cst.CSTNode] = set()
         self.instantiated: set[cst.CSTNode] = set()
@@ -80,6 +86,8 @@ class _Loader:
         given = [s for s in (self.project.source(path) for path in self.paths) if s is not None]
         self.given = {source.path for source in given}
         for source in sorted(given, key=_order):
+            if not self._concern(source).runs:
+                continue
             if source.path not in self.executed or _MAIN.search(source.text):
                 self._explore_entry(source)
         for source in given:
@@ -98,6 +106,11 @@ class _Loader:
             except Unreadable as error:
                 self.program.problems.append(error.problem)
         return self.program
+
+    def _concern(self, source: Source) -> Concerned:
+        if source.path not in self._concerned:
+            self._concerned[source.path] = self.concern.of(source)
+        return self._concerned[source.path]
 
     # Programs ----------------------------------------------------------------------------------
 
@@ -235,13 +248,19 @@ class _Loader:
                     yield found
 
     def _explore_rest(self, source: Source) -> None:
-        """Run the functions and methods that no program reached, each on its own.
+        """Run the functions and methods that no program reached and that can have to do with FSDP,
+        each on its own.
 
         The order in which somebody else's code calls them is not known, so such a trace is not
         complete: rules about what is missing stay silent.
         """
         called = _called_names(source)
-        functions = list(_definitions(source.tree))
+        concerned = self._concern(source).names
+        functions = [
+            (owner, function)
+            for owner, function in _definitions(source.tree)
+            if (owner or function).name.value in concerned
+        ]
         functions.sort(key=lambda pair: pair[1].name.value in called)
         for owner, function in functions:
             if function in self.reached or not self.project.worth_exploring(function, source):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from fsdplint.files import Problem, Unreadable, project_root, read_source
+from fsdplint.imports import LIBRARY, search_path
 from fsdplint.program.source import Source
 from fsdplint.program.values import Const
 
@@ -61,7 +62,7 @@ class Project:
         self._relative: dict[tuple[int, str, str], str | None] = {}
         self._real: dict[str, str] = {}
         self._by_file: dict[str, Source | None] = {}
-        self._roots: dict[str, list[str]] = {}
+        self._roots: dict[str, tuple[str, ...]] = {}
 
     def source(self, path: Path, *, imported: bool = False) -> Source | None:
         """The source of a file, or None where it cannot be read.
@@ -134,21 +135,12 @@ class Project:
             self._fsdp[node] = bool(FSDP_WORDS.search(source.tree.code_for_node(node)))
         return self._fsdp[node]
 
-    def search_path(self, file: str) -> list[str]:
+    def search_path(self, file: str) -> tuple[str, ...]:
         """The folders that absolute imports of a file are looked up in."""
         folder = os.path.dirname(os.path.abspath(file))
         if folder not in self._roots:
-            root = str(self.root.absolute()) if self.root else str(project_root(Path(file)))
-            found = [folder]
-            # The folder of the outermost package that the file is in, and those above it.
-            parent = folder
-            while parent != root and len(parent) > len(root):
-                parent = os.path.dirname(parent)
-                found.append(parent)
-            if root not in found:
-                found.append(root)
-            found.append(os.path.join(root, "src"))
-            self._roots[folder] = found
+            root = str(self.root.absolute()) if self.root else None
+            self._roots[folder] = search_path(folder, root)
         return self._roots[folder]
 
     def module_file(self, base: str, parts: list[str]) -> str | None:
@@ -174,6 +166,8 @@ class Project:
 
     def _find(self, name: str, importer: str) -> tuple[str, str] | None:
         parts = name.split(".")
+        if parts[0] == LIBRARY:
+            return None
         for base in self.search_path(importer):
             file = self.module_file(base, parts)
             if file is not None and os.path.realpath(file) != os.path.realpath(importer):

@@ -84,7 +84,7 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def explored(path: Path) -> tuple[Program, int]:
     """A program, and the steps that were taken."""
-    work = loader._Loader([path], {}, None, {})
+    work = loader._Loader([path], {}, None, {}, None)
     return deep_stack(work.run), work.steps
 
 
