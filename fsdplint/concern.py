@@ -8,7 +8,7 @@ that the contract speaks of, so that it need not be followed for its own sake. S
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,10 +39,12 @@ class Concern:
     """Tells of sources what of them has to do with FSDP.
 
     Attributes:
+        files: the real paths of the files that can have to do with FSDP.
         reached: for files, by their real paths, the dotted names by which they call what lies in
             other files and has to do with FSDP.
     """
 
+    files: Set[str] = frozenset()
     reached: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @classmethod
@@ -56,8 +58,7 @@ class Concern:
             except Unreadable:
                 continue
         relevance = Relevance(modules)
-        relevance.search(contents)
-        return cls(relevance.reached())
+        return cls(relevance.search(contents), relevance.reached())
 
     def of(self, source: Source) -> Concerned:
         """What of a source, whose text may be another one than when names were followed."""
@@ -67,4 +68,5 @@ class Concern:
         file.follow()
         concerned = file.concerned
         names = frozenset(name for one in concerned if one.defines for name in one.bound)
-        return Concerned(names, any(one.runs for one in concerned))
+        runs = any(one.runs and (one.speaks or not one.imports) for one in concerned)
+        return Concerned(names, runs)

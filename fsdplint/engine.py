@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FSDP1 = re.compile(r"FullyShardedDataParallel|torch\.distributed\.fsdp\b")
+FSDP1 = re.compile(r"FullyShardedDataParallel|torch\.distributed\.fsdp\b(?!\._)")
 MAX_WIDENINGS = 3  # times that further files are looked at, which turn out to be concerned
 MAX_ROUNDS = 10  # of fixing: one fix may uncover the next
 

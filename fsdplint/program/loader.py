@@ -22,7 +22,6 @@ from fsdplint.program.program import Cut, Program
 from fsdplint.program.project import FSDP_WORDS, Project
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import Class, Const, Function, Unknown, Value
-from fsdplint.statements import mentions
 from fsdplint.trace import Wrapped
 
 MAX_PROGRAM_STEPS = 250_000  # nodes evaluated for one program, over all of its configurations
@@ -215,19 +214,20 @@ class _Loader:
         todo = list(self.project.sources.values())
         while todo:
             source = todo.pop()
-            package = source.path.replace(os.sep, "/").endswith("/__init__.py")
-            if not package and not mentions(source.text.encode()):
+            if not self._can_lead_on(source.path):
                 continue
             for file, shown in self._imported(source):
-                if self.project.is_read(file):
-                    continue
-                package = os.path.basename(file) == "__init__.py"
-                if not package and not _speaks_of_fsdp(Path(file)):
+                if self.project.is_read(file) or not self._can_lead_on(file):
                     continue
                 found = self.project.source(Path(shown), imported=True)
                 if found is not None:
                     todo.append(found)
                     self._explore_rest(found)
+
+    def _can_lead_on(self, file: str) -> bool:
+        """Whether a file can have to do with FSDP, or is a package, which stands for others."""
+        package = os.path.basename(file) == "__init__.py"
+        return package or os.path.realpath(file) in self.concern.files
 
     def _imported(self, source: Source) -> Iterator[tuple[str, str]]:
         """The files that `from` imports of the project ask for: real paths, and paths as shown."""
@@ -254,13 +254,13 @@ class _Loader:
         The order in which somebody else's code calls them is not known, so such a trace is not
         complete: rules about what is missing stay silent.
         """
-        called = _called_names(source)
         concerned = self._concern(source).names
         functions = [
             (owner, function)
             for owner, function in _definitions(source.tree)
             if (owner or function).name.value in concerned
         ]
+        called = _called_names(source) if len(functions) > 1 else ()
         functions.sort(key=lambda pair: pair[1].name.value in called)
         for owner, function in functions:
             if function in self.reached or not self.project.worth_exploring(function, source):
@@ -308,13 +308,6 @@ class _Loader:
                 run.call(bound, Call(function, open=True))
         finally:
             run.frames.pop()
-
-
-def _speaks_of_fsdp(path: Path) -> bool:
-    try:
-        return mentions(path.read_bytes())
-    except OSError:
-        return False
 
 
 def _definitions(tree: cst.Module) -> list[tuple[cst.ClassDef | None, cst.FunctionDef]]:
