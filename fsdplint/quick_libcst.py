@@ -3,21 +3,28 @@
 Its two hundred kinds of nodes are frozen dataclasses, and most of the time that importing it takes
 goes into methods made for each of them that it either replaces (`__eq__`, `__repr__`) or that only
 refuse an assignment. Here nodes are made without these: whoever assigns to a field of a node is not
-stopped, and nothing else is different. Where libcst is imported already, it stays as it is.
+stopped. They are no abstract classes either, for which every `isinstance` takes five times as long:
+whoever makes a node of a kind that is only a base is not stopped. Nothing else is different. Where
+libcst is imported already, it stays as it is.
 """
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 import sys
+from abc import ABC
+from collections.abc import Callable
 from typing import Any
+
+_NODES = "libcst._nodes."
 
 
 def _quick(cls: type | None = None, /, **options: Any) -> Any:
     """`dataclasses.dataclass`, except for the kinds of nodes."""
 
     def made(one: type) -> type:
-        if not one.__module__.startswith("libcst._nodes.") or options != {"frozen": True}:
+        if not one.__module__.startswith(_NODES) or options != {"frozen": True}:
             return _dataclass(one, **options)
         own = one.__dict__
         if "__hash__" in own and own["__hash__"].__qualname__ == "CSTNode.__hash__":
@@ -27,10 +34,20 @@ def _quick(cls: type | None = None, /, **options: Any) -> Any:
     return made if cls is None else made(cls)
 
 
+def _build(body: Callable[[], object], name: str, *bases: Any, **options: Any) -> Any:
+    """What `class` does, except that the kinds of nodes are plain classes."""
+    if ABC in bases and body.__globals__.get("__name__", "").startswith(_NODES):
+        bases = tuple(base for base in bases if base is not ABC)
+    return _build_class(body, name, *bases, **options)
+
+
 _dataclass: Any = dataclasses.dataclass
+_build_class: Any = builtins.__build_class__
 if "libcst" not in sys.modules:
     dataclasses.dataclass = _quick
+    setattr(builtins, "__build_class__", _build)  # noqa: B010 (its type says more than is needed)
     try:
         import libcst  # noqa: F401
     finally:
         dataclasses.dataclass = _dataclass
+        setattr(builtins, "__build_class__", _build_class)  # noqa: B010

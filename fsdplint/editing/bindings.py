@@ -14,7 +14,8 @@ from weakref import WeakKeyDictionary
 import libcst as cst
 
 from fsdplint.program.names import dotted
-from fsdplint.program.source import Source, children, is_node
+from fsdplint.program.parts import code_children, is_node
+from fsdplint.program.source import Source
 
 COMPREHENSIONS = cst.ListComp | cst.SetComp | cst.DictComp | cst.GeneratorExp
 IDENTIFIERS = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
@@ -107,7 +108,7 @@ class Bindings:
         self.scopes: dict[cst.CSTNode, Scope] = {source.tree: self.module}
         self.exported: set[str] = set()
         self._todo: list[tuple[cst.CSTNode, Scope]] = [
-            (child, self.module) for child in reversed(children(source.tree))
+            (child, self.module) for child in reversed(code_children(source.tree))
         ]
         while self._todo:
             node, scope = self._todo.pop()
@@ -164,7 +165,7 @@ class Bindings:
         if special is None:
             special = _is_special[kind] = issubclass(kind, SPECIAL)
         if not special:
-            self._todo.extend((child, scope) for child in reversed(children(node)))
+            self._todo.extend((child, scope) for child in reversed(code_children(node)))
             return
         match node:
             case cst.Name():
@@ -194,7 +195,7 @@ class Bindings:
                 self._later(inner, node.body, node.type_parameters)
             case cst.ListComp() | cst.SetComp() | cst.DictComp() | cst.GeneratorExp():
                 inner = self._scope(node, "comprehension", "<for>", scope)
-                self._later(inner, *children(node))
+                self._later(inner, *code_children(node))
             case cst.Arg():
                 self._later(scope, node.value)
             case cst.Global() | cst.Nonlocal():
@@ -208,7 +209,7 @@ class Bindings:
                 self._later(scope, node.annotation)
             case cst.Call(func=cst.Name(value="cast") | cst.Attribute(attr=cst.Name(value="cast"))):
                 self._strings(node, scope)
-                self._later(scope, *children(node))
+                self._later(scope, *code_children(node))
             case _:
                 self._bindings(node, scope)
 
@@ -240,7 +241,7 @@ class Bindings:
             owner = owner.parent
         if bound is not None:
             self._bind(bound, owner)
-        self._later(scope, *[child for child in children(node) if child is not bound])
+        self._later(scope, *[child for child in code_children(node) if child is not bound])
 
     def _bind(self, target: cst.CSTNode, scope: Scope) -> None:
         match target:
@@ -263,7 +264,7 @@ class Bindings:
                 inner.others.setdefault(node.name.value, []).append(node)
                 self._later(outer, node.annotation, node.default)
             else:
-                stack.extend(children(node))
+                stack.extend(code_children(node))
 
     def _import(self, node: cst.Import | cst.ImportFrom, scope: Scope) -> None:
         base: str | None = None
@@ -288,7 +289,7 @@ class Bindings:
             current = stack.pop()
             if isinstance(current, cst.SimpleString):
                 scope.references.extend(IDENTIFIERS.findall(current.raw_value))
-            stack.extend(children(current))
+            stack.extend(code_children(current))
 
     def _all(self, node: cst.CSTNode, scope: Scope) -> None:
         """Names in `__all__ = [...]`, `__all__ += [...]` and `__all__.extend([...])`."""
@@ -310,7 +311,7 @@ class Bindings:
             current = stack.pop()
             if isinstance(current, cst.SimpleString):
                 self.exported.add(current.raw_value)
-            stack.extend(children(current))
+            stack.extend(code_children(current))
 
 
 _cache: WeakKeyDictionary[Source, Bindings] = WeakKeyDictionary()

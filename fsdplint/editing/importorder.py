@@ -8,7 +8,8 @@ from weakref import WeakKeyDictionary
 import libcst as cst
 
 from fsdplint.editing.bindings import Bindings, Scope
-from fsdplint.program.source import Source, children
+from fsdplint.program.parts import code_children
+from fsdplint.program.source import Source
 
 _BRANCH = (
     *(cst.If, cst.Else, cst.For, cst.While, cst.MatchCase),
@@ -90,7 +91,7 @@ def _reads_of(holder: cst.CSTNode) -> Reads:
     result = Reads()
     # Nodes with the names of the classes and function around them, and whether there is a function.
     stack: list[tuple[cst.CSTNode, tuple[str, ...], bool]] = [
-        (child, (), False) for child in children(holder)
+        (child, (), False) for child in code_children(holder)
     ]
     while stack:
         node, names, inside = stack.pop()
@@ -101,11 +102,11 @@ def _reads_of(holder: cst.CSTNode) -> Reads:
                 result.inner.setdefault(name, set()).add(node.value)
             continue
         if not isinstance(node, cst.FunctionDef | cst.ClassDef):
-            stack.extend((child, names, inside) for child in children(node))
+            stack.extend((child, names, inside) for child in code_children(node))
             continue
         below = (*names, node.name.value) if not inside else names
         runs_later = inside or isinstance(node, cst.FunctionDef)
-        for child in children(node):
+        for child in code_children(node):
             if child is node.body:
                 stack.append((child, below, runs_later))
             elif child is not node.name:

@@ -95,7 +95,7 @@ def _place(bindings: Bindings, module: str, plain: str, at: cst.CSTNode) -> int:
     own = bindings.owner(scope, plain)  # a function that imports the name has it as its own
     best: tuple[bool, int] | None = None
     around = {at, *ancestors(source, at)}
-    inside = layout.descend(statement if isinstance(statement, cst.BaseSmallStatement) else at)
+    inside = source.descend(statement if isinstance(statement, cst.BaseSmallStatement) else at)
     names = [x for x in inside if isinstance(x, cst.Name) and not _maybe_skipped(source, x, around)]
     for name in dict.fromkeys(x.value for x in names):
         owner = bindings.owner(scope, name)

@@ -6,11 +6,12 @@ Everything here reads a `Source` and gives offsets or text; nothing is changed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import libcst as cst
 
-from fsdplint.program.source import Source, children
+from fsdplint.program.parts import descend as descend
+from fsdplint.program.source import Source
 
 NEWLINE = re.compile(r"\r\n|\r|\n")
 # Comments that speak to a tool about the code on their line: meaningless on a line of their own.
@@ -148,17 +149,8 @@ def comments(source: Source, node: cst.CSTNode, end: int | None = None) -> list[
 
 def comments_at(source: Source, node: cst.CSTNode) -> list[tuple[int, str]]:
     """Every comment below a node with its offset, in order, but for those that speak to tools."""
-    found = [part for part in descend(node) if isinstance(part, cst.Comment)]
+    found = [part for part in source.descend(node) if isinstance(part, cst.Comment)]
     return sorted((source.span(x)[0], x.value) for x in found if not PRAGMA.match(x.value))
-
-
-def descend(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """A node and all below it, in no particular order."""
-    stack = [node]
-    while stack:
-        current = stack.pop()
-        yield current
-        stack.extend(children(current))
 
 
 def needs_own_line(lines: Sequence[str]) -> bool:
@@ -169,7 +161,7 @@ def needs_own_line(lines: Sequence[str]) -> bool:
 def string_lines(source: Source, node: cst.CSTNode) -> list[tuple[int, int]]:
     """The spans of the strings in a node that go over several lines."""
     spans = []
-    for part in descend(node):
+    for part in source.descend(node):
         if isinstance(part, cst.SimpleString | cst.FormattedString):
             start, end = source.span(part)
             if NEWLINE.search(source.text, start, end):

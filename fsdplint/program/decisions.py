@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fsdplint.program.values import Condition
 
@@ -21,6 +22,21 @@ NAMED = re.compile(r"fsdp|ddp|deepspeed|distributed|shard|parallel", re.IGNORECA
 def _last(key: str) -> tuple[bool, str]:
     """The order of keys: first those whose own name says that they choose how a model is spread."""
     return NAMED.search(key) is None, key
+
+
+class Question(NamedTuple):
+    """A condition that a run came to for the first time.
+
+    Attributes:
+        prefer: the value of its key with which the program goes on.
+        leaving: see `Decisions`.
+        answer: how its key was decided.
+    """
+
+    condition: Condition
+    prefer: bool
+    leaving: bool
+    answer: bool
 
 
 @dataclass
@@ -39,6 +55,7 @@ class Decisions:
         relevant: the keys on which something depended that the contract cares about.
         urgent: those of them that choose between code of FSDP and other code; looked at first,
             since the number of runs is bounded.
+        asked: what was to be decided, in the order of the run, by key.
     """
 
     base: bool = True
@@ -50,6 +67,7 @@ class Decisions:
     conditions: dict[str, Condition] = field(default_factory=dict)
     relevant: set[str] = field(default_factory=set)
     urgent: set[str] = field(default_factory=set)
+    asked: dict[str, Question] = field(default_factory=dict)
     _equal: dict[str, object] = field(default_factory=dict)
     _none: dict[str, bool] = field(default_factory=dict)
     _above: dict[str, int] = field(default_factory=dict)  # it is greater than this
@@ -66,13 +84,29 @@ class Decisions:
         return value != condition.negated
 
     def _decide_key(self, condition: Condition, prefer: bool) -> bool:
-        if condition.key in self.made:
-            return self.made[condition.key]
-        value = self._implied(condition)
+        known = self.made.get(condition.key)
+        if known is not None and condition.key in self.asked:
+            return known
+        value = self._implied(condition) if known is None else known
         if value is None:
             value = prefer if self.base or self.leaving else not prefer
-        self._record(condition, value)
+        if known is None:
+            self._record(condition, value)
+        self.asked[condition.key] = Question(condition, prefer, self.leaving, value)
         return value
+
+    def repeat(self, earlier: Decisions) -> bool:
+        """Whether a run with these would be one that was made, every question having the same answer
+        as there. Then they become what they would be at its end."""
+        made = Decisions(self.base, self.forced)
+        for question in earlier.asked.values():
+            made.leaving = question.leaving
+            if made._decide_key(question.condition, question.prefer) != question.answer:
+                return False
+        self.made, self.conditions, self.asked = made.made, made.conditions, made.asked
+        self.relevant, self.urgent = set(earlier.relevant), set(earlier.urgent)
+        self.counted = earlier.counted
+        return True
 
     def _record(self, condition: Condition, value: bool) -> None:
         self.made[condition.key] = value

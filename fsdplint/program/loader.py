@@ -138,26 +138,42 @@ class _Loader:
         counted, wraps = False, set[object]()
         count = events = 0
         runs = exploration.runs()
+        done: list[tuple[Decisions, int, int]] = []  # with the steps and the events of each
         for decisions in runs:
             count += 1
-            run = Interpreter(self.project, decisions)
-            run.trace.complete = complete
-            try:
-                body(run)
-            except OutOfSteps as stopped:
-                run.trace.complete = False
-                self._note_cut(source, stopped)
-            self._keep(run, exploration.is_new(decisions))
-            events += len(run.trace.events)
-            counted = counted or decisions.counted
-            wraps |= {event.site for event in run.trace.of(Wrapped)}
-            self.steps += run.steps
+            # One that was made counts as if it were made again, so that bounds mean what they say.
+            same = next((one for one in done if decisions.repeat(one[0])), None)
+            if same is None:
+                run = self._run(decisions, body, source, complete)
+                self._keep(run, exploration.is_new(decisions))
+                counted = counted or decisions.counted
+                wraps |= {event.site for event in run.trace.of(Wrapped)}
+                same = decisions, run.steps, len(run.trace.events)
+                done.append(same)
+            self.steps += same[1]
+            events += same[2]
             if self.steps > min(limit, MAX_STEPS) or events > MAX_PROGRAM_EVENTS:
                 break
         if exploration.left or next(runs, None) is not None:
             self._cut(source, node, _configurations(count))
         if counted and wraps:
             self._explore_alone(body, wraps)
+
+    def _run(
+        self,
+        decisions: Decisions,
+        body: Callable[[Interpreter], None],
+        source: Source,
+        complete: bool,
+    ) -> Interpreter:
+        run = Interpreter(self.project, decisions)
+        run.trace.complete = complete
+        try:
+            body(run)
+        except OutOfSteps as stopped:
+            run.trace.complete = False
+            self._note_cut(source, stopped)
+        return run
 
     def _explore_alone(self, body: Callable[[Interpreter], None], wraps: set[object]) -> None:
         """Run a program on a single rank; a model that is plain there is both, plain and wrapped.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 import libcst as cst
 
-from fsdplint.program.source import Source, children
+from fsdplint.program.parts import code_children
+from fsdplint.program.source import Source
 
 # Where torch keeps (or kept) a thing, and where its documentation says that it is. The longest
 # prefix wins. `_composable.fsdp` is where fully_shard lived in 2.4 and 2.5.
@@ -102,8 +104,17 @@ def dotted(node: cst.CSTNode) -> str | None:
     return ".".join(reversed(parts))
 
 
-def imported_names(source: Source) -> dict[str, str]:
+def imported_names(source: Source) -> Mapping[str, str]:
     """Every absolute import of a file, anywhere in it: local name to dotted name."""
+    if source not in _imported:
+        _imported[source] = _imported_names(source)
+    return _imported[source]
+
+
+_imported: WeakKeyDictionary[Source, dict[str, str]] = WeakKeyDictionary()
+
+
+def _imported_names(source: Source) -> dict[str, str]:
     result: dict[str, str] = {}
     for node in walk(source):
         if isinstance(node, cst.Import):
@@ -130,7 +141,27 @@ def references(source: Source, prefix: str) -> Iterator[tuple[Source, cst.CSTNod
     imports = imported_names(source)
     if not any(full.startswith(prefix.partition(".")[0]) for full in imports.values()):
         return
-    for node in walk(source, skip_imports=True):
+    for node, full in symbols_in(source).items():
+        if full.startswith(prefix) and len(full) > len(prefix):
+            yield source, node, full
+
+
+_symbols: WeakKeyDictionary[Source, dict[cst.CSTNode, str]] = WeakKeyDictionary()
+
+
+def symbols_in(source: Source) -> dict[cst.CSTNode, str]:
+    """The canonical name of every Name or Attribute node that names something imported (imports'
+    own names not among them), in the order of the file; worked out once, so not to be
+    changed."""
+    if source not in _symbols:
+        _symbols[source] = _symbols_of(source)
+    return _symbols[source]
+
+
+def _symbols_of(source: Source) -> dict[cst.CSTNode, str]:
+    imports = imported_names(source)
+    result: dict[cst.CSTNode, str] = {}
+    for node in walk(source, skip_imports=True) if imports else ():
         if not isinstance(node, cst.Name | cst.Attribute):
             continue
         text = dotted(node)
@@ -140,8 +171,9 @@ def references(source: Source, prefix: str) -> Iterator[tuple[Source, cst.CSTNod
         if head not in imports:
             continue
         full = canonical(imports[head] + ("." + rest if rest else ""))
-        if full.startswith(prefix) and len(full) > len(prefix):
-            yield source, node, full
+        if full:
+            result[node] = full
+    return result
 
 
 # What every walk passes by: whitespace, brackets, commas.
@@ -157,6 +189,9 @@ def walk(source: Source, *, skip_imports: bool = False) -> tuple[cst.CSTNode, ..
     """The nodes of a file in source order, made once. An attribute chain is given whole, not its
     parts, and neither are the names of attributes, keyword arguments and definitions, nor layout.
     """
+    made = source.walks.get(skip_imports)
+    if made is not None:
+        return made
     result: list[cst.CSTNode] = [source.tree]
     for part in source.parts:
         known = part.walks.get(skip_imports)
@@ -164,7 +199,8 @@ def walk(source: Source, *, skip_imports: bool = False) -> tuple[cst.CSTNode, ..
             found = [one for node in part.nodes for one in _walk(node, skip_imports)]
             known = part.walks[skip_imports] = tuple(found)
         result += known
-    return tuple(result)
+    source.walks[skip_imports] = tuple(result)
+    return source.walks[skip_imports]
 
 
 def _walk(node: cst.CSTNode, skip_imports: bool) -> Iterator[cst.CSTNode]:
@@ -189,7 +225,7 @@ def _walk(node: cst.CSTNode, skip_imports: bool) -> Iterator[cst.CSTNode]:
             assert isinstance(current, cst.Arg)
             stack.append(current.value)
             continue
-        below = children(current)
+        below = code_children(current)
         if role == "named":
             assert isinstance(current, cst.FunctionDef | cst.ClassDef | cst.Param)
             name = current.name

@@ -6,7 +6,8 @@ statement stays in another text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from functools import cached_property
 from operator import attrgetter
@@ -15,8 +16,15 @@ from typing import Any
 import libcst as cst
 from libcst._nodes.internal import CodegenState
 
-_FIELDS: dict[type, Callable[[cst.CSTNode], tuple[Any, ...]]] = {}
+_Values = Callable[[cst.CSTNode], tuple[Any, ...]]
+_FIELDS: dict[type, _Values] = {}
+_CODE_FIELDS: dict[type, _Values] = {}
 _NODE_TYPES: dict[type, bool] = {}
+_TEXTS = (str, bool, str | None)
+_LAYOUT_FIELD = re.compile(
+    r"(leading_|trailing_)?whitespace\w*|leading_lines|lines_after_decorators|empty_lines|header|footer"
+    r"|[lr](par|brace|bracket)|(trailing_)?comma|semicolon|equal|dot|((first|second)_)?colon"
+)
 
 
 def is_node(value: object) -> bool:
@@ -31,28 +39,52 @@ def is_node(value: object) -> bool:
 def children(node: cst.CSTNode) -> list[cst.CSTNode]:
     """The direct children of a node in the order of its fields, several times faster than
     libcst's own `children`, which visits the node for it."""
-    values_of = _FIELDS.get(type(node))
-    if values_of is None:
-        values_of = _FIELDS[type(node)] = _values(type(node))
+    values = _FIELDS.get(type(node))
+    if values is None:
+        names = [field.name for field in fields(type(node)) if field.type not in _TEXTS]
+        values = _FIELDS[type(node)] = _values(names)
+    return _nodes(values(node))
+
+
+def code_children(node: cst.CSTNode) -> list[cst.CSTNode]:
+    """The same without layout: whitespace, brackets, commas and the like."""
+    values = _CODE_FIELDS.get(type(node))
+    if values is None:
+        names = [field.name for field in fields(type(node)) if field.type not in _TEXTS]
+        names = [name for name in names if not _LAYOUT_FIELD.fullmatch(name)]
+        values = _CODE_FIELDS[type(node)] = _values(names)
+    return _nodes(values(node))
+
+
+def _values(names: Sequence[str]) -> _Values:
+    """What gives the values of some fields of a node."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda node: tuple([getattr(node, name) for name in names])
+
+
+def _nodes(values: tuple[Any, ...]) -> list[cst.CSTNode]:
+    """Those of the values of a node's fields that are nodes, or sequences of them."""
     result: list[cst.CSTNode] = []
     known = _NODE_TYPES.get
-    for value in values_of(node):
+    for value in values:
         kind: type = type(value)
         if known(kind):
             result.append(value)
         elif kind is list or kind is tuple:
-            result.extend([item for item in value if is_node(item)])
+            result += value
         elif kind not in _NODE_TYPES and is_node(value):
             result.append(value)
     return result
 
 
-def _values(kind: type) -> Callable[[cst.CSTNode], tuple[Any, ...]]:
-    """What gives the values of the fields of a node of a kind."""
-    names = [field.name for field in fields(kind)]
-    if len(names) > 1:
-        return attrgetter(*names)
-    return lambda node: tuple(getattr(node, name) for name in names)
+def descend(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """A node and all below it, in no particular order."""
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        yield current
+        stack.extend(children(current))
 
 
 class _Spans(CodegenState):
@@ -159,14 +191,25 @@ class Part:
         lines = getattr(self.nodes[0], "leading_lines", ())
         return sum(len(Part([line], *self._config).code) for line in lines)
 
-    @cached_property
+    @property
     def parents(self) -> dict[cst.CSTNode, cst.CSTNode]:
-        result: dict[cst.CSTNode, cst.CSTNode] = {}
+        return self._below[1]
+
+    @property
+    def order(self) -> list[cst.CSTNode]:
+        """All of its nodes, each before those in it, and these from the last one to the first."""
+        return self._below[0]
+
+    @cached_property
+    def _below(self) -> tuple[list[cst.CSTNode], dict[cst.CSTNode, cst.CSTNode]]:
+        order: list[cst.CSTNode] = []
+        parents: dict[cst.CSTNode, cst.CSTNode] = {}
         stack = list(self.nodes)
         while stack:
             node = stack.pop()
+            order.append(node)
             below = children(node)
             for child in below:
-                result[child] = node
+                parents[child] = node
             stack += below
-        return result
+        return order, parents

@@ -9,14 +9,14 @@ from __future__ import annotations
 import codecs
 import re
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import libcst as cst
 
 from fsdplint.decoding import decode
-from fsdplint.program.parts import Part, children, is_node
+from fsdplint.program.parts import Part, children, descend, is_node
 from fsdplint.program.reparse import reparsed
 from fsdplint.trace import Location
 
@@ -44,6 +44,7 @@ class Source:
         self.bom = bom
         self.typed_in = False  # whether a next text is likely to be much the same
         self.earlier: Source | None = None  # the text before this one
+        self.walks: dict[bool, tuple[cst.CSTNode, ...]] = {}  # see `names.walk`
         self._renewals = 0
         self._known: Mapping[cst.CSTNode, Part] = {}
 
@@ -150,6 +151,33 @@ class Source:
             result.update(dict.fromkeys(part.nodes, self.tree))
             result.update(part.parents)
         return result
+
+    @cached_property
+    def _order(self) -> list[cst.CSTNode]:
+        """All nodes, as `descend` gives those of the tree."""
+        header, *statements, footer = self.parts
+        result: list[cst.CSTNode] = [self.tree]
+        for part in (footer, header, *reversed(statements)):
+            result += part.order
+        return result
+
+    @cached_property
+    def _extents(self) -> dict[cst.CSTNode, tuple[int, int]]:
+        """Where in `_order` each node stands with those below it."""
+        order, parents = self._order, self._parents
+        at = {node: number for number, node in enumerate(order)}
+        ends = list(range(1, len(order) + 1))
+        for number in range(len(order) - 1, 0, -1):
+            parent = at[parents[order[number]]]
+            if ends[parent] < ends[number]:
+                ends[parent] = ends[number]
+        return dict(zip(order, enumerate(ends), strict=True))
+
+    def descend(self, node: cst.CSTNode) -> Sequence[cst.CSTNode]:
+        """A node and all below it as `parts.descend` gives them, several times faster: each before
+        those in it, and of several in one the last before the first."""
+        extent = self._extents.get(node)
+        return list(descend(node)) if extent is None else self._order[slice(*extent)]
 
     @cached_property
     def _line_starts(self) -> list[int]:

@@ -87,7 +87,7 @@ def _choose(migration: Migration, choice: Choice) -> bool:
             migration.names.pop(node, None)
         else:
             unclear.append(node)
-    for node in descend(source.tree):
+    for node in source.descend(source.tree):
         if isinstance(node, cst.SimpleString) and re.search(rf"\b{name}\b", node.raw_value):
             if any(isinstance(x, cst.Annotation) for x in ancestors(source, node)):
                 unclear.append(node)

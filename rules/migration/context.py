@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from fsdplint.editing.layout import descend, line_end, line_indent, statement_of
+from fsdplint.editing.layout import line_end, line_indent, statement_of
 from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program import Program
-from fsdplint.program.names import dotted, references, walk
+from fsdplint.program.names import dotted, references, symbols_in, walk
 from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue, Value
 from fsdplint.rules.migration.names import PREFIX, fsdp1_name
@@ -119,7 +119,7 @@ class Migration:
 
     def __post_init__(self) -> None:
         for source in self.sources:
-            for _, node, full in references(source, ""):
+            for node, full in symbols_in(source).items():
                 self.symbols[node] = full
                 name = fsdp1_name(full)
                 if name is not None:
@@ -267,7 +267,7 @@ class Migration:
 
     def forget(self, source: Source, node: cst.CSTNode) -> None:
         """Names used in a node may have lost their last use."""
-        for part in descend(node):
+        for part in source.descend(node):
             if part in self.symbols:
                 text = dotted(part) or ""
                 pieces = text.split(".")
@@ -276,7 +276,7 @@ class Migration:
 
     def claim(self, source: Source, node: cst.CSTNode) -> None:
         """All references to FSDP1 within a node are accounted for."""
-        for part in descend(node):
+        for part in source.descend(node):
             if part in self.names:
                 self.claimed.add(part)
         self.forget(source, node)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from fsdplint.editing.layout import descend
 from fsdplint.program.names import dotted, imported_names
 from fsdplint.program.source import Source
 from fsdplint.rules.migration.context import Migration
@@ -27,7 +26,7 @@ class Classes:
         self.all = [
             (source, node)
             for source in self.sources
-            for node in descend(source.tree)
+            for node in source.descend(source.tree)
             if isinstance(node, cst.ClassDef)
         ]
         self.by_name: dict[str, list[tuple[Source, cst.ClassDef]]] = {}
@@ -90,7 +89,7 @@ class Classes:
         for source in self.sources:
             if name not in source.text:
                 continue
-            for node in descend(source.tree):
+            for node in source.descend(source.tree):
                 own = _is_target(source, node, name)
                 if not own:
                     continue

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import libcst as cst
 
-from fsdplint.editing.layout import descend
 from fsdplint.files import project_root
 from fsdplint.program import Program
 from fsdplint.program.source import Source
@@ -96,7 +95,7 @@ def _exposed(migration: Migration, source: Source, edits: list[Edit]) -> dict[st
             (name, node)
             for name, node in definitions
             if name not in touched
-            and any(isinstance(x, cst.Name) and x.value in touched for x in descend(node))
+            and any(isinstance(x, cst.Name) and x.value in touched for x in source.descend(node))
         ]
         if not more:
             break
@@ -104,7 +103,7 @@ def _exposed(migration: Migration, source: Source, edits: list[Edit]) -> dict[st
     return {
         name: node
         for name, node in touched.items()
-        if node in migration.unread or _matters(migration, node)
+        if node in migration.unread or _matters(migration, source, node)
     }
 
 
@@ -128,11 +127,13 @@ def _definitions(tree: cst.Module) -> Iterator[tuple[str, cst.CSTNode]]:
             stack.extend(node.children)
 
 
-def _matters(migration: Migration, node: cst.CSTNode) -> bool:
+def _matters(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
     if not isinstance(node, cst.FunctionDef):
         return True
-    parameters = {part.name.value for part in descend(node.params) if isinstance(part, cst.Param)}
-    for part in descend(node.body):
+    parameters = {
+        part.name.value for part in source.descend(node.params) if isinstance(part, cst.Param)
+    }
+    for part in source.descend(node.body):
         if isinstance(part, cst.Return) and part.value is not None:
             if not (isinstance(part.value, cst.Name) and part.value.value == "None"):
                 return True

@@ -9,7 +9,7 @@ import libcst as cst
 
 from fsdplint.editing.bindings import bindings_of
 from fsdplint.editing.layout import descend
-from fsdplint.program.names import dotted, references
+from fsdplint.program.names import dotted, symbols_in
 from fsdplint.program.source import Source
 from fsdplint.program.values import (
     Bound,
@@ -34,7 +34,7 @@ def handed_out(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> No
     for source in migration.program.sources.values():
         if "fsdp" not in source.text.lower():
             continue  # positions in the text, which its names need, cost most of what a file costs
-        symbols = {node: full for _, node, full in references(source, "")}
+        symbols = symbols_in(source)
         wrapped = _wrapped_names(migration, source)
         for node in nodes(source):
             if isinstance(node, cst.Call) and _speaks_of_fsdp(source, node, symbols):

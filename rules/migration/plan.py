@@ -278,7 +278,7 @@ class Planner:
         return summon.collect(self.migration, source, node, self.precision)
 
     def _star(self, source: Source) -> None:
-        for node in descend(source.tree):
+        for node in source.descend(source.tree):
             if isinstance(node, cst.ImportFrom) and isinstance(node.names, cst.ImportStar):
                 module = node.module
                 if module is not None and "distributed.fsdp" in source.code(module):

@@ -67,7 +67,7 @@ def definition_at(source: Source, target: cst.CSTNode) -> Definition | None:
 def reads(source: Source, home: cst.CSTNode, name: str) -> list[cst.Name]:
     """The places below a function (or tree) that read a name (one hidden by a parameter included)."""
     result = []
-    for node in descend(home):
+    for node in source.descend(home):
         if isinstance(node, cst.Name) and node.value == name and not _is_binding(source, node):
             result.append(node)
     return sorted(result, key=lambda node: source.span(node))
@@ -137,7 +137,7 @@ def top_level(source: Source, node: cst.CSTNode) -> cst.CSTNode:
 
 def bound_names(source: Source, node: cst.CSTNode) -> set[str]:
     """Every name that the function around a node (and the file) binds or reads."""
-    names = {n.value for n in descend(function_of(source, node)) if isinstance(n, cst.Name)}
+    names = {n.value for n in source.descend(function_of(source, node)) if isinstance(n, cst.Name)}
     for scope in bindings_of(source).scope_at(node).chain():
         names.update(scope.others)
         names.update(item.local for item in scope.imports)
@@ -172,7 +172,7 @@ def is_named(sources: Iterable[Source], function: cst.FunctionDef | cst.ClassDef
     for source in sources:
         if name not in source.text:
             continue
-        for node in descend(source.tree):
+        for node in source.descend(source.tree):
             if isinstance(node, cst.Name) and node.value == name and node not in own:
                 if not isinstance(source.parent(node), cst.ImportAlias):
                     return True
@@ -203,7 +203,7 @@ def calls_of(
     another function of that name.
     """
     for source in sources:
-        for node in descend(source.tree):
+        for node in source.descend(source.tree):
             if not isinstance(node, cst.Name) or node.value != function.name.value:
                 continue
             place = source.parent(node)

@@ -218,7 +218,7 @@ class Choice:
         try:
             sides: set[int | None] = set()
             for source in self.program:
-                for node in descend(source.tree) if name in source.text else ():
+                for node in source.descend(source.tree) if name in source.text else ():
                     if node is function.name or not _says(node, name):
                         continue
                     sides.add(self.side(node) if source is self.source else None)

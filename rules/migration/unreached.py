@@ -185,7 +185,7 @@ def _within(node: cst.CSTNode) -> frozenset[cst.CSTNode]:
 def _uses(source: Source, method: cst.FunctionDef) -> dict[str, list[cst.Name]]:
     """Where a method reads its parameters."""
     found: dict[str, list[cst.Name]] = {name: [] for name in _parameters(method)}
-    for node in descend(method.body):
+    for node in source.descend(method.body):
         if not isinstance(node, cst.Name) or node.value not in found:
             continue
         parent = source.parent(node)
@@ -217,7 +217,7 @@ def _parameters(function: cst.FunctionDef) -> list[str]:
 def _bindings(source: Source, function: cst.CSTNode) -> dict[str, list[cst.CSTNode]]:
     """The places at which a function gives names a value."""
     found: dict[str, list[cst.CSTNode]] = {}
-    for node in descend(function):
+    for node in source.descend(function):
         names: set[str] = set()
         if isinstance(
             node, cst.AssignTarget | cst.AnnAssign | cst.AugAssign | cst.For | cst.NamedExpr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.editing.layout import descend, statement_of
+from fsdplint.editing.layout import statement_of
 from fsdplint.program.source import Source
 from fsdplint.rules.migration.constructor.policy import convert
 from fsdplint.rules.migration.context import Blocked, Migration, nodes
@@ -94,7 +94,7 @@ def _is_idle(migration: Migration, whole: cst.BaseExpression) -> bool:
     }
     seen = False
     for source in migration.program.sources.values() if found else ():
-        for node in descend(source.tree):
+        for node in source.descend(source.tree):
             if node not in found or not isinstance(node, cst.Name | cst.Attribute | cst.Call):
                 continue
             seen = True

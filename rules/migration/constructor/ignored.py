@@ -11,7 +11,6 @@ import re
 
 import libcst as cst
 
-from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue
 from fsdplint.rules.migration.calls import arguments, elements, is_constant
@@ -93,7 +92,7 @@ def _never_given(migration: Migration, source: Source, name: cst.Name, depth: in
     if default is None or not (is_constant(default, "None") or elements(default) == []):
         return False
     for other in migration.program.sources.values():
-        for node in descend(other.tree):
+        for node in other.descend(other.tree):
             if not isinstance(node, cst.Call) or _called(node) != function.name.value:
                 continue
             named, rest = arguments(node, parameters)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.editing.layout import descend
-from fsdplint.program.names import references
+from fsdplint.program.names import symbols_in
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import ModuleValue
 from fsdplint.rules.migration.constructor import device
@@ -111,7 +111,7 @@ def _built_empty(migration: Migration, module: ModuleValue) -> bool:
     if site is None:
         return False
     blocks = [n for n in ancestors(site.source, site.node) if isinstance(n, cst.With)]
-    symbols = {node: full for _, node, full in references(site.source, "")}
+    symbols = symbols_in(site.source)
     return any(
         symbols.get(part, "").rpartition(".")[2] == "init_empty_weights"
         or (isinstance(part, cst.Call) and _is_meta(symbols.get(part.func, ""), part))

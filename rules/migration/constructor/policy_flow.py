@@ -105,7 +105,7 @@ class Flow:
         for other in self.migration.program.sources.values():
             if node.attr.value not in other.text:
                 continue
-            for part in descend(other.tree):
+            for part in other.descend(other.tree):
                 if not isinstance(part, cst.Assign):
                     continue
                 for target in (one.target for one in part.targets):
@@ -158,7 +158,7 @@ class Flow:
         for other in self.migration.program.sources.values():
             if name not in other.text:
                 continue
-            for node in descend(other.tree):
+            for node in other.descend(other.tree):
                 if not isinstance(node, cst.Call):
                     continue
                 if _last(node.func) == name:

@@ -136,7 +136,7 @@ class PolicyMethods:
         for source in self.migration.program.sources.values():
             if not any(name in source.text for name in self.names):
                 continue
-            for node in descend(source.tree):
+            for node in source.descend(source.tree):
                 if isinstance(node, cst.SimpleString) and node.evaluated_value in self.names:
                     reason = "a method that gives a wrapping policy, looked up by its name"
                     raise self.migration.block(source, node, reason)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
 from fsdplint.rules.migration.calls import is_constant
 from fsdplint.rules.migration.constructor import device, ignored, left_over, reading, strategy
@@ -289,7 +288,7 @@ class Reader:
         found = [
             node
             for source in self.migration.sources
-            for node in descend(source.tree)
+            for node in source.descend(source.tree)
             if isinstance(node, cst.FunctionDef) and node.name.value == name
         ]
         return found[0] if len(found) == 1 else None

@@ -36,7 +36,7 @@ def imported(
             target = next(
                 (
                     part
-                    for part in descend(other.tree)
+                    for part in other.descend(other.tree)
                     if isinstance(part, cst.Name) and part.value == items[0].name
                 ),
                 None,

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fsdplint.editing.bindings import bindings_of
-from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
 from fsdplint.program.values import Bound, Function, Instance, Method, ModuleValue, Value
 from fsdplint.rules.migration.calls import is_constant
@@ -26,7 +25,7 @@ def methods(migration: Migration, name: str) -> list[tuple[Source, cst.FunctionD
         (source, node)
         for source in migration.program.sources.values()
         if f"def {name}" in source.text
-        for node in descend(source.tree)
+        for node in source.descend(source.tree)
         if isinstance(node, cst.FunctionDef) and node.name.value == name
         if class_around(source, node) is not None
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.editing.layout import descend, statement_of
+from fsdplint.editing.layout import statement_of
 from fsdplint.program.source import Source
 from fsdplint.rules.migration.constructor.local_functions import matching_helper
 from fsdplint.rules.migration.context import Migration
@@ -51,7 +51,7 @@ def _is_method(source: Source, node: cst.CSTNode) -> bool:
 def _in_classes(migration: Migration, policy: cst.CSTNode) -> None:
     """The same for attributes that a class is given by the name of the policy."""
     for source in migration.sources:
-        for klass in descend(source.tree):
+        for klass in source.descend(source.tree):
             if not isinstance(klass, cst.ClassDef):
                 continue
             for node in (part for line in klass.body.body for part in line.children):

@@ -13,7 +13,7 @@ import libcst as cst
 
 from fsdplint.editing.layout import descend, statement_of
 from fsdplint.program import Program
-from fsdplint.program.names import references
+from fsdplint.program.names import symbols_in
 from fsdplint.program.source import Source
 from fsdplint.program.values import ParametersOf
 from fsdplint.rules.migration.calls import arguments, is_constant
@@ -42,7 +42,7 @@ def rewrite(migration: Migration, source: Source) -> None:
     """Say `to_local()` where squares are added up over the ranks, and in tests for what is finite."""
     if ".grad" not in source.text:
         return
-    symbols = {node: full for _, node, full in references(source, "")}
+    symbols = symbols_in(source)
     whole = ignores(migration)
     for node in _gradients(source.tree):
         _rewrite_finite(migration, source, node, symbols, whole)
@@ -93,7 +93,7 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     for source in migration.program.sources.values():
         if ".grad" not in source.text:
             continue
-        symbols = {node: full for _, node, full in references(source, "")}
+        symbols = symbols_in(source)
         seen: set[cst.CSTNode] = set()
         for function in nodes(source):
             if not isinstance(function, cst.FunctionDef) or function in migration.local:
@@ -157,7 +157,7 @@ def _called_by_nobody(migration: Migration, source: Source, function: cst.Functi
     return not any(
         isinstance(node, cst.Name) and node.value == function.name.value and node not in own
         for other in migration.program.sources.values()
-        for node in descend(other.tree)
+        for node in other.descend(other.tree)
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fsdplint.editing.layout import statement_of
-from fsdplint.program.names import references
+from fsdplint.program.names import symbols_in
 from fsdplint.program.source import Source
 from fsdplint.program.values import ParametersOf
 from fsdplint.rules.migration.context import Blocked, Migration, is_fsdp1, nodes
@@ -64,7 +64,7 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
         return
     wrapped = _wrapped(migration)
     for source in migration.program.sources.values():
-        symbols = {node: full for _, node, full in references(source, "")}
+        symbols = symbols_in(source)
         seen: set[cst.CSTNode] = set()
         for node in _expressions(source):
             found = _use(migration, source, node, symbols, wrapped)

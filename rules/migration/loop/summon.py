@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
 from fsdplint.rules.migration import out_of_sight
 from fsdplint.rules.migration.calls import arguments, is_constant
@@ -321,7 +320,7 @@ def _lowers(migration: Migration, precision: Precision) -> bool:
         return False
     # A policy may come from anywhere, or from a `**` that is read elsewhere.
     for source in migration.sources:
-        for node in descend(source.tree):
+        for node in source.descend(source.tree):
             if isinstance(node, cst.Arg) and node.keyword is not None:
                 if node.keyword.value == "mixed_precision" and not is_constant(node.value, "None"):
                     return True

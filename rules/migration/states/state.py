@@ -124,7 +124,7 @@ class ModelStates(KindReader):
         if not node.args or any(arg.star for arg in node.args):
             return False
         model = self.source.code(node.args[0].value)
-        for part in descend(block.body):
+        for part in self.source.descend(block.body):
             if isinstance(part, cst.Call):
                 if self._is_use(part, model) or not harmless(self.migration, part):
                     return False
@@ -167,11 +167,11 @@ class ModelStates(KindReader):
             Blocked: code out of sight may take the state, or nothing takes it.
         """
         found: list[cst.Call] = []
-        for node in descend(block.body):
+        for node in self.source.descend(block.body):
             if isinstance(node, cst.Call) and self._is_use(node, model):
                 if node not in self.done:
                     found.append(node)
-        for node in descend(block.body):
+        for node in self.source.descend(block.body):
             if isinstance(node, cst.Call) and node not in found:
                 called += self._check_other(node, model)
         if known:
@@ -183,7 +183,7 @@ class ModelStates(KindReader):
         return sorted(found, key=lambda node: -self.source.span(node)[0])
 
     def _done_within(self, block: cst.With) -> bool:
-        return any(node in self.done for node in descend(block.body))
+        return any(node in self.done for node in self.source.descend(block.body))
 
     def _is_use(self, node: cst.Call, model: str) -> bool:
         name = self.migration.fsdp1(node.func)

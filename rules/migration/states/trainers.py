@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
 from fsdplint.rules.frameworks.versions import version_obstacle
 from fsdplint.rules.migration.context import Migration
@@ -40,7 +39,7 @@ def save_themselves(
         return []
     calls = [
         node
-        for node in descend(block.body)
+        for node in source.descend(block.body)
         if isinstance(node, cst.Call)
         and isinstance(node.func, cst.Attribute)
         and node.func.attr.value == "save_model"
@@ -63,7 +62,7 @@ def check(migration: Migration, source: Source, block: cst.With, known: list[cst
     Raises:
         Blocked: other calls of the block may take it, too.
     """
-    for node in descend(block.body):
+    for node in source.descend(block.body):
         if isinstance(node, cst.Call) and node not in known and not harmless(migration, node):
             reason = "the state is taken by code that this block calls"
             raise migration.block(source, node, reason)
@@ -103,5 +102,5 @@ def _defines_its_own(migration: Migration) -> bool:
         and node.name.value in ("save_model", "_save")
         and isinstance(source.parent(source.parent(node) or node), cst.ClassDef)
         for source in migration.program.sources.values()
-        for node in descend(source.tree)
+        for node in source.descend(source.tree)
     )
