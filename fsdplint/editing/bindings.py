@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from weakref import WeakKeyDictionary
 
 import libcst as cst
 
 from fsdplint.program.names import dotted
 from fsdplint.program.parts import code_children, is_node
-from fsdplint.program.source import Source
+from fsdplint.program.source import Source, once
 
 COMPREHENSIONS = cst.ListComp | cst.SetComp | cst.DictComp | cst.GeneratorExp
 IDENTIFIERS = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
@@ -314,11 +313,7 @@ class Bindings:
             stack.extend(code_children(current))
 
 
-_cache: WeakKeyDictionary[Source, Bindings] = WeakKeyDictionary()
-
-
+@once
 def bindings_of(source: Source) -> Bindings:
     """The bindings of a source, worked out once. Raises libcst.ParserSyntaxError."""
-    if source not in _cache:
-        _cache[source] = Bindings(source)
-    return _cache[source]
+    return Bindings(source)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from weakref import WeakKeyDictionary
 
 import libcst as cst
 
 from fsdplint.editing.bindings import Bindings, Scope
 from fsdplint.program.parts import code_children
-from fsdplint.program.source import Source
+from fsdplint.program.source import Source, once
 
 _BRANCH = (
     *(cst.If, cst.Else, cst.For, cst.While, cst.MatchCase),
@@ -27,6 +26,13 @@ def first_run(
     """
     if at is None:
         return None
+    known = _known(bindings.source).first
+    if (holder, at) not in known:
+        known[holder, at] = _first_run(bindings, holder, at)
+    return known[holder, at]
+
+
+def _first_run(bindings: Bindings, holder: cst.CSTNode, at: cst.CSTNode) -> cst.CSTNode | None:
     functions = [
         x
         for x in [at, *ancestors(bindings.source, at)]
@@ -62,7 +68,17 @@ class Reads:
     inner: dict[str, set[str]] = field(default_factory=dict)
 
 
-_reads: WeakKeyDictionary[Bindings, dict[cst.CSTNode, Reads]] = WeakKeyDictionary()
+@dataclass
+class _Known:
+    """What was found out about the order in a file: by the function, and by the node there."""
+
+    reads: dict[cst.CSTNode, Reads] = field(default_factory=dict)
+    first: dict[tuple[cst.CSTNode, cst.CSTNode], cst.CSTNode | None] = field(default_factory=dict)
+
+
+@once
+def _known(source: Source) -> _Known:
+    return _Known()
 
 
 def _first_mention(
@@ -70,7 +86,7 @@ def _first_mention(
 ) -> cst.CSTNode | None:
     """The first code of a body that may call an inner function, itself or by way of others."""
     source = bindings.source
-    known = _reads.setdefault(bindings, {})
+    known = _known(source).reads
     if holder not in known:
         known[holder] = _reads_of(holder)
     reads = known[holder]

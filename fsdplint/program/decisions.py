@@ -96,8 +96,8 @@ class Decisions:
         return value
 
     def repeat(self, earlier: Decisions) -> bool:
-        """Whether a run with these would be one that was made, every question having the same answer
-        as there. Then they become what they would be at its end."""
+        """Whether a run with these would be one that was made, since every question has the same
+        answer. Then they become what they would be at its end."""
         made = Decisions(self.base, self.forced)
         for question in earlier.asked.values():
             made.leaving = question.leaving

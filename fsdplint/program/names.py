@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from weakref import WeakKeyDictionary
 
 import libcst as cst
 
 from fsdplint.program.parts import code_children
-from fsdplint.program.source import Source
+from fsdplint.program.source import Source, once
 
 # Where torch keeps (or kept) a thing, and where its documentation says that it is. The longest
 # prefix wins. `_composable.fsdp` is where fully_shard lived in 2.4 and 2.5.
@@ -104,17 +103,9 @@ def dotted(node: cst.CSTNode) -> str | None:
     return ".".join(reversed(parts))
 
 
+@once
 def imported_names(source: Source) -> Mapping[str, str]:
     """Every absolute import of a file, anywhere in it: local name to dotted name."""
-    if source not in _imported:
-        _imported[source] = _imported_names(source)
-    return _imported[source]
-
-
-_imported: WeakKeyDictionary[Source, dict[str, str]] = WeakKeyDictionary()
-
-
-def _imported_names(source: Source) -> dict[str, str]:
     result: dict[str, str] = {}
     for node in walk(source):
         if isinstance(node, cst.Import):
@@ -146,19 +137,10 @@ def references(source: Source, prefix: str) -> Iterator[tuple[Source, cst.CSTNod
             yield source, node, full
 
 
-_symbols: WeakKeyDictionary[Source, dict[cst.CSTNode, str]] = WeakKeyDictionary()
-
-
+@once
 def symbols_in(source: Source) -> dict[cst.CSTNode, str]:
     """The canonical name of every Name or Attribute node that names something imported (imports'
-    own names not among them), in the order of the file; worked out once, so not to be
-    changed."""
-    if source not in _symbols:
-        _symbols[source] = _symbols_of(source)
-    return _symbols[source]
-
-
-def _symbols_of(source: Source) -> dict[cst.CSTNode, str]:
+    own names not among them), in the order of the file. Not to be changed."""
     imports = imported_names(source)
     result: dict[cst.CSTNode, str] = {}
     for node in walk(source, skip_imports=True) if imports else ():

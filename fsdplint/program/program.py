@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
@@ -56,6 +56,7 @@ class Program:
             paths.
         cuts: where it was too large to be followed to its end, by the file whose program it is.
         cut_short: whether it was anywhere.
+        kept: what was worked out about it, by what did.
     """
 
     sources: dict[str, Source] = field(default_factory=dict)
@@ -68,6 +69,7 @@ class Program:
     asked: dict[str, bool] = field(default_factory=dict)
     configs: dict[str, ConfigSource] = field(default_factory=dict)
     cuts: dict[str, Cut] = field(default_factory=dict)
+    kept: dict[str, Any] = field(default_factory=dict)
 
     @property
     def cut_short(self) -> bool:

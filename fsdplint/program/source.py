@@ -9,9 +9,10 @@ from __future__ import annotations
 import codecs
 import re
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import Any, TypeVar
 
 import libcst as cst
 
@@ -20,10 +21,11 @@ from fsdplint.program.parts import Part, children, descend, is_node
 from fsdplint.program.reparse import reparsed
 from fsdplint.trace import Location
 
-__all__ = ["STATEMENTS", "NodeSite", "Source", "children", "is_node"]
+__all__ = ["STATEMENTS", "NodeSite", "Source", "children", "is_node", "once"]
 
 MAX_RENEWALS = 50  # texts of a file that keep what they can of the one before
 _LINE_END = re.compile(r"\n|\r(?!\n)")
+T = TypeVar("T")
 STATEMENTS = (cst.SimpleStatementLine, cst.BaseCompoundStatement)
 
 
@@ -45,6 +47,7 @@ class Source:
         self.typed_in = False  # whether a next text is likely to be much the same
         self.earlier: Source | None = None  # the text before this one
         self.walks: dict[bool, tuple[cst.CSTNode, ...]] = {}  # see `names.walk`
+        self.kept: dict[Callable[[Source], Any], Any] = {}  # see `once`
         self._renewals = 0
         self._known: Mapping[cst.CSTNode, Part] = {}
 
@@ -228,6 +231,19 @@ class Source:
         line, column = self.position(start)
         end_line, end_column = self.position(end)
         return Location(self.path, line, column, end_line, end_column)
+
+
+def once(function: Callable[[Source], T]) -> Callable[[Source], T]:
+    """Have something worked out once for each source, which keeps it."""
+
+    @wraps(function)
+    def of(source: Source) -> T:
+        if function not in source.kept:
+            source.kept[function] = function(source)
+        result: T = source.kept[function]
+        return result
+
+    return of
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 E = TypeVar("E")
+_FIELDS: dict[type, list[tuple[str, Any, Any]]] = {}  # of each kind of event
 
 
 @dataclass(frozen=True, order=True)
@@ -189,16 +190,19 @@ class Event:
     if not TYPE_CHECKING:
 
         def __init__(self, **values: Any) -> None:
-            for one in fields(self):
-                if one.name in values:
-                    value = values.pop(one.name)
-                elif one.default is not MISSING:
-                    value = one.default
-                elif one.default_factory is not MISSING:
-                    value = one.default_factory()
+            kind = type(self)
+            if kind not in _FIELDS:
+                _FIELDS[kind] = [(x.name, x.default, x.default_factory) for x in fields(self)]
+            own = self.__dict__
+            for name, default, factory in _FIELDS[kind]:
+                if name in values:
+                    own[name] = values.pop(name)
+                elif default is not MISSING:
+                    own[name] = default
+                elif factory is not MISSING:
+                    own[name] = factory()
                 else:
-                    raise TypeError(f"{type(self).__name__} needs {one.name!r}")
-                setattr(self, one.name, value)
+                    raise TypeError(f"{kind.__name__} needs {name!r}")
             if values:
                 raise TypeError(f"{type(self).__name__} has no {', '.join(map(repr, values))}")
 

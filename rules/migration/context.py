@@ -114,6 +114,7 @@ class Migration:
     shared: set[cst.CSTNode] = field(default_factory=set)
     shared_names: set[tuple[str, str]] = field(default_factory=set)
     _assumed: dict[cst.CSTNode, str] | None = None
+    _values: dict[cst.CSTNode, list[Value]] = field(default_factory=dict)
     _texts: dict[Source, dict[Span, str]] = field(default_factory=dict)
     _owned: dict[Source, list[Span]] = field(default_factory=dict)
 
@@ -142,8 +143,12 @@ class Migration:
     def values(self, node: cst.CSTNode) -> list[Value]:
         """The distinct values that a node had. An argument that was made up to execute the class
         that the node is in by itself tells nothing where a program gives it one."""
-        found = self.program.values(node)
-        return [value for value in found if not stands_in(value, node)] or found
+        known = self._values.get(node)
+        if known is None:
+            found = self.program.values(node)
+            known = [value for value in found if not stands_in(value, node)] or found
+            self._values[node] = known
+        return known
 
     def block(self, source: Source, node: cst.CSTNode, reason: str, *, advice: str = "") -> Blocked:
         """The exception to raise where a node has no faithful rewrite."""

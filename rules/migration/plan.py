@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
-from weakref import WeakKeyDictionary
 
 import libcst as cst
 
@@ -125,14 +124,12 @@ def _inside(source: Source, outer: cst.CSTNode, node: cst.CSTNode) -> bool:
     return start <= left and right <= end
 
 
-_plans: WeakKeyDictionary[Program, list[Plan]] = WeakKeyDictionary()
-
-
 def plans_of(program: Program) -> list[Plan]:
     """The plans of a program, one for each set of files that belong together; made once."""
-    if program not in _plans:
-        _plans[program] = [make_plan(part, files) for part, files in parts(program)]
-    return _plans[program]
+    if "plans" not in program.kept:
+        program.kept["plans"] = [make_plan(part, files) for part, files in parts(program)]
+    result: list[Plan] = program.kept["plans"]
+    return result
 
 
 def plan_for(program: Program, source: Source) -> Plan | None:

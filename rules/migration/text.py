@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from fsdplint.editing.layout import line_indent
-from fsdplint.program.source import Source
+from fsdplint.program.source import Source, once
 
 WIDTH = 88
 
@@ -22,12 +22,14 @@ def quoted(source: Source, word: str) -> str:
     return quote_of(source) + word + quote_of(source)
 
 
+@once
 def quote_of(source: Source) -> str:
     single = len(re.findall(r"(?<!')'(?!')\w", source.text))
     double = len(re.findall(r'(?<!")"(?!")\w', source.text))
     return "'" if single > double else '"'
 
 
+@once
 def width(source: Source) -> int:
     """How long a line may be: 88, or up to 120 where the file's own lines are that long."""
     longest = sorted(len(line) for line in source.text.splitlines())
