@@ -83,6 +83,7 @@ def fixes_of(
 
     ignore: the codes of rules whose fixes are left out.
     """
+    from fsdplint.concern import Concern
     from fsdplint.editing.journal import Interrupted
     from fsdplint.program import load
     from fsdplint.run import Run as FixRun
@@ -90,7 +91,9 @@ def fixes_of(
     from fsdplint.settings import CommandLine, SettingsError
 
     root = project_root(script)
-    sources = [Path(os.path.realpath(path)) for path in load([script]).sources]
+    concern = Concern.among([script], {})
+    program = load([script], concern=concern)
+    sources = [Path(os.path.realpath(path)) for path in (*program.sources, *sorted(concern.files))]
     files = dict.fromkeys([script, *(path for path in sources if path.is_relative_to(root))])
     # All that is found is fixed, known or not; comments that turn nothing off are no matter here.
     command_line = CommandLine(
