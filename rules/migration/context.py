@@ -8,7 +8,7 @@ node's text with all changes made so far inside it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -17,7 +17,7 @@ from fsdplint.editing.layout import line_end, line_indent, statement_of
 from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program import Program
 from fsdplint.program.names import dotted, references, symbols_in, walk
-from fsdplint.program.source import Source
+from fsdplint.program.source import Source, once
 from fsdplint.program.values import ModuleValue, Value
 from fsdplint.rules.migration.names import PREFIX, fsdp1_name
 from fsdplint.rules.migration.sides import Choice
@@ -335,12 +335,15 @@ def uses_of_fsdp1(source: Source) -> bool:
     return any(fsdp1_name(full) for _, _, full in references(source, PREFIX))
 
 
-def attributes(source: Source) -> Iterator[cst.Attribute]:
+@once
+def attributes(source: Source) -> Sequence[cst.Attribute]:
     """Every attribute in a file, those inside of a chain too, the outer ones first."""
+    found: list[cst.Attribute] = []
     for node in nodes(source):
         while isinstance(node, cst.Attribute):
-            yield node
+            found.append(node)
             node = node.value
+    return tuple(found)
 
 
 def nodes(source: Source) -> tuple[cst.CSTNode, ...]:

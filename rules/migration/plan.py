@@ -316,7 +316,7 @@ class Planner:
                         else training.rewrite_no_sync
                     )
                     self._try(lambda r=rewrite, n=node: r(self.migration, source, n))  # type: ignore[misc]
-        for node in reversed(list(attributes(source))):
+        for node in reversed(attributes(source)):
             if node not in self.migration.symbols:
                 if node.attr.value == wrapper.INNER:
                     self._try(

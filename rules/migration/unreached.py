@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import libcst as cst
 
 from fsdplint.editing.layout import descend
 from fsdplint.program.names import walk
-from fsdplint.program.source import Source
+from fsdplint.program.source import Source, once
 from fsdplint.program.values import ModuleValue, Value
 from fsdplint.rules.migration.calls import arguments
 from fsdplint.rules.migration.scopes import ancestors, function_of, home_of
@@ -198,16 +198,19 @@ def _uses(source: Source, method: cst.FunctionDef) -> dict[str, list[cst.Name]]:
     return found
 
 
-def _names(source: Source) -> Iterator[cst.Name | cst.Attribute]:
+@once
+def _names(source: Source) -> Sequence[cst.Name | cst.Attribute]:
     """The names and the dotted names that something is asked of, or that are given to something."""
+    found: list[cst.Name | cst.Attribute] = []
     for node in walk(source, skip_imports=True):
         if isinstance(node, cst.Attribute):
             while isinstance(node, cst.Attribute):
                 if isinstance(node.value, cst.Name | cst.Attribute):
-                    yield node.value
+                    found.append(node.value)
                 node = node.value
         if isinstance(node, cst.Arg) and isinstance(node.value, cst.Name | cst.Attribute):
-            yield node.value
+            found.append(node.value)
+    return tuple(found)
 
 
 def _parameters(function: cst.FunctionDef) -> list[str]:
