@@ -8,6 +8,7 @@ choice's own test, or a name that the choice itself makes true on one side and f
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -15,7 +16,7 @@ import libcst as cst
 from fsdplint.editing.bindings import Imported, bindings_of
 from fsdplint.editing.layout import descend
 from fsdplint.program.names import canonical, imported_names
-from fsdplint.program.source import Source
+from fsdplint.program.source import Source, once
 from fsdplint.rules.migration.scopes import Definition, ancestors, definition_at
 
 OURS, THEIRS = 0, 1
@@ -25,6 +26,7 @@ UNKNOWN: Sides = (None, None)
 ENVIRONMENT = re.compile(
     r"""os\.(?:environ\.get|getenv)\((["'])(\w+)\1(?:, (["'])\w*\3)?\)(?: [!=]= (["'])\w*\4)?"""
 )
+WORD = re.compile(r"\w+")
 MUTABLE = (cst.List, cst.Dict, cst.Set, cst.BaseComp, cst.Name, cst.Lambda)
 
 
@@ -44,6 +46,7 @@ class Choice:
     arms: tuple[list[cst.CSTNode], list[cst.CSTNode]]
     program: list[Source]
     _asked: set[cst.CSTNode] = field(default_factory=set)
+    _sides: dict[cst.CSTNode, int | None] = field(default_factory=dict)
 
     def side(self, node: cst.CSTNode) -> int | None:
         """On which side a node is always reached; None where that is not certain."""
@@ -214,17 +217,30 @@ class Choice:
         name = function.name.value
         if function in self._asked or function.decorators or not self._is_plain(function):
             return None
+        if function in self._sides:
+            return self._sides[function]
         self._asked.add(function)
         try:
-            sides: set[int | None] = set()
-            for source in self.program:
-                for node in source.descend(source.tree) if name in source.text else ():
-                    if node is function.name or not _says(node, name):
-                        continue
-                    sides.add(self.side(node) if source is self.source else None)
+            side = self._of_all(
+                (source, node)
+                for source in self.program
+                for node in _spoken(source).get(name, ())
+                if node is not function.name
+            )
         finally:
             self._asked.remove(function)
-        return sides.pop() if len(sides) == 1 else None
+        if not self._asked:  # else it may hang on a function that is being asked for
+            self._sides[function] = side
+        return side
+
+    def _of_all(self, nodes: Iterable[tuple[Source, cst.CSTNode]]) -> int | None:
+        """The side on which all of these are."""
+        sides: set[int | None] = set()
+        for source, node in nodes:
+            sides.add(self.side(node) if source is self.source else None)
+            if None in sides or len(sides) > 1:
+                return None
+        return sides.pop() if sides else None
 
     def _is_plain(self, function: cst.FunctionDef) -> bool:
         """Whether nothing calls a function unseen: it is of the top level, or of a class that has
@@ -240,12 +256,17 @@ class Choice:
         return True
 
 
-def _says(node: cst.CSTNode, name: str) -> bool:
-    """Whether a node is a name, or a text in which it stands."""
-    if isinstance(node, cst.SimpleString | cst.FormattedStringText):
-        text = node.value
-        return re.search(rf"\b{re.escape(name)}\b", text) is not None
-    return isinstance(node, cst.Name) and node.value == name
+@once
+def _spoken(source: Source) -> dict[str, list[cst.CSTNode]]:
+    """For each name the nodes that are it, and the texts in which it stands."""
+    result: dict[str, list[cst.CSTNode]] = {}
+    for node in source.descend(source.tree):
+        if isinstance(node, cst.Name):
+            result.setdefault(node.value, []).append(node)
+        elif isinstance(node, cst.SimpleString | cst.FormattedStringText):
+            for name in set(WORD.findall(node.value)):
+                result.setdefault(name, []).append(node)
+    return result
 
 
 def _holds(body: cst.CSTNode, node: cst.CSTNode) -> bool:
