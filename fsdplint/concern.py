@@ -1,8 +1,7 @@
-"""What of a file can have to do with FSDP: which of its functions, and whether running it can.
+"""Which files of a program, and what in them, can have to do with FSDP.
 
-Code that neither speaks of FSDP nor uses a name behind which such code lies makes nothing happen
-that the contract speaks of, so that it need not be followed for its own sake. See
-`fsdplint.relevance` for how names are followed.
+What neither speaks of FSDP nor uses a name behind which such code lies comes last where the work is
+bounded. See `fsdplint.relevance` for how names are followed.
 """
 
 from __future__ import annotations
@@ -21,22 +20,9 @@ if TYPE_CHECKING:
     from fsdplint.program.source import Source
 
 
-@dataclass(frozen=True)
-class Concerned:
-    """What of a file has to do with FSDP.
-
-    Attributes:
-        names: the functions and classes at its top that do.
-        runs: whether something else at its top does, which happens when it is run or imported.
-    """
-
-    names: frozenset[str]
-    runs: bool
-
-
 @dataclass
 class Concern:
-    """Tells of sources what of them has to do with FSDP.
+    """Tells what has to do with FSDP.
 
     Attributes:
         files: the real paths of the files that can have to do with FSDP.
@@ -60,13 +46,11 @@ class Concern:
         relevance = Relevance(modules)
         return cls(relevance.search(contents), relevance.reached())
 
-    def of(self, source: Source) -> Concerned:
-        """What of a source, whose text may be another one than when names were followed."""
+    def names(self, source: Source) -> frozenset[str]:
+        """The names at the top of a source, whose text may be another one than when names were
+        followed, behind which code lies that has to do with FSDP."""
         path = os.path.realpath(source.path)
         file = Followed.of(path, source.text.encode("utf-8", "surrogatepass"))
         file.reach(self.reached.get(path, frozenset()))
         file.follow()
-        concerned = file.concerned
-        names = frozenset(name for one in concerned if one.defines for name in one.bound)
-        runs = any(one.runs and (one.speaks or not one.imports) for one in concerned)
-        return Concerned(names, runs)
+        return frozenset(name for one in file.concerned for name in one.bound)

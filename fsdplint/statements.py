@@ -78,8 +78,6 @@ class Statement:
             project's own.
         asks: whether it only asks what is sharded.
         imports: whether it is an import.
-        defines: whether it is a function or class.
-        runs: whether it does more than to define something: a decorator is called.
     """
 
     bound: frozenset[str]
@@ -87,8 +85,6 @@ class Statement:
     speaks: bool
     asks: bool = False
     imports: bool = False
-    defines: bool = False
-    runs: bool = True
 
 
 def statements(data: bytes) -> list[Statement]:
@@ -160,18 +156,12 @@ def _statement(text: bytes) -> Statement:
         if is_import:
             bound -= _ASKING
             speaks, asks = speaks and bool(bound), speaks or asks
-    defines = _definition(text) is not None
-    runs = not defines or text.startswith(b"@")
-    return Statement(bound, frozenset(used), speaks, asks, is_import, defines, runs)
-
-
-def _definition(text: bytes) -> re.Match[bytes] | None:
-    definition = _DEFINITION.search(text) if text.startswith((b"@", b"async")) else None
-    return definition or _DEFINITION.match(text)
+    return Statement(bound, frozenset(used), speaks, asks, is_import)
 
 
 def _bound(text: bytes) -> Iterator[bytes]:
-    definition = _definition(text)
+    definition = _DEFINITION.search(text) if text.startswith((b"@", b"async")) else None
+    definition = definition or _DEFINITION.match(text)
     if definition is not None:
         yield definition.group(1)
         return

@@ -1,4 +1,4 @@
-"""Which functions of a file can have to do with FSDP, and whether running it can."""
+"""Which names of a file can have to do with FSDP."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.concern import Concern, Concerned
-from fsdplint.program import load
+from fsdplint.concern import Concern
+from fsdplint.program import load, loader
 from fsdplint.program.source import Source
 
 IMPORT = "from torch.distributed.fsdp import fully_shard\n"
 
 
-def concerned(root: Path, text: str, **others: str) -> Concerned:
+def concerned(root: Path, text: str, **others: str) -> frozenset[str]:
     for name, other in others.items():
         (root / f"{name}.py").write_text(other)
     path = root / "train.py"
     path.write_text(text)
-    return Concern.among([path], {}).of(Source(str(path), text))
+    return Concern.among([path], {}).names(Source(str(path), text))
 
 
 @pytest.mark.parametrize(
@@ -31,29 +31,13 @@ def concerned(root: Path, text: str, **others: str) -> Concerned:
         ),
         ("if x:\n    def a(m): fully_shard(m)\nelse:\n    def b(m): ...\n", {"a"}),
         ("@cache\ndef a(m): fully_shard(m)\ndef b(): ...\n", {"a"}),
-        ("table = {}\ntable['f'] = fully_shard\ndef a(m): table['f'](m)\ndef b(): ...\n", {"a"}),
+        ("table = {}\ntable['f'] = fully_shard\ndef a(m): table['f'](m)\ndef b(): ...\n", {"a", "table"}),
         ("def a(m): return isinstance(m, FSDPModule)\ndef b(m): a(m)\n", {"a"}),
         ("use_fsdp = True\ndef a(): return use_fsdp\n", set()),
     ],
 )
 def test_names(tmp_path: Path, text: str, names: set[str]) -> None:
-    assert concerned(tmp_path, IMPORT + text).names == names
-
-
-@pytest.mark.parametrize(
-    ("text", "runs"),
-    [
-        ("def a(m): fully_shard(m)\n", False),
-        ("def a(m): fully_shard(m)\na(model)\n", True),
-        ("def a(m): fully_shard(m)\nif __name__ == '__main__':\n    a(model)\n", True),
-        ("import torch.distributed.fsdp\n", True),
-        ("class A:\n    model = fully_shard(m)\n", False),
-        ("def a(m): ...\na(model)\n", False),
-        ("@fully_shard\nclass A: ...\n", True),
-    ],
-)
-def test_runs(tmp_path: Path, text: str, runs: bool) -> None:
-    assert concerned(tmp_path, "import torch.distributed.fsdp._x\n" + text).runs is runs
+    assert concerned(tmp_path, text) == names
 
 
 def test_names_of_other_files(tmp_path: Path) -> None:
@@ -63,23 +47,28 @@ def test_names_of_other_files(tmp_path: Path) -> None:
         "def c(m): lib.other(m)\n",
         lib=IMPORT + "def shard(m): fully_shard(m)\ndef other(m): ...\n",
     )
-    assert found == Concerned(frozenset("ab"), runs=False)
+    assert found == {"a", "b", "s"}
 
 
 def test_a_text_that_changed_is_looked_at_anew(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(IMPORT + "def a(m): fully_shard(m)\n")
     concern = Concern.among([path], {})
-    assert concern.of(Source(str(path), IMPORT + "def b(m): fully_shard(m)\n")).names == {"b"}
+    assert concern.names(Source(str(path), "def b(m): fully_shard(m)\n")) == {"b"}
 
 
-def test_what_nobody_calls_is_only_followed_where_it_can_matter(tmp_path: Path) -> None:
+def test_what_nobody_calls_and_speaks_of_fsdp_has_a_bound_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loader, "MAX_STEPS", 1)
     path = tmp_path / "lib.py"
     path.write_text(
         "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\nimport torch\n"
-        "def wrapped(model): return FSDP(model)\n"
         "def plain(model): return torch.optim.AdamW(model.parameters())\n"
+        "def wrapped(model): return FSDP(model)\n"
     )
-    starts = [type(event).__name__ for trace in load([path]).traces for event in trace.events]
-    assert "Wrapped" in starts
-    assert "OptimizerBuilt" not in starts
+    program = load([path])
+    events = [type(event).__name__ for trace in program.traces for event in trace.events]
+    assert "Wrapped" in events
+    assert "OptimizerBuilt" not in events
+    assert not program.cuts

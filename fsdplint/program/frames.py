@@ -13,7 +13,7 @@ from fsdplint.program.values import Class, Function, Value
 from fsdplint.trace import Guard
 
 MAX_STEPS = 80_000  # nodes evaluated in one run
-MAX_EVENTS = 1_000  # in one run: rules compare events with each other
+MAX_EVENTS = 20_000  # in one run: rules compare events with each other
 MAX_MODULES = 2_000  # made in one run
 MAX_DEPTH = 40  # nested calls of the project's functions
 MAX_RECURSION = 6  # of them, of one function: enough for a walk down a tree of modules

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import libcst as cst
 
-from fsdplint.concern import Concern, Concerned
+from fsdplint.concern import Concern
 from fsdplint.configs import is_config
 from fsdplint.editing.nesting import deep_stack
 from fsdplint.files import Unreadable, read_config
@@ -22,12 +22,14 @@ from fsdplint.program.program import Cut, Program
 from fsdplint.program.project import FSDP_WORDS, Project
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import Class, Const, Function, Unknown, Value
+from fsdplint.statements import mentions
 from fsdplint.trace import Wrapped
 
 MAX_PROGRAM_STEPS = 250_000  # nodes evaluated for one program, over all of its configurations
 MAX_FUNCTION_STEPS = 50_000  # the same for a function that no program reaches
 MAX_STEPS = 400_000  # and for all of it; a file that is run as a program is run once in any case
-MAX_PROGRAM_EVENTS = 10_000  # of one program, over all of its configurations
+MAX_UNREACHED_STEPS = 1_000_000  # for the functions that no program reaches and that speak of FSDP
+MAX_PROGRAM_EVENTS = 100_000  # of one program, over all of its configurations
 _MAIN = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
 
 
@@ -73,22 +75,21 @@ class _Loader:
         self.paths = [path for path in paths if not is_config(path)]
         self.config_paths = [path for path in paths if is_config(path)]
         self.concern = concern or Concern.among(self.paths, overrides)
-        self._concerned: dict[str, Concerned] = {}
         self.program = Program()
         self.reached: set[cst.CSTNode] = set()
         self.instantiated: set[cst.CSTNode] = set()
         self.executed: set[str] = set()
         self.given: set[str] = set()
         self.steps = 0
+        self.limit = MAX_STEPS
 
     def run(self) -> Program:
         given = [s for s in (self.project.source(path) for path in self.paths) if s is not None]
         self.given = {source.path for source in given}
         for source in sorted(given, key=_order):
-            if not self._concern(source).runs:
-                continue
             if source.path not in self.executed or _MAIN.search(source.text):
                 self._explore_entry(source)
+        self.limit = self.steps + MAX_UNREACHED_STEPS
         for source in given:
             self._explore_rest(source)
         self._read_unreached()
@@ -105,11 +106,6 @@ class _Loader:
             except Unreadable as error:
                 self.program.problems.append(error.problem)
         return self.program
-
-    def _concern(self, source: Source) -> Concerned:
-        if source.path not in self._concerned:
-            self._concerned[source.path] = self.concern.of(source)
-        return self._concerned[source.path]
 
     # Programs ----------------------------------------------------------------------------------
 
@@ -152,7 +148,7 @@ class _Loader:
                 done.append(same)
             self.steps += same[1]
             events += same[2]
-            if self.steps > min(limit, MAX_STEPS) or events > MAX_PROGRAM_EVENTS:
+            if self.steps > min(limit, self.limit) or events > MAX_PROGRAM_EVENTS:
                 break
         if exploration.left or next(runs, None) is not None:
             self._cut(source, node, _configurations(count))
@@ -241,9 +237,13 @@ class _Loader:
                     self._explore_rest(found)
 
     def _can_lead_on(self, file: str) -> bool:
-        """Whether a file can have to do with FSDP, or is a package, which stands for others."""
-        package = os.path.basename(file) == "__init__.py"
-        return package or os.path.realpath(file) in self.concern.files
+        """Whether a file holds a word of FSDP, or is a package, which stands for others."""
+        if os.path.basename(file) == "__init__.py":
+            return True
+        try:
+            return mentions(Path(file).read_bytes())
+        except OSError:
+            return False
 
     def _imported(self, source: Source) -> Iterator[tuple[str, str]]:
         """The files that `from` imports of the project ask for: real paths, and paths as shown."""
@@ -264,19 +264,15 @@ class _Loader:
                     yield found
 
     def _explore_rest(self, source: Source) -> None:
-        """Run the functions and methods that no program reached and that can have to do with FSDP,
-        each on its own.
+        """Run the functions and methods that no program reached, each on its own. Those that can
+        have to do with FSDP have a bound of their own, which is only met in large projects.
 
         The order in which somebody else's code calls them is not known, so such a trace is not
         complete: rules about what is missing stay silent.
         """
-        concerned = self._concern(source).names
-        functions = [
-            (owner, function)
-            for owner, function in _definitions(source.tree)
-            if (owner or function).name.value in concerned
-        ]
-        called = _called_names(source) if len(functions) > 1 else ()
+        called = _called_names(source)
+        concerned = self.concern.names(source)
+        functions = list(_definitions(source.tree))
         functions.sort(key=lambda pair: pair[1].name.value in called)
         for owner, function in functions:
             if function in self.reached or not self.project.worth_exploring(function, source):
@@ -287,7 +283,10 @@ class _Loader:
                 and owner in self.instantiated
             ):
                 continue
-            if self.steps > MAX_STEPS:
+            matters = (owner or function).name.value in concerned
+            if self.steps > MAX_STEPS and not matters:
+                continue
+            if self.steps > self.limit:
                 what = f"`{function.name.value}` and others were not looked at on their own"
                 self._cut(source, function, what)
                 return
