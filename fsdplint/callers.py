@@ -65,12 +65,12 @@ class Projects:
 
     def importing(
         self, files: Iterable[Path], targets: Iterable[Path]
-    ) -> Iterator[tuple[Path, Path, tuple[str, ...], bytes]]:
+    ) -> Iterator[tuple[Path, Path, tuple[tuple[str, str], ...], bytes]]:
         """Which of these files import one of the targets, and which of its names.
 
-        Yields the importing file, the target, the names imported from it (none where the module
-        itself is imported, or all of it) and the importing file's content. Unreadable files are
-        left out.
+        Yields the importing file, the target, the names imported from it with what they are called
+        there (none where the module itself is imported, or all of it) and the importing file's
+        content. Unreadable files are left out.
         """
         known = self._index(files)
         for target in targets:
@@ -80,9 +80,8 @@ class Projects:
                 path = known.get(user)
                 data = None if path is None else self._read(path)
                 if path is not None and data is not None:
-                    names = tuple(name for name, _ in imported.names)
-                    whole = imported.bound is not None or "*" in names
-                    yield path, target, () if whole else names, data
+                    whole = imported.bound is not None or ("*", "*") in imported.names
+                    yield path, target, () if whole else imported.names, data
 
     def callers(self, targets: Iterable[Path], files: Iterable[Path], limit: int) -> list[Path]:
         """Those of these files that import one of the targets, however indirectly, the nearest

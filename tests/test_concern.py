@@ -31,7 +31,10 @@ def concerned(root: Path, text: str, **others: str) -> frozenset[str]:
         ),
         ("if x:\n    def a(m): fully_shard(m)\nelse:\n    def b(m): ...\n", {"a"}),
         ("@cache\ndef a(m): fully_shard(m)\ndef b(): ...\n", {"a"}),
-        ("table = {}\ntable['f'] = fully_shard\ndef a(m): table['f'](m)\ndef b(): ...\n", {"a", "table"}),
+        (
+            "table = {}\ntable['f'] = fully_shard\ndef a(m): table['f'](m)\ndef b(): ...\n",
+            {"a", "table"},
+        ),
         ("def a(m): return isinstance(m, FSDPModule)\ndef b(m): a(m)\n", {"a"}),
         ("use_fsdp = True\ndef a(): return use_fsdp\n", set()),
     ],

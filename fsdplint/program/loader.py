@@ -185,8 +185,10 @@ class _Loader:
 
     def _note_cut(self, source: Source, stopped: OutOfSteps) -> None:
         """Remember where a run met its bound: in the file that was run, and in whatever file."""
-        here = [site for site in stopped.at if site.source is source]
-        inner = stopped.at[-1]
+        # What a function of another file is handed and calls is not always known by its file.
+        at = [site for site in stopped.at if site.source.parent(site.node) is not None]
+        here = [site for site in at if site.source is source]
+        inner = at[-1] if at else None
         site = here[0] if here else NodeSite(source, _beginning(source))
         what = f"it was followed up to here only ({stopped.bound})"
         self._cut(source, site.node, what, inner if inner != site else None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import libcst as cst
@@ -16,32 +16,62 @@ from fsdplint.rule import Edit
 from fsdplint.rules.migration.components import Part
 from fsdplint.rules.migration.context import Blocked, Migration
 
+Exposed = tuple[Source, dict[str, cst.CSTNode]]  # the names, and where in the source they are made
+
 
 def check(migration: Migration, edits: Iterable[Edit]) -> list[Blocked]:
     """The blockers: a file that is not given would have to change with what it imports."""
     changed: dict[str, list[Edit]] = {}
     for edit in edits:
         changed.setdefault(edit.path, []).append(edit)
-    exposed: dict[Path, tuple[Source, dict[str, cst.CSTNode]]] = {}
+    exposed: dict[Path, Exposed] = {}
     for source in dict.fromkeys([*migration.sources, *migration.unread.values()]):
         found = _exposed(migration, source, changed.get(source.path, []))
         if found:
             exposed[Path(source.path)] = source, found
     if not exposed:
         return []
+    _pass_on(migration, exposed)
     blockers: dict[tuple[Path, Path], Blocked] = {}
     for importer, target, names, data in whole(migration).projects.importing(
         others(migration, exposed), exposed
     ):
         source, found = exposed[target]
         for name, node in found.items():
-            mentioned = name in names if names else re.search(rb"\b%s\b" % name.encode(), data)
-            if mentioned:
+            if _takes(name, names, data):
                 what = f"`{name}` is also imported by {shown(importer, target)}"
                 blockers.setdefault(
                     (importer, target), not_given(migration, source, node, importer, what)
                 )
     return list(blockers.values())
+
+
+def _takes(name: str, names: Sequence[tuple[str, str]], data: bytes) -> bool:
+    """Whether a file with some content, which imports these names or all of them, uses one."""
+    if names:
+        return any(name == one for one, _ in names)
+    return re.search(rb"\b%s\b" % name.encode(), data) is not None
+
+
+def _pass_on(migration: Migration, exposed: dict[Path, Exposed]) -> None:
+    """Add the files that were read and from which others import the names as well: a package that
+    imports them from its modules."""
+    program = whole(migration)
+    read = [Path(path) for path in program.sources]
+    todo = list(exposed)
+    while todo:
+        for importer, target, names, _ in program.projects.importing(read, [todo.pop()]):
+            source, found = exposed[target]
+            passed = {
+                alias: found[name]
+                for name, alias in names or [(name, name) for name in found]
+                if name in found
+            }
+            _, known = exposed.setdefault(importer, (source, {}))
+            new = {alias: node for alias, node in passed.items() if alias not in known}
+            if new:
+                known.update(new)
+                todo.append(importer)
 
 
 def others(migration: Migration, paths: Iterable[Path]) -> Iterator[Path]:

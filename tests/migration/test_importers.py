@@ -91,6 +91,30 @@ def test_an_importer_that_is_not_given_blocks(other: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
+    ("package", "other"),
+    [
+        ("from .wrap import *\n", "from parts import shard\n"),
+        ("from .wrap import shard as cut\n", "from parts import cut\n"),
+        ("from .wrap import shard as cut\n", "from parts import shard\n"),
+    ],
+)
+def test_an_importer_of_a_package_that_passes_it_on_blocks(
+    package: str, other: str, tmp_path: Path
+) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "wrap.py").write_text(WRAP)
+    (tmp_path / "parts" / "__init__.py").write_text(package)
+    name = "cut" if "cut" in package else "shard"
+    (tmp_path / "train.py").write_text(
+        TRAIN.replace("from wrap import shard", f"from parts import {name} as shard")
+    )
+    (tmp_path / "other.py").write_text(other)
+    (plan,) = plans_of(load([tmp_path / "train.py"]))
+    blocked = [b.reason for b in plan.blockers if "is also imported by" in b.reason]
+    assert bool(blocked) is (f"import {name}" in other)
+
+
+@pytest.mark.parametrize(
     "other",
     [
         "from wrap import count\n",

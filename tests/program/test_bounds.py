@@ -167,6 +167,14 @@ def test_it_is_said_where_in_another_file(train: Path, tmp_path: Path) -> None:
     assert cut.inner is not None and cut.inner.path.endswith("steps.py")
 
 
+def test_it_is_said_where_in_what_another_file_calls_back(train: Path, tmp_path: Path) -> None:
+    (tmp_path / "back.py").write_text("def back(f):\n    value = f(1)\n    return value\n")
+    many = "lambda m: [" + "model(1), " * 300 + "]"
+    train.write_text(HEAD + f"from back import back\nfully_shard(model)\nback({many})\n")
+    code, output = checked("--output-format", "full", "train.py")
+    assert "FSDP904" in output and "Error" not in output
+
+
 def test_configurations_that_were_not_tried(train: Path) -> None:
     train.write_text(HEAD + lines("if fsdp#:\n    model = FSDP(model)\n", 60) + "model(1)\n")
     output = checked("--output-format", "concise", "--select", "FSDP9", "train.py")[1]
