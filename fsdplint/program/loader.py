@@ -168,7 +168,7 @@ class _Loader:
             body(run)
         except OutOfSteps as stopped:
             run.trace.complete = False
-            self._note_cut(source, stopped)
+            self._note_cut(source, stopped, complete)
         return run
 
     def _explore_alone(self, body: Callable[[Interpreter], None], wraps: set[object]) -> None:
@@ -183,23 +183,32 @@ class _Loader:
         if wraps - {event.site for event in run.trace.of(Wrapped)}:
             self._keep_values(run)
 
-    def _note_cut(self, source: Source, stopped: OutOfSteps) -> None:
-        """Remember where a run met its bound: in the file that was run, and in whatever file."""
+    def _note_cut(self, source: Source, stopped: OutOfSteps, complete: bool) -> None:
+        """Remember where a run met its bound: in the file that was run, and in whatever file.
+
+        complete: whether it was one of the file as a program.
+        """
         # What a function of another file is handed and calls is not always known by its file.
         at = [site for site in stopped.at if site.source.parent(site.node) is not None]
         here = [site for site in at if site.source is source]
         inner = at[-1] if at else None
         site = here[0] if here else NodeSite(source, _beginning(source))
         what = f"it was followed up to here only ({stopped.bound})"
-        self._cut(source, site.node, what, inner if inner != site else None)
+        inner = inner if inner != site else None
+        self._cut(source, site.node, what, inner, unfinished=complete)
 
     def _cut(
-        self, source: Source, node: cst.CSTNode, what: str, inner: NodeSite | None = None
+        self,
+        source: Source,
+        node: cst.CSTNode,
+        what: str,
+        inner: NodeSite | None = None,
+        *,
+        unfinished: bool = False,
     ) -> None:
         given = source.path in self.given
-        self.program.cuts.setdefault(
-            source.path, Cut(NodeSite(source, node), what, inner, given=given)
-        )
+        cut = Cut(NodeSite(source, node), what, inner, given=given, unfinished=unfinished)
+        self.program.cuts.setdefault(source.path, cut)
 
     def _keep(self, run: Interpreter, new: bool) -> None:
         """Take over what a run found out."""

@@ -29,12 +29,14 @@ class Cut:
         what: what was not followed to its end, and the bound, in words.
         inner: the last place that was come to, where that is another one.
         given: whether the user named the file.
+        unfinished: whether a run of the file as a program ended there.
     """
 
     site: NodeSite
     what: str
     inner: NodeSite | None = None
     given: bool = True
+    unfinished: bool = False
 
 
 @dataclass(eq=False)

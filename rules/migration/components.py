@@ -53,6 +53,11 @@ def parts(program: Program) -> list[tuple[Part, list[Source]]]:
             projects=program.projects,
             wanted=program.wanted,
             configs=program.configs,
+            cuts={
+                path: cut
+                for path, cut in program.cuts.items()
+                if not set(_closure(imports, cut.site.source)).isdisjoint(group)
+            },
             whole=program,
         )
         result.append((part, group))

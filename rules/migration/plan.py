@@ -204,6 +204,15 @@ class Planner:
                 return Blocked(source, node, reason)
         return None
 
+    def unfinished(self) -> Blocked | None:
+        """What says that a program of these files was not followed to its end, so that what it does
+        after that with what is to be changed is not known."""
+        for cut in self.migration.program.cuts.values():
+            if cut.unfinished:
+                reason = f"the program is too large: {cut.what}, and what comes then is not known"
+                return Blocked(cut.site.source, cut.site.node, reason)
+        return None
+
     def run(self) -> None:
         for source in self.migration.sources:
             self._star(source)
@@ -461,9 +470,9 @@ def make_plan(program: Program, sources: list[Source]) -> Plan:
     """The migration of some files."""
     planner = Planner(program, sources)
     plan = Plan(group=f"migration of {sources[0].path}", sources=sources)
-    many = planner.too_many()
-    if many is not None:
-        plan.blockers = [many]
+    too_large = planner.too_many() or planner.unfinished()
+    if too_large is not None:
+        plan.blockers = [too_large]
         return plan
     planner.run()
     migration = planner.migration

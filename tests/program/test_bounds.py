@@ -14,6 +14,7 @@ from fsdplint.meta_rules import CutShort
 from fsdplint.program import interpreter, load, loader
 from fsdplint.program.program import Cut, Program
 from fsdplint.program.source import NodeSite, Source
+from fsdplint.rules.migration.plan import plans_of
 
 HEAD = """\
 import torch
@@ -171,7 +172,7 @@ def test_it_is_said_where_in_what_another_file_calls_back(train: Path, tmp_path:
     (tmp_path / "back.py").write_text("def back(f):\n    value = f(1)\n    return value\n")
     many = "lambda m: [" + "model(1), " * 300 + "]"
     train.write_text(HEAD + f"from back import back\nfully_shard(model)\nback({many})\n")
-    code, output = checked("--output-format", "full", "train.py")
+    output = checked("--output-format", "full", "train.py")[1]
     assert "FSDP904" in output and "Error" not in output
 
 
@@ -211,3 +212,20 @@ def test_of_many_files_the_first_is_named(files: int, said: int) -> None:
     assert found[0].message.endswith(
         "bound" if said == files else "so it is with 8 more files of it"
     )
+
+
+def test_a_program_that_was_left_is_not_migrated(train: Path, tmp_path: Path) -> None:
+    (tmp_path / "wrap.py").write_text(
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+        "def shard(model):\n    return FSDP(model)\n"
+    )
+    head = HEAD + "from wrap import shard\nmodel = shard(model)\n"
+    train.write_text(head + "model(torch.ones(8)).sum().backward()\n" * 5)
+    (plan,) = plans_of(load([train]))
+    assert not any("too large" in blocker.reason for blocker in plan.blockers)
+    train.write_text(head + "model(torch.ones(8)).sum().backward()\n" * 60)
+    (plan,) = plans_of(load([train]))
+    assert [blocker.reason for blocker in plan.blockers] == [
+        "the program is too large: it was followed up to here only (more than 100 events), and "
+        "what comes then is not known"
+    ]
