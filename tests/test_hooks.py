@@ -204,3 +204,14 @@ def test_the_steps_of_the_action(tmp_path: Path, version: str) -> None:
     )
     quiet = step(check, ARGS="--ignore FSDP101 .", **format_of)
     assert (quiet.returncode, quiet.stdout) == (0, "")
+    # One more line, and a name with a space.
+    lines = "--ignore 'FSDP101'\n\n  \"src dir/train.py\"\n"
+    quiet = step(check, ARGS=lines, **format_of)
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+    program.write_text('#!/bin/sh\nfor one; do echo "<$one>"; done\n')
+    assert step(check, ARGS="").stdout.splitlines() == ["<check>"]
+    split = step(check, ARGS='--a "b c"\nd\\ e \'f "g\'').stdout.splitlines()
+    assert split == ["<check>", "<--a>", "<b c>", "<d e>", '<f "g>']
+    unclosed = step(check, ARGS="'src")
+    assert unclosed.returncode == 1
+    assert (unclosed.stdout, "unmatched" in unclosed.stderr) == ("", True)
