@@ -123,7 +123,7 @@ class Relevance:
         """
         self._contents = dict(contents)
         level = self._scan(list(contents))
-        for _ in range(MAX_DISTANCE + 1):
+        for _ in range(MAX_DISTANCE + 2):  # the file that speaks of it, those between, and its user
             users: dict[Followed, None] = {}
             for file in level:
                 new = file.follow()

@@ -202,6 +202,11 @@ optimizer.step()
 dist.destroy_process_group()
 """
 
+OR_ELSE = ASKED.replace(
+    'model.no_sync() if hasattr(model, "no_sync") else nullcontext()',
+    'getattr(model, "no_sync", nullcontext)()',
+)
+
 OWN_METHOD = """\
 import contextlib
 
@@ -354,6 +359,7 @@ class NoSyncOnFsdp2(Rule):
         Good(FSDP1, why="FSDP1 has the method"),
         Good(EITHER, why="`no_sync` is reached with DDP only"),
         Good(ASKED, why="the program asks whether the method is there"),
+        Good(OR_ELSE, why="without the method there is another"),
         Good(OWN_METHOD, why="the class brings its own `no_sync`"),
     )
 

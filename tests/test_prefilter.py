@@ -217,7 +217,7 @@ def test_far_away_is_too_far(tmp_path: Path) -> None:
     for n in range(1, 8):
         text = f"from f{n - 1} import g{n - 1}\ndef g{n}(): g{n - 1}()\n"
         tree(tmp_path, **{f"f{n}": text})
-    assert chosen(tmp_path) == {f"f{n}.py" for n in range(MAX_DISTANCE + 1)}
+    assert chosen(tmp_path) == {f"f{n}.py" for n in range(MAX_DISTANCE + 2)}
 
 
 def test_what_belongs_together(tmp_path: Path) -> None:

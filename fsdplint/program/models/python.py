@@ -282,7 +282,16 @@ def module_is(run: Interpreter, value: ModuleValue, kind: Value) -> bool | None:
 @function("builtins.getattr")
 def get_attribute(run: Interpreter, name: str, call: Call) -> Value:
     if len(call.args) >= 2 and isinstance(call.args[1], Const):
-        value = run.get_attribute(call.args[0], str(call.args[1].value), call.node)
+        attribute, module = str(call.args[1].value), run.settle(call.args[0])
+        if (
+            len(call.args) == 3
+            and isinstance(module, ModuleValue)
+            and attribute in ONLY_WRAPPERS_HAVE
+        ):
+            has = _wrapper_has(module, attribute)
+            if not has:
+                return run.settle(call.args[2]) if has is False else derived(call)
+        value = run.get_attribute(call.args[0], attribute, call.node)
         return run.settle(value)
     value = run.settle(call.args[0]) if call.args else Unknown()
     if isinstance(value, ModuleValue):
