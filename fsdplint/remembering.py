@@ -35,9 +35,10 @@ class Remembering:
         """What examining each group comes to, in order."""
         if not groups:
             return []
-        from fsdplint.plugins import plugins
+        from fsdplint.plugins import Plugins, plugins
 
-        if self._run.overrides or plugins().rules:  # it is not known what rules of others read
+        # It is not known what rules of others read, nor what those would find that are broken.
+        if self._run.overrides or plugins() != Plugins():
             return examined(groups, self._run.examine, processes)
         keys = [self._key(group) for group in groups]
         found = {at: known for at, key in enumerate(keys) if (known := self._known(key))}

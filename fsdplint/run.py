@@ -186,6 +186,7 @@ class Run:
         from fsdplint.examining import examined
         from fsdplint.remembering import Remembering
 
+        self._report_plugins()
         if self._cache is None:
             outcomes = examined(self._groups, self.examine, self._processes)
         else:
@@ -240,9 +241,11 @@ class Run:
         contents: the files as they were run, where that is not what is on disk.
         """
         from fsdplint import engine
+        from fsdplint.plugins import plugins
         from fsdplint.rule import all_rules
 
         trace.target = self.target
+        self._add_problems(plugins().problems)
         rules = [rule() for rule in all_rules()]
         found = engine.check_recorded(trace, rules)
         self._add_problems(_failures(rules))
@@ -254,6 +257,7 @@ class Run:
     def fix(self) -> Changes:
         """What fixing changes; nothing is written."""
         changes = Changes(result=Result(problems=self.problems, files=len(self.files)))
+        self._report_plugins()
         outcomes = self._outcomes() if len(self._groups) > 1 else None
         left: list[Outcome] = []
         for number, group in enumerate(self._groups):
@@ -427,10 +431,8 @@ class Run:
     def _rules(self) -> list[Rule]:
         """The rules that are on in some file, and those whose fixes go together with theirs: what
         such a rule finds is not shown where it is off, but then its group is not fixed either."""
-        from fsdplint.plugins import plugins
         from fsdplint.rule import all_rules
 
-        self._add_problems(plugins().problems)
         selections = {id(s): s.selection for s in (self._finder.of(path) for path in self.paths)}
         on = [
             rule
@@ -439,6 +441,14 @@ class Run:
         ]
         grouped = any(rule.grouped for rule in on)
         return [rule() for rule in all_rules() if rule in on or (grouped and rule.grouped)]
+
+    def _report_plugins(self) -> None:
+        """Say what is wrong with plug-ins: before anything is examined, for that may happen in
+        other processes. Where nothing is examined, no rule is wanted."""
+        if self._groups:
+            from fsdplint.plugins import plugins
+
+            self._add_problems(plugins().problems)
 
     def _behind_links(self, found: Sequence[Finding]) -> list[str]:
         """What is said of files that are not changed because a link leads out to them."""

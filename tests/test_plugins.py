@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.plugins import plugins
+from fsdplint.cache import Cache
+from fsdplint.files import Problem
+from fsdplint.plugins import Plugins, plugins
 from fsdplint.run import Run
 
 ROOT = Path(__file__).parents[1]
@@ -121,3 +123,20 @@ def test_a_plugin_that_cannot_be_loaded_is_reported(
     (tmp_path / "train.py").write_text(PROGRAM)
     run = Run([tmp_path / "train.py"])
     assert run.check().problems == [problem]
+
+
+def test_a_plugin_that_cannot_be_loaded_is_reported_every_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, cache = tmp_path / "train.py", Cache(tmp_path / "cache")
+    train.write_text(PROGRAM)
+    os.utime(train, (1e9, 1e9))
+    good = Run([train], cache=cache).check()
+    assert good.problems == [] and list(cache.folder.glob("*.json"))  # not to be taken below
+    problem = Problem("odd = odd_rules", None, "this plug-in cannot be loaded", code="FSDP902")
+    monkeypatch.setattr("fsdplint.plugins.plugins", lambda: Plugins(problems=(problem,)))
+    for folder in (cache, Cache(tmp_path / "other")):
+        for _ in range(2):
+            assert Run([train], cache=folder).check().problems == [problem]
+            assert Run([train], cache=folder).fix().result.problems == [problem]
+    assert not (tmp_path / "other").exists()
