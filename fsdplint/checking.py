@@ -276,6 +276,8 @@ def _add_noqa(job: Job, run: Run) -> int:
 def record_baseline(job: Job) -> int:
     """Record what is found now, so that it is not reported again.
 
+    Where something cannot be checked, nothing is: what was recorded of it would be lost.
+
     Raises: see `do`.
     """
     from fsdplint.baseline import text_of
@@ -286,9 +288,11 @@ def record_baseline(job: Job) -> int:
     _warn(result)
     for problem in result.problems:
         click.echo(problem_line(problem), err=True)
+    if result.problems:
+        fail(f"nothing is recorded in {file}, for not everything could be checked")
     try:
         file.write_text(text_of(file, result.findings, result.sources), encoding="utf-8")
     except OSError as error:
         fail(f"{file}: cannot be written: {error.strerror or error}")
     click.echo(f"{plural(len(result.findings), 'finding')} recorded in {os.path.relpath(file)}.")
-    return _exit_code((), result.problems)
+    return CLEAN

@@ -504,6 +504,21 @@ def test_a_baseline(train: Path, folder: Path) -> None:
     assert train.read_text() == BAD.replace(LINE, LINE + LINE.replace(".forward", ""))
 
 
+def test_a_baseline_is_kept_where_something_cannot_be_checked(train: Path, folder: Path) -> None:
+    file = folder / "fsdplint-baseline.json"
+    (folder / "broken.py").write_text("import torch.distributed.fsdp\n(")
+    for wrong in ("trian.py", "broken.py", "."):
+        for before in (None, "what was known"):
+            if before is not None:
+                file.write_text(before)
+            result = run("baseline", wrong)
+            assert (result.exit_code, result.stdout) == (2, "")
+            assert "FSDP901" in result.stderr
+            assert "error: nothing is recorded in fsdplint-baseline.json, for " in result.stderr
+            assert (file.read_text() if file.exists() else None) == before
+        file.unlink()
+
+
 def test_a_baseline_of_the_settings(train: Path, folder: Path) -> None:
     (folder / "pyproject.toml").write_text('[tool.fsdplint]\nbaseline = "known.json"\n')
     missing = run("train.py")
