@@ -242,7 +242,10 @@ class _IgnoreFile:
         from pathspec import GitIgnoreSpec
 
         self.base = base
-        self.spec = GitIgnoreSpec.from_lines(lines)
+        try:
+            self.spec = GitIgnoreSpec.from_lines(lines)
+        except (re.error, ValueError):  # git says nothing of what is no pattern
+            self.spec = GitIgnoreSpec.from_lines([one for one in lines if not pattern_error(one)])
 
     @classmethod
     def read(cls, path: Path, base: Path | None = None) -> list[_IgnoreFile]:
@@ -260,6 +263,19 @@ class _IgnoreFile:
         """Whether the path is ignored (True) or expressly not (False)."""
         relative = os.path.relpath(os.path.abspath(path), self.base).replace(os.sep, "/")
         return self.spec.check_file(relative + "/" if is_folder else relative).include
+
+
+def pattern_error(pattern: str) -> str | None:
+    """What is wrong with a pattern as in .gitignore, if anything."""
+    from pathspec import GitIgnoreSpec
+
+    try:
+        GitIgnoreSpec.from_lines([pattern])
+    except re.error as error:
+        return error.msg
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _ignore_files_above(folder: Path) -> list[_IgnoreFile]:

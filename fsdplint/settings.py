@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fsdplint.files import MAX_BYTES
+from fsdplint.files import MAX_BYTES, pattern_error
 from fsdplint.options import CHECKPOINTS, FORMATS, FULL
 from fsdplint.selection import ALL, Selection, UnknownRuleError, resolve
 
@@ -275,6 +275,20 @@ def _strings(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _patterns(value: object) -> tuple[str, ...]:
+    patterns = _strings(value)
+    for pattern in patterns:
+        _refuse_pattern(pattern)
+    return patterns
+
+
+def _refuse_pattern(pattern: str) -> None:
+    """Refuse what is no pattern. Raises ValueError."""
+    reason = pattern_error(pattern)
+    if reason is not None:
+        raise ValueError(f"{pattern!r} is not a pattern: {reason}")
+
+
 def _selectors(value: object) -> tuple[str, ...]:
     selectors = _strings(value)
     for selector in selectors:
@@ -285,6 +299,8 @@ def _selectors(value: object) -> tuple[str, ...]:
 def _per_file(value: object) -> dict[str, tuple[str, ...]]:
     if not isinstance(value, dict):
         raise ValueError(f"must be a table of patterns with lists of rules, is {value!r}")
+    for pattern in value:
+        _refuse_pattern(str(pattern))
     return {str(pattern): _selectors(selectors) for pattern, selectors in value.items()}
 
 
@@ -325,7 +341,7 @@ _KEYS: dict[str, Callable[[object], Any]] = {
     "select": _selectors,
     "ignore": _selectors,
     "extend-select": _selectors,
-    "exclude": _strings,
+    "exclude": _patterns,
     "max-file-size": _size,
     "force-exclude": _boolean,
     "per-file-ignores": _per_file,

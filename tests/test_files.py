@@ -74,6 +74,12 @@ def test_gitignore_nested_and_negated(tmp_path: Path) -> None:
     assert names(tmp_path) == ["keep.py", "sub/gen_b.py", "sub/out/y.py"]
 
 
+def test_what_is_no_pattern_in_gitignore_is_left_out(tmp_path: Path) -> None:
+    write(tmp_path, "a.py", "b.py", "y.py")
+    (tmp_path / ".gitignore").write_text("a.py\n[z-a].py\n!\nb.p\\\nb.py\n")
+    assert names(tmp_path) == ["y.py"]
+
+
 def test_gitignore_above_the_argument_holds_within_the_repository(tmp_path: Path) -> None:
     write(tmp_path, "pkg/a.py", "pkg/local/b.py", "pkg/deep/er/c.py", "pkg/deep/er/d.py")
     (tmp_path / ".git" / "info").mkdir(parents=True)

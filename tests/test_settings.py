@@ -81,6 +81,12 @@ def test_without_settings_everything_is_on(tmp_path: Path) -> None:
         ('select = "FSDP1"', "select: must be a list of strings, is 'FSDP1'"),
         ('ignore = ["FSDP1O3"]', "ignore: unknown rule 'FSDP1O3'; did you mean FSDP103?"),
         ("exclude = [1]", "exclude: must be a list of strings, is [1]"),
+        ('exclude = ["a", "[z-a]"]', "exclude: '[z-a]' is not a pattern: bad character range z-a"),
+        ('exclude = ["!"]', "exclude: '!' is not a pattern: "),
+        (
+            'per-file-ignores = {"[z-a].py" = ["FSDP1"]}',
+            "per-file-ignores: '[z-a].py' is not a pattern: bad character range z-a",
+        ),
         ('per-file-ignores = ["a"]', "per-file-ignores: must be a table of patterns"),
         ('per-file-ignores = {"a" = ["X"]}', "per-file-ignores: unknown rule 'X'"),
         ("target-torch = 2.6", 'target-torch: must be a version such as "2.6", is 2.6'),
