@@ -91,8 +91,8 @@ class Selection:
             resolve(selector)
 
     def has(self, code: str) -> bool:
-        chosen = _longest(self.select, code)
-        return chosen is not None and chosen > (_longest(self.ignore, code) or -1)
+        chosen, ignored = _longest(self.select, code), _longest(self.ignore, code)
+        return chosen is not None and (ignored is None or chosen > ignored)
 
     def with_more(self, select: Sequence[str], ignore: Sequence[str]) -> Selection:
         """This selection with further selectors, which win over those there are."""

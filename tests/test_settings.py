@@ -158,3 +158,17 @@ def test_the_longer_selector_decides() -> None:
     assert not selection.has("FSDP101")
     assert selection.has("FSDP401")
     assert not Selection(("FSDP103",), ("FSDP103",)).has("FSDP103")
+    # Of two equal ones the ignore decides, and ALL is the shortest.
+    assert not Selection(ignore=("ALL",)).has("FSDP103")
+    assert Selection(("ALL", "FSDP1"), ("all",)).has("FSDP103")
+    assert not Selection(("ALL", "FSDP1"), ("all",)).has("FSDP401")
+
+
+def test_ignoring_all_is_the_same_in_the_file(tmp_path: Path) -> None:
+    ignoring = settings(tmp_path, 'ignore = ["ALL"]')
+    selecting = settings(tmp_path, 'select = ["FSDP103"]\nignore = ["ALL"]')
+    given = settings(tmp_path, "", ignore=("ALL",))
+    found = [[c for c in known_rules() if s.selection.has(c)] for s in (ignoring, selecting, given)]
+    assert found == [[], ["FSDP103"], []]
+    more = settings(tmp_path, 'ignore = ["ALL"]', extend_select=("FSDP1",)).selection
+    assert more.has("FSDP101") and not more.has("FSDP401")
