@@ -92,8 +92,9 @@ def do(job: Job) -> int:
 
 def _cache(job: Job) -> Cache:
     settings = SettingsFinder(job.command_line).of(job.paths[0])
-    folder = job.cache_dir or settings.cache_dir or project_root(job.paths[0]) / FOLDER
-    return Cache(folder)
+    if job.cache_dir is not None:  # no shell replaces the ~ of a variable
+        return Cache(Path(os.path.expanduser(job.cache_dir)))
+    return Cache(settings.cache_dir or project_root(job.paths[0]) / FOLDER)
 
 
 def _exit_code(found: Iterable[Finding], problems: Iterable[object]) -> int:

@@ -188,6 +188,16 @@ def test_a_cache_elsewhere(folder: Path, examined: list[str]) -> None:
     assert examined == []
 
 
+def test_a_cache_in_the_home_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(folder / "home"))
+    monkeypatch.setenv("USERPROFILE", str(folder / "home"))
+    run(".", "--cache-dir", "~/given")
+    write(folder / "pyproject.toml", '[tool.fsdplint]\ncache-dir = "~/set"\n')
+    run(".")
+    assert sorted(path.name for path in (folder / "home").iterdir()) == ["given", "set"]
+    assert not (folder / "~").exists()
+
+
 def test_a_cache_that_cannot_be_written_is_nobodys_concern(folder: Path) -> None:
     (folder / FOLDER).write_text("a file")
     first = run(".")
