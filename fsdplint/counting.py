@@ -83,16 +83,19 @@ class Counting:
         return self._read[key]
 
     def warnings(self, sources: Mapping[str, Source]) -> list[str]:
-        """Comments in the files given that name a rule which there is not."""
-        result = []
+        """Comments in the files given that name a rule or directive which there is not."""
+        result: list[str] = []
         for path in sorted(sources):
             if os.path.realpath(path) not in self._given:
                 continue
-            for line, selector in self._comments(sources[path]).selectors:
+            comments = self._comments(sources[path])
+            found = list(comments.unknown)
+            for line, selector in comments.selectors:
                 try:
                     resolve(selector)
                 except UnknownRuleError as error:
-                    result.append(f"{path}:{line}: warning: {error}")
+                    found.append((line, str(error)))
+            result += (f"{path}:{line}: warning: {why}" for line, why in sorted(found))
         return result
 
     # Comments that turn nothing off ---------------------------------------------------------------

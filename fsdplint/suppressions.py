@@ -14,6 +14,7 @@ statement, so that it can stand behind the closing bracket of a call that runs o
 
 from __future__ import annotations
 
+import difflib
 import io
 import re
 import tokenize
@@ -27,8 +28,13 @@ _NOQA = re.compile(
 )
 _OWN = re.compile(
     r"#\s*fsdplint:\s*(?P<kind>file-ignore|ignore|disable|enable)"
-    r"(?:\[(?P<codes>[^\]]*)\])?(?![\w-])"
+    r"(?:\[(?P<codes>[^\]]*)\])?(?![\w\[-])"
 )
+# Speaks to this tool. What `--annotate` writes is for people: see fsdplint.editing.annotations.
+_SPOKEN = re.compile(
+    r"#\s*fsdplint:(?!\s*FSDP\d+ blocks the migration:)(?P<words>[^#]*)", re.IGNORECASE
+)
+_KINDS = ("ignore", "disable", "enable", "file-ignore")
 _SEPARATOR = re.compile(r"[,\s]+")
 EVERY = ""  # the selector of what names no rules
 LAST = 10**9  # a line behind the end of every file
@@ -78,12 +84,14 @@ class Suppressions:
         directives: all of them, in order.
         last_line: the last line of the statement that each line of a longer one belongs to.
         unmatched: what ends nothing: a directive `enable`, and one of its selectors.
+        unknown: comments for this tool that are no directive: the line, and why not.
     """
 
     directives: list[Directive] = field(default_factory=list)
     last_line: dict[int, int] = field(default_factory=dict)
     unmatched: list[tuple[Directive, str]] = field(default_factory=list)
     spans: list[_Span] = field(default_factory=list)
+    unknown: list[tuple[int, str]] = field(default_factory=list)
 
     def covers(self, code: str, name: str, line: int, end_line: int = 0) -> bool:
         """Whether a finding of the rule that spans these lines is off."""
@@ -185,6 +193,7 @@ class _Reader:
             self.result.directives.append(directive)
             for selector in directive.selectors:
                 self._hold(directive, selector, before)
+        self.result.unknown += ((line, why) for why in _unknown(comment))
 
     def _hold(self, directive: Directive, selector: str, before: str) -> None:
         """Work out where a directive holds; before: what stands before its comment."""
@@ -264,3 +273,22 @@ def _directives(comment: str, line: int, offset: int) -> list[Directive]:
             where = (offset + match.start("codes"), offset + match.end("codes"))
         result.append(Directive(kind, line, offset + match.start(), offset + end, where, selectors))
     return result
+
+
+def _unknown(comment: str) -> Iterator[str]:
+    """What stands where a directive should: why it is none."""
+    for match in _SPOKEN.finditer(comment):
+        if _OWN.match(comment, match.start()):
+            continue
+        words = match.group("words").strip()
+        word = re.split(r"[^\w-]", words)[0]
+        close = difflib.get_close_matches(word.lower(), _KINDS, n=1, cutoff=0.6)
+        if word in _KINDS and "[" in words:
+            hint = "a `]` is missing"
+        elif word in _KINDS:
+            hint = f"it is written `# fsdplint: {word}`"
+        elif close:
+            hint = f"did you mean {close[0]}?"
+        else:
+            hint = "there are ignore, disable, enable and file-ignore"
+        yield f"unknown comment {match.group().strip()!r}; {hint}"

@@ -238,6 +238,11 @@ def test_unknown_rules_in_comments_are_named(folder: Path) -> None:
         assert [x for x in result.stderr.splitlines() if "warning" in x] == [line]
     (folder / "train.py").write_text(BAD.replace("# keep", "# noqa: E501, FSDP101 # keep"))
     assert run("train.py").stderr == ""
+    (folder / "train.py").write_text(BAD.replace("# keep", "# fsdplint: ingore[FSDP101] # keep"))
+    line = (
+        "train.py:10: warning: unknown comment '# fsdplint: ingore[FSDP101]'; did you mean ignore?"
+    )
+    assert run("train.py").stderr == line + "\n"
 
 
 def test_comments(folder: Path) -> None:

@@ -63,6 +63,32 @@ def test_the_selectors_and_their_lines() -> None:
     assert read_suppressions(text).selectors == [(1, "a"), (1, "FSDP1"), (2, "b"), (3, "FSDP9")]
 
 
+@pytest.mark.parametrize(
+    ("comment", "why"),
+    [
+        ("# fsdplint: ingore[FSDP101]", "did you mean ignore?"),
+        ("# type: ignore  #fsdplint:file_ignore", "did you mean file-ignore?"),
+        ("# FSDPLINT: Ignore[FSDP101]  because", "did you mean ignore?"),
+        ("# fsdplint: ignored", "did you mean ignore?"),
+        ("# fsdplint: ignore[FSDP101", "a `]` is missing"),
+        ("# Fsdplint: ignore", "it is written `# fsdplint: ignore`"),
+        ("# fsdplint: off", "there are ignore, disable, enable and file-ignore"),
+        ("# fsdplint:", "there are ignore, disable, enable and file-ignore"),
+        ("# fsdplint: FSDP201 blocks the migration: no", ""),
+        ("# fsdplint: ignore[FSDP101] # fsdplint: disable", ""),
+        ("# checked by fsdplint: ingore", ""),
+    ],
+)
+def test_what_is_no_directive(comment: str, why: str) -> None:
+    read = read_suppressions(f"x = 1\nmodel.forward(x)  {comment}\n")
+    if not why:
+        assert read.unknown == []
+        return
+    assert not read.spans
+    own = comment[comment.lower().index("#fsdplint" if "#fsdp" in comment else "# fsdplint") :]
+    assert read.unknown == [(2, f"unknown comment {own!r}; {why}")]
+
+
 def test_only_its_own_line() -> None:
     assert not off("# noqa\nmodel.forward(x)\n", line=2)
     assert not off("model.forward(x)\ny = 1  # noqa\n")
