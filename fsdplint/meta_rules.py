@@ -47,7 +47,7 @@ class UnusedSuppression(Rule):
     ## What it does
     Finds comments (`noqa` with codes of fsdplint, `fsdplint: ignore`, `disable` and `file-ignore`)
     none of whose rules finds anything where they hold, and each `fsdplint: enable` that ends
-    nothing. `--fix` takes the rule out of the comment, or the comment away.
+    nothing. `--fix` takes the rule out of the comment, or the comment away; words behind it stay.
 
     It is silent where that is not certain: where a rule that the comment names is off or needs a
     real run, where files that import this one were not given, where a file could not be read, or

@@ -49,6 +49,7 @@ class Directive:
         line: of the comment.
         start: offset of its `#` in the text of the file.
         end: offset of where the next comment of the line begins, or the line ends.
+        words: offset of what stands behind it in the same comment, a reason for people.
         codes: offsets of the rules that it names; None where it names none.
         selectors: codes, beginnings of codes and names, as written; `EVERY` where it names none.
     """
@@ -57,6 +58,7 @@ class Directive:
     line: int
     start: int
     end: int
+    words: int
     codes: tuple[int, int] | None
     selectors: tuple[str, ...]
 
@@ -271,7 +273,8 @@ def _directives(comment: str, line: int, offset: int) -> list[Directive]:
         where = None
         if codes is not None:
             where = (offset + match.start("codes"), offset + match.end("codes"))
-        result.append(Directive(kind, line, offset + match.start(), offset + end, where, selectors))
+        start, words = offset + match.start(), offset + match.end()
+        result.append(Directive(kind, line, start, offset + end, words, where, selectors))
     return result
 
 

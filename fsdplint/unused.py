@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Set
 from typing import TYPE_CHECKING
 
+from fsdplint.editing.layout import PRAGMA
 from fsdplint.meta_rules import META_RULES, UnusedSuppression
 from fsdplint.rule import Edit, Finding, Fix, Safety, all_rules
 from fsdplint.selection import UnknownRuleError, resolve
@@ -14,6 +15,7 @@ from fsdplint.trace import FixedSite, Location
 if TYPE_CHECKING:
     from fsdplint.program.source import Source
 
+_BETWEEN = " \t\f\r,;:-\u2013\u2014"  # between a directive and the reason for it
 Used = Set[tuple[Directive, str]]
 
 
@@ -82,6 +84,9 @@ def _removal(source: Source, directive: Directive, idle: tuple[str, ...]) -> Edi
         return Edit(source.path, *directive.codes, ", ".join(kept))
     text = source.text
     start, end = directive.start, directive.end
+    words = text[directive.words : end].strip(_BETWEEN)
+    if words and not PRAGMA.match(f"# {words}"):
+        return Edit(source.path, start, text.index(words, directive.words), "# ")
     line_start = source.line_start(start)
     line_end = text.find("\n", end)
     line_end = len(text) if line_end < 0 else line_end

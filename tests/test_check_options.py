@@ -365,7 +365,11 @@ TAIL = TAIL.partition("\n")[2]
     ("before", "after"),
     [
         ("x = 1  # noqa: FSDP101\n", "x = 1\n"),
-        ("x = 1  # noqa: FSDP101 for the hooks\n", "x = 1\n"),
+        ("x = 1  # noqa: FSDP101 for the hooks\n", "x = 1  # for the hooks\n"),
+        ("x = 1  # fsdplint: ignore[FSDP101]  keep these words\n", "x = 1  # keep these words\n"),
+        ("# fsdplint: ignore -- see #12\r\nx = 1\n", "# see #12\r\nx = 1\n"),
+        ("x = 1  # fsdplint: ignore[FSDP101]: why  # noqa: E501\n", "x = 1  # why  # noqa: E501\n"),
+        ("x = 1  # fsdplint: ignore[FSDP101] noqa: E501\n", "x = 1\n"),
         ("x = 1  # type: ignore  # noqa: FSDP101\n", "x = 1  # type: ignore\n"),
         ("x = 1  # noqa: FSDP101  # why\n", "x = 1  # why\n"),
         ("x = 1  # fsdplint: ignore\n", "x = 1\n"),
