@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from fsdplint.run import Run
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+Selectors = str | Sequence[str]
 
 __all__ = [
     "Change",
@@ -64,9 +65,9 @@ __all__ = [
 def check(
     paths: Paths = ".",
     *,
-    select: Sequence[str] = (),
-    ignore: Sequence[str] = (),
-    extend_select: Sequence[str] = (),
+    select: Selectors = (),
+    ignore: Selectors = (),
+    extend_select: Selectors = (),
     target_torch: str | None = None,
     unsafe_fixes: bool | None = None,
     project: bool = False,
@@ -76,7 +77,7 @@ def check(
 
     Args:
         paths: a file or folder, or several.
-        select: codes, beginnings of codes or names of the rules that are on.
+        select: codes, beginnings of codes or names of the rules that are on; a string is one.
         ignore: those that are off.
         extend_select: further rules.
         target_torch: the oldest torch that the program has to run on, such as "2.6".
@@ -86,6 +87,7 @@ def check(
 
     Raises:
         FsdplintError: the settings are wrong.
+        TypeError: `paths` are none.
     """
     options = (select, ignore, extend_select, target_torch, unsafe_fixes, project)
     result = _by_cell(_run(paths, texts, *options).check())
@@ -99,9 +101,9 @@ def check(
 def fix(
     paths: Paths = ".",
     *,
-    select: Sequence[str] = (),
-    ignore: Sequence[str] = (),
-    extend_select: Sequence[str] = (),
+    select: Selectors = (),
+    ignore: Selectors = (),
+    extend_select: Selectors = (),
     target_torch: str | None = None,
     unsafe_fixes: bool | None = None,
     project: bool = False,
@@ -113,6 +115,7 @@ def fix(
 
     Raises:
         FsdplintError: the settings are wrong.
+        TypeError: `paths` are none.
     """
     from fsdplint.editing.write import NewContent
 
@@ -136,9 +139,9 @@ def fix(
 def _run(
     paths: Paths,
     texts: Mapping[str | os.PathLike[str], str] | None,
-    select: Sequence[str],
-    ignore: Sequence[str],
-    extend_select: Sequence[str],
+    select: Selectors,
+    ignore: Selectors,
+    extend_select: Selectors,
     target_torch: str | None,
     unsafe_fixes: bool | None,
     project: bool,
@@ -147,12 +150,11 @@ def _run(
     from fsdplint.run import Run
     from fsdplint.settings import CommandLine, SettingsError
 
-    several = [paths] if isinstance(paths, str | os.PathLike) else paths
-    given = [Path(path) for path in several]
+    given = _paths(paths)
     command_line = CommandLine(
-        select=tuple(select),
-        ignore=tuple(ignore),
-        extend_select=tuple(extend_select),
+        select=_several(select),
+        ignore=_several(ignore),
+        extend_select=_several(extend_select),
         unsafe_fixes=unsafe_fixes,
         target_torch=target_torch,
         project=project,
@@ -162,6 +164,22 @@ def _run(
         return Run(given or [Path()], command_line, overlays=overlays)
     except (SettingsError, Interrupted) as error:
         raise FsdplintError(str(error)) from error
+
+
+def _paths(paths: Paths) -> list[Path]:
+    several = [paths] if isinstance(paths, str | os.PathLike) else paths
+    wrong: object = several
+    if isinstance(several, Iterable) and not isinstance(several, bytes | bytearray):
+        given = list(several)
+        odd = [one for one in given if not isinstance(one, str | os.PathLike)]
+        if not odd:
+            return [Path(one) for one in given]
+        wrong = odd[0]
+    raise TypeError(f"paths: a string or os.PathLike, or several of them, not {wrong!r}")
+
+
+def _several(selectors: Selectors) -> tuple[str, ...]:
+    return (selectors,) if isinstance(selectors, str) else tuple(selectors)
 
 
 def _by_cell(result: Result) -> Result:

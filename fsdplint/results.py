@@ -15,7 +15,8 @@ VerdictName = Literal["proven", "refuted", "not reached", "not comparable"]
 
 
 class FsdplintError(Exception):
-    """The job could not be begun: wrong settings, no such program, nothing to run it with."""
+    """The job could not be done: wrong settings, no such program, nothing to run it with, a file
+    that cannot be written."""
 
 
 @dataclass(frozen=True)
@@ -162,11 +163,15 @@ class Fixed:
         """Write all changed files, or none.
 
         Raises:
-            OSError: one of them cannot be written, or is not what it was; all are as before.
+            FsdplintError: one of them, which it names, cannot be written, or is not what it was;
+                all are as before.
         """
         from fsdplint.editing.write import write
 
-        write(self._contents)
+        try:
+            write(self._contents)
+        except OSError as error:
+            raise FsdplintError(error.strerror or str(error)) from error
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,8 +71,26 @@ def test_fix_writes_only_when_asked(folder: Path) -> None:
     assert (folder / "train.py").read_text() == BAD
     fixed.write()
     assert (folder / "train.py").read_text() == change.after
-    with pytest.raises(OSError, match="changed by someone else"):
+    with pytest.raises(api.FsdplintError, match=r"^train\.py was changed by someone else"):
         fixed.write()
+    (folder / "train.py").unlink()
+    with pytest.raises(api.FsdplintError, match=r"^train\.py cannot be written \(No such file"):
+        fixed.write()
+
+
+def test_a_string_is_one_selector(folder: Path) -> None:
+    assert [one.code for one in fsdplint.check("train.py", select="FSDP1").findings] == ["FSDP101"]
+    assert fsdplint.check("train.py", ignore="direct-forward-call").findings == ()
+    assert fsdplint.fix("train.py", select="FSDP3", extend_select="FSDP1").changes
+
+
+@pytest.mark.parametrize("paths", [b"x", None, 3, [b"x"], ["train.py", None]])
+def test_what_is_no_path(paths: Any) -> None:
+    wrong = paths[-1] if isinstance(paths, list) else paths
+    text = f"paths: a string or os.PathLike, or several of them, not {wrong!r}"
+    for function in (fsdplint.check, fsdplint.fix):
+        with pytest.raises(TypeError, match=f"^{re.escape(text)}$"):
+            function(paths)
 
 
 def test_what_cannot_be_done(folder: Path) -> None:
