@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdplint.report.records import records
-from fsdplint.report.result import Result
+from fsdplint.report.result import Result, on_one_line
 
 
 def write(result: Result) -> Iterator[str]:
     """The lines of the report."""
     for one in records(result):
-        yield f"{one.at.path}:{one.at.line}: [{one.code}] {one.line}"
+        yield f"{on_one_line(one.at.path)}:{one.at.line}: [{one.code}] {one.line}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from fsdplint.program.source import Source
 
 MAX_CONDITIONS = 4  # of a finding that are shown to people
+_LINE_END = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")  # as `str.splitlines` sees them
 
 
 @dataclass
@@ -72,9 +74,15 @@ def plural(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
+def on_one_line(path: str) -> str:
+    """A path without ends of lines, which a name may have: they are escaped as in Python."""
+    return _LINE_END.sub(lambda match: repr(match.group())[1:-1], path)
+
+
 def problem_line(problem: Problem) -> str:
     """A problem in one line."""
-    place = problem.path if problem.line is None else f"{problem.path}:{problem.line}"
+    path = on_one_line(problem.path)
+    place = path if problem.line is None else f"{path}:{problem.line}"
     hint = f" ({problem.hint})" if problem.hint else ""
     return f"{place}: {problem.code} {problem.message}{hint}"
 

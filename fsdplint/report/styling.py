@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fsdplint.report.records import Record
-from fsdplint.report.result import Result
+from fsdplint.report.result import Result, on_one_line
 from fsdplint.rule import Severity
 
 COLOURS = {Severity.ERROR: "31", Severity.WARNING: "33", Severity.INFO: "36"}
@@ -15,7 +15,7 @@ def styled(result: Result, text: str, style: str) -> str:
 
 
 def path(result: Result, text: str) -> str:
-    return styled(result, text, "1")
+    return styled(result, on_one_line(text), "1")
 
 
 def code(result: Result, one: Record) -> str:

@@ -116,6 +116,23 @@ def test_files_that_were_not_given_are_named(source: Source, finding: Finding) -
     )
 
 
+def test_a_path_does_not_break_a_line() -> None:
+    path = "a\nb\r\u2028c.py"
+    finding = Finding(Sample, site(1, 2, 1, 3, path), "bad")
+    result = Result([finding], problems=[Problem(path, 3, "no Python", "")])
+    shown = r"a\nb\r\u2028c.py"
+    assert lines(result, "concise")[:2] == [
+        f"{shown}:3: FSDP901 no Python",
+        f"{shown}:1:2: FSDP100 bad",
+    ]
+    assert lines(result, "pylint") == [
+        f"{shown}:3: [FSDP901] no Python",
+        f"{shown}:1: [FSDP100] bad",
+    ]
+    assert lines(result, "full")[0] == f"{shown}:3: FSDP901 no Python"
+    assert any(line.startswith(f"{shown}:1:2: FSDP100") for line in lines(result, "full"))
+
+
 def test_full_without_source(finding: Finding) -> None:
     shown = lines(result_of(finding), "full")
     assert shown[0].startswith("a.py:4:7: ")
