@@ -478,10 +478,13 @@ def check_text(path: Path, data: bytes) -> Problem | None:
 
 def too_large(path: Path, size: int, limit: int | None = None) -> Problem:
     limit = Limits.max_bytes if limit is None else limit
+    sizes = f"{size / 1e6:.1f} MB", f"{limit / 1e6:.1f} MB"
+    if limit < 100_000 or sizes[0] == sizes[1]:
+        sizes = f"{size:,} bytes", f"{limit:,} bytes"
     return Problem(
         str(path),
         None,
-        f"too large to check ({size / 1e6:.1f} MB; the limit is {limit / 1e6:.1f} MB)",
+        f"too large to check ({sizes[0]}; the limit is {sizes[1]})",
         "in [tool.fsdplint], leave a generated file out with `exclude`, or raise `max-file-size`",
     )
 

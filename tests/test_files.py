@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.files import MAX_BYTES, Unreadable, check_text, discover, project_root, read_source
+from fsdplint.files import (
+    MAX_BYTES,
+    Unreadable,
+    check_text,
+    discover,
+    project_root,
+    read_source,
+    too_large,
+)
 
 
 def names(root: Path, *arguments: Path, **options: object) -> list[str]:
@@ -208,7 +216,20 @@ def test_missing_and_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_too_large(tmp_path: Path) -> None:
     found = problem(tmp_path / "a.py", b"x = 1\n" * (MAX_BYTES // 6 + 1))
-    assert found.startswith("None: too large to check (2.1 MB")
+    assert found.startswith("None: too large to check (2,097,156 bytes; the limit is 2,097,152 b")
+
+
+@pytest.mark.parametrize(
+    ("size", "limit", "words"),
+    [
+        (11, 10, "(11 bytes; the limit is 10 bytes)"),
+        (5_100_000, 99_999, "(5,100,000 bytes; the limit is 99,999 bytes)"),
+        (2_000_001, 2_000_000, "(2,000,001 bytes; the limit is 2,000,000 bytes)"),
+        (5_100_000, 2_000_000, "(5.1 MB; the limit is 2.0 MB)"),
+    ],
+)
+def test_the_sizes_of_what_is_too_large(size: int, limit: int, words: str) -> None:
+    assert too_large(Path("a.py"), size, limit).message == f"too large to check {words}"
 
 
 def test_lone_carriage_returns(tmp_path: Path) -> None:
