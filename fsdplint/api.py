@@ -76,7 +76,7 @@ def check(
     """Check files and folders.
 
     Args:
-        paths: a file or folder, or several.
+        paths: a file or folder, or several; where it is an empty list, nothing is checked.
         select: codes, beginnings of codes or names of the rules that are on; a string is one.
         ignore: those that are off.
         extend_select: further rules.
@@ -147,10 +147,12 @@ def _run(
     project: bool,
 ) -> Run:
     from fsdplint.editing.journal import Interrupted
+    from fsdplint.files import missing
     from fsdplint.run import Run
     from fsdplint.settings import CommandLine, SettingsError
 
-    given = _paths(paths)
+    names = _names(paths)
+    given = [Path(name) for name in names if name]
     command_line = CommandLine(
         select=_several(select),
         ignore=_several(ignore),
@@ -161,19 +163,22 @@ def _run(
     )
     overlays = {Path(path): text for path, text in (texts or {}).items()}
     try:
-        return Run(given or [Path()], command_line, overlays=overlays)
+        run = Run(given, command_line, overlays=overlays)
     except (SettingsError, Interrupted) as error:
         raise FsdplintError(str(error)) from error
+    if len(given) < len(names):  # as a path, an empty text would be the current folder
+        run.problems.append(missing(""))
+    return run
 
 
-def _paths(paths: Paths) -> list[Path]:
+def _names(paths: Paths) -> list[str]:
     several = [paths] if isinstance(paths, str | os.PathLike) else paths
     wrong: object = several
     if isinstance(several, Iterable) and not isinstance(several, bytes | bytearray):
         given = list(several)
         odd = [one for one in given if not isinstance(one, str | os.PathLike)]
         if not odd:
-            return [Path(one) for one in given]
+            return [os.fspath(one) for one in given]
         wrong = odd[0]
     raise TypeError(f"paths: a string or os.PathLike, or several of them, not {wrong!r}")
 

@@ -14,6 +14,7 @@ import click
 
 from fsdplint import __version__
 from fsdplint.command_options import (
+    GivenPath,
     Sections,
     cache_options,
     file_options,
@@ -82,7 +83,7 @@ def main() -> None:
 
 
 @main.command(cls=Sections, short_help="Check files and folders, and fix them.")
-@click.argument("paths", nargs=-1, type=click.Path(path_type=Path, allow_dash=True))
+@click.argument("paths", nargs=-1, type=GivenPath(allow_dash=True))
 @section("Fixing")
 @click.option("--fix", is_flag=True, help="Apply the fixes to the files.")
 @click.option(
@@ -228,7 +229,7 @@ def _fail(message: str) -> NoReturn:
 
 
 @main.command(short_help="Record what is found now, so that only what is new is reported.")
-@click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, type=GivenPath())
 @rule_options
 @click.option(
     "-o",

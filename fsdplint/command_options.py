@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,6 +15,24 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class GivenPath(click.Path):
+    """A file or folder to look at. An empty text, as a variable that is not set gives, is none: as
+    a path it would be the current folder."""
+
+    def __init__(self, *, allow_dash: bool = False) -> None:
+        super().__init__(path_type=Path, allow_dash=allow_dash)
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str | bytes | os.PathLike[str]:
+        if value == "":
+            self.fail("'': no such file or folder", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class Sections(click.Command):

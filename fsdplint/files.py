@@ -130,9 +130,7 @@ def discover(
         elif argument.exists():
             files[os.path.realpath(argument)] = File(argument, named=True)
         else:
-            problems.append(
-                Problem(str(argument), None, *_os_error_text(_missing_reason(argument)))
-            )
+            problems.append(missing(str(argument), _missing_reason(argument)))
     return list(files.values()), problems
 
 
@@ -148,6 +146,14 @@ def beyond(arguments: Iterable[Path], files: Iterable[File]) -> set[str]:
         for path in found
         if not any(path == one or path.startswith(one.rstrip(os.sep) + os.sep) for one in given)
     }
+
+
+def missing(shown: str, error: OSError | None = None) -> Problem:
+    """The problem that a path is which leads nowhere.
+
+    error: what came of looking there.
+    """
+    return Problem(shown, None, *_os_error_text(error or FileNotFoundError()))
 
 
 def _missing_reason(path: Path) -> OSError:

@@ -75,7 +75,8 @@ class Run:
     """The files and settings of one run.
 
     Attributes:
-        settings: those of the first argument; they decide what holds for the whole run.
+        settings: those of the first argument (without any, of the current folder); they decide
+            what holds for the whole run.
     """
 
     def __init__(
@@ -106,9 +107,9 @@ class Run:
         """
         self.command_line = command_line or CommandLine()
         self._finder = SettingsFinder(command_line)
-        self.settings: Settings = self._finder.of(arguments[0])
+        self._root = arguments[0] if arguments else Path()
+        self.settings: Settings = self._finder.of(self._root)
         Limits.max_bytes = self.settings.max_file_size
-        self._root = arguments[0]
         self.problems: list[Problem] = []
         self.stdin = stdin
         self._effort = effort

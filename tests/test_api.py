@@ -110,3 +110,18 @@ def test_the_package_is_imported_without_any_of_it() -> None:
         assert name not in run.stdout.split()
     with pytest.raises(AttributeError, match="no attribute 'chek'"):
         fsdplint.chek  # noqa: B018
+
+
+def test_no_paths_and_empty_ones() -> None:
+    checked = fsdplint.check([])
+    assert checked.ok and checked.findings == () and checked.problems == ()
+    assert fsdplint.fix(()).changes == ()
+    for paths, found in (("", 0), (["", "train.py"], 1)):
+        checked = fsdplint.check(paths)
+        assert len(checked.findings) == found and not checked.ok
+        (problem,) = checked.problems
+        assert (problem.code, problem.path, problem.message) == (
+            *("FSDP901", ""),
+            "no such file or folder",
+        )
+        assert fsdplint.fix(paths).problems == checked.problems

@@ -48,6 +48,17 @@ def test_clean(folder: Path) -> None:
     assert (result.exit_code, result.output) == (0, "All checks passed.\n")
 
 
+@pytest.mark.parametrize("command", [(), ("check", "--fix"), ("baseline",), ("migrate", "--fix")])
+def test_an_empty_path_is_not_the_current_folder(folder: Path, command: tuple[str, ...]) -> None:
+    (folder / "train.py").write_text(BAD)
+    for paths in ([""], ["train.py", ""]):
+        result = run(*command, *paths)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "'': no such file or folder" in result.stderr
+    assert [path.name for path in folder.iterdir()] == ["train.py"]
+    assert (folder / "train.py").read_text() == BAD
+
+
 def test_exit_zero(folder: Path) -> None:
     (folder / "train.py").write_text(BAD)
     assert run("--exit-zero", "train.py").exit_code == 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fsdplint.command_options import colour_option, target_option
+from fsdplint.command_options import GivenPath, colour_option, target_option
 
 if TYPE_CHECKING:
     from fsdplint.migration.run import Migrated
@@ -28,7 +28,7 @@ def _suffix(_: click.Context, __: click.Parameter, value: Path | None) -> Path |
 
 
 @click.command("migrate", short_help="Report on the migration to FSDP2, and do it.")
-@click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, type=GivenPath())
 @click.option("--fix", is_flag=True, help="Write the files; without it nothing is changed.")
 @click.option(
     "--unsafe-fixes/--no-unsafe-fixes",
