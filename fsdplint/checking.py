@@ -282,6 +282,7 @@ def record_baseline(job: Job) -> int:
     Raises: see `do`.
     """
     from fsdplint.baseline import text_of
+    from fsdplint.editing.write import save
 
     run = Run(job.paths, job.command_line, processes=processors())
     file = job.output or SettingsFinder().of(job.paths[0]).baseline or Path(BASELINE)
@@ -292,7 +293,7 @@ def record_baseline(job: Job) -> int:
     if result.problems:
         fail(f"nothing is recorded in {file}, for not everything could be checked")
     try:
-        file.write_text(text_of(file, result.findings, result.sources), encoding="utf-8")
+        save(file, text_of(file, result.findings, result.sources).encode("utf-8"))
     except OSError as error:
         fail(f"{file}: cannot be written: {error.strerror or error}")
     click.echo(f"{plural(len(result.findings), 'finding')} recorded in {os.path.relpath(file)}.")

@@ -38,10 +38,12 @@ def emit(
         for line in lines:
             click.echo(line, err=err, color=colour or None)
         return
+    from fsdplint.editing.write import save
+
     text = "".join(f"{line}\n" for line in lines)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_bytes(text.encode("utf-8", "backslashreplace"))
+        save(output, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
         fail(f"{output}: cannot be written: {error.strerror or error}")
 

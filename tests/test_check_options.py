@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from command import BAD, FIXED, FIXTURES, run
 
+import fsdplint
 from fsdplint import watching
 from fsdplint.cli import main
 from fsdplint.report import terminal
@@ -62,6 +65,21 @@ def test_a_file_for_the_report(train: Path, folder: Path) -> None:
     wrong = run("train.py", "-o", "dir/x/y")
     assert wrong.exit_code == 2
     assert wrong.stderr.startswith("error: dir/x/y: cannot be written: ")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a limit for files")
+@pytest.mark.parametrize("command", ["--no-cache -o known", "baseline -o known"])
+def test_a_full_disk_takes_nothing_away(train: Path, folder: Path, command: str) -> None:
+    (folder / "known").write_text("what was known")
+    shell = f'ulimit -f 0; exec "$0" -m fsdplint {command} train.py'
+    environment = {**os.environ, "PYTHONPATH": str(Path(fsdplint.__file__).parents[1])}
+    done = subprocess.run(
+        ["bash", "-c", shell, sys.executable], env=environment, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: known: cannot be written: File too large\n"
+    assert (folder / "known").read_text() == "what was known"
+    assert sorted(path.name for path in folder.iterdir()) == ["known", "train.py"]
 
 
 def test_format_and_file_from_the_environment(train: Path, folder: Path) -> None:

@@ -9,6 +9,7 @@ half-way, the next run completes the write from the journal (`fsdplint.editing.j
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import tempfile
@@ -18,6 +19,9 @@ from pathlib import Path
 
 from fsdplint.editing.journal import SUFFIX, Entry, journal, sync_folder, temporary_prefix
 from fsdplint.files import project_root
+
+_OPEN = ("/dev/", "/proc/")  # where names stand for what is open, such as standard output
+_IN_PLACE = (errno.EACCES, errno.EPERM, errno.EBUSY)  # what says that nothing can be replaced
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ def _replace_all(files: Sequence[NewContent], targets: Sequence[str]) -> None:
 
 
 def replace_content(target: str, content: bytes) -> None:
-    """Replace the content of one file in a single step. Raises OSError."""
+    """Replace the content of one file, or make it, in a single step. Raises OSError."""
     temporary = _temporary(target, content)
     try:
         os.replace(temporary, target)
@@ -98,6 +102,30 @@ def replace_content(target: str, content: bytes) -> None:
             os.unlink(temporary)
         raise
     sync_folder(os.path.dirname(target))
+
+
+def save(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a report or the like: in a single step, so that a full disk takes nothing away.
+
+    What is no regular file (a device, a pipe) is written directly, and so is a file that nothing
+    can take the place of: in a folder that may not be written, or mounted by itself.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(os.stat(path).st_mode) or os.path.abspath(path).startswith(_OPEN):
+            Path(path).write_bytes(content)
+            return
+        if not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    target = os.path.realpath(path)
+    try:
+        replace_content(target, content)
+    except OSError as error:
+        if error.errno not in _IN_PLACE or not os.path.exists(target):
+            raise
+        Path(target).write_bytes(content)
 
 
 @contextlib.contextmanager
@@ -127,9 +155,13 @@ def _check_unchanged(file: NewContent, target: str) -> None:
 
 
 def _temporary(target: str, content: bytes) -> str:
-    """A file beside the target with the content and the target's mode, safely on the disk."""
+    """A file beside the target with the content and the target's mode (where there is none yet,
+    that of a new file), safely on the disk."""
     folder, name = os.path.split(target)
-    before = os.stat(target)
+    try:
+        before = os.stat(target)
+    except FileNotFoundError:
+        before = None
     descriptor, temporary = tempfile.mkstemp(
         prefix=temporary_prefix(name), suffix=SUFFIX, dir=folder
     )
@@ -137,17 +169,24 @@ def _temporary(target: str, content: bytes) -> str:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(content)
             stream.flush()
-            if hasattr(os, "chown"):
+            if before is not None and hasattr(os, "chown"):
                 # Only root can give a file away; the user's own files are the user's anyway.
                 with contextlib.suppress(OSError):
                     os.chown(temporary, before.st_uid, before.st_gid)
-            os.chmod(temporary, stat.S_IMODE(before.st_mode))
+            os.chmod(temporary, _new_mode() if before is None else stat.S_IMODE(before.st_mode))
             os.fsync(stream.fileno())
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
     return temporary
+
+
+def _new_mode() -> int:
+    """The mode of a file that is made."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return 0o666 & ~mask
 
 
 def _put_back(done: Sequence[tuple[NewContent, str]]) -> None:

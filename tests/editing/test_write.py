@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fsdplint.editing import journal
-from fsdplint.editing.write import NewContent, WriteError, write
+from fsdplint.editing.write import NewContent, WriteError, save, write
 from fsdplint.files import JOURNAL_PREFIX
 
 ROOT = Path(__file__).parent.parent.parent
@@ -123,6 +124,51 @@ def test_what_is_write_protected(folder_mode: int, file_mode: int, reason: str) 
         assert done.stdout.strip().endswith(reason)
         assert [x.name for x in folder.iterdir()] == ["a.py"]
         assert path.read_bytes() == b"old"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs links, pipes and modes")
+def test_saving_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    mask = os.umask(0o027)
+    try:
+        save("new", b"1")
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE(os.stat("new").st_mode) == 0o640
+    os.chmod("new", 0o604)
+    os.symlink("new", "link")
+    os.symlink("later", "dangling")
+    save("link", b"2")
+    save(Path("dangling"), b"3")
+    assert (Path("new").read_bytes(), Path("later").read_bytes()) == (b"2", b"3")
+    assert stat.S_IMODE(os.stat("new").st_mode) == 0o604
+    assert os.path.islink("link") and os.path.islink("dangling")
+    # What is no regular file is written directly.
+    os.mkfifo("pipe")
+    reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+    save("pipe", b"4")
+    assert os.read(reader, 10) == b"4"
+    os.close(reader)
+    save(os.devnull, b"5")
+    assert not stat.S_ISREG(os.stat(os.devnull).st_mode)
+    if os.path.exists("/dev/fd"):  # as /dev/stdout: a name that leads to a pipe, or to an open file
+        for reader, writer in (os.pipe(), (os.open("later", os.O_RDONLY), os.open("later", 1))):
+            save(f"/dev/fd/{writer}", b"8")
+            assert os.read(reader, 10) == b"8"
+            os.close(reader)
+            os.close(writer)
+    # So is what cannot be replaced, as a file that is mounted by itself.
+    with monkeypatch.context() as patch:
+
+        def busy(*_: object) -> None:
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+        patch.setattr(os, "replace", busy)
+        save("new", b"6")
+    assert Path("new").read_bytes() == b"6"
+    assert sorted(os.listdir()) == ["dangling", "later", "link", "new", "pipe"]
+    with pytest.raises(FileNotFoundError):
+        save("gone/new", b"7")
 
 
 def unchanged(folder: Path, files: list[NewContent]) -> bool:
