@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from fsdplint.files import NOTEBOOK, project_root, read_bytes
@@ -23,6 +24,13 @@ _IMPORT = re.compile(
     """,
     re.VERBOSE,
 )
+_CALL = b"import_module("
+_CALLED = re.compile(
+    rb"""\s* (?:name\s*=\s*)? ["'] (?P<name>[.\w]+) ["']
+    (?: \s*,\s* (?:package\s*=\s*)? ["'] (?P<package>[.\w]+) ["'] )? \s* [,)]""",
+    re.VERBOSE,
+)
+_ASSIGNED = re.compile(rb"(?P<alias>\w+)[ \t]*=[ \t]*(?:importlib\.)?$")
 _COMMENT = re.compile(rb"#[^\n]*")
 
 # What this does is known, so that it is a library even to its own files and to its own tests.
@@ -76,8 +84,41 @@ def imports(data: bytes) -> Iterator[Import]:
         at = data.find(b"import", match.end())
 
 
+def calls(data: bytes) -> Iterator[Import]:
+    """The modules that a file imports by `importlib.import_module` with names that stand there."""
+    at = data.find(_CALL)
+    while at >= 0:
+        match = _CALLED.match(data, at + len(_CALL))
+        if match is not None:
+            package = match.group("package")
+            full = absolute(_text(match.group("name")), None if package is None else _text(package))
+            if full is not None:
+                assigned = _ASSIGNED.search(data[max(0, at - 100) : at])
+                alias = None if assigned is None else _text(assigned.group("alias"))
+                yield Import(0, tuple(full.split(".")), (), alias)
+        at = data.find(_CALL, at + len(_CALL))
+
+
+def absolute(name: str, package: str | None) -> str | None:
+    """The module that `import_module(name, package)` means; None where that is not certain."""
+    if name.startswith("."):
+        if package is None:
+            return None
+        tail = name.lstrip(".")
+        parents = package.split(".")
+        kept = len(parents) - (len(name) - len(tail) - 1)
+        if kept <= 0:
+            return None  # it is beyond the top
+        name = ".".join([*parents[:kept], *([tail] if tail else [])])
+    return name if all(part.isidentifier() for part in name.split(".")) else None
+
+
 def _parts(name: bytes) -> tuple[str, ...]:
-    return tuple(name.decode("utf-8", "replace").split(".")) if name else ()
+    return tuple(_text(name).split(".")) if name else ()
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "replace")
 
 
 def _names(text: bytes) -> Iterator[tuple[str, str | None]]:
@@ -132,7 +173,8 @@ class Modules:
     def targets(self, path: str, data: bytes) -> Iterator[Target]:
         """What a file, given by its real path and its content, imports of the project."""
         folder = os.path.dirname(path)
-        for one in imports(code_of(path, data)):
+        code = code_of(path, data)
+        for one in chain(imports(code), calls(code)):
             key = (folder, one)
             found = self._targets.get(key)
             if found is None:

@@ -238,6 +238,23 @@ def test_what_belongs_together(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        'h = import_module("helpers")\nh.step(model)\n',
+        'importlib.import_module( "helpers" ,).step(model)\n',
+        "h = importlib.import_module(\n    '.helpers', package='parts')\nh.step(model)\n",
+    ],
+)
+def test_what_is_imported_by_its_name_belongs_together(tmp_path: Path, use: str) -> None:
+    helpers = FSDP + "def step(model): model.forward(1)\n"
+    tree(tmp_path, main=FSDP + use, helpers=helpers, parts__helpers=helpers)
+    files, _ = discover([tmp_path])
+    (together,) = (group for group in select(files, searched=[tmp_path]).groups if len(group) > 1)
+    folder = tmp_path / "parts" if "parts" in use else tmp_path
+    assert set(together) == {folder / "helpers.py", tmp_path / "main.py"}
+
+
 def test_relative_imports_src_and_packages(tmp_path: Path) -> None:
     tree(
         tmp_path,

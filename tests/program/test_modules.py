@@ -440,3 +440,34 @@ def test_a_decorator_of_the_programs_own_may_be_called_cache(tmp_path: Path) -> 
     own = "def cache(function):\n    return function\n\n@cache\ndef model():\n"
     found = program(tmp_path, own + "    return fully_shard(Net())\n\nmodel()\nmodel()\n")
     assert len(list(found.traces[0].of(Sharded))) == 2
+
+
+NAMED = {
+    "module": 'lib = importlib.import_module("torch.distributed.fsdp")\nlib.fully_shard(model)',
+    "function": "from importlib import import_module\nNAME = 'torch.distributed.fsdp'\n"
+    "import_module(NAME).fully_shard(model)",
+    "relative": 'importlib.import_module(".fsdp", package="torch.distributed").fully_shard(model)',
+    "above": 'importlib.import_module("..fsdp", "torch.distributed.tensor").fully_shard(model)',
+    "file": 'importlib.import_module("parts.wrap").shard(model)',
+    "file beside": 'importlib.import_module(".wrap", "parts").shard(model)',
+}
+
+
+@pytest.mark.parametrize("body", NAMED.values(), ids=NAMED)
+def test_modules_that_are_imported_by_name(tmp_path: Path, body: str) -> None:
+    wrap = """\
+        from torch.distributed.fsdp import fully_shard
+        def shard(m):
+            fully_shard(m)
+        """
+    text = f"import importlib\nmodel = Net()\n{body}\n"
+    found = program(tmp_path, text, parts__wrap=wrap)
+    assert [class_of(found, e.module) for e in events(found, Sharded)] == ["Net"]
+
+
+@pytest.mark.parametrize(
+    "arguments", ["name()", '".fsdp"', '".fsdp", name()', '"....fsdp", "torch.distributed"', '""']
+)
+def test_imports_by_name_that_are_not_known(tmp_path: Path, arguments: str) -> None:
+    text = f"import importlib\nimportlib.import_module({arguments}).fully_shard(Net())\n"
+    assert list(events(program(tmp_path, text), Sharded)) == []

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
+from fsdplint.imports import absolute
 from fsdplint.program import meta
 from fsdplint.program.attributes import LOADER_PARTS
 from fsdplint.program.frames import Call
@@ -468,6 +469,16 @@ def duplicate_module(run: Interpreter, value: ModuleValue, call: Call) -> Module
         made.attributes[name] = duplicate
         run.trace.modules[made.id].children[name] = duplicate.id
     return made
+
+
+@function("importlib.import_module")
+def import_named(run: Interpreter, name: str, call: Call) -> Value:
+    """A module by its name; a relative one is looked for in the package that is named."""
+    wanted, package = constant(call.arg(0, "name")), constant(call.arg(1, "package"))
+    full = None
+    if isinstance(wanted, str):
+        full = absolute(wanted, package if isinstance(package, str) else None)
+    return run.call_unknown(Symbol(name), call) if full is None else run.import_module(full)
 
 
 @function("contextlib.nullcontext")
