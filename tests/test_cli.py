@@ -14,7 +14,7 @@ from command import BAD, FIXED, FIXTURES, run
 import fsdplint
 from fsdplint.rule import documented_rules, rule_by_code
 
-MENTION = "use_fsdp = True\n"
+MENTION = "import torch.distributed.fsdp\n"
 
 
 @pytest.fixture(autouse=True)

@@ -214,7 +214,7 @@ def test_settings_of_frameworks(folder: Path) -> None:
 
 def test_trouble(folder: Path) -> None:
     assert run("migrate", "gone.py").exit_code == 2
-    (folder / "broken.py").write_text("import fsdp\ndef f(:\n")
+    (folder / "broken.py").write_text("import torch.distributed.fsdp\ndef f(:\n")
     assert run("migrate", ".").exit_code == 2
     result = run("migrate", ".", "--report", "report.txt")
     assert result.exit_code == 2
