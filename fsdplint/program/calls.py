@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from fsdplint.program import gradmode, meta
-from fsdplint.program.frames import MAX_DEPTH, MAX_RECURSION, Call, Frame
+from fsdplint.program.frames import MAX_DEPTH, MAX_RECURSION, MAX_RECURSION_STEPS, Call, Frame
 from fsdplint.program.models import METHODS, find_function, find_method, mixing, tensors
 from fsdplint.program.models.datasets import note_seed
 from fsdplint.program.models.distributed import note_reduction
@@ -243,14 +243,17 @@ class Calls:
         on_yield: Callable[[Value], None] | None,
     ) -> Value:
         self.reached.add(function.node)
-        active = sum(1 for f in self.frames if f.function is function)
-        if active >= MAX_RECURSION or len(self.frames) > MAX_DEPTH:
+        active = [frame for frame in self.frames if frame.function is function]
+        if len(active) >= MAX_RECURSION or len(self.frames) > MAX_DEPTH:
             return Unknown()
+        if active and self.steps - active[0].begun > MAX_RECURSION_STEPS:
+            return Unknown()  # it calls itself several times at every level
         scope = Scope(function.site.source, function.scope, "function", function.scope.module_name)
         self_argument = receiver
         if receiver is None and function.owner is not None and args:
             self_argument = args[0]  # called through a decorator
         frame = Frame(function, scope, self_argument, function.owner, on_yield=on_yield)
+        frame.begun = self.steps
         self._bind_parameters(function, scope, receiver, args, kwargs, open_call)
         if open_call and isinstance(node, cst.ClassDef | cst.FunctionDef):  # no call in the program
             owner = function.owner.node if function.owner is not None else function.node

@@ -12,11 +12,12 @@ from fsdplint.program.source import NodeSite
 from fsdplint.program.values import Class, Function, Value
 from fsdplint.trace import Guard
 
-MAX_STEPS = 80_000  # nodes evaluated in one run
+MAX_STEPS = 200_000  # nodes evaluated in one run
 MAX_EVENTS = 20_000  # in one run: rules compare events with each other
 MAX_MODULES = 2_000  # made in one run
 MAX_DEPTH = 40  # nested calls of the project's functions
 MAX_RECURSION = 6  # of them, of one function: enough for a walk down a tree of modules
+MAX_RECURSION_STEPS = 60_000  # in one call of it, with all that it calls
 
 # Until when a guard that was left behind by `if ...: return` (or continue) stays.
 BLOCK, SUITE, LOOP, FUNCTION, PROGRAM = "block", "suite", "loop", "function", "program"
@@ -58,6 +59,7 @@ class Frame:
     partial: list[tuple[Any, Value]] = field(default_factory=list)  # returned under a guard
     yields: list[Value] = field(default_factory=list)
     on_yield: Any = None  # what to do at `yield`, for a @contextmanager
+    begun: int = 0  # the steps of the run before it
 
 
 @dataclass

@@ -25,10 +25,11 @@ from fsdplint.program.values import Class, Const, Function, Unknown, Value
 from fsdplint.statements import mentions
 from fsdplint.trace import Wrapped
 
-MAX_PROGRAM_STEPS = 250_000  # nodes evaluated for one program, over all of its configurations
-MAX_FUNCTION_STEPS = 50_000  # the same for a function that no program reaches
-MAX_STEPS = 400_000  # and for all of it; a file that is run as a program is run once in any case
-MAX_UNREACHED_STEPS = 1_000_000  # for the functions that no program reaches and that speak of FSDP
+MAX_PROGRAM_STEPS = 500_000  # nodes evaluated for one program, over all of its configurations
+MAX_PROGRAMS_STEPS = 1_000_000  # for all of them; each is run once in any case
+MAX_FUNCTION_STEPS = 50_000  # for a function that no program reaches
+MAX_UNREACHED_STEPS = 1_000_000  # for all of these that speak of FSDP
+MAX_STEPS = 400_000  # steps after which others of these are left out
 MAX_PROGRAM_EVENTS = 100_000  # of one program, over all of its configurations
 _MAIN = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
 
@@ -81,7 +82,7 @@ class _Loader:
         self.executed: set[str] = set()
         self.given: set[str] = set()
         self.steps = 0
-        self.limit = MAX_STEPS
+        self.limit = MAX_PROGRAMS_STEPS
 
     def run(self) -> Program:
         given = [s for s in (self.project.source(path) for path in self.paths) if s is not None]
@@ -140,7 +141,7 @@ class _Loader:
             # One that was made counts as if it were made again, so that bounds mean what they say.
             same = next((one for one in done if decisions.repeat(one[0])), None)
             if same is None:
-                run = self._run(decisions, body, source, complete)
+                run = self._run(decisions, body, source, complete, count == 1)
                 self._keep(run, exploration.is_new(decisions))
                 counted = counted or decisions.counted
                 wraps |= {event.site for event in run.trace.of(Wrapped)}
@@ -161,6 +162,7 @@ class _Loader:
         body: Callable[[Interpreter], None],
         source: Source,
         complete: bool,
+        first: bool,
     ) -> Interpreter:
         run = Interpreter(self.project, decisions)
         run.trace.complete = complete
@@ -168,7 +170,8 @@ class _Loader:
             body(run)
         except OutOfSteps as stopped:
             run.trace.complete = False
-            self._note_cut(source, stopped, complete)
+            # The first run takes every branch; what it does not come to is rare.
+            self._note_cut(source, stopped, unfinished=complete and first)
         return run
 
     def _explore_alone(self, body: Callable[[Interpreter], None], wraps: set[object]) -> None:
@@ -183,10 +186,10 @@ class _Loader:
         if wraps - {event.site for event in run.trace.of(Wrapped)}:
             self._keep_values(run)
 
-    def _note_cut(self, source: Source, stopped: OutOfSteps, complete: bool) -> None:
+    def _note_cut(self, source: Source, stopped: OutOfSteps, *, unfinished: bool) -> None:
         """Remember where a run met its bound: in the file that was run, and in whatever file.
 
-        complete: whether it was one of the file as a program.
+        unfinished: see `Cut`.
         """
         # What a function of another file is handed and calls is not always known by its file.
         at = [site for site in stopped.at if site.source.parent(site.node) is not None]
@@ -195,7 +198,7 @@ class _Loader:
         site = here[0] if here else NodeSite(source, _beginning(source))
         what = f"it was followed up to here only ({stopped.bound})"
         inner = inner if inner != site else None
-        self._cut(source, site.node, what, inner, unfinished=complete)
+        self._cut(source, site.node, what, inner, unfinished=unfinished)
 
     def _cut(
         self,

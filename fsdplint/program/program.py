@@ -29,7 +29,7 @@ class Cut:
         what: what was not followed to its end, and the bound, in words.
         inner: the last place that was come to, where that is another one.
         given: whether the user named the file.
-        unfinished: whether a run of the file as a program ended there.
+        unfinished: whether the run of the file as a program that takes every branch ended there.
     """
 
     site: NodeSite

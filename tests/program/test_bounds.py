@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from fsdplint.cli import main
 from fsdplint.editing.nesting import deep_stack
 from fsdplint.meta_rules import CutShort
-from fsdplint.program import interpreter, load, loader
+from fsdplint.program import calls, interpreter, load, loader
 from fsdplint.program.program import Cut, Program
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.rules.migration.plan import plans_of
@@ -76,9 +76,11 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tenth and less of the bounds, so that they are met soon."""
     monkeypatch.setattr(interpreter, "MAX_STEPS", 4_000)
     monkeypatch.setattr(interpreter, "MAX_EVENTS", 100)
+    monkeypatch.setattr(calls, "MAX_RECURSION_STEPS", 1_000)
     monkeypatch.setattr(interpreter, "MAX_MODULES", 300)
     monkeypatch.setattr(loader, "MAX_PROGRAM_STEPS", 12_000)
     monkeypatch.setattr(loader, "MAX_FUNCTION_STEPS", 4_000)
+    monkeypatch.setattr(loader, "MAX_PROGRAMS_STEPS", 20_000)
     monkeypatch.setattr(loader, "MAX_STEPS", 20_000)
     monkeypatch.setattr(loader, "MAX_UNREACHED_STEPS", 4_000)
     monkeypatch.setattr(loader, "MAX_PROGRAM_EVENTS", 1_000)
@@ -229,3 +231,15 @@ def test_a_program_that_was_left_is_not_migrated(train: Path, tmp_path: Path) ->
         "the program is too large: it was followed up to here only (more than 100 events), and "
         "what comes then is not known"
     ]
+
+
+def test_what_calls_itself_several_times_is_left_and_the_program_goes_on(train: Path) -> None:
+    walk = (
+        "def walk(x):\n    if isinstance(x, dict):\n"
+        + "        x = {k: walk(v) for k, v in x.items()}\n" * 20
+        + "    return x\n"
+    )
+    text = HEAD + walk + "fully_shard(model)\nwalk(load())\nmodel.forward(1)\n"
+    train.write_text(text)
+    code, output = checked("--output-format", "concise", "train.py")
+    assert code == 1 and "FSDP101" in output and "FSDP904" not in output
