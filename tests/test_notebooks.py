@@ -201,7 +201,9 @@ def test_comments_turn_findings_off(folder: Path) -> None:
 
 def test_what_cannot_be_read(folder: Path) -> None:
     """A mistake is named by its cell; other languages are nobody's business."""
-    (folder / "a.ipynb").write_text(notebook(cell("import torch.distributed.fsdp"), cell("x = 1\nif x\n")))
+    (folder / "a.ipynb").write_text(
+        notebook(cell("import torch.distributed.fsdp"), cell("x = 1\nif x\n"))
+    )
     (folder / "b.ipynb").write_text(notebook(cell("FSDP <- 1 +"), language="R"))
     (folder / "c.ipynb").write_text('{"fsdp": ')
     lines = run("--output-format=concise", ".").output.splitlines()
