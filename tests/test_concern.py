@@ -74,4 +74,13 @@ def test_what_nobody_calls_and_speaks_of_fsdp_has_a_bound_of_its_own(
     events = [type(event).__name__ for trace in program.traces for event in trace.events]
     assert "Wrapped" in events
     assert "OptimizerBuilt" not in events
-    assert not program.cuts
+    (cut,) = program.cuts.values()
+    assert "`plain` and others" in cut.what
+
+
+def test_what_is_not_on_disk_leads_on_as_well(tmp_path: Path) -> None:
+    (tmp_path / "lib.py").write_text(IMPORT + "def shard(m): fully_shard(m)\n")
+    path = tmp_path / "unsaved.py"
+    text = IMPORT + "from lib import shard\n"
+    program = load([path], {path: text})
+    assert str(tmp_path / "lib.py") in program.sources

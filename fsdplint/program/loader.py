@@ -254,8 +254,9 @@ class _Loader:
         """Whether a file holds a word of FSDP, or is a package, which stands for others."""
         if os.path.basename(file) == "__init__.py":
             return True
+        text = self.project.override(Path(file))
         try:
-            return mentions(Path(file).read_bytes())
+            return mentions(Path(file).read_bytes() if text is None else text.encode())
         except OSError:
             return False
 
@@ -298,12 +299,10 @@ class _Loader:
             ):
                 continue
             matters = (owner or function).name.value in concerned
-            if self.steps > MAX_STEPS and not matters:
-                continue
-            if self.steps > self.limit:
+            if self.steps > (self.limit if matters else MAX_STEPS):
                 what = f"`{function.name.value}` and others were not looked at on their own"
                 self._cut(source, function, what)
-                return
+                continue
             self._explore(
                 lambda run, o=owner, f=function: self._run_alone(run, source, o, f),
                 source,
