@@ -14,6 +14,7 @@ from fsdplint.settings import SettingsFinder
 from fsdplint.suppressions import (
     Directive,
     Suppressions,
+    is_addressed,
     read_line_comments,
     read_suppressions,
 )
@@ -88,6 +89,8 @@ class Counting:
         for path in sorted(sources):
             if os.path.realpath(path) not in self._given:
                 continue
+            if not is_addressed(sources[path].text):
+                continue
             comments = self._comments(sources[path])
             found = list(comments.unknown)
             for line, selector in comments.selectors:
@@ -118,13 +121,13 @@ class Counting:
     def _unused(self, source: Source, used: Set[tuple[Directive, str]]) -> list[Finding]:
         path = Path(source.path)
         settings = self._finder.of(path)
-        comments = self._comments(source)
-        if os.path.realpath(path) not in self._given or not comments.directives:
+        if os.path.realpath(path) not in self._given or not is_addressed(source.text):
             return []
         if not settings.enables(UNUSED[0], path):
             return []
         from fsdplint.unused import unused
 
+        comments = self._comments(source)
         found = list(unused(source, comments, used, lambda code: settings.enables(code, path)))
         if found and any(
             os.path.realpath(one) not in self._given for one in self._importers([path])

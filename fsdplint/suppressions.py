@@ -122,12 +122,29 @@ class Suppressions:
 
 def is_own(directive: Directive, selector: str) -> bool:
     """Whether a selector is for this tool and not for another linter."""
-    if directive.kind != "noqa":
-        return True
+    return directive.kind != "noqa" or (selector != EVERY and _is_ours(selector))
+
+
+def _is_ours(written: str) -> bool:
+    """Whether what a `noqa` names is a rule of this tool."""
     from fsdplint.selection import known_rules
 
-    code = selector.upper()
-    return selector != EVERY and (code.startswith("FSDP") or code in known_rules())
+    code = written.upper()
+    return code.startswith("FSDP") or code in known_rules()
+
+
+def is_addressed(text: str) -> bool:
+    """Whether a comment in a file's text speaks to this tool; it may be a string that looks so.
+
+    Most comments that turn something off are for other linters, and matter only on the lines of
+    findings. Reading all of a file's takes as long as parsing it.
+    """
+    return _SPOKEN.search(text) is not None or any(
+        _is_ours(one)
+        for match in _NOQA.finditer(text)
+        for one in _SEPARATOR.split(match.group("codes") or "")
+        if one
+    )
 
 
 def read_suppressions(text: str) -> Suppressions:

@@ -53,10 +53,10 @@ class Branches:
 
     def _note_branches(self: Interpreter, node: cst.If, verdict: Verdict) -> None:
         """A decision is worth looking at both ways if either branch does something that counts."""
-        if verdict.guards and self.project.worth_exploring(node, self.source):
+        if verdict.guards and self.project.words.stand_in(node):
             keys = [key for _, key in verdict.guards]
             self.decisions.relevant.update(keys)
-            if self.project.mentions_fsdp(node, self.source):
+            if self.project.fsdp_words.stand_in(node):
                 self.decisions.urgent.update(keys)
 
     def _orelse(self: Interpreter, node: cst.If | cst.Else | None) -> Signal | None:

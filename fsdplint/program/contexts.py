@@ -105,7 +105,7 @@ class Contexts:
             text = f"{optional} is installed"
             condition = Condition(text, text, False, text, "truth")
             verdict = decide(self, condition, cst.Name("installed"), True)
-            if self.project.worth_exploring(node, self.source):
+            if self.project.words.stand_in(node):
                 self.decisions.relevant.add(text)
             if verdict.outcome is Outcome.FALSE:
                 with self.guarded(verdict.guards):

@@ -19,10 +19,10 @@ from fsdplint.program.frames import Call, Frame, OutOfSteps
 from fsdplint.program.interpreter import Interpreter
 from fsdplint.program.names import dotted, walk
 from fsdplint.program.program import Cut, Program
-from fsdplint.program.project import FSDP_WORDS, Project
+from fsdplint.program.project import Project
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import Class, Const, Function, Unknown, Value
-from fsdplint.statements import mentions
+from fsdplint.program.words import FSDP_WORDS
 from fsdplint.trace import Wrapped
 
 MAX_PROGRAM_STEPS = 500_000  # nodes evaluated for one program, over all of its configurations
@@ -251,14 +251,13 @@ class _Loader:
                     self._explore_rest(found)
 
     def _can_lead_on(self, file: str) -> bool:
-        """Whether a file holds a word of FSDP, or is a package, which stands for others."""
-        if os.path.basename(file) == "__init__.py":
-            return True
-        text = self.project.override(Path(file))
-        try:
-            return mentions(Path(file).read_bytes() if text is None else text.encode())
-        except OSError:
-            return False
+        """Whether a file has to do with FSDP, or is the package of one that does."""
+        path = os.path.realpath(file)
+        folder, name = os.path.split(path)
+        return path in self.concern.files or (
+            name == "__init__.py"
+            and any(one.startswith(folder + os.sep) for one in self.concern.files)
+        )
 
     def _imported(self, source: Source) -> Iterator[tuple[str, str]]:
         """The files that `from` imports of the project ask for: real paths, and paths as shown."""
@@ -290,7 +289,7 @@ class _Loader:
         functions = list(_definitions(source.tree))
         functions.sort(key=lambda pair: pair[1].name.value in called)
         for owner, function in functions:
-            if function in self.reached or not self.project.worth_exploring(function, source):
+            if function in self.reached or not self.project.words.stand_in(function):
                 continue
             if (
                 owner is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,17 +13,11 @@ from fsdplint.files import Problem, Unreadable, project_root, read_source
 from fsdplint.imports import LIBRARY, search_path
 from fsdplint.program.source import Source
 from fsdplint.program.values import Const
+from fsdplint.program.words import FSDP_WORDS, WORDS, Words
 
 if TYPE_CHECKING:
     from fsdplint.configs.source import ConfigSource
 
-# Words of code that deals with what the contract speaks of.
-WORDS = re.compile(
-    r"fsdp|shard|optim|state_dict|no_sync|requires_gradient_sync|clip_grad|deepcopy|_wrap|wrap_"
-    r"|full_tensor|precision|offload|torch\.save|dcp|to_empty",
-    re.IGNORECASE,
-)
-FSDP_WORDS = re.compile(r"fsdp|fully_?shard|state_dict_type|no_sync", re.IGNORECASE)
 MAX_FILES = 400  # files that imports may pull in
 
 
@@ -37,6 +30,8 @@ class Project:
         namespaces: dotted names of folders of the project that are packages without a file.
         configs: files of settings that a program reads, by the path that is shown to the user.
         asked: whether there are the files that decide what an import means.
+        words: tells whether a branch or function holds code that the contract may care about.
+        fsdp_words: tells whether it speaks of FSDP itself.
     """
 
     def __init__(
@@ -56,8 +51,8 @@ class Project:
         self.asked: dict[str, bool] = {}
         self.texts: dict[cst.CSTNode, str] = {}  # caches for all runs, by node
         self.literals: dict[cst.CSTNode, Const] = {}
-        self._worth: dict[cst.CSTNode, bool] = {}
-        self._fsdp: dict[cst.CSTNode, bool] = {}
+        self.words = Words(WORDS)
+        self.fsdp_words = Words(FSDP_WORDS)
         self._found: dict[tuple[str, str], tuple[str, str] | None] = {}
         self._relative: dict[tuple[int, str, str], str | None] = {}
         self._real: dict[str, str] = {}
@@ -121,19 +116,6 @@ class Project:
         if path not in self._real:
             self._real[path] = os.path.realpath(path)
         return self._real[path]
-
-    def worth_exploring(self, node: cst.CSTNode, source: Source) -> bool:
-        """Whether a branch or function holds code that the contract may care about, judged by its
-        words."""
-        if node not in self._worth:
-            self._worth[node] = bool(WORDS.search(source.tree.code_for_node(node)))
-        return self._worth[node]
-
-    def mentions_fsdp(self, node: cst.CSTNode, source: Source) -> bool:
-        """Whether a branch speaks of FSDP itself."""
-        if node not in self._fsdp:
-            self._fsdp[node] = bool(FSDP_WORDS.search(source.tree.code_for_node(node)))
-        return self._fsdp[node]
 
     def search_path(self, file: str) -> tuple[str, ...]:
         """The folders that absolute imports of a file are looked up in."""
