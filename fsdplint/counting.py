@@ -14,6 +14,7 @@ from fsdplint.settings import SettingsFinder
 from fsdplint.suppressions import (
     Directive,
     Suppressions,
+    has_blanket,
     is_addressed,
     read_line_comments,
     read_suppressions,
@@ -78,7 +79,9 @@ class Counting:
 
     def _comments(self, source: Source) -> Suppressions:
         key = (source.path, hash(source.text))
-        if key not in self._read:
+        if key not in self._read and not (is_addressed(source.text) or has_blanket(source.text)):
+            self._read[key] = Suppressions()
+        elif key not in self._read:
             read = read_line_comments if is_config(Path(source.path)) else read_suppressions
             self._read[key] = read(source.text)
         return self._read[key]

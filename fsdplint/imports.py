@@ -65,6 +65,11 @@ class Import:
 
 def imports(data: bytes) -> Iterator[Import]:
     """The imports of a file, those in functions among them."""
+    for match in _statements(data):
+        yield from _imports(match)
+
+
+def _statements(data: bytes) -> Iterator[re.Match[bytes]]:
     at = data.find(b"import")
     while at >= 0:
         start = data.rfind(b"\n", 0, at) + 1
@@ -73,15 +78,20 @@ def imports(data: bytes) -> Iterator[Import]:
         if match is None or match.end() <= at:  # no statement, or one that was seen before
             at = data.find(b"import", at + 6)
             continue
-        module = match.group("module")
-        if module is not None:
-            name = module.lstrip(b".")
-            names = tuple((one, alias or one) for one, alias in _names(match.group("names")))
-            yield Import(len(module) - len(name), _parts(name), names)
-        else:
-            for one, alias in _names(match.group("modules")):
-                yield Import(0, tuple(one.split(".")), (), alias)
+        yield match
         at = data.find(b"import", match.end())
+
+
+def _imports(match: re.Match[bytes]) -> Iterator[Import]:
+    """What a statement imports."""
+    module = match.group("module")
+    if module is not None:
+        name = module.lstrip(b".")
+        names = tuple((one, alias or one) for one, alias in _names(match.group("names")))
+        yield Import(len(module) - len(name), _parts(name), names)
+    else:
+        for one, alias in _names(match.group("modules")):
+            yield Import(0, tuple(one.split(".")), (), alias)
 
 
 def calls(data: bytes) -> Iterator[Import]:
@@ -157,8 +167,8 @@ class Modules:
         """overrides: texts to take instead of what is on disk."""
         self._overrides = {self.key(path): text for path, text in (overrides or {}).items()}
         self._module_files: dict[str, str | None] = {}
-        self._targets: dict[tuple[str, Import], tuple[Target, ...]] = {}
-        self._known: dict[tuple[str, str], bool] = {}
+        self._targets: dict[tuple[str, bytes], tuple[Target, ...]] = {}
+        self._listings: dict[str, frozenset[str]] = {}
         self._roots: dict[str, tuple[str, ...]] = {}
 
     @staticmethod
@@ -174,12 +184,15 @@ class Modules:
         """What a file, given by its real path and its content, imports of the project."""
         folder = os.path.dirname(path)
         code = code_of(path, data)
-        for one in chain(imports(code), calls(code)):
-            key = (folder, one)
+        for match in _statements(code):
+            key = (folder, match.group())  # other files of the folder often have the same
             found = self._targets.get(key)
             if found is None:
-                found = self._targets[key] = tuple(self._resolve(folder, one))
+                targets = [self._resolve(folder, one) for one in _imports(match)]
+                found = self._targets[key] = tuple(chain.from_iterable(targets))
             yield from found
+        for one in calls(code):
+            yield from self._resolve(folder, one)
 
     def _resolve(self, folder: str, one: Import) -> Iterator[Target]:
         if not one.level and one.parts[0] == LIBRARY:
@@ -224,20 +237,36 @@ class Modules:
                 yield Target(file, None, tuple(rest))
 
     def _has_module(self, base: str, name: str) -> bool:
-        known = self._known.get((base, name))
-        if known is None:
-            stem = os.path.join(base, name)
-            known = os.path.isfile(stem + ".py") or os.path.isdir(stem)
-            self._known[base, name] = known
-        return known
+        names = self._names(base)
+        return name + ".py" in names or (name in names and os.path.isdir(os.path.join(base, name)))
+
+    def _names(self, folder: str) -> frozenset[str]:
+        """What lies in a folder: most modules are asked for where they are not."""
+        names = self._listings.get(folder)
+        if names is None:
+            try:
+                names = frozenset(os.listdir(folder))
+            except OSError:
+                names = frozenset()
+            self._listings[folder] = names
+        return names
 
     def module_file(self, stem: str) -> str | None:
         """The file of the module or package with this path, without a suffix."""
         if stem not in self._module_files:
-            candidates = (os.path.join(stem, "__init__.py"), stem + ".py")
-            file = next((path for path in candidates if os.path.isfile(path)), None)
-            self._module_files[stem] = None if file is None else os.path.realpath(file)
+            self._module_files[stem] = self._module_file(stem)
         return self._module_files[stem]
+
+    def _module_file(self, stem: str) -> str | None:
+        folder, name = os.path.split(stem)
+        names = self._names(folder)
+        candidates = []
+        if name in names:
+            candidates.append(os.path.join(stem, "__init__.py"))
+        if name + ".py" in names:
+            candidates.append(stem + ".py")
+        file = next((path for path in candidates if os.path.isfile(path)), None)
+        return None if file is None else os.path.realpath(file)
 
     def _search_path(self, folder: str) -> tuple[str, ...]:
         if folder not in self._roots:

@@ -76,7 +76,7 @@ class Followed:
             rest = []
             found: set[str] = set()
             for one in self.todo:
-                if one.speaks or not self.reaches.isdisjoint(one.used):
+                if one.speaks or one.uses(self.reaches):
                     self.done.append(one)
                     found |= self._carried(one)
                 else:

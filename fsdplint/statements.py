@@ -7,12 +7,13 @@ than one too few. No file is decoded or parsed for it; one that is no Python has
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
+from functools import cached_property
 
 from fsdplint.imports import imports
 
-MENTIONS = (b"fsdp", b"FSDP", b"Fsdp", b"fully_shard", b"FullyShard", b"fullyShard")
+_MENTIONS = (b"fsdp", b"fully_shard", b"fullyshard")
 
 # How code calls what the contract is about: torch's public modules and names, and what frameworks
 # are told. A name that is made up of more, `use_fsdp`, an attribute, `args.fsdp`, and a string that
@@ -57,39 +58,59 @@ _BOUND_WITHIN = re.compile(rb"\b(?:as|for)\s+\(?\s*([\w\x80-\xff]+)|([\w\x80-\xf
 _ASSIGNED = re.compile(rb"(?<![=!<>])=(?!=)")
 _IMPORTS = re.compile(rb"(?:import|from)\b")
 _NAME = re.compile(rb"[^\W\d][\w\x80-\xff]*")
-_DOT = re.compile(rb"\s*\.\s*")
-_USED = re.compile(rb"[^\W\d][\w\x80-\xff]*(?:\.[\w\x80-\xff]+)*")
+_USED = re.compile(rb"[^\W\d][\w\x80-\xff]*(?:\s*\.\s*[\w\x80-\xff]+)*")
 _KEYWORDS = frozenset(b"assert await del global lambda nonlocal not raise return yield".split())
 
 
 def mentions(data: bytes) -> bool:
     """Whether a file's content holds a word of FSDP, in whatever way."""
-    return any(word in data for word in MENTIONS)
+    text = data.lower()
+    return any(word in text for word in _MENTIONS)
 
 
-@dataclass
+@dataclass(eq=False)
 class Statement:
     """A statement at the top of a file, or within its `if`, `try`, `with`, ...
 
     Attributes:
+        text: what stands there, without comments and sentences.
         bound: the names that it binds, or changes what is behind them.
-        used: the dotted names in it, with all their beginnings.
         speaks: whether it speaks of FSDP, other than in comments, docstrings and names of the
             project's own.
         asks: whether it only asks what is sharded.
         imports: whether it is an import.
     """
 
+    text: bytes
     bound: frozenset[str]
-    used: frozenset[str]
     speaks: bool
     asks: bool = False
     imports: bool = False
 
+    @cached_property
+    def used(self) -> Set[str]:
+        """The dotted names in it, with all their beginnings."""
+        found = set(_USED.findall(self.text))
+        used = {b"".join(name.split()).decode("utf-8", "replace") for name in found}
+        for chain in [name for name in used if "." in name]:
+            end = chain.find(".")
+            while end >= 0:
+                used.add(chain[:end])
+                end = chain.find(".", end + 1)
+        return used
+
+    def uses(self, names: Set[str]) -> bool:
+        """Whether one of some dotted names stands in it."""
+        return any(
+            name.rpartition(".")[2].encode() in self.text for name in names
+        ) and not self.used.isdisjoint(names)
+
 
 def statements(data: bytes) -> list[Statement]:
     """The statements of a file."""
-    text = _CONTINUED.sub(b" ", _QUIET.sub(_quieted, data))
+    text = _QUIET.sub(_quieted, data)
+    if b"\\" in text:
+        text = _CONTINUED.sub(b" ", text)
     return [_statement(one) for one in _split(text)]
 
 
@@ -139,12 +160,6 @@ def _parts(text: bytes) -> Iterator[bytes]:
 
 
 def _statement(text: bytes) -> Statement:
-    used = {name.decode("utf-8", "replace") for name in _USED.findall(_DOT.sub(b".", text))}
-    for chain in [name for name in used if "." in name]:
-        end = chain.find(".")
-        while end >= 0:
-            used.add(chain[:end])
-            end = chain.find(".", end + 1)
     bound = frozenset(name.decode("utf-8", "replace") for name in _bound(text))
     is_import = _IMPORTS.match(text) is not None
     if is_import:
@@ -156,7 +171,7 @@ def _statement(text: bytes) -> Statement:
         if is_import:
             bound -= _ASKING
             speaks, asks = speaks and bool(bound), speaks or asks
-    return Statement(bound, frozenset(used), speaks, asks, is_import)
+    return Statement(text, bound, speaks, asks, is_import)
 
 
 def _bound(text: bytes) -> Iterator[bytes]:

@@ -147,6 +147,11 @@ def is_addressed(text: str) -> bool:
     )
 
 
+def has_blanket(text: str) -> bool:
+    """Whether a comment in a file's text turns off what any linter finds, or looks so."""
+    return any(not match.group("colon") for match in _NOQA.finditer(text))
+
+
 def read_suppressions(text: str) -> Suppressions:
     """The comments of a file's text that turn findings off. Never raises."""
     if not _QUICK.search(text):
