@@ -84,3 +84,17 @@ def test_what_is_not_on_disk_leads_on_as_well(tmp_path: Path) -> None:
     text = IMPORT + "from lib import shard\n"
     program = load([path], {path: text})
     assert str(tmp_path / "lib.py") in program.sources
+
+
+def test_what_only_mentions_fsdp_is_not_read_for_others(tmp_path: Path) -> None:
+    for name, text in {
+        "train": IMPORT + "def main(m):\n    from lib import a\n    import other\n",
+        "lib": "# for fsdp\ndef a(m): return m\n",
+        "sharding": IMPORT + "def shard(m): fully_shard(m)\n",
+        "user": IMPORT + "from sharding import shard\n",
+    }.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    read = load([tmp_path / "train.py"]).sources
+    assert [Path(path).name for path in read] == ["train.py"]
+    read = load([tmp_path / "user.py"]).sources
+    assert [Path(path).name for path in read] == ["user.py", "sharding.py"]

@@ -4,13 +4,38 @@ from __future__ import annotations
 
 import pytest
 
-from fsdplint.suppressions import read_line_comments, read_suppressions
+from fsdplint.suppressions import (
+    has_blanket,
+    is_addressed,
+    read_line_comments,
+    read_suppressions,
+)
 
 CODE, NAME = "FSDP101", "direct-forward-call"
 
 
 def off(text: str, line: int = 1, end_line: int = 0) -> bool:
-    return read_suppressions(text).covers(CODE, NAME, line, end_line)
+    found = read_suppressions(text).covers(CODE, NAME, line, end_line)
+    assert not found or is_addressed(text) or has_blanket(text)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("comment", "addressed", "blanket"),
+    [
+        ("# noqa: F401", False, False),
+        ("# noqa: F401, B950 # type: ignore", False, False),
+        ("# what FSDP does", False, False),
+        ("# fsdplint: FSDP299 blocks the migration: a reason", False, False),
+        ("# noqa: F401, FSDP101", True, False),
+        ("# fsdplint: ignroe", True, False),
+        ("# noqa", False, True),
+        ("# noqa: F401  # noqa", False, True),
+    ],
+)
+def test_which_files_have_comments_that_count(comment: str, addressed: bool, blanket: bool) -> None:
+    text = f"import a  {comment}\n"
+    assert (is_addressed(text), has_blanket(text)) == (addressed, blanket)
 
 
 @pytest.mark.parametrize(
