@@ -47,6 +47,7 @@ class Projects:
         self._excluded = excluded
         self._modules = Modules(overrides)
         self._found: dict[tuple[Path, bool], list[Path]] = {}
+        self._real: dict[Path, str] = {}
         self._users: dict[str, list[tuple[str, Target]]] = {}
         self._indexed: set[str] = set()
         self.notes = Notes()
@@ -58,10 +59,17 @@ class Projects:
         key = (root, excluded)
         if key not in self._found:
             if excluded and self._excluded is not None:
-                self._found[key] = project_files(path, self._excluded)
+                found = project_files(path, self._excluded)
             else:
-                self._found[key] = project_files(path)
+                found = project_files(path)
+            self._real.update((file.path, file.real) for file in found)
+            self._found[key] = [file.path for file in found]
         return self._found[key]
+
+    def _key(self, path: Path) -> str:
+        if path not in self._real:
+            self._real[path] = self._modules.key(path)
+        return self._real[path]
 
     def importing(
         self, files: Iterable[Path], targets: Iterable[Path]
@@ -74,7 +82,7 @@ class Projects:
         """
         known = self._index(files)
         for target in targets:
-            users = self._users.get(self._modules.key(target), ())
+            users = self._users.get(self._key(target), ())
             self.notes.users[str(target)] = sorted({user for user, _ in users if user in known})
             for user, imported in users:
                 path = known.get(user)
@@ -91,7 +99,7 @@ class Projects:
         """
         known = self._index(files)
         targets = list(targets)
-        nearest = [self._modules.key(target) for target in targets]
+        nearest = [self._key(target) for target in targets]
         seen = set(nearest)
         found: list[Path] = []
         while nearest and len(found) < limit:
@@ -115,7 +123,7 @@ class Projects:
         """Find out what files import; gives them by their real paths."""
         known: dict[str, Path] = {}
         for path in files:
-            key = self._modules.key(path)
+            key = self._key(path)
             known.setdefault(key, path)
             if key in self._indexed:
                 continue

@@ -301,15 +301,15 @@ def _ignore_files_above(folder: Path) -> list[_IgnoreFile]:
 
 def project_files(
     path: Path, excluded: Callable[[Path, bool], bool] = lambda path, is_folder: False
-) -> list[Path]:
+) -> list[File]:
     """The Python files of the project that a file belongs to.
 
     Where nothing marks a project's root, it is the file's folder without those below it.
     """
     root = project_root(path)
     if any((root / marker).exists() for marker in PROJECT_MARKERS):
-        return [file.path for file in discover([root], excluded)[0]]
-    return [file for file in sorted(root.glob("*.py")) if not excluded(file, False)]
+        return discover([root], excluded)[0]
+    return [File(file) for file in sorted(root.glob("*.py")) if not excluded(file, False)]
 
 
 def project_root(path: Path) -> Path:

@@ -244,7 +244,7 @@ def read_settings(file: Path) -> Settings | None:
         output_format=values.get("output-format", "full"),
         unsafe_fixes=values.get("unsafe-fixes", False),
         cache_dir=root / os.path.expanduser(values["cache-dir"]) if "cache-dir" in values else None,
-        baseline=root / values["baseline"] if "baseline" in values else None,
+        baseline=root / os.path.expanduser(values["baseline"]) if "baseline" in values else None,
     )
 
 

@@ -28,7 +28,7 @@ _NOQA = re.compile(
 )
 _OWN = re.compile(
     r"#\s*fsdplint:\s*(?P<kind>file-ignore|ignore|disable|enable)"
-    r"(?:\[(?P<codes>[^\]]*)\])?(?![\w\[-])"
+    r"(?:[ \t]*\[(?P<codes>[^\]]*)\])?(?![\w-]|[ \t]*\[)"
 )
 # Speaks to this tool. What `--annotate` writes is for people: see fsdplint.editing.annotations.
 _SPOKEN = re.compile(

@@ -564,6 +564,18 @@ def test_a_baseline_of_the_settings(train: Path, folder: Path) -> None:
         assert "known.json: " in broken.stderr and "baseline" in broken.stderr
 
 
+def test_a_baseline_in_the_home_folder(
+    train: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(folder / "home"))
+    monkeypatch.setenv("USERPROFILE", str(folder / "home"))
+    (folder / "home").mkdir()
+    (folder / "pyproject.toml").write_text('[tool.fsdplint]\nbaseline = "~/known.json"\n')
+    assert run("baseline", ".").exit_code == 0
+    assert (folder / "home" / "known.json").is_file()
+    assert concise(".") == []
+
+
 def test_the_scope_of_a_finding_belongs_to_it(folder: Path) -> None:
     text = BAD.replace("loss = model", "def step():\n    return model").replace(
         "loss.backward()", "step().backward()"

@@ -53,6 +53,7 @@ def test_which_files_have_comments_that_count(comment: str, addressed: bool, bla
         "# fsdplint: ignore",
         "# fsdplint: ignore[FSDP101]",
         "# fsdplint: ignore[FSDP3, FSDP1]",
+        "# fsdplint: ignore [FSDP101]",
         "# fsdplint:ignore[direct-forward-call] for the hooks",
     ],
 )
@@ -69,6 +70,7 @@ def test_turns_off(comment: str) -> None:
         "# noqa: because of the hooks",
         "# noqa-ish",
         "# fsdplint: ignore[FSDP103]",
+        "# fsdplint: ignore [FSDP103]",
         "# fsdplint: ignore[]",
         "# fsdplint: ignored",
         "# fsdplint: file-ignore[FSDP103]",
@@ -96,6 +98,7 @@ def test_the_selectors_and_their_lines() -> None:
         ("# FSDPLINT: Ignore[FSDP101]  because", "did you mean ignore?"),
         ("# fsdplint: ignored", "did you mean ignore?"),
         ("# fsdplint: ignore[FSDP101", "a `]` is missing"),
+        ("# fsdplint: ignore [FSDP101", "a `]` is missing"),
         ("# Fsdplint: ignore", "it is written `# fsdplint: ignore`"),
         ("# fsdplint: off", "there are ignore, disable, enable and file-ignore"),
         ("# fsdplint:", "there are ignore, disable, enable and file-ignore"),

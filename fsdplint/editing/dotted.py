@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from fsdplint.program.parts import code_children
 from fsdplint.program.source import Source
 
 _BINDERS = (
@@ -68,7 +69,7 @@ def bound_by(statement: cst.CSTNode) -> set[str]:
             targets.append(node.target)
         elif isinstance(node, cst.AsName):
             targets.append(node.name)
-        stack.extend(node.children)
+        stack.extend(code_children(node))
     return {path_of(name) for target in targets for name in dotted(target)}
 
 
@@ -82,7 +83,7 @@ def names_in_scope(source: Source, node: cst.CSTNode) -> set[str]:
         scope = source.parent(scope)
     top = scope if scope is not None else source.tree
     names: set[str] = set()
-    stack = list(top.children)
+    stack = code_children(top)
     while stack:
         current = stack.pop()
         if isinstance(current, cst.FunctionDef | cst.Lambda | cst.ClassDef):
@@ -90,7 +91,7 @@ def names_in_scope(source: Source, node: cst.CSTNode) -> set[str]:
         elif isinstance(current, cst.Name):
             names.add(current.value)
         else:
-            stack.extend(current.children)
+            stack.extend(code_children(current))
     return names
 
 
@@ -105,7 +106,7 @@ def assigned(statement: cst.CSTNode) -> set[str] | None:
 
 def leaves(statement: cst.CSTNode) -> bool:
     """Whether the statement may leave its block early."""
-    return isinstance(statement, _LEAVES) or any(map(leaves, statement.children))
+    return isinstance(statement, _LEAVES) or any(map(leaves, code_children(statement)))
 
 
 def part_of(path: str, name: str) -> bool:

@@ -375,9 +375,18 @@ def _beginning(source: Source) -> cst.CSTNode:
     """Where a file's program begins: at its test of `__name__`, or else at its first statement."""
     body = source.tree.body
     for statement in body:
-        if isinstance(statement, cst.If) and _MAIN.match(source.code(statement)):
+        if isinstance(statement, cst.If) and _is_main(statement.test):
             return statement.test
     return body[0] if body else source.tree
+
+
+def _is_main(test: cst.BaseExpression) -> bool:
+    return (
+        isinstance(test, cst.Comparison)
+        and isinstance(test.left, cst.Name)
+        and test.left.value == "__name__"
+        and isinstance(test.comparisons[0].operator, cst.Equal)
+    )
 
 
 def _configurations(number: int) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from fsdplint.editing.dotted import leaves
+from fsdplint.program.parts import code_children
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.trace import Event, Site
 
@@ -95,7 +96,7 @@ def _turns_away(node: cst.CSTNode) -> bool:
         left_early = leaves(node.body) or (node.orelse is not None and leaves(node.orelse))
         if left_early and not _of_class(node.test):
             return True
-    return any(_turns_away(child) for child in node.children)
+    return any(_turns_away(child) for child in code_children(node))
 
 
 def _of_class(test: cst.BaseExpression) -> bool:

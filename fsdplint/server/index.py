@@ -107,7 +107,7 @@ class Index:
         for root, path in {str(project_root(Path(one))): one for one in targets}.items():
             if root not in self._projects:
                 files = project_files(Path(path))[:MAX_FILES]
-                self._projects[root] = [os.path.realpath(file) for file in files]
+                self._projects[root] = [file.real for file in files]
             found.update(dict.fromkeys(self._projects[root]))
         return found
 

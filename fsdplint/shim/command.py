@@ -215,10 +215,12 @@ def _make_folders(paths: Iterable[Path]) -> None:
 
 def _write(files: Mapping[str, Path], writers: Mapping[str, Callable[[], str]]) -> None:
     """Write the reports: each that can be."""
+    from fsdplint.editing.write import save
+
     failed = []
     for kind, path in files.items():
         try:
-            path.write_text(writers[kind](), encoding="utf-8")
+            save(path, writers[kind]().encode())
         except OSError as error:
             failed.append(f"cannot write {path}: {error.strerror or error}")
     if failed:
