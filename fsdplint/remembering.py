@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence, Set
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,13 +55,15 @@ class Remembering:
 
     def _key(self, group: Group) -> str:
         """What stands for a group and all that holds for the run."""
-        run = self._run
-        settings = {repr(run.settings_of(path)) for path in run.paths}
-        what = (
-            *(version(), os.getcwd(), [str(path) for path in group], str(project_root(group[0]))),
-            *(sorted(settings), run.options, run.command_line, bool(run.problems)),
-        )
+        what = ([str(path) for path in group], str(project_root(group[0])), self._run_key)
         return digest(repr(what).encode("utf-8", "surrogatepass"))
+
+    @cached_property
+    def _run_key(self) -> str:
+        run = self._run
+        settings = sorted({repr(run.settings_of(path)) for path in run.paths})
+        what = (settings, run.options, run.command_line, bool(run.problems))
+        return repr((version(), os.getcwd(), *what))
 
     def _known(self, key: str) -> Outcome | None:
         from fsdplint.outcome import Outcome

@@ -432,6 +432,10 @@ class Run:
     def _rules(self) -> list[Rule]:
         """The rules that are on in some file, and those whose fixes go together with theirs: what
         such a rule finds is not shown where it is off, but then its group is not fixed either."""
+        return [rule() for rule in self._wanted]
+
+    @cached_property
+    def _wanted(self) -> list[type[Rule]]:
         from fsdplint.rule import all_rules
 
         selections = {id(s): s.selection for s in (self._finder.of(path) for path in self.paths)}
@@ -441,7 +445,7 @@ class Run:
             if any(selection.has(rule.code) for selection in selections.values())
         ]
         grouped = any(rule.grouped for rule in on)
-        return [rule() for rule in all_rules() if rule in on or (grouped and rule.grouped)]
+        return [rule for rule in all_rules() if rule in on or (grouped and rule.grouped)]
 
     def _report_plugins(self) -> None:
         """Say what is wrong with plug-ins: before anything is examined, for that may happen in
