@@ -86,15 +86,17 @@ def test_what_is_not_on_disk_leads_on_as_well(tmp_path: Path) -> None:
     assert str(tmp_path / "lib.py") in program.sources
 
 
-def test_what_only_mentions_fsdp_is_not_read_for_others(tmp_path: Path) -> None:
+def test_what_is_read_for_code_that_nothing_reaches(tmp_path: Path) -> None:
+    """What may get a model by its name, but not what only that imports."""
+    (tmp_path / "parts").mkdir()
     for name, text in {
-        "train": IMPORT + "def main(m):\n    from lib import a\n    import other\n",
-        "lib": "# for fsdp\ndef a(m): return m\n",
-        "sharding": IMPORT + "def shard(m): fully_shard(m)\n",
-        "user": IMPORT + "from sharding import shard\n",
+        "train": IMPORT + "def main(m):\n    fully_shard(m)\n    import parts, other\n"
+        "    from parts import set_up_fsdp\n",
+        "parts/__init__": "from .recompute import set_up_fsdp\n",
+        "parts/recompute": "from more import a\ndef set_up_fsdp(m): return m\n",
+        "more": "# for fsdp\ndef a(m): return m\n",
+        "other": "def b(m): return m\n",
     }.items():
         (tmp_path / f"{name}.py").write_text(text)
     read = load([tmp_path / "train.py"]).sources
-    assert [Path(path).name for path in read] == ["train.py"]
-    read = load([tmp_path / "user.py"]).sources
-    assert [Path(path).name for path in read] == ["user.py", "sharding.py"]
+    assert {Path(path).stem for path in read} == {"train", "__init__", "recompute"}

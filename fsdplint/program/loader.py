@@ -23,6 +23,7 @@ from fsdplint.program.project import Project
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import Class, Const, Function, Unknown, Value
 from fsdplint.program.words import FSDP_WORDS
+from fsdplint.statements import mentions
 from fsdplint.trace import Wrapped
 
 MAX_PROGRAM_STEPS = 500_000  # nodes evaluated for one program, over all of its configurations
@@ -236,28 +237,33 @@ class _Loader:
     # What no program reaches -------------------------------------------------------------------
 
     def _read_unreached(self) -> None:
-        """Read the files with FSDP code that are imported for code that is not reached."""
+        """Read the files that are imported for code that is not reached, and may get a model."""
         todo = list(self.project.sources.values())
         while todo:
             source = todo.pop()
-            if not self._can_lead_on(source.path):
+            if not self._leads_on(source.path):
                 continue
             for file, shown in self._imported(source):
-                if self.project.is_read(file) or not self._can_lead_on(file):
+                if self.project.is_read(file) or not self._may_get_a_model(file):
                     continue
                 found = self.project.source(Path(shown), imported=True)
                 if found is not None:
                     todo.append(found)
                     self._explore_rest(found)
 
-    def _can_lead_on(self, file: str) -> bool:
-        """Whether a file has to do with FSDP, or is the package of one that does."""
-        path = os.path.realpath(file)
-        folder, name = os.path.split(path)
-        return path in self.concern.files or (
-            name == "__init__.py"
-            and any(one.startswith(folder + os.sep) for one in self.concern.files)
-        )
+    def _leads_on(self, file: str) -> bool:
+        """Whether a file has to do with FSDP, or is a package, which stands for others."""
+        return _is_package(file) or os.path.realpath(file) in self.concern.files
+
+    def _may_get_a_model(self, file: str) -> bool:
+        """Whether a file holds a word of FSDP, be it in a name of its own, or is a package."""
+        if _is_package(file):
+            return True
+        text = self.project.override(Path(file))
+        try:
+            return mentions(Path(file).read_bytes() if text is None else text.encode())
+        except OSError:
+            return False
 
     def _imported(self, source: Source) -> Iterator[tuple[str, str]]:
         """The files that `from` imports of the project ask for: real paths, and paths as shown."""
@@ -335,6 +341,10 @@ class _Loader:
                 run.call(bound, Call(function, open=True))
         finally:
             run.frames.pop()
+
+
+def _is_package(file: str) -> bool:
+    return os.path.basename(file) == "__init__.py"
 
 
 def _definitions(tree: cst.Module) -> list[tuple[cst.ClassDef | None, cst.FunctionDef]]:
