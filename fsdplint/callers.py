@@ -62,11 +62,13 @@ class Projects:
                 found = project_files(path, self._excluded)
             else:
                 found = project_files(path)
-            self._real.update((file.path, file.real) for file in found)
+            new = [file for file in found if file.path not in self._real]
+            self._real.update((file.path, file.real) for file in new)
             self._found[key] = [file.path for file in found]
         return self._found[key]
 
-    def _key(self, path: Path) -> str:
+    def real(self, path: Path) -> str:
+        """The real path of a file."""
         if path not in self._real:
             self._real[path] = self._modules.key(path)
         return self._real[path]
@@ -82,7 +84,7 @@ class Projects:
         """
         known = self._index(files)
         for target in targets:
-            users = self._users.get(self._key(target), ())
+            users = self._users.get(self.real(target), ())
             self.notes.users[str(target)] = sorted({user for user, _ in users if user in known})
             for user, imported in users:
                 path = known.get(user)
@@ -99,7 +101,7 @@ class Projects:
         """
         known = self._index(files)
         targets = list(targets)
-        nearest = [self._key(target) for target in targets]
+        nearest = [self.real(target) for target in targets]
         seen = set(nearest)
         found: list[Path] = []
         while nearest and len(found) < limit:
@@ -123,7 +125,7 @@ class Projects:
         """Find out what files import; gives them by their real paths."""
         known: dict[str, Path] = {}
         for path in files:
-            key = self._key(path)
+            key = self.real(path)
             known.setdefault(key, path)
             if key in self._indexed:
                 continue

@@ -110,7 +110,7 @@ class Remembering:
         projects = self._run.projects
         for target, users in notes["users"].items():
             files = projects.files(Path(target), excluded=False)
-            others = [path for path in files if os.path.realpath(path) not in reads]
+            others = [path for path in files if projects.real(path) not in reads]
             projects.notes = asked = Notes()
             for _ in projects.importing(others, [Path(target)]):
                 pass
@@ -131,5 +131,5 @@ class Remembering:
         root = project_root(path)
         if root not in self._listings:
             files = self._run.projects.files(path, excluded=False)
-            self._listings[root] = stamps(map(os.path.realpath, files))
+            self._listings[root] = stamps(map(self._run.projects.real, files))
         return self._listings[root]

@@ -316,10 +316,11 @@ def own_rules() -> tuple[type[Rule], ...]:
     return tuple(found[code] for code in sorted(found))
 
 
-def _rule_modules() -> list[str]:
+@lru_cache(maxsize=1)
+def _rule_modules() -> tuple[str, ...]:
     package = importlib.import_module("fsdplint.rules")
     names = [info.name for info in pkgutil.iter_modules(package.__path__)]
-    return [name for name in names if name.startswith("fsdp")]
+    return tuple(name for name in names if name.startswith("fsdp"))
 
 
 def _rules_in(name: str) -> list[type[Rule]]:

@@ -422,7 +422,7 @@ class Run:
         targets = list(targets)
         roots = {project_root(path): path for path in targets}
         files = [file for path in roots.values() for file in self.projects.files(path)]
-        if all(os.path.realpath(path) in self.given for path in files):
+        if all(self.projects.real(path) in self.given for path in files):
             found = []
         else:
             found = self.projects.callers(targets, files, CALLERS)
