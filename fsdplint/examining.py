@@ -6,20 +6,24 @@ what one takes is given back before the next begins.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
+
     from fsdplint.outcome import Outcome
 
 WORTH_A_PROCESS = 150_000  # bytes of code, which take longer to examine than a process to start
+LARGE = 200_000_000  # bytes that a process gives back only by ending; a new one goes on then
 
 Group = Sequence[Path]
-_examine: Callable[[Group], Outcome]  # of the run whose groups are examined, for its processes
 
 
 def examined(
@@ -36,19 +40,107 @@ def examined(
     number = min(processes, len(groups), sum(sizes) // WORTH_A_PROCESS)
     if number < 2 or not sys.platform.startswith("linux"):
         return [examine(group) for group in groups]
-    import multiprocessing
-
-    global _examine
-    _examine = examine
     order = sorted(range(len(groups)), key=lambda at: -sizes[at])  # the longest first
-    result: dict[int, Outcome] = {}
-    # Forked processes have what the run has found out so far; elsewhere than on Linux that is not
-    # safe, and processes that start anew cost more than they bring.
-    with multiprocessing.get_context("fork").Pool(number) as pool:
-        jobs = [(at, groups[at]) for at in order]
-        for at, outcome in pool.imap_unordered(_one, jobs):
-            result[at] = outcome
-    return [result[at] for at in range(len(groups))]
+    with _Team(groups, examine, number) as team:
+        result = team.results(order)
+    # What a process did not come back with is examined here: something killed it.
+    return [result[at] if at in result else examine(groups[at]) for at in range(len(groups))]
+
+
+class _Team:
+    """Processes that each examine one group after the other.
+
+    They are forked: they have what the run has found out so far. Elsewhere than on Linux that is
+    not safe, and processes that start anew cost more than they bring. A pool of the standard
+    library waits for ever for what a process was doing that is killed (for its memory, say), and
+    forks others beside its own threads.
+    """
+
+    def __init__(
+        self, groups: Sequence[Group], examine: Callable[[Group], Outcome], number: int
+    ) -> None:
+        self._groups = groups
+        self._examine = examine
+        self._number = number
+        self._members: dict[Connection, BaseProcess] = {}
+
+    def __enter__(self) -> _Team:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for connection, process in self._members.items():
+            connection.close()
+            process.terminate()
+            process.join()
+
+    def results(self, order: Sequence[int]) -> dict[int, Outcome]:
+        """The outcomes of groups, given by their numbers, that the processes came back with."""
+        from multiprocessing.connection import wait
+
+        result: dict[int, Outcome] = {}
+        ready: Any
+        todo = list(reversed(order))
+        while todo and len(self._members) < self._number:
+            self._start(todo.pop())
+        while self._members:
+            for ready in wait(list(self._members)):
+                try:
+                    at, outcome, goes_on = ready.recv()
+                except (EOFError, OSError):
+                    goes_on = False
+                else:
+                    result[at] = outcome
+                if goes_on and todo and self._sent(ready, todo[-1]):
+                    todo.pop()
+                    continue
+                self._end(ready)
+                if todo:
+                    self._start(todo.pop())
+        return result
+
+    def _start(self, at: int) -> None:
+        """Start a process that begins with a group."""
+        import multiprocessing
+
+        context = multiprocessing.get_context("fork")
+        ours, theirs = context.Pipe()
+        others = [ours, *self._members]  # which hold open what has to end when this process does
+        process = context.Process(target=self._work, args=(theirs, others), daemon=True)
+        process.start()
+        theirs.close()
+        self._members[ours] = process
+        self._sent(ours, at)
+
+    def _sent(self, connection: Connection, at: int) -> bool:
+        try:
+            connection.send(at)
+        except OSError:
+            return False
+        return True
+
+    def _end(self, connection: Connection) -> None:
+        connection.close()
+        self._members.pop(connection).join()
+
+    def _work(self, connection: Connection, others: Sequence[Connection]) -> None:
+        """What a process does: it examines the groups that it is told until nobody asks."""
+        for one in others:
+            one.close()
+        with contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
+            while True:
+                at = connection.recv()
+                outcome = replace(self._examine(self._groups[at]), known={})
+                slim = _peak_memory() < LARGE
+                connection.send((at, outcome, slim))
+                if not slim:
+                    return
+
+
+def _peak_memory() -> int:
+    """The most bytes that this process ever held."""
+    import resource
+
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def processors() -> int:
@@ -56,11 +148,6 @@ def processors() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _one(job: tuple[int, Group]) -> tuple[int, Outcome]:
-    at, group = job
-    return at, replace(_examine(group), known={})
 
 
 def _size(path: Path) -> int:

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+import signal
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,6 +73,51 @@ def test_groups_are_examined_in_several_processes_as_in_one(
     monkeypatch.setattr(Run, "examine", noted)
     assert told(Run([Path()], processes=2)) == alone
     assert str(os.getpid()) not in {path.name for path in ids.iterdir()}
+
+
+def numbered(groups: list[Path]) -> Outcome:
+    return Outcome(files=[f"{groups[0]} in {os.getpid()}"])
+
+
+def in_processes(monkeypatch: pytest.MonkeyPatch, examine: Callable[[Any], Outcome]) -> list[str]:
+    """The names of seven groups, and by which process each was examined."""
+    monkeypatch.setattr(examining, "WORTH_A_PROCESS", 1)
+    monkeypatch.setattr(examining, "_size", lambda path: 10)
+    groups = [[Path(str(n))] for n in range(7)]
+    return [one.files[0] for one in examining.examined(groups, examine, 2)]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are forked on Linux")
+def test_a_process_that_is_killed_takes_nothing_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = os.getpid()
+
+    def deadly(group: list[Path]) -> Outcome:
+        if group[0].name in ("0", "3") and os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return numbered(group)
+
+    found = in_processes(monkeypatch, deadly)
+    assert [one.split()[0] for one in found] == list("0123456")
+    assert [n for n, one in enumerate(found) if one.endswith(f" {here}")] == [0, 3]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are forked on Linux")
+def test_a_process_that_grew_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examining, "LARGE", 0)
+    found = in_processes(monkeypatch, numbered)
+    assert [one.split()[0] for one in found] == list("0123456")
+    assert len({one.split()[-1] for one in found} - {str(os.getpid())}) == 7
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are forked on Linux")
+def test_an_interruption_leaves_no_process_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(connections: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("multiprocessing.connection.wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        in_processes(monkeypatch, lambda group: time.sleep(60) or Outcome())
+    assert multiprocessing.active_children() == []
 
 
 def test_fixes_are_the_same_for_all_at_once_and_one_by_one(folder: Path) -> None:
