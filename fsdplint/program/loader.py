@@ -295,7 +295,9 @@ class _Loader:
         functions = list(_definitions(source.tree))
         functions.sort(key=lambda pair: pair[1].name.value in called)
         for owner, function in functions:
-            if function in self.reached or not self.project.words.stand_in(function):
+            matters = (owner or function).name.value in concerned
+            worth = self.project.words.stand_in(function) or (matters and owner is None)
+            if function in self.reached or not worth:
                 continue
             if (
                 owner is not None
@@ -303,7 +305,6 @@ class _Loader:
                 and owner in self.instantiated
             ):
                 continue
-            matters = (owner or function).name.value in concerned
             if self.steps > (self.limit if matters else MAX_STEPS):
                 what = f"`{function.name.value}` and others were not looked at on their own"
                 self._cut(source, function, what)

@@ -392,7 +392,7 @@ UNSURE = {
     "a method that code may call that nothing reaches": (
         "def evaluate(average, other):\n    average.restore(other)"
     ),
-    "a function that nothing calls": "def compare(other):\n    Average(other)  # FSDP or not",
+    "a function that nothing calls": "def compare(other):\n    Average(other)",
 }
 
 
