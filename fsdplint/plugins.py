@@ -81,16 +81,9 @@ def _classes(loaded: Any) -> list[type[Rule]]:
     if isinstance(loaded, type):
         return [loaded]
     if isinstance(loaded, ModuleType):
-        from fsdplint.rule import Rule
+        from fsdplint.rule import rules_in
 
-        return [
-            value
-            for value in vars(loaded).values()
-            if isinstance(value, type)
-            and issubclass(value, Rule)
-            and value.__module__ == loaded.__name__
-            and "code" in vars(value)
-        ]
+        return rules_in(loaded)
     if isinstance(loaded, Iterable) and not isinstance(loaded, str):
         return list(loaded)
     raise TypeError(f"{loaded!r} is neither a rule nor a module or list of rules")

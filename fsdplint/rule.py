@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
+from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
 from fsdplint.trace import Event, Guard, Site, Trace
@@ -309,7 +310,7 @@ def own_rules() -> tuple[type[Rule], ...]:
     """
     found: dict[str, type[Rule]] = {}
     for name in _rule_modules():
-        for rule in _rules_in(name):
+        for rule in _rules_of(name):
             if rule.code in found:
                 raise RuntimeError(f"two rules have the code {rule.code}")
             found[rule.code] = rule
@@ -323,9 +324,12 @@ def _rule_modules() -> tuple[str, ...]:
     return tuple(name for name in names if name.startswith("fsdp"))
 
 
-def _rules_in(name: str) -> list[type[Rule]]:
-    """The rule classes of a module of rules."""
-    module = importlib.import_module(f"fsdplint.rules.{name}")
+def _rules_of(name: str) -> list[type[Rule]]:
+    return rules_in(importlib.import_module(f"fsdplint.rules.{name}"))
+
+
+def rules_in(module: ModuleType) -> list[type[Rule]]:
+    """The rule classes that a module defines."""
     return [
         value
         for value in vars(module).values()
@@ -349,7 +353,7 @@ def rule_by_code(code: str) -> type[Rule] | None:
     # To import one rule is several times faster than all of them; its module has its code.
     for name in _rule_modules():
         if name.startswith(f"{wanted.lower()}_"):
-            return next((rule for rule in _rules_in(name) if rule.code == wanted.upper()), None)
+            return next((rule for rule in _rules_of(name) if rule.code == wanted.upper()), None)
     for rule in documented_rules():
         if wanted.upper() == rule.code or wanted.lower() == rule.name:
             return rule

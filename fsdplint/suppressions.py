@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 
 _QUICK = re.compile(r"#.*(?:noqa|fsdplint)", re.IGNORECASE)
 _NOQA = re.compile(
-    r"#\s*noqa(?:(?P<colon>\s*:)\s*(?P<codes>[A-Z]+[0-9]+(?:[,\s]+[A-Z]+[0-9]+)*)?)?(?![\w-])",
+    r"#[ \t]*noqa(?:(?P<colon>[ \t]*:)[ \t]*(?P<codes>[A-Z]+[0-9]+(?:[, \t]+[A-Z]+[0-9]+)*)?)?"
+    r"(?![\w-])",
     re.IGNORECASE,
 )
 _OWN = re.compile(

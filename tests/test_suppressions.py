@@ -81,6 +81,11 @@ def test_does_not_turn_off(comment: str) -> None:
     assert not off(f"model.forward(x)  {comment}\n")
 
 
+def test_a_comment_ends_with_its_line() -> None:
+    text = "y = x[1  # noqa\n  : model.forward(x)]\n"
+    assert off(text) and has_blanket(text)
+
+
 def test_all_by_its_name() -> None:
     assert off("model.forward(x)  # fsdplint: ignore[all]\n")
 
