@@ -20,6 +20,20 @@ if TYPE_CHECKING:
     from fsdplint.program.source import Source
 
 
+@dataclass(frozen=True)
+class Names:
+    """The names of a source that have to do with FSDP.
+
+    Attributes:
+        bound: those at its top behind which code lies that has to do with FSDP.
+        carriers: the dotted names by which it calls such code, be it that of other files; code that
+            only asks whether something is sharded is not among them.
+    """
+
+    bound: frozenset[str]
+    carriers: frozenset[str]
+
+
 @dataclass
 class Concern:
     """Tells what has to do with FSDP.
@@ -46,11 +60,11 @@ class Concern:
         relevance = Relevance(modules)
         return cls(relevance.search(contents), relevance.reached())
 
-    def names(self, source: Source) -> frozenset[str]:
-        """The names at the top of a source, whose text may be another one than when names were
-        followed, behind which code lies that has to do with FSDP."""
+    def names(self, source: Source) -> Names:
+        """The names of a source, whose text may be another one than when names were followed."""
         path = os.path.realpath(source.path)
         file = Followed.of(path, source.text.encode("utf-8", "surrogatepass"))
         file.reach(self.reached.get(path, frozenset()))
         file.follow()
-        return frozenset(name for one in file.concerned for name in one.bound)
+        bound = frozenset(name for one in file.concerned for name in one.bound)
+        return Names(bound, frozenset(file.reaches))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import libcst as cst
 import pytest
 
+from fsdplint import check
 from fsdplint.concern import Concern
 from fsdplint.program import load, loader
+from fsdplint.program.names import uses, walk
 from fsdplint.program.source import Source
 
 IMPORT = "from torch.distributed.fsdp import fully_shard\n"
@@ -18,7 +21,7 @@ def concerned(root: Path, text: str, **others: str) -> frozenset[str]:
         (root / f"{name}.py").write_text(other)
     path = root / "train.py"
     path.write_text(text)
-    return Concern.among([path], {}).names(Source(str(path), text))
+    return Concern.among([path], {}).names(Source(str(path), text)).bound
 
 
 @pytest.mark.parametrize(
@@ -57,7 +60,47 @@ def test_a_text_that_changed_is_looked_at_anew(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(IMPORT + "def a(m): fully_shard(m)\n")
     concern = Concern.among([path], {})
-    assert concern.names(Source(str(path), "def b(m): fully_shard(m)\n")) == {"b"}
+    assert concern.names(Source(str(path), "def b(m): fully_shard(m)\n")).bound == {"b"}
+
+
+LIB = (
+    "from torch.distributed.fsdp import fully_shard\n"
+    "def prepare(model):\n    fully_shard(model)\n    return model\n"
+)
+UNREACHED = {
+    "a function": "def run(model, x):\n    model = lib.prepare(model)\n    model.forward(x)\n",
+    "a method": (
+        "class Runner:\n    def __init__(self, model): self.model = model\n"
+        "    def run(self, x):\n        model = lib.prepare(self.model)\n"
+        "        model.forward(x)\n"
+    ),
+    "by the way of a name of the file's own": (
+        "made = lib.prepare\nclass Runner:\n    def run(self, model, x):\n"
+        "        made(model).forward(x)\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", UNREACHED.values(), ids=UNREACHED)
+def test_what_nobody_calls_is_looked_at_where_it_uses_what_has_to_do_with_fsdp(
+    tmp_path: Path, text: str
+) -> None:
+    """Whatever the words in it."""
+    (tmp_path / "lib.py").write_text(LIB)
+    path = tmp_path / "use.py"
+    path.write_text("import lib\n" + text)
+    found = {finding.code for finding in check([path]).findings}
+    assert "FSDP101" in found
+
+
+def test_a_method_of_the_same_name_is_no_use(tmp_path: Path) -> None:
+    (tmp_path / "lib.py").write_text(LIB)
+    names = Concern.among([tmp_path / "lib.py"], {})
+    source = Source(str(tmp_path / "lib.py"), LIB + "class A:\n    def prepare(self): ...\n")
+    carriers = names.names(source).carriers
+    (method,) = [node for node in walk(source) if isinstance(node, cst.FunctionDef)][1:]
+    assert "prepare" in carriers
+    assert not uses(method, carriers)
 
 
 def test_what_nobody_calls_and_speaks_of_fsdp_has_a_bound_of_its_own(

@@ -17,7 +17,7 @@ from fsdplint.files import Unreadable, read_config
 from fsdplint.program.decisions import Decisions, Exploration
 from fsdplint.program.frames import Call, Frame, OutOfSteps
 from fsdplint.program.interpreter import Interpreter
-from fsdplint.program.names import dotted, walk
+from fsdplint.program.names import dotted, uses, walk
 from fsdplint.program.program import Cut, Program
 from fsdplint.program.project import Project
 from fsdplint.program.source import NodeSite, Source
@@ -291,13 +291,13 @@ class _Loader:
         complete: rules about what is missing stay silent.
         """
         called = _called_names(source)
-        concerned = self.concern.names(source)
+        names = self.concern.names(source)
         functions = list(_definitions(source.tree))
         functions.sort(key=lambda pair: pair[1].name.value in called)
         for owner, function in functions:
-            matters = (owner or function).name.value in concerned
-            worth = self.project.words.stand_in(function) or (matters and owner is None)
-            if function in self.reached or not worth:
+            if function in self.reached or not (
+                self.project.words.stand_in(function) or uses(function, names.carriers)
+            ):
                 continue
             if (
                 owner is not None
@@ -305,6 +305,7 @@ class _Loader:
                 and owner in self.instantiated
             ):
                 continue
+            matters = (owner or function).name.value in names.bound
             if self.steps > (self.limit if matters else MAX_STEPS):
                 what = f"`{function.name.value}` and others were not looked at on their own"
                 self._cut(source, function, what)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from functools import lru_cache
 
 import libcst as cst
@@ -101,6 +101,28 @@ def dotted(node: cst.CSTNode) -> str | None:
         return None
     parts.append(node.value)
     return ".".join(reversed(parts))
+
+
+def uses(node: cst.CSTNode, names: Set[str]) -> bool:
+    """Whether one of some dotted names is used below a node; what it defines is no use."""
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        match current:
+            case cst.Name():
+                if current.value in names:
+                    return True
+            case cst.Attribute():
+                if dotted(current) in names:
+                    return True
+                stack.append(current.value)
+            case cst.Arg():
+                stack.append(current.value)
+            case cst.FunctionDef() | cst.ClassDef() | cst.Param():
+                stack += [child for child in code_children(current) if child is not current.name]
+            case _:
+                stack += code_children(current)
+    return False
 
 
 @once
