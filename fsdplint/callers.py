@@ -48,6 +48,7 @@ class Projects:
         self._modules = Modules(overrides)
         self._found: dict[tuple[Path, bool], list[Path]] = {}
         self._real: dict[Path, str] = {}
+        self._roots: dict[Path, Path] = {}
         self._users: dict[str, list[tuple[str, Target]]] = {}
         self._indexed: set[str] = set()
         self.notes = Notes()
@@ -55,8 +56,7 @@ class Projects:
     def files(self, path: Path, *, excluded: bool = True) -> list[Path]:
         """The files of the project of a file. excluded: whether without those that the settings
         exclude."""
-        root = project_root(path)
-        key = (root, excluded)
+        key = (self.root(path), excluded)
         if key not in self._found:
             if excluded and self._excluded is not None:
                 found = project_files(path, self._excluded)
@@ -66,6 +66,12 @@ class Projects:
             self._real.update((file.path, file.real) for file in new)
             self._found[key] = [file.path for file in found]
         return self._found[key]
+
+    def root(self, path: Path) -> Path:
+        """The root of the project of a file."""
+        if path not in self._roots:
+            self._roots[path] = project_root(path)
+        return self._roots[path]
 
     def real(self, path: Path) -> str:
         """The real path of a file."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 from fsdplint import configs
 from fsdplint.decoding import decode
 from fsdplint.editing.nesting import too_deep
+from fsdplint.folders import Folder, holds
 
 if TYPE_CHECKING:
     from fsdplint.configs.source import ConfigSource
@@ -207,14 +208,14 @@ class _Search:
             below: list[tuple[Path, list[_IgnoreFile]]] = []
             for entry in entries:
                 path = folder / entry.name
-                if _is_folder(entry):
+                if holds(entry.is_dir):
                     if entry.name not in DEFAULT_EXCLUDES and self._wanted(path, True, ignores):
                         (self.links if entry.is_symlink() else below).append((path, ignores))
                 elif entry.name.startswith(JOURNAL_PREFIX):
                     self.journals.append(str(path))
                 elif (
                     entry.name.endswith((*SUFFIXES, *configs.SUFFIXES))
-                    and path.is_file()
+                    and holds(entry.is_file)
                     and self._wanted(path, False, ignores)
                     and (entry.name.endswith(SUFFIXES) or configs.found_matters(path))
                 ):
@@ -232,13 +233,6 @@ class _Search:
             if verdict is not None:
                 return not verdict
         return True
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link that leads to itself
-        return False
 
 
 class _IgnoreFile:
@@ -309,7 +303,13 @@ def project_files(
     root = project_root(path)
     if any((root / marker).exists() for marker in PROJECT_MARKERS):
         return discover([root], excluded)[0]
-    return [File(file) for file in sorted(root.glob("*.py")) if not excluded(file, False)]
+    folder = Folder(str(root))
+    found = [(root / name, folder.file(name)) for name in sorted(folder.names)]
+    return [
+        File(file, known=real)
+        for file, real in found
+        if real is not None and file.suffix == ".py" and not excluded(file, False)
+    ]
 
 
 def project_root(path: Path) -> Path:

@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 from fsdplint.files import NOTEBOOK, project_root, read_bytes
+from fsdplint.folders import Folder
 
 _IMPORT = re.compile(
     rb"""
@@ -168,7 +169,7 @@ class Modules:
         self._overrides = {self.key(path): text for path, text in (overrides or {}).items()}
         self._module_files: dict[str, str | None] = {}
         self._targets: dict[tuple[str, bytes], tuple[Target, ...]] = {}
-        self._listings: dict[str, frozenset[str]] = {}
+        self._folders: dict[str, Folder] = {}
         self._roots: dict[str, tuple[str, ...]] = {}
 
     @staticmethod
@@ -237,19 +238,15 @@ class Modules:
                 yield Target(file, None, tuple(rest))
 
     def _has_module(self, base: str, name: str) -> bool:
-        names = self._names(base)
-        return name + ".py" in names or (name in names and os.path.isdir(os.path.join(base, name)))
+        folder = self._folder(base)
+        return name + ".py" in folder.names or folder.has_folder(name)
 
-    def _names(self, folder: str) -> frozenset[str]:
+    def _folder(self, path: str) -> Folder:
         """What lies in a folder: most modules are asked for where they are not."""
-        names = self._listings.get(folder)
-        if names is None:
-            try:
-                names = frozenset(os.listdir(folder))
-            except OSError:
-                names = frozenset()
-            self._listings[folder] = names
-        return names
+        folder = self._folders.get(path)
+        if folder is None:
+            folder = self._folders[path] = Folder(path)
+        return folder
 
     def module_file(self, stem: str) -> str | None:
         """The file of the module or package with this path, without a suffix."""
@@ -258,15 +255,10 @@ class Modules:
         return self._module_files[stem]
 
     def _module_file(self, stem: str) -> str | None:
-        folder, name = os.path.split(stem)
-        names = self._names(folder)
-        candidates = []
-        if name in names:
-            candidates.append(os.path.join(stem, "__init__.py"))
-        if name + ".py" in names:
-            candidates.append(stem + ".py")
-        file = next((path for path in candidates if os.path.isfile(path)), None)
-        return None if file is None else os.path.realpath(file)
+        path, name = os.path.split(stem)
+        folder = self._folder(path)
+        package = self._folder(stem).file("__init__.py") if folder.has_folder(name) else None
+        return package or folder.file(name + ".py")
 
     def _search_path(self, folder: str) -> tuple[str, ...]:
         if folder not in self._roots:

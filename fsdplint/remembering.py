@@ -128,7 +128,7 @@ class Remembering:
 
     def _stamps(self, path: Path) -> str:
         """What stands for the content of all files of a project."""
-        root = project_root(path)
+        root = self._run.projects.root(path)
         if root not in self._listings:
             files = self._run.projects.files(path, excluded=False)
             self._listings[root] = stamps(map(self._run.projects.real, files))

@@ -420,7 +420,7 @@ class Run:
     def callers(self, targets: Iterable[Path]) -> list[Path]:
         """The files of the targets' projects that import them, however indirectly."""
         targets = list(targets)
-        roots = {project_root(path): path for path in targets}
+        roots = {self.projects.root(path): path for path in targets}
         files = [file for path in roots.values() for file in self.projects.files(path)]
         if all(self.projects.real(path) in self.given for path in files):
             found = []

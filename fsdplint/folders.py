@@ -1,0 +1,47 @@
+"""What lies in folders, found out without asking for each file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cached_property
+
+
+def holds(question: Callable[[], bool]) -> bool:
+    """The answer to an entry's `is_dir` or `is_file`, links followed."""
+    try:
+        return question()
+    except OSError:  # a link that leads to itself
+        return False
+
+
+class Folder:
+    """What a folder holds.
+
+    Attributes:
+        names: those of all that lies in it; nothing where it cannot be read.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        try:
+            with os.scandir(path) as entries:
+                self._entries = {entry.name: entry for entry in entries}
+        except OSError:
+            self._entries = {}
+        self.names = self._entries.keys()
+
+    @cached_property
+    def _real(self) -> str:
+        return os.path.realpath(self._path)
+
+    def has_folder(self, name: str) -> bool:
+        entry = self._entries.get(name)
+        return entry is not None and holds(entry.is_dir)
+
+    def file(self, name: str) -> str | None:
+        """The real path of a file in it, None where there is none of this name."""
+        entry = self._entries.get(name)
+        if entry is None or not holds(entry.is_file):
+            return None
+        return os.path.realpath(entry) if entry.is_symlink() else os.path.join(self._real, name)
