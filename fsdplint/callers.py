@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsdplint.files import Unreadable, project_files, project_root
+from fsdplint.discovery import project_files
+from fsdplint.files import Unreadable
+from fsdplint.folders import project_root
 from fsdplint.imports import Modules, Target
 
 

@@ -17,7 +17,7 @@ import click
 
 from fsdplint.cache import FOLDER, Cache
 from fsdplint.examining import processors
-from fsdplint.files import project_root
+from fsdplint.folders import project_root
 from fsdplint.output import FAILED, emit, fail, refuse_statistics, report
 from fsdplint.report.result import Result, plural, problem_line
 from fsdplint.run import Changes, Run

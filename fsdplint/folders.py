@@ -1,10 +1,13 @@
-"""What lies in folders, found out without asking for each file."""
+"""What lies in folders, found out without asking for each file, and which one is a project's."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path
+
+PROJECT_MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 
 
 def holds(question: Callable[[], bool]) -> bool:
@@ -45,3 +48,14 @@ class Folder:
         if entry is None or not holds(entry.is_file):
             return None
         return os.path.realpath(entry) if entry.is_symlink() else os.path.join(self._real, name)
+
+
+def project_root(path: Path) -> Path:
+    """The nearest folder above (or at) `path` that looks like a project's root, else its own."""
+    folder = path.absolute()
+    if not folder.is_dir():
+        folder = folder.parent
+    for parent in (folder, *folder.parents):
+        if any((parent / marker).exists() for marker in PROJECT_MARKERS):
+            return parent
+    return folder

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from fsdplint.files import NOTEBOOK, project_root, read_bytes
-from fsdplint.folders import Folder
+from fsdplint.files import NOTEBOOK, read_bytes
+from fsdplint.folders import Folder, project_root
 
 _IMPORT = re.compile(
     rb"""

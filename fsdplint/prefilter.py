@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsdplint import configs
-from fsdplint.files import File, Problem, Unreadable, check_text, project_root
+from fsdplint.discovery import File
+from fsdplint.files import Problem, Unreadable, check_text
+from fsdplint.folders import project_root
 from fsdplint.imports import Modules, Target
 from fsdplint.relevance import Relevance
 from fsdplint.statements import mentions

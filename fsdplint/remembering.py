@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fsdplint.cache import Cache, content, digest, stamps, version
 from fsdplint.callers import Notes
 from fsdplint.examining import Group, examined
-from fsdplint.files import project_root
+from fsdplint.folders import project_root
 
 if TYPE_CHECKING:
     from fsdplint.outcome import Outcome

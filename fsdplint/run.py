@@ -19,19 +19,10 @@ from fsdplint.baseline import read as read_baseline
 from fsdplint.callers import Notes, Projects
 from fsdplint.counting import Counting
 from fsdplint.decoding import decode
+from fsdplint.discovery import JOURNAL_PREFIX, File, beyond, discover
 from fsdplint.editing.nesting import deep_stack
-from fsdplint.files import (
-    JOURNAL_PREFIX,
-    NOTEBOOK,
-    File,
-    Limits,
-    Problem,
-    Unreadable,
-    beyond,
-    decode_or_refuse,
-    discover,
-    project_root,
-)
+from fsdplint.files import NOTEBOOK, Limits, Problem, Unreadable, decode_or_refuse
+from fsdplint.folders import project_root
 from fsdplint.options import Options
 from fsdplint.report.result import Result
 from fsdplint.settings import CommandLine, Settings, SettingsError, SettingsFinder
@@ -404,7 +395,7 @@ class Run:
 
     def _left_out_of_search(self, path: Path) -> bool:
         """Whether a search of the project for files would leave out a file."""
-        from fsdplint.files import DEFAULT_EXCLUDES
+        from fsdplint.discovery import DEFAULT_EXCLUDES
 
         folders = path.relative_to(self._project).parents
         return any(folder.name in DEFAULT_EXCLUDES for folder in folders) or any(

@@ -13,7 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fsdplint.files import MAX_BYTES, pattern_error
+from fsdplint.discovery import pattern_error
+from fsdplint.files import MAX_BYTES
 from fsdplint.options import CHECKPOINTS, FORMATS, FULL
 from fsdplint.selection import ALL, Selection, UnknownRuleError, resolve
 

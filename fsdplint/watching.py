@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from fsdplint.files import discover, project_root
+from fsdplint.discovery import discover
+from fsdplint.folders import project_root
 from fsdplint.settings import CommandLine, SettingsError, SettingsFinder
 
 PAUSE = 0.5  # seconds between two looks

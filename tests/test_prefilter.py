@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fsdplint import imports as of_imports
-from fsdplint.files import File, discover
+from fsdplint.discovery import File, discover
 from fsdplint.imports import imports
 from fsdplint.prefilter import relevant, select
 from fsdplint.relevance import MAX_DISTANCE

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fsdplint.cli import main
-from fsdplint.files import JOURNAL_PREFIX
+from fsdplint.discovery import JOURNAL_PREFIX
 
 WRAP = """\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fsdplint.files import JOURNAL_PREFIX
+from fsdplint.discovery import JOURNAL_PREFIX
 
 try:
     import fcntl

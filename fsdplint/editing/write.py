@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsdplint.editing.journal import SUFFIX, Entry, journal, sync_folder, temporary_prefix
-from fsdplint.files import project_root
+from fsdplint.folders import project_root
 
 _OPEN = ("/dev/", "/proc/")  # where names stand for what is open, such as standard output
 _IN_PLACE = (errno.EACCES, errno.EPERM, errno.EBUSY)  # what says that nothing can be replaced

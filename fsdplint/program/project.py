@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from fsdplint.files import Problem, Unreadable, project_root, read_source
+from fsdplint.files import Problem, Unreadable, read_source
+from fsdplint.folders import project_root
 from fsdplint.imports import LIBRARY, search_path
 from fsdplint.program.source import Source
 from fsdplint.program.values import Const

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsdplint import configs
-from fsdplint.files import Unreadable, project_files, project_root, read_bytes
+from fsdplint.discovery import project_files
+from fsdplint.files import Unreadable, read_bytes
+from fsdplint.folders import project_root
 from fsdplint.imports import Modules
 from fsdplint.program.frames import Stopped
 from fsdplint.statements import mentions

@@ -52,7 +52,7 @@ def same_options(program: Program, event: FrameworkConfigured) -> dict[str, obje
 
 def version_obstacle(package: str, since: str, path: str) -> str | None:
     """Why a file's project can't have the settings of FSDP2, if its requirements say so."""
-    from fsdplint.files import project_root
+    from fsdplint.folders import project_root
     from fsdplint.target import too_old
 
     old = too_old(package, since, Path(path), project_root(Path(path)))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import libcst as cst
 
-from fsdplint.files import project_root
+from fsdplint.folders import project_root
 from fsdplint.program import Program
 from fsdplint.program.source import Source
 from fsdplint.rule import Edit

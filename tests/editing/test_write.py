@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from fsdplint.discovery import JOURNAL_PREFIX
 from fsdplint.editing import journal
 from fsdplint.editing.write import NewContent, WriteError, save, write
-from fsdplint.files import JOURNAL_PREFIX
 
 ROOT = Path(__file__).parent.parent.parent
 
