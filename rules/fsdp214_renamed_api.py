@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fsdplint.editing.importing import asks_for_version
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.torch_versions import METHODS
-from fsdplint.trace import Event, Fsdp2Used, Loaded, Saved, Trace
+from fsdplint.trace import Event, Fsdp2Used, Loaded, Saved, Site, Trace
 
 if TYPE_CHECKING:
     from fsdplint.program import Program
@@ -135,6 +135,34 @@ print(model(torch.randn(4, 8)).shape)
 dist.destroy_process_group()
 """
 
+EITHER = """\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+TORCH_AT_LEAST_2_3 = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 3)
+
+
+def save(model, folder):
+    if TORCH_AT_LEAST_2_3:
+        from torch.distributed.checkpoint import save as write
+
+        write(model.state_dict(), checkpoint_id=folder)
+    else:
+        if torch.__version__.startswith("2.2"):
+            from torch.distributed.checkpoint import save as write
+        else:
+            from torch.distributed.checkpoint import save_state_dict as write
+        write(model.state_dict(), torch.distributed.checkpoint.FileSystemWriter(folder))
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+save(fully_shard(nn.Linear(8, 8)), "checkpoint")
+dist.destroy_process_group()
+"""
+
 FOR_OLD_TORCH = """\
 import torch
 import torch.distributed as dist
@@ -159,6 +187,7 @@ class RenamedApi(Rule):
 
     The old name of the factor is left alone where the program has to run on a torch before 2.8 (`target-torch`, or
     a lower bound or pin in the project's requirements), or asks for the torch that it has.
+    So is any old name that is imported only where the torch that is there has no other.
 
     ## Why is this bad?
     torch warns on every use, and is going to take them away:
@@ -218,6 +247,7 @@ class RenamedApi(Rule):
     good = (
         Good(NEW, why="the new names, and a function of the program's own"),
         Good(ASKED, why="the old name is for an older torch"),
+        Good(EITHER, why="the name stands for the old function where torch is old"),
         Good(FOR_OLD_TORCH, why="torch 2.7 has no other name", target_torch="2.7"),
     )
 
@@ -231,6 +261,8 @@ class RenamedApi(Rule):
                 if event.api == FACTOR and not (too_old or event.optional):
                     yield self._renamed(event, FACTOR, NEW_FACTOR, f" since torch {new}")
             elif isinstance(event, Saved | Loaded) and event.api in CHECKPOINTS:
+                if _is_fallback(event.site):
+                    continue
                 last = event.api.rpartition(".")[2]
                 yield self._renamed(event, last, f"{DCP}.{CHECKPOINTS[event.api]}", "")
 
@@ -258,3 +290,12 @@ class RenamedApi(Rule):
             assert isinstance(event, Saved | Loaded)
             done = rename_checkpoint(rewrite, *found, CHECKPOINTS[event.api])
         return rewrite.fix("Use the new name", Safety.SAFE) if done else None
+
+
+def _is_fallback(site: Site) -> bool:
+    """Whether the function that is called at a place has another name with another torch."""
+    from fsdplint.program.importing import stands_for_either
+    from fsdplint.rules.rewrites.syntax import call_at
+
+    found = call_at(site)
+    return found is not None and stands_for_either(found[0], found[1].func)

@@ -9,7 +9,9 @@ from functools import lru_cache
 _PACKAGES = ("torch.distributed.fsdp", "torch.distributed._composable")
 _BELOW = tuple(f"{package}." for package in _PACKAGES)
 _VERSION = re.compile(
-    r"version|TYPE_CHECKING|find_spec|hasattr|\btorch_?\d|available", re.IGNORECASE
+    r"version|TYPE_CHECKING|find_spec|hasattr|torch_?v?\d|available"
+    r"|torch\w*(greater|less|newer|older|at_least|_[gl][te](_|\b))",
+    re.IGNORECASE,
 )
 
 

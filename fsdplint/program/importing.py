@@ -9,12 +9,39 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from fsdplint.editing.importing import asks_for_version, is_of_fsdp
-from fsdplint.program.names import PUBLIC, canonical, dotted
+from fsdplint.program.names import PUBLIC, canonical, dotted, walk
+from fsdplint.program.source import Source
 from fsdplint.program.values import LazyImport, ProjectModule, Symbol, Unknown, Value
 from fsdplint.trace import Imported
 
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
+
+
+def can_do_without(source: Source, node: cst.CSTNode) -> bool:
+    """Whether something stands in a `try` that catches its failure, or under a version test."""
+    child, parent = node, source.parent(node)
+    while parent is not None and not isinstance(parent, cst.FunctionDef | cst.ClassDef):
+        if isinstance(parent, cst.Try) and parent.handlers and child is not parent.finalbody:
+            return True
+        if isinstance(parent, cst.If | cst.IfExp) and asks_for_version(source.code(parent.test)):
+            return True
+        child, parent = parent, source.parent(parent)
+    return False
+
+
+def stands_for_either(source: Source, name: cst.CSTNode) -> bool:
+    """Whether a node is a name of which it depends on installed versions what it stands for."""
+    if not isinstance(name, cst.Name):
+        return False
+    for node in walk(source):
+        if isinstance(node, cst.Import | cst.ImportFrom) and not isinstance(
+            node.names, cst.ImportStar
+        ):
+            aliases = [one.evaluated_alias or one.evaluated_name for one in node.names]
+            if name.value in aliases and can_do_without(source, node):
+                return True
+    return False
 
 
 class Importing:
@@ -76,19 +103,12 @@ class Importing:
         """Record that something of torch's FSDP is imported."""
         if is_of_fsdp(package) and self._locate(package) is None:
             self.emit(
-                Imported, node, package=package, names=names, optional=self.can_do_without(node)
+                Imported,
+                node,
+                package=package,
+                names=names,
+                optional=can_do_without(self.source, node),
             )
-
-    def can_do_without(self: Interpreter, node: cst.CSTNode) -> bool:
-        """Whether something stands in a `try` that catches its failure, or under a version test."""
-        child, parent = node, self.source.parent(node)
-        while parent is not None and not isinstance(parent, cst.FunctionDef | cst.ClassDef):
-            if isinstance(parent, cst.Try) and parent.handlers and child is not parent.finalbody:
-                return True
-            if isinstance(parent, cst.If | cst.IfExp) and asks_for_version(self.text(parent.test)):
-                return True
-            child, parent = parent, self.source.parent(parent)
-        return False
 
     def public_names(self: Interpreter, module: Value) -> Iterator[tuple[str, Value]]:
         """What `from module import *` binds."""

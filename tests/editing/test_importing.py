@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fsdplint.editing.importing import asks_for_version, is_of_fsdp, optional_lines, tried_lines
 
 TEXT = """\
@@ -29,11 +31,24 @@ def test_lines_that_a_program_can_do_without() -> None:
     assert tried_lines("import (") == frozenset()
 
 
-def test_tests_of_the_version() -> None:
-    assert asks_for_version("version.parse(torch.__version__) >= version.parse('2.6')")
-    assert asks_for_version("TORCH_2_6")
-    assert asks_for_version("typing.TYPE_CHECKING")
-    assert not asks_for_version("rank == 0")
+@pytest.mark.parametrize(
+    ("test", "asks"),
+    [
+        ("version.parse(torch.__version__) >= version.parse('2.6')", True),
+        ("TORCH_2_6", True),
+        ("_TORCH_GREATER_EQUAL_2_3", True),
+        ("is_torch_greater_or_equal('2.6')", True),
+        ("torch_at_least(2, 6)", True),
+        ("TORCH_GE_2_4", True),
+        ("typing.TYPE_CHECKING", True),
+        ("rank == 0", False),
+        ("args.torch_fsdp2", False),
+        ("torch.cuda.device_count() > 1", False),
+        ("torch_gather_targets", False),
+    ],
+)
+def test_tests_of_the_version(test: str, asks: bool) -> None:
+    assert asks_for_version(test) is asks
 
 
 def test_packages() -> None:

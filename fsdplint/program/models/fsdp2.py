@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fsdplint.program.frames import Call
+from fsdplint.program.importing import can_do_without
 from fsdplint.program.models import function, method
 from fsdplint.program.models.fsdp1 import option
 from fsdplint.program.values import (
@@ -150,7 +151,7 @@ def other_method(run: Interpreter, receiver: ModuleValue, name: str, call: Call)
 def _not_everywhere(run: Interpreter, api: str, module: ModuleValue, call: Call) -> None:
     """Record a use of what not every torch with FSDP2 has."""
     if run.sharding_inside(module) is Sharding.FSDP2:
-        optional = run.can_do_without(call.node)
+        optional = can_do_without(run.source, call.node)
         run.emit(Fsdp2Used, call.node, api=api, module=module.id, optional=optional)
 
 
