@@ -27,7 +27,7 @@ def terminates(body: cst.BaseSuite | cst.BaseCompoundStatement | None) -> str | 
     if isinstance(last, cst.Return):
         return "return"
     if isinstance(last, cst.Raise):
-        return "raise"
+        return raises(last)
     if isinstance(last, cst.Break):
         return "break"
     if isinstance(last, cst.Continue):
@@ -39,6 +39,12 @@ def terminates(body: cst.BaseSuite | cst.BaseCompoundStatement | None) -> str | 
         one, two = terminates(last.body), terminates(other)
         return one if two is not None else None
     return None
+
+
+def raises(statement: cst.Raise) -> str:
+    """The kind of signal of a `raise`: to end the program is no failure."""
+    error = statement.exc.func if isinstance(statement.exc, cst.Call) else statement.exc
+    return "exit" if isinstance(error, cst.Name) and error.value == "SystemExit" else "raise"
 
 
 def is_exit(call: cst.Call) -> bool:

@@ -25,7 +25,7 @@ from fsdplint.trace import Fsdp1Used
 
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
-from fsdplint.program.signals import Signal, is_exit
+from fsdplint.program.signals import Signal, is_exit, raises
 
 _EXECUTORS: dict[type, str] = {}
 FSDP1 = "torch.distributed.fsdp.FullyShardedDataParallel"
@@ -105,7 +105,7 @@ class Statements:
     def execute_Raise(self: Interpreter, node: cst.Raise) -> Signal:
         if node.exc is not None:
             self.eval(node.exc)
-        return Signal("raise")
+        return Signal(raises(node))
 
     def execute_Break(self: Interpreter, node: cst.Break) -> Signal:
         return Signal("break")

@@ -63,6 +63,25 @@ def test_a_barrier_on_rank_0_alone_is_seen(tmp_path: Path, code: str) -> None:
     assert {e.ranks for e in found} == {Ranks.ONE}
 
 
+CLEAN = "def clean():\n    if dist.is_initialized():\n        dist.barrier()\n        dist.destroy_process_group()\n"
+BEHIND_AN_EXIT = {
+    "sys.exit": "import sys\nif dist.get_rank() == 0:\n    dist.barrier()\n    sys.exit()\ndist.barrier()",
+    "SystemExit": "if dist.get_rank() == 0:\n    dist.barrier()\n    raise SystemExit(0)\ndist.barrier()",
+    "a group that one side has left": "import sys\nif not dist.is_initialized():\n    dist.init_process_group()\n"
+    + CLEAN
+    + "if dist.get_rank() == 0:\n    clean()\n    sys.exit()\nclean()",
+    "a group that both sides have left": CLEAN
+    + "dist.init_process_group()\nif dist.get_rank() == 0:\n    clean()\nelse:\n    clean()\nclean()",
+}
+
+
+@pytest.mark.parametrize("code", BEHIND_AN_EXIT.values(), ids=BEHIND_AN_EXIT)
+def test_each_side_comes_to_its_own_barrier(tmp_path: Path, code: str) -> None:
+    body = f"model = FSDP(Net())\n{code}\n"
+    found = [e for e in events(program(tmp_path, body), Collective) if e.api == "barrier"]
+    assert [e.ranks for e in found] == [Ranks.ONE, Ranks.OTHERS]
+
+
 ON_ALL_RANKS = {
     "plain": "dist.barrier()",
     "after a guard": "if dist.get_rank() == 0:\n    print('hello')\ndist.barrier()",

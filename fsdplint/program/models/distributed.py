@@ -32,6 +32,7 @@ from fsdplint.trace import (
     MeshBuilt,
     ProcessGroupDestroyed,
     ProcessGroupInit,
+    Ranks,
     RunElsewhere,
     Sharded,
 )
@@ -114,8 +115,17 @@ def initialized(run: Interpreter, name: str, call: Call) -> Value:
     # A mesh, and `fully_shard` without one, make the default group where there is none.
     kinds = (ProcessGroupInit, MeshBuilt, Sharded, ProcessGroupDestroyed)
     known: list[Event] = [event for event in run.trace if isinstance(event, kinds)]
-    if known and not isinstance(known[-1], ProcessGroupDestroyed):
-        return Const(True)
+    sides = {Ranks.ALL: (Ranks.ONE, Ranks.OTHERS)}
+    here = run.ranks()
+    last: dict[Ranks, bool] = {}  # by side
+    for event in reversed(known):
+        if event.ranks is Ranks.SOME:  # which these are is not known
+            break
+        for side in sides.get(event.ranks, (event.ranks,)):
+            last.setdefault(side, not isinstance(event, ProcessGroupDestroyed))
+    found = {last.get(side) for side in sides.get(here, (here,))}
+    if found in ({True}, {False}):
+        return Const(found.pop())
     return Unknown(origin="dist.is_initialized()")
 
 
