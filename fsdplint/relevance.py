@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fsdplint.files import Limits, Unreadable
@@ -21,6 +21,7 @@ from fsdplint.statements import Statement, mentions, statements
 
 MAX_DISTANCE = 3  # files through which a name may come that themselves do not speak of FSDP
 
+_JAX = re.compile(rb"^\s*(?:import|from)\s+(?:jax|flax)\b", re.MULTILINE)
 # A comment that turns findings off is looked at even where there is nothing to find.
 _OWN_COMMENT = re.compile(rb"\#[^\n]*(?:fsdplint|FSDP\d)")
 
@@ -56,7 +57,10 @@ class Followed:
         imported = frozenset(name for one in imports(code) for name in one.binds())
         # What is too large, or no notebook that can be read, is to be told of.
         readable = 0 < len(code) <= Limits.max_bytes
-        file = cls(path, statements(code) if readable else [], imported)
+        found = statements(code) if readable else []
+        if _JAX.search(code) and b"torch" not in code:  # which calls an axis of its mesh so
+            found = [replace(one, speaks=False, asks=False) for one in found]
+        file = cls(path, found, imported)
         file.remarkable = not readable or _OWN_COMMENT.search(code) is not None
         return file
 

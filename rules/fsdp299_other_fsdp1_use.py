@@ -132,6 +132,8 @@ model.reshard()
             if api not in HANDLED and not fsdp1_on_fsdp2(trace, event):
                 yield self.finding(
                     event,
-                    f"`{api}` is FSDP1's",
+                    "this is a subclass of FSDP1's wrapper"
+                    if api == "subclass"
+                    else f"`{api}` is FSDP1's",
                     help="FSDP2 has other means, or none: see the rule's page.",
                 )

@@ -189,6 +189,9 @@ def test_what_uses_other_names_does_not(tmp_path: Path, use: str) -> None:
         ("log(f'This is {FSDP.state_dict(m)}')\n", True),
         ("Trainer(fsdp='full_shard')\n", True),
         ("Arguments(fsdp_config=x)\n", True),
+        ("import jax\nmesh = make_mesh(fsdp=4)\n", False),
+        ("from flax import nnx\nAXES = {'fsdp': 4}\n", False),
+        ("import jax, torch\nAXES = {'fsdp': 4}\n", True),
     ],
 )
 def test_comments_and_docstrings_are_no_use(tmp_path: Path, text: str, matters: bool) -> None:
