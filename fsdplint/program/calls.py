@@ -15,7 +15,7 @@ from fsdplint.program.models.datasets import note_seed
 from fsdplint.program.models.distributed import note_reduction
 from fsdplint.program.models.randomness import RANDOM, out_of_sight, set_by
 from fsdplint.program.names import dotted
-from fsdplint.program.ranks import depends_on_rank, named
+from fsdplint.program.ranks import defaulted, depends_on_rank, named
 from fsdplint.program.scopes import Scope
 from fsdplint.program.values import (
     Batches,
@@ -366,12 +366,10 @@ class Calls:
             if name not in instance.attributes:
                 default = klass.lookup(name)
                 # A default that a user may override from outside: not a constant of the program.
-                simple = default is None or isinstance(default, Const | Unknown)
-                instance.attributes[name] = (
-                    Unknown(origin=f"{klass.name}.{name}", default=default)
-                    if simple or default is None
-                    else default
-                )
+                origin = f"{klass.name}.{name}"
+                if default is None or isinstance(default, Const | Unknown):
+                    default = defaulted(name, origin, default) or Unknown(origin, default=default)
+                instance.attributes[name] = default
 
     @staticmethod
     def _field_names(klass: Class) -> list[str]:

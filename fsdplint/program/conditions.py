@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from fsdplint.program.models import tensors
-from fsdplint.program.ranks import LAUNCHED, WORLD_SIZE, used
+from fsdplint.program.ranks import LAUNCHED, WORLD_SIZE, stand_in, used
 from fsdplint.program.values import (
     Class,
     Condition,
@@ -140,6 +140,7 @@ def _boolean(run: Interpreter, node: cst.BooleanOperation, prefer: bool) -> Verd
 
 
 def truth_of(run: Interpreter, value: Value, node: cst.BaseExpression, prefer: bool) -> Verdict:
+    value = stand_in(node, value) or value
     if isinstance(value, Const):
         return TRUE if value.value else FALSE
     if isinstance(value, RankTest):
@@ -203,6 +204,9 @@ def compare(run: Interpreter, node: cst.Comparison) -> Value:
         return Unknown(origin=run.text(node), varying=varying)
     op = node.comparisons[0].operator
     right = rights[0]
+    if isinstance(left, Const) and isinstance(right, Const):
+        left = stand_in(node.left, left) or left
+        right = stand_in(node.comparisons[0].comparator, right) or right
     if isinstance(right, RankValue) and not isinstance(left, RankValue):
         left, right = right, left
         op = _mirrored(op)

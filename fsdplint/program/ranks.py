@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from fsdplint.program.names import dotted
 from fsdplint.program.values import Const, RankTest, RankValue, Unknown, Value
 from fsdplint.trace import LauncherArgumentUsed, Ranks
 
@@ -64,6 +65,22 @@ def named(name: str, origin: str) -> Value:
     if name in {"is_local_main_process", "is_local_process_zero"}:
         return RankTest(Ranks.SOME, Ranks.SOME)
     return Unknown(origin=origin)
+
+
+def stand_in(node: cst.CSTNode, value: Value) -> RankValue | None:
+    """The rank where an attribute that is called so holds a number: a default, or what a test of
+    the program on one process gives it."""
+    if not isinstance(node, cst.Attribute):
+        return None
+    return defaulted(node.attr.value, dotted(node) or "", value)
+
+
+def defaulted(name: str, origin: str, value: Value | None) -> RankValue | None:
+    """The rank where something that is called so is a number if nothing else is said."""
+    if not isinstance(value, Const) or type(value.value) is not int or value.value < 0:
+        return None  # -1: there are no ranks
+    found = named(name, origin)
+    return found if isinstance(found, RankValue) else None
 
 
 def environment(key: Value) -> Value:

@@ -49,6 +49,10 @@ ON_RANK_0 = {
     "decorated method": "def main_only(f):\n    def inner(self, *args):\n        if self.rank == 0:\n"
     "            return f(self, *args)\n    return inner\nclass T:\n    def __init__(self):\n"
     "        self.rank = dist.get_rank()\n    @main_only\n    def save(self):\n        dist.barrier()\nT().save()",
+    "a default": "import dataclasses\n@dataclasses.dataclass\nclass Config:\n    rank: int = 0\n"
+    "config = Config()\nif config.rank == 0:\n    dist.barrier()",
+    "what a test gives": "class T:\n    def __init__(self, rank):\n        self.rank = rank\n"
+    "    def save(self):\n        if not self.rank:\n            dist.barrier()\nT(rank=0).save()",
     "match": "match dist.get_rank():\n    case 0:\n        dist.barrier()\n    case _:\n        pass",
     "while": "rank = dist.get_rank()\nwhile rank == 0:\n    dist.barrier()\n    break",
     "short circuit": "dist.get_rank() == 0 and dist.barrier()",
@@ -90,6 +94,8 @@ ON_ALL_RANKS = {
     "another flag": "import sys\nif sys.argv:\n    dist.barrier()",
     "after a loop with continue": "for i in range(3):\n    if dist.get_rank() != 0:\n        continue\n    print(i)\n"
     "dist.barrier()",
+    "the rank of a matrix": "class Lora:\n    rank = 8\nlora = Lora()\nif lora.rank == 8:\n    dist.barrier()",
+    "no ranks": "class T:\n    rank = -1\nif T().rank == -1:\n    dist.barrier()",
     "no rank at all": "rank = -1\nif rank == -1:\n    dist.barrier()",
     "both": "if dist.get_rank() == 0 or True:\n    dist.barrier()",
 }
