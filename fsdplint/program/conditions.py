@@ -140,7 +140,7 @@ def _boolean(run: Interpreter, node: cst.BooleanOperation, prefer: bool) -> Verd
 
 
 def truth_of(run: Interpreter, value: Value, node: cst.BaseExpression, prefer: bool) -> Verdict:
-    value = stand_in(node, value) or value
+    value = stand_in(run, node, value) or value
     if isinstance(value, Const):
         return TRUE if value.value else FALSE
     if isinstance(value, RankTest):
@@ -205,8 +205,8 @@ def compare(run: Interpreter, node: cst.Comparison) -> Value:
     op = node.comparisons[0].operator
     right = rights[0]
     if isinstance(left, Const) and isinstance(right, Const):
-        left = stand_in(node.left, left) or left
-        right = stand_in(node.comparisons[0].comparator, right) or right
+        left = stand_in(run, node.left, left) or left
+        right = stand_in(run, node.comparisons[0].comparator, right) or right
     if isinstance(right, RankValue) and not isinstance(left, RankValue):
         left, right = right, left
         op = _mirrored(op)

@@ -67,12 +67,19 @@ def named(name: str, origin: str) -> Value:
     return Unknown(origin=origin)
 
 
-def stand_in(node: cst.CSTNode, value: Value) -> RankValue | None:
-    """The rank where an attribute that is called so holds a number: a default, or what a test of
-    the program on one process gives it."""
-    if not isinstance(node, cst.Attribute):
+def stand_in(run: Interpreter, node: cst.CSTNode, value: Value) -> RankValue | None:
+    """The rank where an attribute or a parameter that is called so holds a number: a default, or
+    what a test of the program on one process gives it."""
+    if isinstance(node, cst.Attribute):
+        return defaulted(node.attr.value, dotted(node) or "", value)
+    function = run.frames[-1].function if run.frames else None
+    if not isinstance(node, cst.Name) or function is None:
         return None
-    return defaulted(node.attr.value, dotted(node) or "", value)
+    params = function.node.params
+    every = (*params.posonly_params, *params.params, *params.kwonly_params)
+    if all(param.name.value != node.value for param in every):
+        return None
+    return defaulted(node.value, f"{function.name}.{node.value}", value)
 
 
 def defaulted(name: str, origin: str, value: Value | None) -> RankValue | None:

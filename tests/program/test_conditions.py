@@ -53,6 +53,8 @@ ON_RANK_0 = {
     "config = Config()\nif config.rank == 0:\n    dist.barrier()",
     "what a test gives": "class T:\n    def __init__(self, rank):\n        self.rank = rank\n"
     "    def save(self):\n        if not self.rank:\n            dist.barrier()\nT(rank=0).save()",
+    "what a test gives a function": "def train(rank, world_size):\n    if rank == 0:\n        dist.barrier()\n"
+    "train(rank=0, world_size=1)",
     "match": "match dist.get_rank():\n    case 0:\n        dist.barrier()\n    case _:\n        pass",
     "while": "rank = dist.get_rank()\nwhile rank == 0:\n    dist.barrier()\n    break",
     "short circuit": "dist.get_rank() == 0 and dist.barrier()",
@@ -96,6 +98,7 @@ ON_ALL_RANKS = {
     "dist.barrier()",
     "the rank of a matrix": "class Lora:\n    rank = 8\nlora = Lora()\nif lora.rank == 8:\n    dist.barrier()",
     "no ranks": "class T:\n    rank = -1\nif T().rank == -1:\n    dist.barrier()",
+    "the rank that is meant": "def only_on(rank=0):\n    if dist.get_rank() == rank:\n        print()\n    dist.barrier()\nonly_on()",
     "no rank at all": "rank = -1\nif rank == -1:\n    dist.barrier()",
     "both": "if dist.get_rank() == 0 or True:\n    dist.barrier()",
 }
