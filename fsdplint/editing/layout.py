@@ -181,6 +181,19 @@ def blank_lines_after(source: Source, offset: int) -> list[int]:
     return ends
 
 
+def missing_above(source: Source, start: int) -> int:
+    """How many blank lines more there would be above the line at an offset if a function began
+    there; none at the start of a file, nor below a comment, which may be about the line."""
+    if not start:
+        return 0
+    above = source.text[:start].split("\n")[-4:-1]
+    blank = 0
+    while above and not above[-1].strip():
+        above.pop()
+        blank += 1
+    return 0 if above and above[-1].startswith("#") else max(0, 2 - blank)
+
+
 def comment_start(source: Source, at: int) -> int:
     """Where the comment that belongs to the line at an offset begins; `at` where it has none.
 

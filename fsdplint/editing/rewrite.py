@@ -83,11 +83,12 @@ class Rewrite:
         """Put a function before a statement of the top level, above the comments on it."""
         changes = self._of(source)
         change = changes.change(changes.smalls(statement)[0])
-        text = layout.physical_lines(source, [*lines, "", ""])
-        if isinstance(statement, cst.BaseCompoundStatement):
-            change.above.extend(text)
-        else:
-            change.before.extend(text)
+        above = isinstance(statement, cst.BaseCompoundStatement)
+        kept = change.above if above else change.before
+        start = source.line_start(layout.start_of(source, statement))
+        start = layout.comment_start(source, start) if above else start
+        missing = [] if kept else [""] * layout.missing_above(source, start)
+        kept.extend(layout.physical_lines(source, [*missing, *lines, "", ""]))
 
     def insert_after(self, source: Source, statement: cst.CSTNode, lines: Sequence[str]) -> None:
         """Put lines directly after a statement; see `insert_before`."""

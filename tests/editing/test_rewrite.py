@@ -70,6 +70,16 @@ CASES = {
         function("def g", "def f():", "\tpass"),
         "# Licence.\ndef f():\n    pass\n\n\ndef g():\n    pass\n",
     ),
+    "a function has two blank lines above it": (
+        "a = 1\n\nif a:\n    b\n",
+        function("if a", "def f():", "\tpass"),
+        "a = 1\n\n\ndef f():\n    pass\n\n\nif a:\n    b\n",
+    ),
+    "a second function too": (
+        "a = 1\nif a:\n    b\n",
+        both(function("if a", "def f():", "\tpass"), function("if a", "def g():", "\tpass")),
+        "a = 1\n\n\ndef f():\n    pass\n\n\ndef g():\n    pass\n\n\nif a:\n    b\n",
+    ),
     # deleting
     "delete a line": ("a\nb\nc\n", delete("b"), "a\nc\n"),
     "delete the first line": ("a\nb\n", delete("a"), "b\n"),

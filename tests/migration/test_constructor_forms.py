@@ -236,6 +236,8 @@ FORMS = {
         """,
         """
         groups = (dist.new_group([0, 1]), dist.new_group([0, 2]))
+
+
         def mesh_of_groups(group):
             \"\"\"The mesh for a process group to shard over, or for a pair of them: one to shard over and
             one to replicate over.
@@ -305,6 +307,8 @@ FORMS = {
         mesh = None
         if os.environ.get("NODES"):
             mesh = init_device_mesh("cuda", (2, 4), mesh_dim_names=("replicate", "shard"))
+
+
         def mesh_for_strategy(mesh, strategy):
             \"\"\"The mesh to shard over: some strategies have one of their own.\"\"\"
             if mesh is None and strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):

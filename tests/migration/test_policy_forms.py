@@ -333,6 +333,8 @@ FORMS = {
         """
         from library.policies import make_policy
         policy = make_policy()
+
+
         def shard_by_policy(model, policy, **kwargs):
             \"\"\"Shard the submodules that a policy(module, recurse, nonwrapped_numel) picks,
             children first.
