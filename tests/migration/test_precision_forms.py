@@ -337,6 +337,8 @@ FORMS = {
         with torch.device("meta"):
             model = Net()
         on_meta = "META" in os.environ
+
+
         def initialize(module, param_init_fn):
             \"\"\"Give what is on the meta device memory and values, just before it is sharded.\"\"\"
             parts = [module]
@@ -397,6 +399,8 @@ FORMS = {
 
         with init_empty_weights():
             model = Large()
+
+
         @torch.no_grad()
         def reset_module(module):
             \"\"\"Give what a module itself holds memory, and the values of its reset_parameters.\"\"\"
