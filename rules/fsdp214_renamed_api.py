@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING
 
 from fsdplint.editing.importing import asks_for_version
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.torch_versions import METHODS
+from fsdplint.torch_versions import METHODS, older
 from fsdplint.trace import Event, Fsdp2Used, Loaded, Saved, Site, Trace
 
 if TYPE_CHECKING:
     from fsdplint.program import Program
+    from fsdplint.target import Target
 
 FACTOR, NEW_FACTOR = "set_reduce_scatter_divide_factor", "set_gradient_divide_factor"
 DCP = "torch.distributed.checkpoint"
+NEW_CHECKPOINTS = "2.2"  # the first torch with `save` and `load`, by its documentation
+# They have `no_dist` in 2.2 and in 2.13, and not in 2.3 and 2.4.
+WITH_NO_DIST = "2.13"
 CHECKPOINTS = {f"{DCP}.save_state_dict": "save", f"{DCP}.load_state_dict": "load"}
 
 DIVIDED = """\
@@ -190,7 +194,7 @@ class RenamedApi(Rule):
     So is any old name that is imported only where the torch that is there has no other.
 
     ## Why is this bad?
-    torch warns on every use, and is going to take them away:
+    torch warns on every use, and is going to take them away.
 
         DeprecationWarning: Use `set_gradient_divide_factor` instead
         FutureWarning: `save_state_dict` is deprecated and will be removed in future versions.Please use `save` instead.
@@ -261,7 +265,7 @@ class RenamedApi(Rule):
                 if event.api == FACTOR and not (too_old or event.optional):
                     yield self._renamed(event, FACTOR, NEW_FACTOR, f" since torch {new}")
             elif isinstance(event, Saved | Loaded) and event.api in CHECKPOINTS:
-                if _is_fallback(event.site):
+                if _is_fallback(event.site) or _before(trace.target, NEW_CHECKPOINTS):
                     continue
                 last = event.api.rpartition(".")[2]
                 yield self._renamed(event, last, f"{DCP}.{CHECKPOINTS[event.api]}", "")
@@ -288,8 +292,14 @@ class RenamedApi(Rule):
             done = rename_method(rewrite, *found, NEW_FACTOR)
         else:
             assert isinstance(event, Saved | Loaded)
-            done = rename_checkpoint(rewrite, *found, CHECKPOINTS[event.api])
+            every = not _before(program.options.target, WITH_NO_DIST)
+            done = rename_checkpoint(rewrite, *found, CHECKPOINTS[event.api], no_dist=every)
         return rewrite.fix("Use the new name", Safety.SAFE) if done else None
+
+
+def _before(target: Target | None, version: str) -> bool:
+    """Whether a program may have to run on a torch before a version."""
+    return target is not None and target.oldest is not None and older(target.oldest, version)
 
 
 def _is_fallback(site: Site) -> bool:

@@ -134,3 +134,38 @@ def test_a_fix_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "setup.py").write_text("")
     output = CliRunner().invoke(main, ["train.py"]).output
     assert "the fix needs torch 2.6; requirements.txt asks for torch>=2.1" in output
+
+
+CHECKPOINT = """\
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(torch.nn.Linear(8, 8))
+dcp.load_state_dict({"model": model.state_dict()}, dcp.FileSystemReader("ckpt"){more})
+"""
+
+
+@pytest.mark.parametrize(
+    ("requirement", "more", "output"),
+    [
+        ("torch", "", "[*]"),
+        ("torch>=2.1", "", None),
+        ("torch==2.1.2", ", no_dist=True", None),
+        ("torch>=2.2", "", "[*]"),
+        ("torch==2.4.0", ", no_dist=True", ""),
+        ("torch", ", no_dist=True", "[*]"),
+    ],
+)
+def test_new_names_of_checkpoints_wait_for_their_torch(
+    tmp_path: Path, requirement: str, more: str, output: str | None
+) -> None:
+    """None: nothing is found; "": there is no fix."""
+    (tmp_path / "train.py").write_text(CHECKPOINT.replace("{more}", more))
+    (tmp_path / "requirements.txt").write_text(requirement + "\n")
+    (tmp_path / "setup.py").write_text("")
+    options = ["-n", "--select", "FSDP214", "--output-format", "concise"]
+    found = CliRunner().invoke(main, [*options, str(tmp_path / "train.py")]).output
+    assert ("FSDP214" in found) is (output is not None)
+    if output is not None:
+        assert ("FSDP214 [*]" in found) is bool(output)

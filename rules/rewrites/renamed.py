@@ -8,7 +8,7 @@ from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program.source import Source
 
 DCP = "torch.distributed.checkpoint"
-KEPT = {"state_dict", "storage_writer", "storage_reader", "planner", "process_group", "no_dist"}
+KEPT = {"state_dict", "storage_writer", "storage_reader", "planner", "process_group"}
 
 
 def rename_method(rewrite: Rewrite, source: Source, call: cst.Call, name: str) -> bool:
@@ -19,11 +19,17 @@ def rename_method(rewrite: Rewrite, source: Source, call: cst.Call, name: str) -
     return True
 
 
-def rename_checkpoint(rewrite: Rewrite, source: Source, call: cst.Call, name: str) -> bool:
-    """`dcp.save_state_dict(state, writer)` to `dcp.save(state, storage_writer=writer)`."""
+def rename_checkpoint(
+    rewrite: Rewrite, source: Source, call: cst.Call, name: str, *, no_dist: bool
+) -> bool:
+    """`dcp.save_state_dict(state, writer)` to `dcp.save(state, storage_writer=writer)`.
+
+    no_dist: whether every torch in question has this argument there.
+    """
+    kept = KEPT | ({"no_dist"} if no_dist else set())
     positional = [arg for arg in call.args if arg.keyword is None]
     keywords = {arg.keyword.value for arg in call.args if arg.keyword is not None}
-    if any(arg.star for arg in call.args) or len(positional) > 2 or not keywords <= KEPT:
+    if any(arg.star for arg in call.args) or len(positional) > 2 or not keywords <= kept:
         return False
     if len(positional) == 2:
         keyword = "storage_writer" if name == "save" else "storage_reader"
