@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -175,6 +177,8 @@ class Expressions:
                     result.open = True
                     if isinstance(value, StateValue):
                         result.tensors[f"**{value.id}"] = value
+                    elif isinstance(value, Unknown):
+                        result.items.update(_known_elements(value))
         return result
 
     # Names, attributes, subscripts -------------------------------------------------------------
@@ -495,3 +499,11 @@ def _fold(op: cst.BaseBinaryOp, left: Any, right: Any) -> Value:
     except (TypeError, ZeroDivisionError, OverflowError):
         return Unknown()
     return Unknown()
+
+
+def _known_elements(value: Unknown) -> Iterator[tuple[object, Value]]:
+    """What is known of the elements of an unknown mapping, by their keys."""
+    for key, part in value.parts.items():
+        if key.startswith("[") and key != "[]":
+            with contextlib.suppress(ValueError, SyntaxError):  # a key that is no plain constant
+                yield ast.literal_eval(key[1:-1]), part

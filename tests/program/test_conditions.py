@@ -143,6 +143,25 @@ def test_a_condition_is_decided_the_same_way_along_a_trace(tmp_path: Path) -> No
     assert list(events(found, Sharded)) and list(events(found, StateTaken))
 
 
+@pytest.mark.parametrize("info", ["configs", "{'step': 1, **configs}"])
+def test_a_setting_is_the_same_in_a_copy_of_its_dict(tmp_path: Path, info: str) -> None:
+    body = f"""
+import argparse, yaml
+args = argparse.ArgumentParser().parse_args()
+configs = yaml.safe_load(open("c.yaml"))
+configs["engine"] = args.engine
+model = Net()
+if args.engine == "fsdp":
+    model = FSDP(model)
+info = {info}
+if info["engine"] != "fsdp":
+    model.state_dict()
+"""
+    result = program(tmp_path, body)
+    seen = [list(trace.of(Wrapped, StateTaken)) for trace in result.traces]
+    assert [len(found) for found in seen] == [1, 1]
+
+
 def test_values_of_one_choice_exclude_each_other(tmp_path: Path) -> None:
     found = program(
         tmp_path,
