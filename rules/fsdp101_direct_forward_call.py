@@ -11,6 +11,8 @@ from fsdplint.trace import Called, Site, Trace
 from fsdplint.trace.groups import Groups
 
 if TYPE_CHECKING:
+    import libcst as cst
+
     from fsdplint.program import Program
 
 
@@ -22,8 +24,9 @@ class DirectForwardCall(Rule):
     neither inside a call of the module that gathers them, nor after `register_fsdp_forward_method`
     or `unshard()`.
 
-    A module's `forward` called inside the call of the module that was sharded with it is fine, so is
-    `super().forward(x)`, and so is FSDP1's wrapper, whose `forward` does the gathering itself.
+    A module's `forward` called inside the call of the module that was sharded with it is fine (the
+    call of what `torch.compile` made of that module counts as one), so is `super().forward(x)`, and
+    so is FSDP1's wrapper, whose `forward` does the gathering itself.
 
     ## Why is this bad?
     FSDP2 gathers the parameters in hooks that only `model(x)` runs. `model.forward(x)` computes with
@@ -86,6 +89,8 @@ class DirectForwardCall(Rule):
             return None
         function = site.node.func
         if not isinstance(function, cst.Attribute) or function.lpar:
+            return None
+        if not _is_module(program, function.value):
             return None
         text, suffixes = re.subn(r"\s*\.\s*forward$", "", site.source.code(function))
         if suffixes != 1:
@@ -379,6 +384,14 @@ dist.destroy_process_group()
 """,
         ),
     )
+
+
+def _is_module(program: Program, node: cst.BaseExpression) -> bool:
+    """Whether an expression is a module itself, and no `super()`, which cannot be called."""
+    from fsdplint.program.values import ModuleValue
+
+    values = program.values(node)
+    return bool(values) and all(isinstance(value, ModuleValue) for value in values)
 
 
 def _fine(groups: Groups, event: Called, owner: str) -> bool:

@@ -431,13 +431,13 @@ def _entered_ungathered(groups: Groups, event: Called) -> Called | None:
     module = event.module
     if groups.owner(module, before=event) != module or groups.gathers(event):
         return None
-    if any(outer.module == module for outer in groups.around(event)):
+    if any(groups.enters(outer, module) for outer in groups.around(event)):
         return None  # part of a call, or of a method that is reported itself
     for inner in groups.within(event):
         between = _until(groups, inner, event)
         if any(b.module == module and b.via == "forward" for b in between):
             continue  # a direct call of forward: that is another rule's
-        if any(b.module == module and groups.gathers(b) for b in between):
+        if any(groups.gathers(b, module) for b in between):
             continue
         if inner.module == module or groups.gathered(module, inner):
             continue
@@ -463,7 +463,7 @@ def _takes_the_root(groups: Groups, inner: Called, module: str) -> bool:
     """Whether entering a sharded submodule makes it a root, so that the next call of `module` fails."""
     trace = groups.trace
     if not groups.gathers(inner) or any(
-        e.module == module and groups.gathers(e) for e in trace.before(inner, Called)
+        groups.gathers(e, module) for e in trace.before(inner, Called)
     ):
         return False
-    return any(e.module == module and groups.gathers(e) for e in trace.after(inner, Called))
+    return any(groups.gathers(e, module) for e in trace.after(inner, Called))

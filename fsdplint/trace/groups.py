@@ -128,13 +128,30 @@ class Groups:
             for event in self.trace.before(before, MethodRegistered)
         )
 
-    def gathers(self, event: Called) -> bool:
-        """Whether this call goes through the hooks that gather the module's own group."""
+    def enters(self, event: Called, module: str) -> bool:
+        """Whether a call is one of `module`, or of a wrapper (torch.compile, DDP), whose `forward`
+        calls what it wraps.
+        """
+        return event.module == module or self._through_wrapper(event, module)
+
+    def _through_wrapper(self, event: Called, module: str) -> bool:
+        info = self.trace.modules.get(event.module)
+        inner = info.inner if info is not None else None
+        if inner is None or event.via not in ("call", "forward"):
+            return False
+        return self.trace.unwrapped_to(inner, (module,)) is not None
+
+    def gathers(self, event: Called, module: str | None = None) -> bool:
+        """Whether this call goes through the hooks that gather the group of `module`, which is the
+        one called where none is given.
+        """
+        if module is not None and event.module != module:
+            return self._through_wrapper(event, module)
         return event.via == "call" or self.registered(event.module, event.via, event)
 
     def gathered(self, module: str, at: Called) -> bool:
         """Whether the group of `module` is whole at a call, by one around it or by `unshard()`."""
-        if any(outer.module == module and self.gathers(outer) for outer in self.around(at)):
+        if any(self.gathers(outer, module) for outer in self.around(at)):
             return True
         explicit = [e for e in self.trace.before(at, Gathered) if e.module == module]
         return bool(explicit) and explicit[-1].gathered

@@ -305,6 +305,59 @@ def test_a_part_called_outside_its_root_has_no_fix(tmp_path: Path) -> None:
     assert fixed(tmp_path, "FSDP101", body) is None
 
 
+COMPILED = """\
+class Scaled(Net):
+    def forward(self, x):
+        x = super().forward(self.encode(x))
+        return self.head.forward(x) * 2
+
+
+model = Scaled()
+fully_shard(model)
+model = torch.compile(model)
+"""
+
+
+@pytest.mark.parametrize("code", ["FSDP101", "FSDP102"])
+def test_the_call_of_a_compiled_module_gathers(tmp_path: Path, code: str) -> None:
+    assert found(tmp_path, code, COMPILED + "model(torch.ones(1, 4))\n") == []
+
+
+def test_a_wrapper_around_the_compiled_module_gathers(tmp_path: Path) -> None:
+    body = (
+        COMPILED + "model = nn.parallel.DistributedDataParallel(model)\nmodel(torch.ones(1, 4))\n"
+    )
+    assert found(tmp_path, "FSDP101", body) == []
+
+
+def test_a_method_of_a_compiled_module_does_not_gather(tmp_path: Path) -> None:
+    body = COMPILED + "model.encode(torch.ones(1, 4))\n"
+    assert found(tmp_path, "FSDP102", body) == ["model.encode(torch.ones(1, 4))"]
+    after = fixed(tmp_path, "FSDP102", body)
+    assert (
+        after is not None
+        and (
+            'fully_shard(model)\nregister_fsdp_forward_method(model, "encode")\nmodel = torch.compile'
+        )
+        in after
+    )
+
+
+def test_super_cannot_be_called(tmp_path: Path) -> None:
+    body = """\
+    class Scaled(Net):
+        def scaled(self, x):
+            return super().forward(x) * 2
+
+
+    model = Scaled()
+    fully_shard(model)
+    model.scaled(torch.ones(1, 4))
+    """
+    assert found(tmp_path, "FSDP101", body) == ["return super().forward(x) * 2"]
+    assert fixed(tmp_path, "FSDP101", body) is None
+
+
 def test_two_methods_are_both_registered(tmp_path: Path) -> None:
     body = """\
     class Pair(Net):
