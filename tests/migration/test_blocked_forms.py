@@ -28,6 +28,10 @@ BLOCKED = {
         "plugin = FullyShardedDataParallelPlugin(mixed_precision_policy=half)",
         "`FullyShardedDataParallelPlugin` of Accelerate gets it too",
     ),
+    "clipping by the largest gradient": (
+        "model = FSDP(Net())\nmodel.clip_grad_norm_(1.0, norm_type=float('inf'))",
+        "which torch refuses",
+    ),
     "an init function, and weights of rank 0": (
         "model = FSDP(Net(), param_init_fn=lambda m: m.reset_parameters(), sync_module_states=True)",
         "param_init_fn",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import libcst as cst
 
 from fsdplint.editing.layout import descend
@@ -12,16 +14,35 @@ from fsdplint.rules.migration.scopes import ancestors
 from fsdplint.rules.rewrites.clipping import CLIP, plain_result_wanted
 from fsdplint.rules.rewrites.syntax import library_name
 
+_INFINITE = re.compile(r"\binf\b", re.IGNORECASE)
+
 
 def rewrite_clipping(migration: Migration, source: Source, node: cst.Call) -> None:
     """`model.clip_grad_norm_(x)` becomes `torch.nn.utils.clip_grad_norm_(model.parameters(), x)`."""
     assert isinstance(node.func, cst.Attribute)
+    norm_type = _norm_type(node)
+    if norm_type is not None and _INFINITE.search(source.code(norm_type)):
+        raise migration.block(
+            source,
+            node,
+            "the largest gradient of a parameter with fewer rows than ranks is asked of ranks that "
+            "have none of it, which torch refuses (seen with 2.13)",
+            advice="Clip by a finite norm, or take the largest gradient of each rank's part and of "
+            "all ranks by hand.",
+        )
     model = expression(migration, source, node.func.value)
     function = library_name(migration.rewrite, source, CLIP, node)
     given = [f"{model}.parameters()", *(_argument(migration, source, arg) for arg in node.args)]
     tail = ".full_tensor()" if plain_result_wanted(source, node) else ""
     migration.put_call(source, node, function, given, tail)
     migration.step(source, node, "Clip with torch.nn.utils.clip_grad_norm_")
+
+
+def _norm_type(node: cst.Call) -> cst.BaseExpression | None:
+    for number, arg in enumerate(node.args):
+        if arg.keyword.value == "norm_type" if arg.keyword is not None else number == 1:
+            return arg.value
+    return None
 
 
 def clips_own(migration: Migration, source: Source, node: cst.Call) -> bool:
