@@ -98,8 +98,8 @@ PROGRAMS: dict[str, tuple[str, str]] = {
     ),
     f"{FSDP}.check_is_root": (MODEL + "print(model.check_is_root())", "! the one that you call"),
     f"{FSDP}.clip_grad_norm_": (
-        MODEL + 'model.clip_grad_norm_(1.0, norm_type=1.0)',
-        'torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, norm_type=1.0)',
+        MODEL + "model.clip_grad_norm_(1.0, norm_type=1.0)",
+        "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, norm_type=1.0)",
     ),
     f"{FSDP}.forward": (MODEL + "model.forward(torch.ones(2, 8))", "model(torch.ones(2, 8))"),
     f"{FSDP}.fsdp_modules": (
