@@ -18,9 +18,12 @@ class UnregisteredMethod(Rule):
 
     ## What it does
     Finds calls such as `model.encode(x)` or `model.generate(x)` of a module that `fully_shard` was
-    applied to, where the method enters submodules whose parameters belong to the module's group, and
+    applied to, where the method calls submodules whose parameters belong to the module's group, and
     nothing gathers them: the method was not registered, it does not go through `self(...)`, it does
     not run inside a call of the module, and there was no `unshard()`.
+
+    A method that calls only other methods of submodules, which initialise parameters in place
+    (`self.norm.reset_parameters()` after `to_empty`) or use none, is fine without.
 
     Also found: a method that enters sharded submodules only, and does so before the first call of the
     module itself.
@@ -391,6 +394,70 @@ dist.destroy_process_group()
 """,
         ),
         Good(
+            why="parameters are initialised in place after to_empty; the other methods use none",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Scale(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.active = True
+
+    def forward(self, x):
+        return x * self.weight if self.active else x
+
+    def reset_parameters(self):
+        nn.init.ones_(self.weight)
+
+    def switch(self, active):
+        self.active = active
+
+    def flops(self):
+        return 2 * self.weight.numel()
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.scale = Scale(4)
+
+    def forward(self, x):
+        return self.scale(self.linear(x))
+
+    def init_weights(self):
+        self.scale.reset_parameters()
+        nn.init.trunc_normal_(self.linear.weight, std=0.02)
+        nn.init.zeros_(self.linear.bias)
+
+    def switch(self, active):
+        self.scale.switch(active)
+
+    def flops(self):
+        return self.scale.flops()
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+with torch.device("meta"):
+    model = Net()
+fully_shard(model.linear)
+fully_shard(model)
+model.to_empty(device="cpu")
+model.init_weights()
+assert model.scale.weight.full_tensor().tolist() == [1.0] * 4
+model.switch(True)
+model(torch.randn(8, 4)).mean().backward()
+print("flops", model.flops())
+dist.destroy_process_group()
+""",
+        ),
+        Good(
             why="every submodule that the method enters gathers itself, and the module was called before",
             code="""\
 import torch
@@ -442,11 +509,19 @@ def _entered_ungathered(groups: Groups, event: Called) -> Called | None:
         if inner.module == module or groups.gathered(module, inner):
             continue
         owner = groups.owner(inner.module, before=event)
-        if owner == module and not groups.without_parameters(inner.module, inner):
+        if owner == module and _computes(groups, inner):
             return inner
         if owner == inner.module and _takes_the_root(groups, inner, module):
             return inner
     return None
+
+
+def _computes(groups: Groups, event: Called) -> bool:
+    """Whether a call surely computes with parameters of the module. A method other than `forward`
+    may use none, or initialise them in place, which works on sharded parameters; what it calls in
+    turn is looked at by itself.
+    """
+    return event.via in ("call", "forward") and not groups.without_parameters(event.module, event)
 
 
 def _until(groups: Groups, inner: Called, outer: Called) -> list[Called]:

@@ -126,6 +126,15 @@ def test_a_method_of_a_sharded_part_within_a_call_of_the_root() -> None:
     assert story.lines("FSDP102") == [4]
 
 
+@pytest.mark.parametrize("via", ["reset_parameters", "forward"])
+def test_a_method_of_a_part_may_initialise_it(via: str) -> None:
+    story = Story()
+    story.shard("net")
+    outer = story.add(Called, module="net", via="init_weights")
+    story.add(Called, module="head", via=via, inside=outer.index)
+    assert story.lines("FSDP102") == ([2] if via == "forward" else [])
+
+
 def test_only_the_outermost_method_is_found() -> None:
     story = Story()
     story.shard("net")
