@@ -163,6 +163,8 @@ class Attributes:
                 return value.items[index.name]
             if len(value.tensors) == 1 and not isinstance(index, Const):
                 return next(iter(value.tensors.values()))
+            if isinstance(index, Const):
+                return self._by_name(value, index.value) or Unknown(origin=self.text(node))
             return Unknown(origin=self.text(node))
         if isinstance(value, Sequence):
             if isinstance(index, Const) and isinstance(index.value, int):
@@ -204,6 +206,26 @@ class Attributes:
                 return found
             return value.parts[key]
         return Unknown()
+
+    def _by_name(self: Interpreter, value: Dict, name: object) -> Value | None:
+        """A parameter in a dict of all of a module's: the attribute of this name."""
+        held = value.tensors.get("*")
+        if not isinstance(name, str) or not isinstance(held, ParametersOf) or held.plain:
+            return None
+        if not held.element or held.chosen_by or len(held.modules) != 1:
+            return None
+        return self.parameter_named(held.modules[0], name)
+
+    def parameter_named(self: Interpreter, module: ModuleValue, path: str) -> Value:
+        """The parameter that `named_parameters()` calls so, where that is known."""
+        found: Value = module
+        for part in path.split("."):
+            found = self.settle(found)
+            if isinstance(found, ModuleValue) and part.isdigit():
+                found = self.element(found, Const(int(part)))
+            else:
+                found = self.get_attribute(found, part, cst.Name(part))
+        return found if isinstance(found, ParametersOf | Unknown) else Unknown()
 
 
 def loader_part(loader: LoaderValue, name: str) -> Value:

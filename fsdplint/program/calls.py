@@ -453,6 +453,8 @@ class Calls:
             if method is not None and (owner or function.within is not None):
                 if function.owner is not None:
                     return method(self, self.settle(function.owner), name, call)
+            if name == "full_tensor":
+                tensors.gather_unseen(self, function, call.node)
             if function.within is not None:
                 return self._call_within(function, call)
         note_reduction(self, name, call)

@@ -14,6 +14,7 @@ from fsdplint.program.models import find_method
 from fsdplint.program.values import (
     Class,
     Function,
+    Made,
     Method,
     ModuleValue,
     ParametersOf,
@@ -26,6 +27,7 @@ from fsdplint.trace import (
     Fsdp1Used,
     Sharding,
 )
+from fsdplint.trace.groups import Groups
 
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
@@ -68,6 +70,8 @@ class ModuleCalls:
             held = module.attributes[name]
             if isinstance(held, ParametersOf) and held.name:  # shared: what it is by now
                 return self.take(replace(held, taken=None), element=True)
+            if self._sharded_by_now(module, held):
+                return self._own_parameter(module, name)
             return held
         if module.wrapper == "fsdp1" and name in {"module", "_fsdp_wrapped_module"}:
             return module.inner or Unknown()
@@ -86,8 +90,7 @@ class ModuleCalls:
             return self.module_attribute(module.inner, name, node)
         info = self.trace.modules[module.id]
         if name in {"weight", "bias"} and (module.library_class or "").startswith("torch.nn."):
-            one = self.take(ParametersOf((module,), complete=False), element=True)
-            return replace(one, name=name)
+            return self._own_parameter(module, name)
         if info.children_known or module.cls is not None and not module.cls.has_unknown_base():
             return Method(module, name)
         value = Unknown(origin=f"{info.class_name}.{name}", within=module)
@@ -96,6 +99,17 @@ class ModuleCalls:
         value.owner = Unknown(promoted=module)
         module.attributes[name] = value
         return value
+
+    def _own_parameter(self: Interpreter, module: ModuleValue, name: str) -> ParametersOf:
+        one = self.take(ParametersOf((module,), complete=False), element=True)
+        return replace(one, name=name)
+
+    def _sharded_by_now(self: Interpreter, module: ModuleValue, held: Value) -> bool:
+        """Whether this is an `nn.Parameter` of a sharded model, read where none is gathered."""
+        is_parameter = isinstance(held, Made) and held.name == "torch.nn.Parameter"
+        if not is_parameter or self.calling:
+            return False
+        return Groups(self.trace).owner(module.id) is not None
 
     def lacks_wrapper_attribute(self: Interpreter, value: Value, node: cst.Attribute) -> bool:
         """Whether a wrapper's attribute is read off an FSDP2 model, which certainly has none."""
@@ -223,4 +237,16 @@ class ModuleCalls:
             if current.sharded:
                 return Sharding.FSDP2
             stack.extend(self.child_values(current))
+        return None
+
+    def sharding_of_parameters(self: Interpreter, parameters: Value) -> Sharding | None:
+        """How a parameter, or some of several, or their gradients are sharded by now."""
+        modules: tuple[ModuleValue, ...] = getattr(parameters, "modules", ())
+        groups = Groups(self.trace)
+        for module in modules:
+            if groups.owner(module.id) is not None:  # by itself, or by what it is part of
+                return Sharding.FSDP2
+            inside = self.sharding_inside(module)
+            if inside is not None:
+                return inside
         return None

@@ -205,6 +205,8 @@ class Modules:
 
     def freeze_parameters(self: Interpreter, parameters: ParametersOf, value: Value) -> None:
         """`requires_grad` of parameters, each or some of them, is set."""
+        if parameters.name and any(self.child_values(module) for module in parameters.modules):
+            return  # one that the module holds itself, which says nothing of its parts
         if not (isinstance(value, Const) and value.value is True):
             # Not taken back where it is set to True: that may be another parameter of them.
             self.set_frozen(parameters.modules, True, wholly=parameters.each)

@@ -329,7 +329,7 @@ def parameter_layout(run: Interpreter, parameters: ParametersOf | ShardTensor) -
     """The layout of parameters at this moment; UNKNOWN where they may be gathered."""
     if isinstance(parameters, ShardTensor):
         return Layout.SHARDED if parameters.certain else Layout.UNKNOWN
-    if parameters.plain or not any(map(run.sharding_inside, parameters.modules)):
+    if parameters.plain or run.sharding_of_parameters(parameters) is None:
         return Layout.PLAIN
     return Layout.SHARDED if surely_sharded(run, parameters) else Layout.UNKNOWN
 

@@ -51,6 +51,6 @@ def _parameters(run: Interpreter, value: Value) -> ParametersOf | None:
 
 def copied(run: Interpreter, receiver: ParametersOf, name: str) -> ParametersOf:
     """What a method that leaves a parameter's values as they are makes of it."""
-    if name in _COPIES and not any(map(run.sharding_inside, receiver.modules)):
+    if name in _COPIES and run.sharding_of_parameters(receiver) is None:
         return replace(receiver, plain=True, name="")
     return replace(receiver, name="") if receiver.name else receiver

@@ -32,7 +32,6 @@ from fsdplint.program.values import (
 from fsdplint.trace import (
     BackwardRun,
     Checkpointed,
-    Collective,
     Compiled,
     ModuleBuilt,
     ModuleCopied,
@@ -377,6 +376,12 @@ def submodule(run: Interpreter, receiver: ModuleValue, name: str, call: Call) ->
     return value
 
 
+@method("ModuleValue", "get_parameter")
+def parameter(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    path = constant(call.arg(0, "target"))
+    return run.parameter_named(receiver, path) if isinstance(path, str) else Unknown()
+
+
 @method("ModuleValue", "register_parameter")
 def register_parameter(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
     run.trace.modules[receiver.id].own_parameters = True
@@ -404,10 +409,3 @@ def backward(run: Interpreter, receiver: Value, name: str, call: Call) -> Value:
     averaged = isinstance(receiver, TensorValue) and receiver.averaged
     run.emit(BackwardRun, call.node, collective=sharded, averaged=averaged)
     return Const(None)
-
-
-@method("ParametersOf", "full_tensor")
-def full_tensor(run: Interpreter, receiver: ParametersOf, name: str, call: Call) -> Value:
-    if any(run.sharding_inside(module) is not None for module in receiver.modules):
-        run.emit(Collective, call.node, api="full_tensor", collective=True)
-    return Unknown()

@@ -31,6 +31,7 @@ from fsdplint.trace import (
     MixedParameters,
     PartialRead,
     Sharded,
+    Sharding,
     SyncSwitched,
 )
 from fsdplint.trace.groups import Groups
@@ -51,6 +52,8 @@ ELEMENTWISE = (
 SAME = ("detach", "clone", "cpu", "cuda", "float", "double")
 # What is asked of a tensor to tell a DTensor from a plain one.
 OF_DTENSORS = {"full_tensor", "to_local", "_local_tensor", "placements", "device_mesh", "_spec"}
+# Attributes of a parameter that are sharded as it is.
+OF_PARAMETERS = {"data", "grad"}
 # Arguments of a reduction that leave it one over all elements.
 _PLAIN_ARGUMENTS = {"p", "ord", "dtype", "input"}
 
@@ -155,11 +158,40 @@ def elementwise_method(run: Interpreter, receiver: ShardTensor, name: str, call:
     return TensorValue("derived", receiver.modules)
 
 
+@method("ParametersOf", "full_tensor")
 @method("ShardTensor", "full_tensor")
-def full_tensor(run: Interpreter, receiver: ShardTensor, name: str, call: Call) -> Value:
-    if any(run.sharding_inside(module) is not None for module in receiver.modules):
-        run.emit(Collective, call.node, api="full_tensor", collective=True)
+def full_tensor(
+    run: Interpreter, receiver: ParametersOf | ShardTensor, name: str, call: Call
+) -> Value:
+    gather(run, receiver, call.node)
+    if isinstance(receiver, ParametersOf):
+        return Unknown()
     return TensorValue("full", receiver.modules)
+
+
+def gather(run: Interpreter, value: Value, node: cst.CSTNode) -> None:
+    """`full_tensor()` of a parameter or gradient: FSDP1's flat ones have no such method."""
+    if run.sharding_of_parameters(value) is Sharding.FSDP2:
+        run.emit(Collective, node, api="full_tensor", collective=True)
+
+
+def gather_unseen(run: Interpreter, function: Unknown, node: cst.CSTNode) -> None:
+    """`full_tensor()` of the weight or bias of a layer whose class can't be seen."""
+    value = function.owner
+    while value is not None and _name(value) in OF_PARAMETERS:
+        value = value.owner
+    if value is None or _name(value) not in {"weight", "bias"}:
+        return
+    model = value.within or (run.settle(value.owner) if value.owner is not None else None)
+    if isinstance(model, ModuleValue):
+        gather(run, ParametersOf((model,)), node)
+
+
+def _name(value: Unknown) -> str:
+    """The attribute that a value was read off another as."""
+    parts = value.owner.parts if value.owner is not None else {}
+    named = (name for name, part in parts.items() if part is value)
+    return next(named, value.origin.rpartition(".")[2])
 
 
 @method("ShardTensor", "to_local")
