@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import libcst as cst
@@ -23,6 +24,11 @@ from fsdplint.rules.rewrites.syntax import (
 from fsdplint.trace import Guard, Site
 
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
+# What a statement is not moved out of.
+APART = (
+    *(cst.FunctionDef, cst.Lambda, cst.ClassDef, cst.For, cst.While, cst.If, cst.Try, cst.TryStar),
+    cst.Match,
+)
 # Calls that may stay behind when a collective is moved to before them.
 HARMLESS = {"print", "makedirs", "mkdir", "info", "debug", "warning", "log", "save", "save_file"}
 
@@ -108,8 +114,8 @@ class Place:
 def place_of(source: Source, node: cst.CSTNode, guard: Guard) -> Place | None:
     """How the node stands under the guard, where it stands there directly; else None.
 
-    Directly: the test has no other branch and asks for the rank alone, and no loop, function or other
-    condition is between the two.
+    Directly: the test has no other branch, nothing in it but the rank keeps all ranks from the node,
+    and no loop, function or other condition is between the two.
     """
     if not isinstance(guard.site, NodeSite) or guard.site.source is not source:
         return None
@@ -124,22 +130,35 @@ def place_of(source: Source, node: cst.CSTNode, guard: Guard) -> Place | None:
             if isinstance(owner, cst.If) and _is_test(source, owner, guard):
                 if owner.body is not parent or owner.orelse is not None or _is_elif(source, owner):
                     return None
-                if not isinstance(statement, Statement):
+                if not isinstance(statement, Statement) or not _by_rank_alone(owner.test, True):
                     return None
                 return Place(owner, statement, tuple(body[:number]), tuple(body[number + 1 :]))
             for earlier, other in enumerate(body[:number]):
                 if isinstance(other, cst.If) and _is_test(source, other, guard):
                     if other.orelse is not None or not isinstance(statement, Statement):
                         return None
-                    if not leaves(other.body.body[-1]):
+                    if not leaves(other.body.body[-1]) or not _by_rank_alone(other.test, False):
                         return None
                     between = tuple(body[earlier + 1 : number])
                     return Place(other, statement, between, tuple(body[number + 1 :]))
-        if isinstance(parent, Function | cst.For | cst.While | cst.If | cst.Try):
+        if isinstance(parent, APART):
             return None
         if isinstance(parent, Statement):
             statement = parent
     return None
+
+
+def _by_rank_alone(test: cst.BaseExpression, holds: bool) -> bool:
+    """Whether a test of the rank lets at least one rank through whatever else it asks.
+
+    `step % 100 == 0 and rank == 0` does not; `world_size == 1 or rank == 0` does.
+    """
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        return _by_rank_alone(test.expression, not holds)
+    if isinstance(test, cst.BooleanOperation):
+        either = isinstance(test.operator, cst.Or) == holds
+        return either and all(_by_rank_alone(part, holds) for part in (test.left, test.right))
+    return True
 
 
 def _is_test(source: Source, statement: cst.If, guard: Guard) -> bool:
@@ -161,13 +180,55 @@ def may_overtake(source: Source, node: cst.CSTNode, place: Place) -> bool:
     use; what is between must not use what the node's statement assigns either.
     """
     needed = names(node)
-    for other in place.before:
+    inside = list(_before_inside(source, node, place.statement))
+    if needed & bound_by(place.test.test) or not liftable(source, node, place.statement):
+        return False
+    for other in (*place.before, *inside):
         if isinstance(other, cst.BaseCompoundStatement):
             return False
         smalls = other.body if isinstance(other, cst.SimpleStatementLine) else [other]
         if not all(_overtakable(small, needed) for small in smalls):
             return False
     return not any(mentions(other, bound_by(place.statement)) for other in place.before)
+
+
+def _before_inside(
+    source: Source, node: cst.CSTNode, statement: cst.CSTNode
+) -> Iterator[cst.CSTNode]:
+    """What stands before a node in the same statement: in a `with`, or on the same line."""
+    inner = node
+    while inner is not statement:
+        outer = source.parent(inner)
+        if outer is None:
+            return
+        if isinstance(
+            outer, cst.IndentedBlock | cst.SimpleStatementSuite | cst.SimpleStatementLine
+        ):
+            body: list[cst.CSTNode] = list(outer.body)
+            yield from body[: body.index(inner)]
+        inner = outer
+
+
+def liftable(source: Source, node: cst.CSTNode, statement: cst.CSTNode) -> bool:
+    """Whether a node may as well be evaluated before its statement.
+
+    Not where it may not be evaluated at all, or uses what is only known where it stands: the variable
+    of a comprehension, or what a `with` binds.
+    """
+    if node is statement:
+        return True
+    needed = names(node)
+    for outer in (*_up_to(source, node, statement), statement):
+        if isinstance(outer, cst.BooleanOperation | cst.IfExp | Function):
+            return False
+        bound: set[str] = set()
+        if isinstance(outer, cst.BaseComp):
+            bound = bound_by(outer)
+        elif isinstance(outer, cst.With):
+            bound = {name for item in outer.items for name in bound_by(item)}
+        if needed & bound:
+            return False
+    return True
 
 
 def _overtakable(small: cst.CSTNode, needed: set[str]) -> bool:
@@ -202,6 +263,8 @@ def move_out(rewrite: Rewrite, site: Site, guard: Guard) -> bool:
         return False
     statement = layout.statement_of(source, call)
     if isinstance(statement, cst.Expr) and statement.value is call:
+        if isinstance(place.statement, cst.With):
+            return False  # what it stands in may be needed
         return _move_alone(rewrite, source, statement, place)
     if isinstance(place.statement, cst.With):
         return _move_with(rewrite, source, place)
@@ -251,10 +314,7 @@ def take_out(
     """
     if not may_overtake(source, node, place) or "\n" in text:
         return False
-    if any(
-        isinstance(parent, cst.CompFor | cst.BooleanOperation | cst.IfExp | Function)
-        for parent in _up_to(source, node, place.statement)
-    ):
+    if any(isinstance(parent, cst.BaseComp) for parent in _up_to(source, node, place.statement)):
         return False
     statement = layout.statement_of(source, node)
     if isinstance(statement, cst.Assign) and statement.value is node and _plain(statement):

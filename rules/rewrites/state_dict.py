@@ -17,6 +17,7 @@ from fsdplint.rules.rewrites.optimizer_model import model_of, trace_of
 from fsdplint.rules.rewrites.rank_guard import (
     Place,
     guardable,
+    liftable,
     may_overtake,
     on_rank0,
     place_of,
@@ -107,6 +108,9 @@ def gather_and_save(rewrite: Rewrite, finding: Finding, program: Program) -> boo
         if inside:
             return False
     elif inside:
+        statement = guardable(source, save) or layout.statement_of(source, save)
+        if not all(liftable(source, taking.call, statement) for taking in inside):
+            return False
         texts = _name_before(rewrite, source, save, inside)
     if not saved.ranks.partial and not on_rank0(rewrite, source, save, texts):
         return False
@@ -130,7 +134,7 @@ def takings_of(
         source, call = found
         saved_by = _saved_by(source, call, calls)
         getter = _getter(program, source, call, event)
-        if getter is None or saved_by is None:
+        if getter is None or saved_by is None or _differs(program, event):
             return None
         place = None
         if perhaps_one_rank(event):
@@ -142,6 +146,15 @@ def takings_of(
     takings = list(result.values())
     alike = len({(t.source, t.place is None) for t in takings}) == 1
     return takings if alike else None
+
+
+def _differs(program: Program, event: StateTaken) -> bool:
+    """Whether all ranks take a state in one configuration, and some in another."""
+    return any(
+        other.site == event.site and other.ranks.partial is not event.ranks.partial
+        for trace in program.traces
+        for other in trace.of(StateTaken)
+    )
 
 
 def _getter(
@@ -302,7 +315,8 @@ def _in_place(rewrite: Rewrite, source: Source, takings: list[Taking]) -> None:
             for taking in together
         }
         alone = isinstance(statement, cst.Assign) and statement.value in texts
-        if not alone and any("\n" in text for text in texts.values()):
+        lift = not alone and all(liftable(source, call, statement) for call in texts)
+        if lift and any("\n" in text for text in texts.values()):
             # In the middle of a line that would become too long: a name for each.
             lines, names = _getter_lines(rewrite, source, together, statement)
             rewrite.insert_before(source, statement, lines)

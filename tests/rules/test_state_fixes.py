@@ -107,6 +107,43 @@ if dist.get_rank() == 0:
         torch.save(model_state, file)
 """,
     ),
+    "another condition besides the rank": (
+        """\
+for step in range(4):
+    if step % 1000 == 0 and dist.get_rank() == 0:
+        torch.save(model.state_dict(), "m.pt")
+""",
+        None,
+    ),
+    "one of several models": (
+        """\
+if dist.get_rank() == 0:
+    torch.save({name: part.state_dict() for name, part in {"m": model}.items()}, "m.pt")
+""",
+        None,
+    ),
+    "one of several models, on all ranks": (
+        'torch.save({name: part.state_dict() for name, part in {"m": model}.items()}, "m.pt")\n',
+        None,
+    ),
+    "perhaps not taken": (
+        """\
+if dist.get_rank() == 0:
+    torch.save({"m": model.state_dict() if args.weights else None}, "m.pt")
+""",
+        None,
+    ),
+    "perhaps not taken, on all ranks": (
+        'torch.save({"m": model.state_dict() if args.weights else None}, "m.pt")\n',
+        None,
+    ),
+    "on all ranks in one configuration only": (
+        """\
+if args.all or dist.get_rank() == 0:
+    torch.save(model.state_dict(), "m.pt")
+""",
+        None,
+    ),
     "attributes": (
         """\
 class Trainer:
