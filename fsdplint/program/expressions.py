@@ -236,16 +236,22 @@ class Expressions:
             return self.eval(node.right) if bool(left.value) == is_and else left
         if isinstance(left, RankTest | RankValue | Condition):
             verdict = conditions.truth_of(self, left, node.left, True)
-            return self._boolean_value(verdict, node, is_and)
+            return self._boolean_value(left, verdict, node, is_and)
         if isinstance(left, Unknown):
             right = self.eval(node.right)
+            if isinstance(right, RankValue) and not is_and:
+                return right  # `settings.rank_number or dist.get_rank()`
             if isinstance(right, RankTest):
                 return right if is_and else left
             return right if self.matters(right) else left
         return self.eval(node.right) if is_and else left
 
     def _boolean_value(
-        self: Interpreter, left: conditions.Verdict, node: cst.BooleanOperation, is_and: bool
+        self: Interpreter,
+        value: Value,
+        left: conditions.Verdict,
+        node: cst.BooleanOperation,
+        is_and: bool,
     ) -> Value:
         if left.outcome in {Outcome.TRUE, Outcome.FALSE}:
             if (left.outcome is Outcome.TRUE) != is_and:
@@ -257,6 +263,8 @@ class Expressions:
             guards.append((conditions.rank_guard(self, node.left, left.rank_test, is_and), ""))
         with self.guarded(guards):
             right = self.eval(node.right)
+        if isinstance(value, RankValue) and not is_and and _is_rank(right, value.scope):
+            return value
         if isinstance(right, Const) and bool(right.value) != is_and:
             return right
         return left.rank_test if left.rank_test is not None else Unknown(varying=True)
@@ -446,6 +454,13 @@ def either(one: Value, two: Value, run: Interpreter) -> Value:
     if isinstance(one, ShardTensor) != isinstance(two, ShardTensor):
         return TensorValue("derived")  # made a plain tensor in one of the cases
     return one if run.matters(one) else two
+
+
+def _is_rank(other: Value, scope: str) -> bool:
+    """Whether `rank or other` is the rank: the other is it too, or what the rank is if false."""
+    if isinstance(other, Const):
+        return other.value in (0, "0") and other.value is not False
+    return isinstance(other, RankValue) and other.scope == scope
 
 
 def _one_tensor(value: Value) -> bool:

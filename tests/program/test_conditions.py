@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from programs import events, program
 
-from fsdplint.trace import Collective, Ranks, Sharded, StateTaken, Wrapped
+from fsdplint.trace import Collective, Ranks, Saved, Sharded, StateTaken, Wrapped
 
 ON_RANK_0 = {
     "get_rank": "if dist.get_rank() == 0:\n    dist.barrier()",
@@ -469,3 +469,33 @@ def test_a_program_runs_on_several_ranks(tmp_path: Path, test: str) -> None:
     )
     assert {e.guards for e in events(found, Sharded)} == {()}
     assert {e.ranks for e in events(found, Collective)} == {Ranks.ONE}
+
+
+@pytest.mark.parametrize(
+    "rank",
+    [
+        "os.environ.get('RANK') or dist.get_rank()",
+        "os.environ.get('RANK') or 0",
+        "dist.get_rank() if dist.is_initialized() else os.environ['RANK']",
+        "os.environ['RANK'] if torch.cuda.is_available() else dist.get_rank()",
+        "args.number or dist.get_rank()",
+    ],
+)
+@pytest.mark.parametrize("path", ["f'rank{number}.pt'", "'rank%d.pt' % number"])
+def test_one_rank_or_the_other_is_the_rank(tmp_path: Path, rank: str, path: str) -> None:
+    found = program(
+        tmp_path,
+        f"""\
+        import os
+        from settings import args
+        args = args()
+        dist.init_process_group("gloo")
+        number = int({rank})
+        torch.save({{}}, {path})
+        if number == 0:
+            dist.barrier()
+        """,
+    )
+    assert all(event.per_rank for event in events(found, Saved))
+    barriers = [e for e in events(found, Collective) if e.api.endswith("barrier")]
+    assert barriers and all(e.ranks is Ranks.ONE for e in barriers)

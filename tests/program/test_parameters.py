@@ -6,9 +6,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from programs import events, program
 
 from fsdplint.trace import Collective
-from tests.program.programs import events, program
 
 SHARDED = """\
 dist.init_process_group("gloo")
