@@ -105,10 +105,10 @@ class Schedule:
     def closed(self, path: str) -> None:
         document = self.documents.pop(path, None)
         self._interrupt(path)
-        own = self.checked.pop(path, None)
+        self.checked.pop(path, None)
         self._due.pop(path, None)
-        for other in own.read & self.documents.keys() if own is not None else ():
-            self._plan(other)  # and whoever imports it, this file as it is on the disk among them
+        for other in self.documents:  # each may have to do with this file as it is on the disk
+            self._plan(other)
         if document is not None:
             self._publish(document, [], [])
         for root, checked in list(self.checked.items()):

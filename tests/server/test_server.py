@@ -148,6 +148,40 @@ def test_the_cause_lies_in_another_file(folder: Path) -> None:
     edit_with(folder, body)
 
 
+SHARDING = """\
+from torch.distributed.fsdp import fully_shard
+
+
+def shard(model):
+    fully_shard(model)
+"""
+RUNNING = """\
+import torch
+import torch.distributed as dist
+from sharding import shard
+
+dist.init_process_group("gloo")
+model = torch.nn.Linear(8, 8)
+shard(model)
+model.forward(torch.ones(1, 8))
+"""
+
+
+def test_what_was_not_saved_of_a_file_without_fsdp_is_forgotten(folder: Path) -> None:
+    (folder / "sharding.py").write_text(SHARDING)
+    (folder / "train.py").write_text(RUNNING)
+
+    async def body(editor: Editor) -> None:
+        train = editor.open(folder / "train.py", RUNNING)
+        await editor.expect(train, "FSDP101")
+        sharding = editor.open(folder / "sharding.py", "def shard(model):\n    pass\n")
+        await editor.expect(train)
+        editor.close(sharding)
+        await editor.expect(train, "FSDP101")
+
+    edit_with(folder, body)
+
+
 WRAPPING = """\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
