@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.trace import Called, Site, Trace
+from fsdplint.trace import Called, Sharded, Site, Trace
 from fsdplint.trace.groups import Groups
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ class UnregisteredMethod(Rule):
 
     ## Fix safety
     Safe: `register_fsdp_forward_method(model, "encode")` after the module's `fully_shard` gives the
-    method the hooks of a call.
+    method the hooks of a call. It raises for a module without the method: where code that shards
+    other models too has the `fully_shard`, it goes behind the call of that code, and where no place
+    is this model's own for certain there is no fix.
 
     ## Since
     torch 2.4, the first with FSDP2 and `register_fsdp_forward_method`.
@@ -77,14 +79,14 @@ class UnregisteredMethod(Rule):
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.editing.places import shard_statement
         from fsdplint.editing.rewrite import Rewrite
+        from fsdplint.rules.rewrites.forward_method import spot_for
 
         event = finding.events[0]
         shard = finding.events[1]
-        if not isinstance(event, Called):
+        if not isinstance(event, Called) or not isinstance(shard, Sharded):
             return None
-        place = shard_statement(shard.site)
+        place = spot_for(program, event, shard)
         if place is None:
             return None
         rewrite = Rewrite()

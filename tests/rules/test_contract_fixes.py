@@ -379,7 +379,7 @@ def test_two_methods_are_both_registered(tmp_path: Path) -> None:
     assert text.index("fully_shard(model)") < text.index("register_fsdp_forward_method(model,")
 
 
-def test_a_returned_fully_shard_has_no_place_to_register_after(tmp_path: Path) -> None:
+def test_a_method_is_registered_after_the_call_that_shards(tmp_path: Path) -> None:
     body = """\
     def build():
         return fully_shard(Net())
@@ -388,8 +388,79 @@ def test_a_returned_fully_shard_has_no_place_to_register_after(tmp_path: Path) -
     model = build()
     model.encode(torch.ones(1, 4))
     """
-    assert len(found(tmp_path, "FSDP102", body)) == 1
-    assert fixed(tmp_path, "FSDP102", body) is None
+    assert fixed(tmp_path, "FSDP102", body) == (
+        'model = build()\nregister_fsdp_forward_method(model, "encode")\n'
+        "model.encode(torch.ones(1, 4))\n"
+    )
+
+
+SHARED = """\
+class Critic(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.linear(x)
+
+
+def shard(model):
+    fully_shard(model)
+    return model
+
+
+"""
+
+
+@pytest.mark.parametrize(
+    "models",
+    [
+        "critic = shard(Critic())\nmodel = shard(Net())\n",
+        "critic = Critic()\nshard(critic)\nmodel = Net()\nshard(model)\n",
+        "sharders = [shard]\nmodel = shard(Net())\n",
+    ],
+)
+def test_what_shards_several_models_registers_no_method_of_one(tmp_path: Path, models: str) -> None:
+    body = SHARED + models + "model.encode(torch.ones(1, 4))\n"
+    after = fixed(tmp_path, "FSDP102", body)
+    assert after is not None
+    assert after.endswith(
+        f'{models}register_fsdp_forward_method(model, "encode")\nmodel.encode(torch.ones(1, 4))\n'
+    )
+
+
+@pytest.mark.parametrize(
+    "models",
+    [
+        "model, critic = Net(), Critic()\nfor m in (model, critic):\n    fully_shard(m)\n",
+        "model, critic = Net(), Critic()\nfor m in (model, critic):\n    shard(m)\n",
+        "def main(kind):\n    model = shard(kind())\n    model.encode(torch.ones(1, 4))\n\n\nmain(Net)\n",
+        "def build(name):\n    if name == 'critic':\n        return Critic()\n    return Net()\n\n\n"
+        "from settings import name\nmodel = build(name)\nfully_shard(model)\n"
+        "if name != 'critic':\n    model.encode(torch.ones(1, 4))\n",
+    ],
+)
+def test_no_method_is_registered_where_a_model_without_it_may_come_by(
+    tmp_path: Path, models: str
+) -> None:
+    end = "" if "encode" in models else "model.encode(torch.ones(1, 4))\n"
+    assert len(found(tmp_path, "FSDP102", SHARED + models + end)) == 1
+    assert fixed(tmp_path, "FSDP102", SHARED + models + end) is None
+
+
+def test_a_sharding_function_that_another_file_imports_registers_nothing(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "critic.py").write_text("from train import shard\n\nmodel = shard(something())\n")
+    body = "def shard(model):\n    fully_shard(model)\n\n\n"
+    body += "model = Net()\nshard(model)\nmodel.encode(torch.ones(1, 4))\n"
+    after = fixed(tmp_path, "FSDP102", body)
+    assert after is not None and after.startswith(
+        'model = Net()\nshard(model)\nregister_fsdp_forward_method(model, "encode")\n'
+    )
+    (tmp_path / "critic.py").unlink()
+    path = program(tmp_path, body)
+    text = fix([path], [rule("FSDP102")]).texts[path]
+    assert '    fully_shard(model)\n    register_fsdp_forward_method(model, "encode")\n' in text
 
 
 def test_a_comprehension_over_modules_is_reversed(tmp_path: Path) -> None:
