@@ -278,6 +278,10 @@ def _declared(data: bytes) -> str:
 
 def _refuse_text(shown: str, text: str) -> None:
     """Refuse what the parser would crash on or not give back as it was. Raises Unreadable."""
+    null = text.find("\0")  # Python refuses it in strings and comments, too
+    if null >= 0:
+        line = text.count("\n", 0, null) + 1
+        raise Unreadable(Problem(shown, line, "it holds a null byte", "remove it"))
     deep = too_deep(text)
     if deep is not None:
         raise Unreadable(
