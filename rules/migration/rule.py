@@ -46,13 +46,13 @@ class MigrationRule(Rule):
 
 
 def _blocked_elsewhere(plan: Plan) -> str:
-    places = []
-    for blocker in plan.blockers[:NAMED]:
+    every: dict[str, None] = {}
+    for blocker in plan.blockers:
         at = blocker.source.location(blocker.node)
-        places.append(f"{at.path}:{at.line} ({blocker.reason})")
-    more = len(plan.blockers) - NAMED
-    if more > 0:
-        places.append(f"{more} more")
+        every[f"{at.path}:{at.line} ({blocker.reason})"] = None
+    places = list(every)[:NAMED]
+    if len(every) > NAMED:
+        places.append(f"{len(every) - NAMED} more")
     return f"Not migrated, because of {'; '.join(places)}."
 
 

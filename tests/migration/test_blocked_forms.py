@@ -32,6 +32,10 @@ BLOCKED = {
         "model = FSDP(Net())\nmodel.clip_grad_norm_(1.0, norm_type=float('inf'))",
         "which torch refuses",
     ),
+    "arguments of two calls": (
+        "shared = dict(use_orig_params=True)\na = FSDP(Net(), **shared)\nb = FSDP(Net(), **shared)",
+        "are given to more than one call",
+    ),
     "an init function, and weights of rank 0": (
         "model = FSDP(Net(), param_init_fn=lambda m: m.reset_parameters(), sync_module_states=True)",
         "param_init_fn",

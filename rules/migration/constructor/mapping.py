@@ -111,6 +111,14 @@ def _later_items(migration: Migration, source: Source, at: cst.Call, name: cst.N
             continue
         item = _item_statement(source, use)
         if item is None:
+            parent = source.parent(use)
+            if isinstance(parent, cst.Arg) and parent.star == "**":
+                raise migration.block(
+                    source,
+                    use,
+                    f"the arguments in `{name.value}` are given to more than one call",
+                    advice=f"Give each call a dict of its own, `{name.value}` written out.",
+                )
             raise migration.block(
                 source, use, f"the arguments in `{name.value}` are used here in another way"
             )
