@@ -330,6 +330,35 @@ def test_a_wrapper_around_the_compiled_module_gathers(tmp_path: Path) -> None:
     assert found(tmp_path, "FSDP101", body) == []
 
 
+def test_parts_that_are_put_back_compiled_are_called_so(tmp_path: Path) -> None:
+    body = """\
+    class Scaled(Block):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+
+    class Deep(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList([Scaled() for _ in range(4)])
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+
+    model = Deep()
+    for name, layer in model.layers.named_children():
+        layer = torch.compile(layer)
+        fully_shard(layer)
+        model.layers.register_module(name, layer)
+    fully_shard(model)
+    model(torch.ones(1, 4))
+    """
+    assert found(tmp_path, "FSDP101", body) == []
+
+
 def test_a_method_of_a_compiled_module_does_not_gather(tmp_path: Path) -> None:
     body = COMPILED + "model.encode(torch.ones(1, 4))\n"
     assert found(tmp_path, "FSDP102", body) == ["model.encode(torch.ones(1, 4))"]

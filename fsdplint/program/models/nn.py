@@ -339,6 +339,12 @@ def add(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value
         run.append_element(receiver, value)
     elif isinstance(value, ModuleValue):
         key = constant(call.args[0])
+        if value.inner is not None and value.inner in run.child_values(receiver):
+            # a part goes into its own wrapper: `layers.register_module(name, torch.compile(layer))`
+            run.set_element(receiver, Unknown(), value)
+            if isinstance(key, str):
+                receiver.attributes[key] = value
+            return receiver
         run.attach(receiver, value)
         run.add_child(receiver, str(key) if key is not None else "*", value)
         if isinstance(key, str):
