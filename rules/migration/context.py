@@ -18,8 +18,9 @@ from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program import Program
 from fsdplint.program.names import dotted, references, symbols_in, walk
 from fsdplint.program.source import Source, once
-from fsdplint.program.values import ModuleValue, Value
-from fsdplint.rules.migration.names import PREFIX, fsdp1_name
+from fsdplint.program.values import ModuleValue, Unknown, Value
+from fsdplint.rules.migration.asked import asked
+from fsdplint.rules.migration.names import FSDP, PREFIX, fsdp1_name
 from fsdplint.rules.migration.sides import Choice
 from fsdplint.rules.migration.text import call, flat, in_string, width
 from fsdplint.rules.migration.unreached import Unreached, stands_in
@@ -114,6 +115,7 @@ class Migration:
     shared: set[cst.CSTNode] = field(default_factory=set)
     shared_names: set[tuple[str, str]] = field(default_factory=set)
     _assumed: dict[cst.CSTNode, str] | None = None
+    _asked: dict[cst.CSTNode, str] | None = None
     _values: dict[cst.CSTNode, list[Value]] = field(default_factory=dict)
     _texts: dict[Source, dict[Span, str]] = field(default_factory=dict)
     _owned: dict[Source, list[Span]] = field(default_factory=dict)
@@ -160,10 +162,10 @@ class Migration:
         if not values and self.on_other_side(node):
             return ""
         if all(stands_in(value, node) for value in values):
-            return self._unreached().get(node, "")
+            return self._unreached().get(node) or self.tested(node)
         found = [is_fsdp1(value) for value in values]
         if not any(found):
-            return ""
+            return self.tested(node)
         return "always" if all(found) else "sometimes"
 
     def on_other_side(self, node: cst.CSTNode) -> bool:
@@ -175,6 +177,14 @@ class Migration:
             files = self.program.sources.values()
             self._assumed = Unreached(self.sources, self.values, is_fsdp1, files).found
         return self._assumed
+
+    def tested(self, node: cst.CSTNode) -> str:
+        """The same for what nothing is known of but that a test around it asks for its class."""
+        if self._asked is None:
+            self._asked = asked(self.sources, lambda node: self.fsdp1(node) == FSDP)
+        if not all(isinstance(v, Unknown) or stands_in(v, node) for v in self.values(node)):
+            return ""
+        return self._asked.get(node, "")
 
     # Writing ----------------------------------------------------------------------------------
 

@@ -343,6 +343,12 @@ class Planner:
                         lambda n=node: wrapper.check_private(self.migration, source, n)  # type: ignore[misc]
                     )
                     continue
+                if self.migration.tested(node.value) == "sometimes":
+                    self._try(
+                        lambda n=node: training.check_one_of_several(  # type: ignore[misc]
+                            self.migration, source, n
+                        )
+                    )
                 if node.attr.value == "module":
                     self._try(
                         lambda n=node: training.rewrite_inner_module(self.migration, source, n)  # type: ignore[misc]

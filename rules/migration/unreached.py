@@ -50,7 +50,7 @@ class Unreached:
         self.values = values
         self.found: dict[cst.CSTNode, str] = {}
         self.functions = self._functions()
-        self.bindings: dict[cst.CSTNode, dict[str, list[cst.CSTNode]]] = {}
+        self._bound: dict[cst.CSTNode, dict[str, list[cst.CSTNode]]] = {}
         known: Known = {}
         for source in sources:
             for node in (*walk(source, skip_imports=True), *_names(source)):
@@ -100,10 +100,10 @@ class Unreached:
         self, source: Source, function: cst.CSTNode, name: str, start: int, end: int
     ) -> str:
         """Whether a name gets another value between two places: "always", "sometimes" or "" for not."""
-        if function not in self.bindings:
-            self.bindings[function] = _bindings(source, function)
+        if function not in self._bound:
+            self._bound[function] = bindings(source, function)
         again = ""
-        for node in self.bindings[function].get(name, ()):
+        for node in self._bound[function].get(name, ()):
             if start < source.span(node)[0] < end and not _before(source, node, end):
                 if not _takes_inner(source, node) or _in_every_case(source, node, function, end):
                     return "always"
@@ -154,7 +154,7 @@ class Unreached:
                 if not all(stands_in(value, node) for node, value in found):
                     always = all(is_wrapped(value) for _, value in found)
                     given[name] = given.get(name, True) and always
-                elif not self._is_called(method) and not _bindings(source, method).get(name):
+                elif not self._is_called(method) and not bindings(source, method).get(name):
                     uncalled.append((name, uses))
         for name, uses in uncalled:
             if given.get(name):
@@ -217,7 +217,7 @@ def _parameters(function: cst.FunctionDef) -> list[str]:
     return [p.name.value for p in (*function.params.posonly_params, *function.params.params)]
 
 
-def _bindings(source: Source, function: cst.CSTNode) -> dict[str, list[cst.CSTNode]]:
+def bindings(source: Source, function: cst.CSTNode) -> dict[str, list[cst.CSTNode]]:
     """The places at which a function gives names a value."""
     found: dict[str, list[cst.CSTNode]] = {}
     for node in source.descend(function):

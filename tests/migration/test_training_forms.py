@@ -9,6 +9,34 @@ import pytest
 from forms import migrated
 
 FORMS = {
+    "what a test says where nobody calls": (
+        """
+        def clip(model, limit):
+            if isinstance(model, FSDP):
+                return model.clip_grad_norm_(limit)
+            return nn.utils.clip_grad_norm_(model.parameters(), limit)
+
+
+        def inner(model):
+            return model.module if isinstance(model, FSDP) else model
+
+
+        model = FSDP(Net())
+        """,
+        """
+        def clip(model, limit):
+            if isinstance(model, FSDPModule):
+                return torch.nn.utils.clip_grad_norm_(model.parameters(), limit).full_tensor()
+            return nn.utils.clip_grad_norm_(model.parameters(), limit)
+
+
+        def inner(model):
+            return model
+
+
+        model = fully_shard(Net())
+        """,
+    ),
     "a norm that was of one rank": (
         """
         model = FSDP(Net())

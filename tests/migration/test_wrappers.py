@@ -412,6 +412,30 @@ BLOCKED = {
         MODEL + "for part in FSDP.fsdp_modules(model):\n    print(part._handle)",
         "no flat parameters",
     ),
+    "a handle where nobody calls": (
+        MODEL + "def free(model):\n    for part in model.modules():\n        if isinstance(part, FSDP):\n"
+        "            print(part._handle.flat_param.data)",
+        "no flat parameters",
+    ),
+    "a handle where nobody calls, behind a test": (
+        MODEL + "def free(model):\n    for part in model.modules():\n"
+        "        if not isinstance(part, FSDP):\n            continue\n        print(part._handle)",
+        "no flat parameters",
+    ),
+    "an attribute where nobody calls": (
+        MODEL + "def kinds(model):\n    return [p.sharding_strategy for p in model.modules() "
+        "if isinstance(p, FSDP)]",
+        "keep it in a variable",
+    ),
+    "several classes where nobody calls": (
+        MODEL + "def hold(model):\n    if isinstance(model, (FSDP, nn.parallel.DistributedDataParallel)):\n"
+        "        with model.no_sync():\n            print(model)",
+        "or of another class",
+    ),
+    "a part of a test where nobody calls": (
+        MODEL + "def is_root(model):\n    return isinstance(model, FSDP) and model.check_is_root()",
+        "whether it is the root",
+    ),
     "functions on whole parameters": (
         "def init(module):\n    for p in module.parameters():\n        nn.init.normal_(p)\n\n\n"
         + MODEL + "model.apply(init)",

@@ -335,6 +335,19 @@ def check_attribute(migration: Migration, source: Source, node: cst.Attribute) -
         )
 
 
+def check_one_of_several(migration: Migration, source: Source, node: cst.Attribute) -> None:
+    """Block on what FSDP1's wrapper has in its own way, of what may be of another class as well.
+
+    Raises:
+        Blocked: with the reason.
+    """
+    name = node.attr.value
+    if name in CHANGED - {"module", "forward", "state_dict", "load_state_dict"}:
+        reason = f"`.{name}` of what a test says to be FSDP1's wrapper or of another class"
+        advice = "Ask for the classes one by one: FSDP2's modules need other code than the others."
+        raise migration.block(source, node, reason, advice=advice)
+
+
 def _runs_submodules(migration: Migration, node: cst.Attribute) -> bool:
     """Whether a method of the user's own class calls modules that its object holds."""
     for value in migration.values(node.value):

@@ -8,7 +8,7 @@ import libcst as cst
 
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import NodeSite, Source
-from fsdplint.program.values import Function, ModuleValue, Sequence
+from fsdplint.program.values import Function, ModuleValue, Sequence, Unknown
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.constructor import meshes, strategy
 from fsdplint.rules.migration.constructor.wrap import PARAMETERS
@@ -288,7 +288,8 @@ def check_private(migration: Migration, source: Source, node: cst.Attribute) -> 
         function = function_of(source, node)
         if not re.search("fsdp|flat_param", source.code(function), re.IGNORECASE):
             return
-    if any(not isinstance(v, ModuleValue) or is_fsdp1(v) for v in migration.values(node.value)):
+    values = migration.values(node.value)
+    if any(not isinstance(v, ModuleValue | Unknown) or is_fsdp1(v) for v in values):
         return  # something else, or judged as an attribute of a wrapped model
     raise migration.block(source, node, f"`.{name}`: {GONE[name]}")
 
