@@ -46,7 +46,7 @@ class ParameterMarkLost(Rule):
     severity = Severity.ERROR
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        marks = list(trace.of(ParameterMarked))
+        marks = [mark for mark in trace.of(ParameterMarked) if not mark.removed]
         if not marks:
             return
         groups = Groups(trace)
@@ -332,6 +332,39 @@ for parameter in model.parameters():
     parameter.register_post_accumulate_grad_hook(lambda p: seen.append(p))
 model(torch.randn(16, 4)).pow(2).mean().backward()
 assert len(seen) == 4
+dist.destroy_process_group()
+""",
+        ),
+        Good(
+            why="the hooks have done their work, and are removed before sharding",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+def measured(model, inputs):
+    norms, handles = {}, []
+    for name, parameter in model.named_parameters():
+        handles.append(
+            parameter.register_hook(lambda grad, name=name: norms.update({name: grad.norm()}))
+        )
+    model(inputs).pow(2).mean().backward()
+    for handle in handles:
+        handle.remove()
+    model.zero_grad()
+    return norms
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+assert len(measured(model, torch.randn(16, 4))) == 2
+fully_shard(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.randn(16, 4)).pow(2).mean().backward()
+optimizer.step()
 dist.destroy_process_group()
 """,
         ),

@@ -458,6 +458,7 @@ class Calls:
             if function.within is not None:
                 return self._call_within(function, call)
         note_reduction(self, name, call)
+        self.unhook(function.owner if isinstance(function, Unknown) else None, call)
         optimizer = self.optimizer_by_parameters(name, call)
         if optimizer is not None:
             return optimizer

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from fsdplint.program.values import Made, ModuleValue, ParametersOf, Value
+from fsdplint.program.values import HookHandle, Made, ModuleValue, ParametersOf, Value
 from fsdplint.trace import MethodRegistered, ParameterMarked, ParameterMarkRead, RowEdited
+from fsdplint.trace.groups import Shard
 
 if TYPE_CHECKING:
+    from fsdplint.program.frames import Call
     from fsdplint.program.interpreter import Interpreter
 
 # What every tensor has.
@@ -20,7 +23,9 @@ EDITS = {"zero_", "fill_", "mul_", "normal_", "uniform_"}
 class Marks:
     """The part of the interpreter that knows of marks on parameters."""
 
-    def mark(self: Interpreter, target: Value, name: str, *, hook: bool = False) -> None:
+    def mark(
+        self: Interpreter, target: Value, name: str, *, hook: bool = False
+    ) -> ParameterMarked | None:
         """An attribute is set on a parameter, or a hook registered on it."""
         modules: tuple[str, ...] = ()
         if isinstance(target, ParametersOf) and target.element:
@@ -29,7 +34,29 @@ class Marks:
             modules = self._holders(target)
         if modules and name not in _OWN:
             self.marks.add(name)
-            self.emit(ParameterMarked, self.executing, modules=modules, name=name, hook=hook)
+            return self.emit(ParameterMarked, self.executing, modules=modules, name=name, hook=hook)
+        return None
+
+    def unmark(self: Interpreter, target: Value, name: str) -> None:
+        """`del parameter.name`"""
+        if name in self.marks and isinstance(target, ParametersOf):
+            self._removed(mark for mark in self.trace.of(ParameterMarked) if mark.name == name)
+
+    def unhook(self: Interpreter, handle: Value | None, call: Call) -> None:
+        """`handle.remove()`; a handle that is not known may be that of any hook."""
+        node = call.node.func if isinstance(call.node, cst.Call) else None
+        if not isinstance(node, cst.Attribute) or node.attr.value != "remove" or call.values:
+            return
+        hooks = [mark for mark in self.trace.of(ParameterMarked) if mark.hook]
+        if isinstance(handle, HookHandle) and handle.mark is not None:
+            same = [mark for mark in hooks if mark.site == handle.mark.site]
+            hooks = [*same, handle.mark]  # in a loop there is one handle for those of all turns
+        self._removed(hooks)
+
+    def _removed(self: Interpreter, marks: Iterable[ParameterMarked]) -> None:
+        for mark in marks:
+            if not any(isinstance(event, Shard) for event in self.trace.events[mark.index :]):
+                mark.removed = True
 
     def ask(self: Interpreter, target: Value, name: str, node: cst.CSTNode) -> None:
         """An attribute is asked of a parameter; counts if parameters were given it before."""

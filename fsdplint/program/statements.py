@@ -123,6 +123,8 @@ class Statements:
     def execute_Del(self: Interpreter, node: cst.Del) -> None:
         if isinstance(node.target, cst.Name):
             self.scope.names.pop(node.target.value, None)
+        elif isinstance(node.target, cst.Attribute):
+            self.unmark(self.eval(node.target.value), node.target.attr.value)
 
     def execute_Global(self: Interpreter, node: cst.Global) -> None:
         for item in node.names:

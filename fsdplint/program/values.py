@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from fsdplint.trace import Layout, Ranks
+from fsdplint.trace import Layout, ParameterMarked, Ranks
 
 if TYPE_CHECKING:
     from fsdplint.program.scopes import Scope
@@ -298,6 +298,13 @@ def each_parameter(value: Value) -> Value:
 @dataclass(eq=False, repr=False)
 class ParameterName(Unknown):
     """What `named_parameters()` calls a parameter, or something told of that name."""
+
+
+@dataclass(eq=False, repr=False)
+class HookHandle(Unknown):
+    """What registering a hook on parameters gives; `mark` is the event of that."""
+
+    mark: ParameterMarked | None = None
 
 
 @dataclass(eq=False, repr=False)

@@ -167,12 +167,14 @@ class ParameterMarked(Event):
     A recording has attributes at the sharding that replaces the parameters.
 
     name: the attribute; for a hook the method that registers it, and then `hook` is true.
+    removed: it was taken away again, before anything replaced the parameters.
     """
 
     kind: ClassVar[str] = "parameter-marked"
     modules: tuple[str, ...]
     name: str
     hook: bool = False
+    removed: bool = False
 
 
 @event

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from programs import events, program
 
-from fsdplint.trace import Collective
+from fsdplint.trace import Collective, ParameterMarked
 
 SHARDED = """\
 dist.init_process_group("gloo")
@@ -124,3 +124,28 @@ def test_nothing_is_gathered_of_what_is_not_sharded(tmp_path: Path, setup: str, 
 def test_to_freeze_one_parameter_freezes_no_part(tmp_path: Path) -> None:
     found = program(tmp_path, OWN + "model.scale.requires_grad = False\n")
     assert not any(info.frozen for trace in found.traces for info in trace.modules.values())
+
+
+HOOKED = "model = nn.Sequential(nn.Linear(8, 8))\nwork = lambda grad: None\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "left"),
+    [
+        ("hooks = [p.register_hook(work) for p in model.parameters()]\nfor h in hooks: h.remove()", 0),
+        ("hooks = {}\nfor n, p in model.named_parameters():\n    hooks[n] = p.register_hook(work)\n"
+         "for h in hooks.values():\n    h.remove()", 0),
+        ("hook = model[0].weight.register_hook(work)\nhook.remove()", 0),
+        ("class Keeper:\n    def start(self):\n        self.hooks = []\n        for p in model.parameters():\n"
+         "            self.hooks.append(p.register_hook(work))\n    def stop(self):\n"
+         "        while self.hooks:\n            self.hooks.pop().remove()\n"
+         "keeper = Keeper()\nkeeper.start()\nkeeper.stop()", 0),
+        ("model[0].weight.slow = True\ndel model[0].weight.slow", 0),
+        ("one = model[0].weight.register_hook(work)\ntwo = model[0].bias.register_hook(work)\none.remove()", 1),
+        ("hook = model[0].weight.register_hook(work)\nfully_shard(model)\nhook.remove()", 1),
+        ("hook = model[0].weight.register_hook(work)\nnames = []\nnames.remove('a')", 1),
+    ],
+)  # fmt: skip
+def test_hooks_and_marks_are_taken_away(tmp_path: Path, code: str, left: int) -> None:
+    found = program(tmp_path, HOOKED + code + "\n")
+    assert len([mark for mark in events(found, ParameterMarked) if not mark.removed]) == left

@@ -17,6 +17,7 @@ from fsdplint.program.values import (
     Const,
     Context,
     Dict,
+    HookHandle,
     Made,
     ModulesOf,
     ModuleValue,
@@ -317,8 +318,7 @@ def parameter_requires_grad(
 
 @method("ParametersOf", "register_hook", "register_post_accumulate_grad_hook")
 def parameter_hook(run: Interpreter, receiver: ParametersOf, name: str, call: Call) -> Value:
-    run.mark(receiver, name, hook=True)
-    return Unknown()
+    return HookHandle(mark=run.mark(receiver, name, hook=True))
 
 
 @method("ModuleValue", "apply")
