@@ -128,12 +128,11 @@ def _boolean(run: Interpreter, node: cst.BooleanOperation, prefer: bool) -> Verd
     if right.outcome is decisive:
         # the left side did not matter, unless it was a decision
         return Verdict(decisive, right.guards)
+    # Where the ranks part at all, the operand that varies has let the test of the rank decide.
     if left.outcome is Outcome.RANK:
-        if right.outcome is Outcome.VARYING and not is_and:
-            return Verdict(Outcome.VARYING, guards)
         return Verdict(Outcome.RANK, guards, left.rank_test)
     if left.outcome is Outcome.VARYING:
-        if right.outcome is Outcome.RANK and is_and:
+        if right.outcome is Outcome.RANK:
             return Verdict(Outcome.RANK, guards, right.rank_test)
         return Verdict(Outcome.VARYING, guards)
     return Verdict(right.outcome, guards, right.rank_test)

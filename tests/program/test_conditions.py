@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from programs import events, program
 
+from fsdplint.rules.matching import one_sided
 from fsdplint.trace import Collective, Ranks, Saved, Sharded, StateTaken, Wrapped
 
 ON_RANK_0 = {
@@ -58,6 +59,19 @@ ON_RANK_0 = {
     "match": "match dist.get_rank():\n    case 0:\n        dist.barrier()\n    case _:\n        pass",
     "while": "rank = dist.get_rank()\nwhile rank == 0:\n    dist.barrier()\n    break",
     "short circuit": "dist.get_rank() == 0 and dist.barrier()",
+    "return for two reasons": "def save(step, every=10):\n    if step % every or dist.get_rank():\n        return\n"
+    "    dist.barrier()\nfor step in range(20):\n    save(step)",
+    "return for two reasons, the rank first": "def save(step):\n    if dist.get_rank() != 0 or step % 10 != 0:\n"
+    "        return\n    dist.barrier()\nfor step in range(20):\n    save(step)",
+    "continue for two reasons": "for step in range(20):\n    if step % 10 or dist.get_rank() > 0:\n        continue\n"
+    "    dist.barrier()",
+    "end for two reasons": "import sys\nfor step in range(20):\n    if step % 10 or dist.get_rank() > 0:\n"
+    "        raise SystemExit(0)\n    dist.barrier()",
+    "exit for two reasons": "import sys\nif len(sys.argv) > 2 or dist.get_rank() != 0:\n    sys.exit()\ndist.barrier()",
+    "a setting and a return": "def save(args):\n    if not args.save or dist.get_rank() != 0:\n        return\n"
+    "    dist.barrier()\nimport argparse\nsave(argparse.ArgumentParser().parse_args())",
+    "the else of two reasons": "for step in range(20):\n    if step % 10 or dist.get_rank() > 0:\n        pass\n"
+    "    else:\n        dist.barrier()",
 }
 
 
@@ -101,6 +115,25 @@ ON_ALL_RANKS = {
     "the rank that is meant": "def only_on(rank=0):\n    if dist.get_rank() == rank:\n        print()\n    dist.barrier()\nonly_on()",
     "no rank at all": "rank = -1\nif rank == -1:\n    dist.barrier()",
     "both": "if dist.get_rank() == 0 or True:\n    dist.barrier()",
+    "after a function with two reasons to leave": "def log(step):\n    if step % 10 or dist.get_rank() != 0:\n"
+    "        return\n    print('x')\nfor step in range(20):\n    log(step)\ndist.barrier()",
+    "after a loop with two reasons to go on": "for step in range(20):\n    if step % 10 or dist.get_rank():\n"
+    "        continue\n    print('x')\ndist.barrier()",
+    "after two reasons": "for step in range(20):\n    if step % 10 == 0 or dist.get_rank() == 0:\n        print('x')\n"
+    "    dist.barrier()",
+    "one rank or the first": "if dist.get_world_size() == 1 or dist.get_rank() == 0:\n    print()\ndist.barrier()",
+    "not distributed or the first": "import sys\nis_distributed = len(sys.argv) > 1\n"
+    "if not is_distributed or dist.get_rank() == 0:\n    print()\ndist.barrier()",
+    "two reasons without the rank": "def save(step, last):\n    if step % 10 or last:\n        return\n    dist.barrier()\n"
+    "for step in range(20):\n    save(step, step == 19)",
+    "a reason that fails": "for step in range(20):\n    if step < 0 or dist.get_rank() < 0:\n        raise ValueError(step)\n"
+    "    dist.barrier()",
+}
+ON_BOTH_SIDES = {
+    "a counterpart behind the return": "def save(step):\n    if step % 10 or dist.get_rank() != 0:\n        dist.barrier()\n"
+    "        return\n    print('x')\n    dist.barrier()\nfor step in range(20):\n    save(step)",
+    "a counterpart in the else": "for step in range(20):\n    if step % 10 or dist.get_rank() != 0:\n        dist.barrier()\n"
+    "    else:\n        print('x')\n        dist.barrier()",
 }
 
 
@@ -110,6 +143,13 @@ def test_a_barrier_on_all_ranks_is_not_partial(tmp_path: Path, code: str) -> Non
     found = [e for e in events(program(tmp_path, body), Collective) if e.api == "barrier"]
     assert found
     assert {e.ranks for e in found} == {Ranks.ALL}
+
+
+@pytest.mark.parametrize("code", ON_BOTH_SIDES.values(), ids=ON_BOTH_SIDES)
+def test_both_sides_of_two_reasons_match(tmp_path: Path, code: str) -> None:
+    found = program(tmp_path, f"model = FSDP(Net())\n{code}\n")
+    assert list(events(found, Collective))
+    assert not [event for trace in found.traces for event in one_sided(trace)]
 
 
 def test_the_other_ranks_are_known_too(tmp_path: Path) -> None:
