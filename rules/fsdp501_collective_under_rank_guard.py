@@ -413,7 +413,8 @@ class CollectiveUnderRankGuard(Rule):
     Safe: the collective moves out of the test, so that all ranks take part, and what is done with its
     result stays in it. This is done where the collective is a statement of the test's body or part of
     one, and nothing before it in the body has to come first; a `barrier()` at the end of the body moves
-    behind it. Otherwise (an evaluation on rank 0) what is right depends on the program, and the code is
+    behind it. What else the test asks (`step % 100 == 0 and rank == 0`) is asked where the collective
+    goes too, if it is certainly alike on all ranks: of counters, settings and constants. Otherwise (an evaluation on rank 0) what is right depends on the program, and the code is
     left to you.
 
     ## Since
@@ -553,7 +554,7 @@ if is_main:
         event = finding.events[0]
         guard = rank_guard(event)
         rewrite = Rewrite()
-        if guard is None or not move_out(rewrite, event.site, guard):
+        if guard is None or not move_out(rewrite, event.site, guard, program):
             return None
         return rewrite.fix("Run the collective on all ranks", Safety.SAFE)
 

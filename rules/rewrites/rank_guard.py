@@ -10,7 +10,10 @@ import libcst as cst
 from fsdplint.editing import layout
 from fsdplint.editing.dotted import bound_by, leaves, mentions
 from fsdplint.editing.rewrite import Rewrite
+from fsdplint.program import Program
 from fsdplint.program.source import NodeSite, Source
+from fsdplint.program.values import RankTest, RankValue
+from fsdplint.rules.rewrites.alike import alike
 from fsdplint.rules.rewrites.syntax import (
     Function,
     ancestors,
@@ -103,19 +106,28 @@ class Place:
         statement: the statement that holds the node: in the body of the test, or behind the test
             where this leaves the function (`if rank != 0: return`).
         before: the statements between the test and this one, which a moved one would overtake.
+        kept: what else the test asks, alike on all ranks, which has to go with what moves.
     """
 
     test: cst.If
     statement: Statement
     before: tuple[cst.CSTNode, ...]
     behind: tuple[cst.CSTNode, ...]
+    kept: str = ""
+
+    def lines(self, moved: list[str]) -> list[str]:
+        """Lines to put before the test, under what else it asks."""
+        return [f"if {self.kept}:", *("\t" + line for line in moved)] if self.kept else moved
 
 
-def place_of(source: Source, node: cst.CSTNode, guard: Guard) -> Place | None:
+def place_of(
+    source: Source, node: cst.CSTNode, guard: Guard, program: Program | None = None
+) -> Place | None:
     """How the node stands under the guard, where it stands there directly; else None.
 
     Directly: the test has no other branch, nothing in it but the rank keeps all ranks from the node,
-    and no loop, function or other condition is between the two.
+    and no loop, function or other condition is between the two. Given the program, what else the test
+    asks may keep them back too, if that is alike on all ranks.
     """
     if not isinstance(guard.site, NodeSite) or guard.site.source is not source:
         return None
@@ -130,17 +142,20 @@ def place_of(source: Source, node: cst.CSTNode, guard: Guard) -> Place | None:
             if isinstance(owner, cst.If) and _is_test(source, owner, guard):
                 if owner.body is not parent or owner.orelse is not None or _is_elif(source, owner):
                     return None
-                if not isinstance(statement, Statement) or not _by_rank_alone(owner.test, True):
+                kept = _kept(source, owner.test, True, program)
+                if not isinstance(statement, Statement) or kept is None:
                     return None
-                return Place(owner, statement, tuple(body[:number]), tuple(body[number + 1 :]))
+                before, behind = tuple(body[:number]), tuple(body[number + 1 :])
+                return Place(owner, statement, before, behind, kept)
             for earlier, other in enumerate(body[:number]):
                 if isinstance(other, cst.If) and _is_test(source, other, guard):
                     if other.orelse is not None or not isinstance(statement, Statement):
                         return None
-                    if not leaves(other.body.body[-1]) or not _by_rank_alone(other.test, False):
+                    kept = _kept(source, other.test, False, program)
+                    if not leaves(other.body.body[-1]) or kept is None:
                         return None
                     between = tuple(body[earlier + 1 : number])
-                    return Place(other, statement, between, tuple(body[number + 1 :]))
+                    return Place(other, statement, between, tuple(body[number + 1 :]), kept)
         if isinstance(parent, APART):
             return None
         if isinstance(parent, Statement):
@@ -159,6 +174,63 @@ def _by_rank_alone(test: cst.BaseExpression, holds: bool) -> bool:
         either = isinstance(test.operator, cst.Or) == holds
         return either and all(_by_rank_alone(part, holds) for part in (test.left, test.right))
     return True
+
+
+def _kept(
+    source: Source, test: cst.BaseExpression, holds: bool, program: Program | None
+) -> str | None:
+    """What else a test of the rank asks: a condition, "" for nothing; None where that is not certain.
+
+    holds: whether it holds or fails where the node is reached.
+    """
+    if _by_rank_alone(test, holds):
+        return ""
+    parts = _conjunction(test, holds) if program is not None else None
+    if parts is None or program is None:
+        return None
+    others = [part for part in parts if not _asks_rank(program, part[0])]
+    if len(parts) - len(others) != 1 or not all(alike(source, part) for part, _ in others):
+        return None
+    text = " and ".join(_written(source, *part) for part in others)
+    return text if "\n" not in text else None
+
+
+def _conjunction(
+    test: cst.BaseExpression, holds: bool
+) -> list[tuple[cst.BaseExpression, bool]] | None:
+    """The conditions that must all hold, or fail, for a test to hold, or fail."""
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        return _conjunction(test.expression, not holds)
+    if not isinstance(test, cst.BooleanOperation):
+        return [(test, holds)]
+    if isinstance(test.operator, cst.And) != holds:
+        return None
+    left, right = _conjunction(test.left, holds), _conjunction(test.right, holds)
+    return [*left, *right] if left is not None and right is not None else None
+
+
+def _asks_rank(program: Program, node: cst.BaseExpression) -> bool:
+    values = program.values(node)
+    return bool(values) and all(isinstance(value, RankTest | RankValue) for value in values)
+
+
+# What is written instead of an operator for the opposite.
+OPPOSITE = {cst.Equal: "!=", cst.NotEqual: "==", cst.Is: "is not", cst.IsNot: "is"}
+
+
+def _written(source: Source, node: cst.BaseExpression, holds: bool) -> str:
+    """The text of a condition, or of its opposite."""
+    text = source.code(node)  # without parentheses around it
+    if holds:
+        return f"({text})" if isinstance(node, cst.IfExp) else text
+    if isinstance(node, cst.Comparison) and len(node.comparisons) == 1:
+        target = node.comparisons[0]
+        operator = OPPOSITE.get(type(target.operator))
+        if operator is not None:
+            return f"{source.code(node.left)} {operator} {source.code(target.comparator)}"
+    if isinstance(node, cst.Name | cst.Attribute | cst.Call):
+        return f"not {text}"
+    return f"not ({text})"
 
 
 def _is_test(source: Source, statement: cst.If, guard: Guard) -> bool:
@@ -247,7 +319,7 @@ def _overtakable(small: cst.CSTNode, needed: set[str]) -> bool:
     return False
 
 
-def move_out(rewrite: Rewrite, site: Site, guard: Guard) -> bool:
+def move_out(rewrite: Rewrite, site: Site, guard: Guard, program: Program | None = None) -> bool:
     """Move a collective call to before the test of the rank that it stands under.
 
     Its statement moves where that does nothing but assign the call's result; otherwise the result gets
@@ -258,7 +330,7 @@ def move_out(rewrite: Rewrite, site: Site, guard: Guard) -> bool:
     if found is None:
         return False
     source, call = found
-    place = place_of(source, call, guard)
+    place = place_of(source, call, guard, program)
     if place is None:
         return False
     statement = layout.statement_of(source, call)
@@ -277,9 +349,11 @@ def _move_alone(rewrite: Rewrite, source: Source, statement: cst.Expr, place: Pl
     lines = statement_lines(source, statement, source.code(statement))
     in_body = within(source, place.statement, place.test)
     if in_body and not place.behind and place.before:
+        if place.kept:
+            return False  # the body may change what it asks
         rewrite.insert_after(source, place.test, lines)
     elif may_overtake(source, statement, place):
-        rewrite.insert_before(source, place.test, lines)
+        rewrite.insert_before(source, place.test, place.lines(lines))
     else:
         return False
     rewrite.delete_statement(source, statement)
@@ -300,7 +374,7 @@ def _move_with(rewrite: Rewrite, source: Source, place: Place) -> bool:
         return False
     start, end = source.span(block)
     lines = statement_lines(source, block, source.text[start:end].rstrip())
-    rewrite.insert_before(source, place.test, lines)
+    rewrite.insert_before(source, place.test, place.lines(lines))
     rewrite.delete_statement(source, block)
     return True
 
@@ -320,11 +394,11 @@ def take_out(
     if isinstance(statement, cst.Assign) and statement.value is node and _plain(statement):
         target = source.code(statement.targets[0].target)
         if not any(mentions(other, {target}) for other in place.before):
-            rewrite.insert_before(source, place.test, [f"{target} = {text}"])
+            rewrite.insert_before(source, place.test, place.lines([f"{target} = {text}"]))
             rewrite.delete_statement(source, statement)
             return True
     name = free_name(source, node, name)
-    rewrite.insert_before(source, place.test, [f"{name} = {text}"])
+    rewrite.insert_before(source, place.test, place.lines([f"{name} = {text}"]))
     rewrite.replace(source, node, name)
     return True
 

@@ -139,7 +139,7 @@ def takings_of(
         place = None
         if perhaps_one_rank(event):
             guard = rank_guard(event)
-            place = place_of(source, call, guard) if guard is not None else None
+            place = place_of(source, call, guard, program) if guard is not None else None
             if place is None or not may_overtake(source, call, place):
                 return None
         result[call] = Taking(source, call, saved_by, *getter, place)
@@ -269,10 +269,10 @@ def _name_before(
 
 def _take_out(rewrite: Rewrite, source: Source, takings: list[Taking]) -> bool:
     """Gather states in front of the test of the rank that they stand under."""
-    tests = {taking.place.test for taking in takings if taking.place is not None}
-    if len(tests) != 1:
+    places = {taking.place.test: taking.place for taking in takings if taking.place is not None}
+    if len(places) != 1:
         return False
-    test = tests.pop()
+    ((test, place),) = places.items()
     ordered = sorted(takings, key=lambda taking: source.span(taking.call)[0])
     lines, names = _getter_lines(rewrite, source, ordered, test)
     alone = _alone(source, ordered)
@@ -285,7 +285,7 @@ def _take_out(rewrite: Rewrite, source: Source, takings: list[Taking]) -> bool:
     else:
         for call, name in names.items():
             rewrite.replace(source, call, name)
-    rewrite.insert_before(source, test, lines)
+    rewrite.insert_before(source, test, place.lines(lines))
     return True
 
 

@@ -113,6 +113,22 @@ for step in range(4):
     if step % 1000 == 0 and dist.get_rank() == 0:
         torch.save(model.state_dict(), "m.pt")
 """,
+        """\
+for step in range(4):
+    if step % 1000 == 0:
+        model_state = get_model_state_dict(
+            model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+        )
+    if step % 1000 == 0 and dist.get_rank() == 0:
+        torch.save(model_state, "m.pt")
+""",
+    ),
+    "another condition of each rank's own": (
+        """\
+for step in range(4):
+    if model(torch.randn(4, 8)).sum().item() < 1 and dist.get_rank() == 0:
+        torch.save(model.state_dict(), "m.pt")
+""",
         None,
     ),
     "one of several models": (
