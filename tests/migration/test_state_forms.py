@@ -282,6 +282,26 @@ FORMS = {
             torch.save({"optimizer": optimizer_state, "epoch": 1}, "out/state.pt")
         """,
     ),
+    "an optimizer's state that rank 0 saves now and then": (
+        """
+        model = FSDP(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(9):
+            if step % 3 == 0 and dist.get_rank() == 0:
+                torch.save({"optimizer": optimizer.state_dict(), "step": step}, "state.pt")
+        """,
+        """
+        model = fully_shard(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(9):
+            if step % 3 == 0:
+                optimizer_state = get_optimizer_state_dict(
+                    model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+                )
+            if step % 3 == 0 and dist.get_rank() == 0:
+                torch.save({"optimizer": optimizer_state, "step": step}, "state.pt")
+        """,
+    ),
     "options that are there already": (
         """
         def save(model, optimizer):

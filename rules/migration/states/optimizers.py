@@ -115,7 +115,7 @@ def _place(migration: Migration, source: Source, node: cst.Call) -> Place | None
     }
     if len(guards) != 1:
         return None
-    place = place_of(source, node, next(iter(guards.values())))
+    place = place_of(source, node, next(iter(guards.values())), migration.program)
     return place if place is not None and may_overtake(source, node, place) else None
 
 
@@ -138,7 +138,7 @@ def _move_out(migration: Migration, source: Source, node: cst.Call, place: Place
         bare = line.removeprefix(indent)
         depth = (len(bare) - len(bare.lstrip())) // len(unit)
         lines.append("\t" * depth + bare.lstrip())
-    migration.rewrite.insert_before(source, place.test, lines)
+    migration.rewrite.insert_before(source, place.test, place.lines(lines))
 
 
 def _modules(migration: Migration, node: cst.Call) -> set[str]:
