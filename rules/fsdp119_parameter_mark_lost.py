@@ -46,7 +46,7 @@ class ParameterMarkLost(Rule):
     severity = Severity.ERROR
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        marks = [mark for mark in trace.of(ParameterMarked) if not mark.removed]
+        marks = sorted(_left(trace), key=lambda mark: mark.index)
         if not marks:
             return
         groups = Groups(trace)
@@ -393,6 +393,20 @@ dist.destroy_process_group()
 """,
         ),
     )
+
+
+def _left(trace: Trace) -> Iterator[ParameterMarked]:
+    """The marks that are not taken away before something is sharded."""
+    gone: set[tuple[object, ...]] = set()
+    for event in reversed(trace.events):
+        if isinstance(event, Shard):
+            gone.clear()
+        elif isinstance(event, ParameterMarked):
+            key = (event.name, event.hook, event.modules)
+            if event.removed:
+                gone.add(key)
+            elif key not in gone:
+                yield event
 
 
 def _related(trace: Trace, ones: tuple[str, ...], others: tuple[str, ...]) -> bool:

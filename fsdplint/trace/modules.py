@@ -167,7 +167,8 @@ class ParameterMarked(Event):
     A recording has attributes at the sharding that replaces the parameters.
 
     name: the attribute; for a hook the method that registers it, and then `hook` is true.
-    removed: it was taken away again, before anything replaced the parameters.
+    removed: it was taken away again, before anything replaced the parameters; a recording has an
+        event of its own for that, where it happens.
     """
 
     kind: ClassVar[str] = "parameter-marked"

@@ -18,6 +18,7 @@ from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.recorder import RECORDER
 from fsdplint.shim.sites import is_direct
 
+_handles: IdentityMap[tuple[str, str]] = IdentityMap()  # of hooks: the module and the method
 _lost: dict[str, set[str]] = {}  # attribute: the modules whose parameters had it
 
 
@@ -25,15 +26,29 @@ def install() -> None:
     import torch
 
     for name in ("register_hook", "register_post_accumulate_grad_hook"):
-        patching.watch_method(torch.Tensor, name, functools.partial(_hooked, name))
+        patching.watch_method(torch.Tensor, name, functools.partial(_hooked, name), _held)
+    patching.watch_method(torch.utils.hooks.RemovableHandle, "remove", _unhooked)
     _watch_rows()
 
 
-def _hooked(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _hooked(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     owner = OBJECTS.owners.get(args[0])
-    if owner is not None:
-        module = OBJECTS.module(owner)
-        RECORDER.event("parameter-marked", frame, modules=[module], name=name, hook=True)
+    if owner is None:
+        return None
+    module = OBJECTS.module(owner)
+    RECORDER.event("parameter-marked", frame, modules=[module], name=name, hook=True)
+    return module, name
+
+
+def _held(hook: tuple[str, str], handle: Any) -> None:
+    _handles.set(handle, hook)
+
+
+def _unhooked(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    hook = _handles.get(args[0])
+    if hook is not None:
+        fields = {"modules": [hook[0]], "name": hook[1], "hook": True, "removed": True}
+        RECORDER.event("parameter-marked", frame, **fields)
 
 
 def note(module: Any, frame: FrameType) -> None:
