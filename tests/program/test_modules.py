@@ -471,3 +471,54 @@ def test_modules_that_are_imported_by_name(tmp_path: Path, body: str) -> None:
 def test_imports_by_name_that_are_not_known(tmp_path: Path, arguments: str) -> None:
     text = f"import importlib\nimportlib.import_module({arguments}).fully_shard(Net())\n"
     assert list(events(program(tmp_path, text), Sharded)) == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "sharded_first"),
+    [
+        ("sorted(STEPS.items(), reverse=True)", True),
+        ("sorted(STEPS.items())", False),
+        ("[(name, STEPS[name]) for name in sorted(STEPS, reverse=True)]", True),
+        ("sorted(STEPS.items(), key=lambda item: order(item[0]))", None),
+        ("sorted(STEPS.items(), reverse=backwards())", None),
+    ],
+)
+def test_steps_run_in_the_order_of_their_names(
+    tmp_path: Path, steps: str, sharded_first: bool | None
+) -> None:
+    found = program(
+        tmp_path,
+        f"""\
+        from settings import backwards, order
+
+        STEPS = {{}}
+
+
+        def step(name):
+            def put(function):
+                STEPS[name] = function
+                return function
+            return put
+
+
+        @step("optimizer")
+        def make_optimizer(model):
+            torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+        @step("shard")
+        def shard(model):
+            fully_shard(model)
+
+
+        model = Net()
+        for name, function in {steps}:
+            function(model)
+        """,
+    )
+    for trace in found.traces:
+        built, sharded = list(trace.of(OptimizerBuilt)), list(trace.of(Sharded))
+        if sharded_first is None:
+            assert not built or not sharded
+        else:
+            assert (sharded[0].index < built[0].index) is sharded_first

@@ -18,10 +18,12 @@ from fsdplint.program.models.data import loader_in
 from fsdplint.program.ranks import depends_on_rank, environment
 from fsdplint.program.values import (
     Batches,
+    Bound,
     Class,
     Const,
     Context,
     Dict,
+    Function,
     Instance,
     LoaderValue,
     Made,
@@ -115,7 +117,41 @@ def collect(run: Interpreter, name: str, call: Call) -> Value:
     if isinstance(value, ModulesOf | Unknown):
         return value
     items, exact = run.iterate(value)
+    if name.endswith(".sorted"):
+        return _sorted(run, items, exact, call)
     return Sequence(items, name.rpartition(".")[2], not exact)
+
+
+def _sorted(run: Interpreter, items: list[Value], exact: bool, call: Call) -> Value:
+    """Sorted strings or numbers, also in pairs with something else; functions of the program whose
+    order can't be worked out are not known at all, lest they be called in another one."""
+    reverse = call.kwargs.get("reverse", Const(False))
+    keys = [_sort_key(run, item) for item in items]
+    known = exact and not call.open and set(call.kwargs) <= {"reverse"}
+    alike = len({type(key) for key in keys}) == 1 and len(set(keys)) == len(keys)
+    if known and alike and keys[0] is not None and isinstance(reverse, Const):
+        pairs = sorted(
+            zip(keys, items, strict=True), key=lambda p: p[0], reverse=bool(reverse.value)
+        )
+        return Sequence([item for _, item in pairs], "list")
+    if len(items) > 1 and any(_is_code(run, item) for item in items):
+        return Unknown(varying=True)
+    return Sequence(items, "list", not exact)
+
+
+def _sort_key(run: Interpreter, item: Value) -> Any:
+    """What decides where an element comes to stand, None where that is not known."""
+    item = run.settle(item)
+    if isinstance(item, Sequence) and item.kind == "tuple" and item.items and not item.open:
+        item = run.settle(item.items[0])
+    key = constant(item)
+    return key if type(key) in (str, int, float) else None
+
+
+def _is_code(run: Interpreter, item: Value) -> bool:
+    item = run.settle(item)
+    parts = item.items if isinstance(item, Sequence) else [item]
+    return any(isinstance(run.settle(part), Function | Bound | Partial | Class) for part in parts)
 
 
 @function("builtins.reversed")
