@@ -281,7 +281,7 @@ def _refuse_text(shown: str, text: str) -> None:
     null = text.find("\0")  # Python refuses it in strings and comments, too
     if null >= 0:
         line = text.count("\n", 0, null) + 1
-        raise Unreadable(Problem(shown, line, "it holds a null byte", "remove it"))
+        raise Unreadable(Problem(shown, line, "syntax error: null byte", "remove it"))
     deep = too_deep(text)
     if deep is not None:
         raise Unreadable(

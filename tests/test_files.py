@@ -63,7 +63,7 @@ def test_syntax_error_has_its_line_and_pythons_words(tmp_path: Path) -> None:
 
 def test_null_bytes(tmp_path: Path) -> None:
     assert "null byte" in problem(tmp_path / "a.py", b"x = 1\0\n")
-    assert problem(tmp_path / "b.py", b"x = 1\ny = '\0'\n") == "2: it holds a null byte"
+    assert problem(tmp_path / "b.py", b"x = 1\ny = '\0'\n") == "2: syntax error: null byte"
 
 
 def test_missing_and_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
