@@ -48,7 +48,11 @@ class Target:
 
         A program with FSDP2 runs on none without it, whatever its requirements say.
         """
-        return self.oldest is not None and older(FIRST, since) and older(self.oldest, since)
+        return older(FIRST, since) and self.may_be_older(since)
+
+    def may_be_older(self, version: str) -> bool:
+        """Whether the torch that a program has to run on may be older, be it one without FSDP2."""
+        return self.oldest is not None and older(self.oldest, version)
 
     def said(self) -> str:
         """The target as a part of a sentence: "target-torch is 2.5"."""

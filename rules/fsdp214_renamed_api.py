@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.editing.importing import asks_for_version
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.torch_versions import METHODS, older
+from fsdplint.torch_versions import METHODS
 from fsdplint.trace import Event, Fsdp2Used, Loaded, Saved, Site, Trace
 
 if TYPE_CHECKING:
@@ -299,7 +299,7 @@ class RenamedApi(Rule):
 
 def _before(target: Target | None, version: str) -> bool:
     """Whether a program may have to run on a torch before a version."""
-    return target is not None and target.oldest is not None and older(target.oldest, version)
+    return target is not None and target.may_be_older(version)
 
 
 def _is_fallback(site: Site) -> bool:
