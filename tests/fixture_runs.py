@@ -23,6 +23,8 @@ NOISE = (
 )
 ROUNDED = SUMMED + ", and what that changes is rounded to bf16 or fp16"
 
+KERNELS = "a parameter at another address takes another kernel on some processors; rounded to fp16"
+
 
 @dataclass(frozen=True)
 class Case:
@@ -31,7 +33,7 @@ class Case:
     Attributes:
         path: the script, below `fixtures`.
         then: the arguments of a second run that goes on from what the first one has saved.
-        apart: why losses and parameters may differ in the last places; they are equal otherwise.
+        apart: why losses and parameters may differ by more than the order of a sum in one matrix product.
     """
 
     path: str
@@ -96,7 +98,7 @@ CASES = (
         (*OUT, "--resume", "out/encoder.pt"),
         apart=ROUNDED,
     ),
-    Case("fsdp1_cuda/trainer_nccl.py", (*OUT, "--precision", "fp16")),
+    Case("fsdp1_cuda/trainer_nccl.py", (*OUT, "--precision", "fp16"), apart=KERNELS),
     Case("fsdp1/device_mesh.py", OUT, (*OUT, "--resume")),
     Case("fsdp1/no_shard.py", apart=SUMMED),
     Case("fsdp1/norm_types.py", ()),
