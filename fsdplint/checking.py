@@ -70,7 +70,14 @@ def do(job: Job) -> int:
     # Trees and traces are full of cycles that stay: looking for garbage that often finds none.
     gc.set_threshold(100_000, 20, 20)
     cache = None if job.no_cache or job.stdin is not None else _cache(job)
-    run = Run(job.paths, job.command_line, stdin=job.stdin, processes=processors(), cache=cache)
+    run = Run(
+        job.paths,
+        job.command_line,
+        stdin=job.stdin,
+        processes=processors(),
+        cache=cache,
+        writes=_writes_sources(job),
+    )
     if job.show_files:
         return _show_files(job, run)
     if job.show_settings:
@@ -88,6 +95,13 @@ def do(job: Job) -> int:
         _report(job, run, result)
         code = _exit_code(result.findings, result.problems)
     return CLEAN if job.exit_zero and code == FOUND else code
+
+
+def _writes_sources(job: Job) -> bool:
+    """Whether it changes the files that it looks at."""
+    if job.diff or job.show_files or job.show_settings:
+        return False
+    return job.fix or job.add_noqa
 
 
 def _cache(job: Job) -> Cache:

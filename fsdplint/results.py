@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -160,16 +161,21 @@ class Fixed:
     _contents: tuple[NewContent, ...] = field(default=(), repr=False, compare=False)
 
     def write(self) -> None:
-        """Write all changed files, or none.
+        """Write all changed files, or none. A write that was interrupted since is completed first.
 
         Raises:
             FsdplintError: one of them, which it names, cannot be written, or is not what it was;
                 all are as before.
         """
+        from fsdplint.editing.journal import Interrupted
+        from fsdplint.editing.recovery import recover
         from fsdplint.editing.write import write
 
         try:
+            recover([Path(one.path) for one in self._contents], writes=True)
             write(self._contents)
+        except Interrupted as error:
+            raise FsdplintError(str(error)) from error
         except OSError as error:
             raise FsdplintError(error.strerror or str(error)) from error
 

@@ -19,8 +19,9 @@ from fsdplint.baseline import read as read_baseline
 from fsdplint.callers import Notes, Projects
 from fsdplint.counting import Counting
 from fsdplint.decoding import decode
-from fsdplint.discovery import JOURNAL_PREFIX, File, beyond, discover
+from fsdplint.discovery import File, beyond, discover
 from fsdplint.editing.nesting import deep_stack
+from fsdplint.editing.recovery import Recovered, recover
 from fsdplint.files import NOTEBOOK, Limits, Problem, Unreadable, decode_or_refuse
 from fsdplint.folders import project_root
 from fsdplint.options import Options
@@ -80,6 +81,7 @@ class Run:
         effort: Effort | None = None,
         processes: int = 1,
         cache: Cache | None = None,
+        writes: bool = False,
     ) -> None:
         """Find the files that can matter.
 
@@ -91,10 +93,12 @@ class Run:
             effort: what of the work is wanted; all of it by default.
             processes: how many processes may be used.
             cache: what was found before.
+            writes: whether source files will be written, so that an interrupted write is completed.
 
         Raises:
             SettingsError: the settings are wrong.
-            Interrupted: an earlier run was killed while it wrote, and that can't be completed.
+            Interrupted: an earlier run was killed while it wrote, and that can't be completed, or
+                this run writes nothing.
         """
         self.command_line = command_line or CommandLine()
         self._finder = SettingsFinder(command_line)
@@ -104,7 +108,7 @@ class Run:
         self.problems: list[Problem] = []
         self.stdin = stdin
         self._effort = effort
-        self.completed: list[str] = []
+        self._recovered = Recovered()
         self.overrides: dict[Path, str] = dict(overlays or {})
         self._processes = processes
         self._cache = cache
@@ -116,7 +120,7 @@ class Run:
             wanted = [path for path in wanted if path not in unsaved]
             files, self.problems = discover(wanted, self._excluded, journals)
             files += [File(path, named=True) for path in sorted(unsaved)]
-            self.completed = _complete([*journals, *_journals(arguments)])
+            self._recovered = recover(arguments, journals, writes=writes)
         else:
             files = self._from_stdin(arguments[0], stdin)
         selection = prefilter.select(files, searched=folders, overrides=self.overrides)
@@ -458,8 +462,11 @@ class Run:
 
     def _completion(self) -> list[str]:
         return [
-            f"{path}: written now; an earlier run was interrupted before it could"
-            for path in self.completed
+            *self._recovered.foreign,
+            *(
+                f"{path}: written now; an earlier run was interrupted before it could"
+                for path in self._recovered.written
+            ),
         ]
 
     # Trouble --------------------------------------------------------------------------------
@@ -515,31 +522,6 @@ def _failures(rules: Sequence[Rule]) -> list[Problem]:
         for rule in rules
         if rule.failure is not None
     ]
-
-
-# Files ------------------------------------------------------------------------------------------
-
-
-def _journals(arguments: Iterable[Path]) -> list[str]:
-    """The journals in the roots of the projects that the arguments belong to."""
-    roots = {str(project_root(path)) for path in arguments}
-    return [
-        entry.path
-        for root in sorted(roots)
-        if os.path.isdir(root)
-        for entry in os.scandir(root)
-        if entry.name.startswith(JOURNAL_PREFIX)
-    ]
-
-
-def _complete(journals: Iterable[str]) -> list[str]:
-    """Complete what earlier runs were writing when they were killed: the files written now."""
-    found = {os.path.realpath(path): path for path in journals}
-    if not found:
-        return []
-    from fsdplint.editing.journal import complete
-
-    return [os.path.relpath(file) for path in found.values() for file in complete(path)]
 
 
 # Findings of a real run ---------------------------------------------------------------------------

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import ast
-import base64
-import json
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from journals import leave_journal
 
 from fsdplint.cli import main
-from fsdplint.discovery import JOURNAL_PREFIX
 
 WRAP = """\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -127,17 +125,14 @@ def test_an_interrupted_write_is_completed_by_the_next_run(project: Path) -> Non
     new = {path: path.read_bytes() for path in (wrap, loop)}
     assert new[wrap] != old[wrap] and new[loop] != old[loop]
     wrap.write_bytes(old[wrap])
-    files = [
-        {
-            "path": str(path),
-            "old": base64.b64encode(old[path]).decode(),
-            "new": base64.b64encode(new[path]).decode(),
-        }
-        for path in (loop, wrap)
-    ]
-    journal = project / f"{JOURNAL_PREFIX}abc.json"
-    journal.write_text(json.dumps({"version": 1, "files": files}))
-    done = run("train.py")
+    journal = leave_journal(project, *((path, old[path], new[path]) for path in (loop, wrap)))
+    for reading in (("train.py",), ("--diff", "--fix", "train.py"), ("migrate", ".")):
+        done = run(*reading)
+        assert done.exit_code == 2
+        assert "an interrupted run of fsdplint has to be completed" in done.stderr
+        assert "`fsdplint --fix .` completes it" in done.stderr
+        assert journal.exists() and wrap.read_bytes() == old[wrap]
+    done = run("--fix", "train.py")
     assert done.exit_code == 0, done.output
     assert f"{Path('lib', 'wrap.py')}: written now" in done.output
     assert {path: path.read_bytes() for path in (wrap, loop)} == new
@@ -146,10 +141,8 @@ def test_an_interrupted_write_is_completed_by_the_next_run(project: Path) -> Non
 
 def test_an_interrupted_write_that_cannot_be_completed(project: Path) -> None:
     loop = project / "lib" / "loop.py"
-    entry = {"path": str(loop), "old": "", "new": ""}
-    journal = project / f"{JOURNAL_PREFIX}abc.json"
-    journal.write_text(json.dumps({"version": 1, "files": [entry]}))
-    done = run("train.py")
+    journal = leave_journal(project, (loop, b"", b""))
+    done = run("--fix", "train.py")
     assert done.exit_code == 2
     assert "loop.py was changed since" in done.output
     assert journal.exists()

@@ -1,21 +1,28 @@
 """The journal of a write: what makes several files change together, even if the process is killed.
 
 Before the first file is touched, a journal with the old and the new content of all of them is put
-into the project's root. A run that finds one whose writer is gone brings every file to its new
-content and removes what was left lying about; if the journal itself was cut short, no file had
-been touched yet. The writer holds a lock on its journal, so that nobody takes over from it while
-it is at work.
+into a folder that all of them lie below. The next run that writes, and finds a journal whose writer
+is gone, brings every file to its new content and removes what was left lying about; if the journal
+itself was cut short, no file had been touched yet. The writer holds a lock on its journal, so that
+nobody takes over from it while it is at work.
+
+A journal can come from elsewhere: with a repository that somebody cloned, or with a folder that was
+copied while a write was interrupted. So it names its files relative to its folder, and says which
+folder that is (path, device and inode). It is foreign in any other folder, or where another user
+owns it, and a foreign journal is never completed.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
+import errno
 import json
 import os
+import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fsdplint.discovery import JOURNAL_PREFIX
 
@@ -28,6 +35,10 @@ WHOLE, PART = ".json", ".part"
 SUFFIX = ".fsdplint-new"  # of the new files that wait beside the old ones
 PATIENCE = 10.0  # seconds that another run may take to write
 
+_VERSION = 2
+_HEADER = 65536  # bytes that the first line, which says whose journal it is, may have
+_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")  # as far as the system has them
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -39,24 +50,31 @@ class Entry:
 
 
 class Interrupted(Exception):
-    """An interrupted write that cannot be completed; the message says why and what to do."""
+    """An interrupted write that has to be completed first; the message says what to do."""
+
+
+class ForeignJournal(Interrupted):
+    """A journal that is not one of this user and this folder; the message says what to do."""
 
 
 @contextlib.contextmanager
 def journal(folder: str, entries: Sequence[Entry]) -> Iterator[None]:
     """While the files are written: a journal in a folder. Gone when all is done or undone.
 
+    All of the files lie below the folder.
+
     Raises:
         OSError: it cannot be written; no file may be touched then.
     """
     import tempfile  # a run that writes nothing does not pay for it
 
+    folder = os.path.realpath(folder)
     descriptor, part = tempfile.mkstemp(prefix=JOURNAL_PREFIX, suffix=PART, dir=folder)
     whole = part.removesuffix(PART) + WHOLE
     try:
         _lock(descriptor)
         with open(descriptor, "wb", closefd=False) as stream:
-            stream.write(_encoded(entries))
+            stream.write(_encoded(folder, entries))
             stream.flush()
         os.fsync(descriptor)
         os.rename(part, whole)
@@ -80,6 +98,25 @@ def found(folders: Iterable[str | os.PathLike[str]]) -> list[str]:
     return result
 
 
+def is_waiting(path: str) -> bool:
+    """Whether a journal is of an interrupted write that `complete` would complete.
+
+    It waits for a writer that is still there. Nothing is written.
+
+    Raises:
+        ForeignJournal: see there.
+        Interrupted: another run is writing for longer than it is waited for.
+    """
+    if path.endswith(PART):  # no file had been touched
+        return False
+    with _opened(path, os.O_RDONLY) as descriptor:
+        if descriptor is None:
+            return False
+        _check_own(path, descriptor)
+        _wait(path, descriptor)
+        return os.path.exists(path)
+
+
 def complete(path: str) -> list[str]:
     """Complete the write of a journal whose writer is gone; wait for one that is still there.
 
@@ -87,17 +124,15 @@ def complete(path: str) -> list[str]:
         The files that were brought to their new content; none where nothing was to be done.
 
     Raises:
+        ForeignJournal: it is of another user or another folder; nothing is written.
         Interrupted: a file was changed by someone else since, or cannot be written.
     """
-    try:
-        descriptor = os.open(path, os.O_RDWR)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise Interrupted(f"{path} cannot be read: {error.strerror or error}") from error
-    try:
-        if not _free(descriptor):
-            raise Interrupted(f"another run of fsdplint is writing files ({path})")
+    with _opened(path, os.O_RDWR) as descriptor:
+        if descriptor is None:
+            return []
+        if not path.endswith(PART):
+            _check_own(path, descriptor)
+        _wait(path, descriptor)
         if not os.path.exists(path):  # its writer has ended in the meantime
             return []
         if path.endswith(PART):
@@ -108,8 +143,6 @@ def complete(path: str) -> list[str]:
         written = _roll_forward(path, entries)
         os.unlink(path)
         return written
-    finally:
-        os.close(descriptor)
 
 
 def _roll_forward(path: str, entries: Sequence[Entry]) -> list[str]:
@@ -117,7 +150,7 @@ def _roll_forward(path: str, entries: Sequence[Entry]) -> list[str]:
 
     waiting = []
     for entry in entries:
-        content = _content(entry.target)
+        content = _content(entry)
         if content == entry.old:
             waiting.append(entry)
         elif content != entry.new:
@@ -140,9 +173,15 @@ def _roll_forward(path: str, entries: Sequence[Entry]) -> list[str]:
     return [entry.target for entry in waiting]
 
 
-def _content(path: str) -> bytes | None:
+def _content(entry: Entry) -> bytes | None:
+    """What the file holds; None where that can be neither the old nor the new content."""
     try:
-        with open(path, "rb") as stream:
+        status = os.lstat(entry.target)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        if status.st_size not in (len(entry.old), len(entry.new)):
+            return None
+        with open(entry.target, "rb") as stream:
             return stream.read()
     except OSError:
         return None
@@ -181,46 +220,130 @@ def _lock(descriptor: int) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _free(descriptor: int) -> bool:
-    """Whether the writer of a journal is gone, or goes while we wait."""
+def _wait(path: str, descriptor: int) -> None:
+    """Wait for the writer of a journal. Raises Interrupted where it takes too long."""
     if fcntl is None:
-        return True
+        return
     end = time.monotonic() + PATIENCE
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
+            return
         except BlockingIOError:
             if time.monotonic() > end:
-                return False
+                raise Interrupted(f"another run of fsdplint is writing files ({path})") from None
             time.sleep(0.05)
         except OSError:
-            return True
+            return
 
 
-def _encoded(entries: Sequence[Entry]) -> bytes:
+@contextlib.contextmanager
+def _opened(path: str, mode: int) -> Iterator[int | None]:
+    """An open journal; None where it is gone by now.
+
+    Raises:
+        ForeignJournal: it is a link, no file, or one of another user.
+    """
+    try:
+        descriptor = os.open(path, mode | sum(getattr(os, name, 0) for name in _FLAGS))
+    except FileNotFoundError:
+        yield None
+        return
+    except OSError as error:
+        why = "is a link" if error.errno == errno.ELOOP else f"cannot be opened ({error.strerror})"
+        raise _foreign(path, why) from error
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise _foreign(path, "is no regular file")
+        if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
+            raise _foreign(path, "belongs to another user")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _check_own(path: str, descriptor: int) -> None:
+    """Refuse the journal of another folder.
+
+    Raises:
+        ForeignJournal: it is one, or says nothing of where it is from.
+        Interrupted: it is of this folder, and of a version that is not known.
+    """
+    line = os.read(descriptor, _HEADER).split(b"\n", 1)[0]
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    try:
+        header = json.loads(line)
+        known = {name: header[name] for name in ("folder", "device", "inode")}
+        version = header["version"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _foreign(path, "is no journal that this version can read") from error
+    if known != _identity(os.path.dirname(os.path.realpath(path))):
+        raise _foreign(path, "is of another folder, of which this is a copy")
+    if version != _VERSION:
+        raise _unknown(path)
+
+
+def _foreign(path: str, why: str) -> ForeignJournal:
+    return ForeignJournal(
+        f"{path}: warning: this journal of an interrupted write {why}, so that it is not "
+        "completed; see that the files are as they should be, and remove it"
+    )
+
+
+def _unknown(path: str) -> Interrupted:
+    return Interrupted(
+        f"{path} is no journal that this version can read; the version that wrote it can "
+        "complete its work"
+    )
+
+
+def _identity(folder: str) -> dict[str, Any]:
+    """What tells a folder from its copies."""
+    status = os.stat(folder)
+    return {"folder": folder, "device": status.st_dev, "inode": status.st_ino}
+
+
+def _encoded(folder: str, entries: Sequence[Entry]) -> bytes:
+    from base64 import b64encode
+
+    header = {"version": _VERSION, **_identity(folder)}
     files = [
         {
-            "path": entry.target,
-            "old": base64.b64encode(entry.old).decode(),
-            "new": base64.b64encode(entry.new).decode(),
+            "path": os.path.relpath(entry.target, folder),
+            "old": b64encode(entry.old).decode(),
+            "new": b64encode(entry.new).decode(),
         }
         for entry in entries
     ]
-    return json.dumps({"version": 1, "files": files}).encode()
+    return f"{json.dumps(header)}\n{json.dumps(files)}\n".encode()
 
 
 def _decoded(path: str, data: bytes) -> list[Entry]:
+    from base64 import b64decode
+
+    folder = os.path.dirname(os.path.realpath(path))
     try:
-        content = json.loads(data)
-        if content["version"] != 1:
-            raise ValueError
         return [
-            Entry(file["path"], base64.b64decode(file["old"]), base64.b64decode(file["new"]))
-            for file in content["files"]
+            Entry(
+                _below(path, folder, file["path"]), b64decode(file["old"]), b64decode(file["new"])
+            )
+            for file in json.loads(data.split(b"\n", 1)[1])
         ]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+        raise _unknown(path) from error
+
+
+def _below(path: str, folder: str, name: str) -> str:
+    """The file of a name in a journal. No link leads to it, and it lies below the folder.
+
+    Raises:
+        Interrupted: it is not so.
+    """
+    target = os.path.join(folder, name)
+    if os.path.isabs(name) or os.path.realpath(target) != target:
         raise Interrupted(
-            f"{path} is no journal that this version can read; the version that wrote it can "
-            "complete its work"
-        ) from error
+            f"an interrupted run of fsdplint cannot be completed: {target} lies behind a link or "
+            f"outside of {folder}; remove {path} to leave the files as they are"
+        )
+    return target

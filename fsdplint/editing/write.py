@@ -3,7 +3,7 @@
 A new text goes into a temporary file in the same folder, which then takes the place of the old one
 in a single step. Of several files all temporary ones are written before the first takes its place;
 if a later step fails, those already replaced get their old content back. If the process is killed
-half-way, the next run completes the write from the journal (`fsdplint.editing.journal`).
+half-way, the next run that writes completes that from the journal (`fsdplint.editing.journal`).
 """
 
 from __future__ import annotations
@@ -58,14 +58,28 @@ def write(files: Sequence[NewContent]) -> None:
     entries = [Entry(t, file.old, file.new) for file, t in zip(files, targets, strict=True)]
     with contextlib.ExitStack() as stack:
         with _named(files[0].path):
-            stack.enter_context(journal(_journal_folder(targets[0]), entries))
+            stack.enter_context(journal(_journal_folder(targets), entries))
         _replace_all(files, targets)
 
 
-def _journal_folder(target: str) -> str:
-    """The root of the file's project; the file's own folder where nothing can be put there."""
-    root = str(project_root(Path(target)))
-    return root if os.access(root, os.W_OK) else os.path.dirname(target)
+def _journal_folder(targets: Sequence[str]) -> str:
+    """A folder that all of the files lie below: the root of their project, if one may write there.
+
+    Raises:
+        WriteError: there is none. What a journal can't promise to complete is better not begun.
+    """
+    folders = {os.path.dirname(target) for target in targets}
+    with contextlib.suppress(ValueError):  # those of several drives have none in common
+        common = os.path.commonpath(folders)
+        root = str(project_root(Path(common)))
+        for folder in (root, common):
+            if os.access(folder, os.W_OK) or len(folders) == 1 and folder == common:
+                return folder
+    raise WriteError(
+        None,
+        "the files cannot be written all or none: no folder that holds all of them is writable; "
+        "nothing is changed; fix them in several runs",
+    )
 
 
 def _replace_all(files: Sequence[NewContent], targets: Sequence[str]) -> None:

@@ -83,7 +83,13 @@ def migrate_command(
     from fsdplint.settings import SettingsError
 
     try:
-        run = MigrationRun(paths or (Path(),), target_torch, project=project, unsafe=unsafe)
+        run = MigrationRun(
+            paths or (Path(),),
+            target_torch,
+            project=project,
+            unsafe=unsafe,
+            writes=fix or annotate,
+        )
         migrated = run.migrate(fix=fix, annotate=annotate)
         _write(migrated)
         _show(migrated.report, report_file, colour)

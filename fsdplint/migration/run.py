@@ -44,13 +44,9 @@ class MigrationRun(Run):
         *,
         project: bool = False,
         unsafe: bool | None = None,
+        writes: bool = False,
     ) -> None:
-        """See `Run`.
-
-        Raises:
-            SettingsError: the settings are wrong.
-            Interrupted: an earlier run was killed while it wrote, and that can't be completed.
-        """
+        """See `Run`."""
         wanted = CommandLine(
             select=RULES,
             target_torch=target_torch,
@@ -58,7 +54,7 @@ class MigrationRun(Run):
             unsafe_fixes=unsafe,
             no_baseline=True,
         )
-        super().__init__(arguments, wanted)
+        super().__init__(arguments, wanted, writes=writes)
         self._proving = [] if target_torch is None else ["--target-torch", target_torch]
         self._proving += ["--unsafe-fixes"] if unsafe else []
 

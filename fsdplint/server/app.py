@@ -14,6 +14,7 @@ from pygls.lsp.server import LanguageServer
 
 from fsdplint import __version__
 from fsdplint.configs import SUFFIXES as CONFIGS
+from fsdplint.editing.journal import Interrupted
 from fsdplint.files import NOTEBOOK, SUFFIXES, Problem
 from fsdplint.report.cells import split
 from fsdplint.rule import Edit, Safety
@@ -120,7 +121,7 @@ class Server(LanguageServer):
 
     def failed(self, error: Exception) -> None:
         text = f"fsdplint: {error}"
-        if not isinstance(error, SettingsError):
+        if not isinstance(error, SettingsError | Interrupted):
             text = f"fsdplint: internal error: {type(error).__name__}: {error}"
         self.window_show_message(types.ShowMessageParams(types.MessageType.Error, text))
 
