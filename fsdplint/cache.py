@@ -3,7 +3,9 @@
 An entry says what it depends on, and is only taken where all of that is as it was: the content of
 every file that was read, the files that were looked for and not found, and, where it mattered who
 imports something, the project's other files. Nothing in the folder is ever executed; what cannot be
-read there, is cut short or was written by another version is as good as nothing.
+read there, is cut short or was written by another version is as good as nothing. So is what came
+with a clone or a copy of the folder: the names of entries stand for the folder on this disk, too.
+A folder that holds anything else than a cache is not touched.
 """
 
 from __future__ import annotations
@@ -12,31 +14,61 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from fsdplint import __version__
+from fsdplint.folders import leads_out
 
 FOLDER = ".fsdplint_cache"
 UNUSED_SECONDS = 30 * 24 * 3600  # after which an entry is removed
 
 
+_TAG = "CACHEDIR.TAG"
+_TAG_TEXT = "Signature: 8a477f597d28d172789f06886806bc55\n# made by fsdplint\n"
+_ENTRY = re.compile(r"[0-9a-f]{32}\.json|\.new-.*", re.DOTALL)
+
+
 class Cache:
     """The entries in a folder. What goes wrong with it is no concern of a run."""
 
-    def __init__(self, folder: Path) -> None:
-        """folder: where it lies; made when something is written."""
+    def __init__(self, folder: Path, within: Path | None = None) -> None:
+        """Nothing is made before something is written.
+
+        Args:
+            folder: where it lies.
+            within: a folder that no link may lead out of.
+        """
         self.folder = folder
+        self._within = within
+
+    @cached_property
+    def _is_own(self) -> bool:
+        """Whether the folder is a cache, or free to become one."""
+        if self._within is not None and leads_out(self._within, self.folder):
+            return False
+        try:
+            if (self.folder / _TAG).read_bytes() == _TAG_TEXT.encode():
+                return True
+        except OSError:
+            pass
+        try:
+            return not any(self.folder.iterdir())
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
 
     def get(self, key: str, valid: Callable[[Mapping[str, Any]], bool]) -> Mapping[str, Any] | None:
         """The entry with a key, if there is one that is valid."""
-        path = self._path(key)
         try:
+            path = self._path(key)
             entry = json.loads(path.read_bytes())
             if not valid(entry):
                 return None
@@ -61,23 +93,28 @@ class Cache:
                 raise
 
     def _path(self, key: str) -> Path:
-        return self.folder / f"{key}.json"
+        """Where an entry lies. Raises OSError."""
+        if not self._is_own:
+            raise FileNotFoundError(self.folder)
+        status = os.stat(self.folder)
+        what = (key, os.path.realpath(self.folder), status.st_dev, status.st_ino)
+        return self.folder / f"{digest(repr(what).encode('utf-8', 'surrogatepass'))}.json"
 
     def _prepare(self) -> None:
-        if self.folder.is_dir():
+        if not self._is_own or (self.folder / _TAG).exists():
             return
-        self.folder.mkdir(parents=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / _TAG).write_text(_TAG_TEXT)
         (self.folder / ".gitignore").write_text("# made by fsdplint\n*\n")
-        (self.folder / "CACHEDIR.TAG").write_text(
-            "Signature: 8a477f597d28d172789f06886806bc55\n# made by fsdplint\n"
-        )
 
     def tidy(self) -> None:
         """Remove the entries that were not used for long, and what a killed run left half done."""
+        if not self._is_own:
+            return
         limit = time.time() - UNUSED_SECONDS
         with contextlib.suppress(OSError):
             for entry in os.scandir(self.folder):
-                if entry.name.endswith(".json") or entry.name.startswith(".new-"):
+                if _ENTRY.fullmatch(entry.name):
                     with contextlib.suppress(OSError):
                         if entry.stat().st_mtime < limit:
                             os.unlink(entry.path)

@@ -17,8 +17,9 @@ import click
 
 from fsdplint.cache import FOLDER, Cache
 from fsdplint.examining import processors
-from fsdplint.folders import project_root
+from fsdplint.folders import leads_out, project_root
 from fsdplint.output import FAILED, emit, fail, refuse_statistics, report
+from fsdplint.overwriting import refuse_overwriting
 from fsdplint.report.result import Result, plural, problem_line
 from fsdplint.run import Changes, Run
 from fsdplint.settings import CommandLine, SettingsFinder
@@ -58,6 +59,7 @@ class Job:
     exit_non_zero_on_fix: bool = False
     no_cache: bool = False
     cache_dir: Path | None = None
+    force: bool = False
 
 
 def do(job: Job) -> int:
@@ -65,8 +67,12 @@ def do(job: Job) -> int:
 
     Raises:
         SettingsError: the settings are wrong.
-        Interrupted: an earlier run was killed while it wrote, and that can't be completed.
+        Interrupted: an earlier run was killed while it wrote, and that can't be completed, or
+            this one writes nothing.
+        OverwriteError: the report would overwrite a file of another kind.
     """
+    if job.output is not None:
+        refuse_overwriting(job.output, _kind(job), force=job.force)
     # Trees and traces are full of cycles that stay: looking for garbage that often finds none.
     gc.set_threshold(100_000, 20, 20)
     cache = None if job.no_cache or job.stdin is not None else _cache(job)
@@ -97,6 +103,15 @@ def do(job: Job) -> int:
     return CLEAN if job.exit_zero and code == FOUND else code
 
 
+def _kind(job: Job) -> str:
+    """What is written to the file for the report (see `fsdplint.overwriting`)."""
+    if job.show_files:
+        return "list of files"
+    if job.show_settings:
+        return "list of settings"
+    return "diff" if job.diff and not job.add_noqa else "report"
+
+
 def _writes_sources(job: Job) -> bool:
     """Whether it changes the files that it looks at."""
     if job.diff or job.show_files or job.show_settings:
@@ -108,7 +123,10 @@ def _cache(job: Job) -> Cache:
     settings = SettingsFinder(job.command_line).of(job.paths[0])
     if job.cache_dir is not None:  # no shell replaces the ~ of a variable
         return Cache(Path(os.path.expanduser(job.cache_dir)))
-    return Cache(settings.cache_dir or project_root(job.paths[0]) / FOLDER)
+    if settings.cache_dir is not None:
+        return Cache(settings.cache_dir, within=settings.root)
+    root = project_root(job.paths[0])
+    return Cache(root / FOLDER, within=root)
 
 
 def _exit_code(found: Iterable[Finding], problems: Iterable[object]) -> int:
@@ -298,8 +316,11 @@ def record_baseline(job: Job) -> int:
     from fsdplint.baseline import text_of
     from fsdplint.editing.write import save
 
-    run = Run(job.paths, job.command_line, processes=processors())
     file = job.output or SettingsFinder().of(job.paths[0]).baseline or Path(BASELINE)
+    if job.output is None and leads_out(project_root(file), file):
+        fail(f"{file}: a link leads out of the project; nothing is recorded; -o names another file")
+    refuse_overwriting(file, "baseline", force=job.force)
+    run = Run(job.paths, job.command_line, processes=processors())
     result = run.check()
     _warn(result)
     for problem in result.problems:

@@ -18,6 +18,7 @@ from fsdplint.command_options import (
     Sections,
     cache_options,
     file_options,
+    force_option,
     output_options,
     rule_options,
     section,
@@ -211,11 +212,12 @@ def _do(job: Any) -> int:
 def _guarded(work: Callable[[], int]) -> int:
     """Do it, with what the user can do something about as a message."""
     from fsdplint.editing.journal import Interrupted
+    from fsdplint.overwriting import OverwriteError
     from fsdplint.settings import SettingsError
 
     try:
         return work()
-    except (SettingsError, Interrupted) as error:
+    except (SettingsError, Interrupted, OverwriteError) as error:
         _fail(str(error))
     except KeyboardInterrupt:
         click.echo("error: interrupted", err=True)
@@ -238,12 +240,14 @@ def _fail(message: str) -> NoReturn:
     metavar="FILE",
     help="The file to write.  [default: `baseline` of the settings, or fsdplint-baseline.json]",
 )
+@force_option
 def baseline(
     paths: tuple[Path, ...],
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     extend_select: tuple[str, ...],
     output_file: Path | None,
+    force: bool,
 ) -> None:
     """Record what is found in files and folders (by default the current one) in a file.
 
@@ -255,7 +259,7 @@ def baseline(
     from fsdplint.settings import CommandLine
 
     command_line = CommandLine(split(select), split(ignore), split(extend_select), no_baseline=True)
-    job = Job(paths or (Path(),), command_line, output=output_file)
+    job = Job(paths or (Path(),), command_line, output=output_file, force=force)
     sys.exit(_guarded(lambda: record_baseline(job)))
 
 

@@ -113,6 +113,12 @@ target_option = click.option(
     help="The oldest torch that the program has to run on.  [default: as the project requires]",
 )
 
+force_option = click.option(
+    "--force",
+    is_flag=True,
+    help="Let the report overwrite a file that is no such report.",
+)
+
 file_options = _all_of(
     click.option(
         "-o",
@@ -122,6 +128,7 @@ file_options = _all_of(
         metavar="FILE",
         help="Write the report to this file.",
     ),
+    force_option,
     click.option("--statistics", is_flag=True, help="Show how often each rule was found."),
 )
 

@@ -50,6 +50,12 @@ class Folder:
         return os.path.realpath(entry) if entry.is_symlink() else os.path.join(self._real, name)
 
 
+def leads_out(root: Path, path: Path) -> bool:
+    """Whether a path, which may not exist yet, lies outside of a folder once links are followed."""
+    real, top = os.path.realpath(path), os.path.realpath(root)
+    return not Path(real).is_relative_to(top)
+
+
 def project_root(path: Path) -> Path:
     """The nearest folder above (or at) `path` that looks like a project's root, else its own."""
     folder = path.absolute()

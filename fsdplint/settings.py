@@ -10,11 +10,12 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from fsdplint.discovery import pattern_error
 from fsdplint.files import MAX_BYTES
+from fsdplint.folders import leads_out
 from fsdplint.options import CHECKPOINTS, FORMATS, FULL
 from fsdplint.selection import ALL, Selection, UnknownRuleError, resolve
 
@@ -244,8 +245,24 @@ def read_settings(file: Path) -> Settings | None:
         checkpoint=values.get("checkpoint", FULL),
         output_format=values.get("output-format", "full"),
         unsafe_fixes=values.get("unsafe-fixes", False),
-        cache_dir=root / os.path.expanduser(values["cache-dir"]) if "cache-dir" in values else None,
-        baseline=root / os.path.expanduser(values["baseline"]) if "baseline" in values else None,
+        cache_dir=_inside(file, "cache-dir", values),
+        baseline=_inside(file, "baseline", values),
+    )
+
+
+def _inside(file: Path, key: str, values: Mapping[str, str]) -> Path | None:
+    """What a key names in the folder of the settings; a file of a project decides on no other."""
+    if key not in values:
+        return None
+    root, name = file.parent.absolute(), PurePath(values[key])
+    if name.anchor or ".." in name.parts or values[key].startswith("~"):
+        why = f"must lie in the folder of this file, is {values[key]!r}"
+    elif leads_out(root, root / name):
+        why = f"must lie in the folder of this file; a link leads out of it: {values[key]!r}"
+    else:
+        return root / name
+    raise SettingsError(
+        f"{file}: [tool.fsdplint] {key}: {why}; --{key} on the command line names another place"
     )
 
 

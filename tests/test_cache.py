@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -192,10 +193,52 @@ def test_a_cache_in_the_home_folder(folder: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("HOME", str(folder / "home"))
     monkeypatch.setenv("USERPROFILE", str(folder / "home"))
     run(".", "--cache-dir", "~/given")
-    write(folder / "pyproject.toml", '[tool.fsdplint]\ncache-dir = "~/set"\n')
-    run(".")
-    assert sorted(path.name for path in (folder / "home").iterdir()) == ["given", "set"]
+    assert [path.name for path in (folder / "home").iterdir()] == ["given"]
     assert not (folder / "~").exists()
+
+
+def test_a_folder_of_something_else_is_no_cache(folder: Path) -> None:
+    """Neither is anything put into it, nor anything old removed from it."""
+    results = folder / "results"
+    results.mkdir()
+    for name in ("loss.json", f"{'0' * 32}.json", ".new-idea"):
+        (results / name).write_text("{}")
+        os.utime(results / name, (1, 1))
+    before = sorted(os.listdir(results))
+    run(".", "--cache-dir", "results")
+    write(folder / "pyproject.toml", '[tool.fsdplint]\ncache-dir = "results"\n')
+    run(".")
+    assert sorted(os.listdir(results)) == before
+
+
+def test_files_of_others_stay_in_a_cache(folder: Path) -> None:
+    run(".")
+    other = folder / FOLDER / "notes.json"
+    other.write_text("{}")
+    os.utime(other, (1, 1))
+    Cache(folder / FOLDER).tidy()
+    assert other.exists()
+
+
+def test_a_link_that_leads_out_of_the_project_is_no_cache(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    (folder / FOLDER).symlink_to(outside)
+    (folder / "pyproject.toml").touch()
+    run(".")
+    assert os.listdir(outside) == []
+
+
+def test_what_came_with_a_clone_is_not_believed(folder: Path, examined: list[str]) -> None:
+    """The entries of a copy of the folder, at the same place and with all of its times."""
+    run(".")
+    folder.rename(folder.with_name("old"))
+    shutil.copytree(folder.with_name("old"), folder)
+    os.chdir(folder)
+    examined.clear()
+    run(".")
+    assert sorted(examined) == ["lib.py", "second.py"]
 
 
 def test_a_cache_that_cannot_be_written_is_nobodys_concern(folder: Path) -> None:

@@ -68,9 +68,17 @@ def test_a_file_for_the_report(train: Path, folder: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a limit for files")
-@pytest.mark.parametrize("command", ["--no-cache -o known", "baseline -o known"])
-def test_a_full_disk_takes_nothing_away(train: Path, folder: Path, command: str) -> None:
-    (folder / "known").write_text("what was known")
+@pytest.mark.parametrize(
+    ("command", "before"),
+    [
+        ("--no-cache -o known", "All checks passed.\n"),
+        ("baseline -o known", '{"version": 1, "findings": {}}\n'),
+    ],
+)
+def test_a_full_disk_takes_nothing_away(
+    train: Path, folder: Path, command: str, before: str
+) -> None:
+    (folder / "known").write_text(before)
     shell = f'ulimit -f 0; exec "$0" -m fsdplint {command} train.py'
     environment = {**os.environ, "PYTHONPATH": str(Path(fsdplint.__file__).parents[1])}
     done = subprocess.run(
@@ -530,7 +538,7 @@ def test_a_baseline_is_kept_where_something_cannot_be_checked(train: Path, folde
     file = folder / "fsdplint-baseline.json"
     (folder / "broken.py").write_text("import torch.distributed.fsdp\n(")
     for wrong in ("trian.py", "broken.py", "."):
-        for before in (None, "what was known"):
+        for before in (None, '{"version": 1, "findings": {}}'):
             if before is not None:
                 file.write_text(before)
             result = run("baseline", wrong)
@@ -564,16 +572,29 @@ def test_a_baseline_of_the_settings(train: Path, folder: Path) -> None:
         assert "known.json: " in broken.stderr and "baseline" in broken.stderr
 
 
-def test_a_baseline_in_the_home_folder(
-    train: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("key", ["baseline", "cache-dir"])
+@pytest.mark.parametrize(
+    "name",
+    ["~/known", "~", "../known", "below/../../known", "ABSOLUTE/known", "link/known", "alias"],
+)
+def test_settings_name_nothing_outside_of_their_folder(
+    train: Path, folder: Path, key: str, name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    monkeypatch.setenv("HOME", str(folder / "home"))
-    monkeypatch.setenv("USERPROFILE", str(folder / "home"))
-    (folder / "home").mkdir()
-    (folder / "pyproject.toml").write_text('[tool.fsdplint]\nbaseline = "~/known.json"\n')
-    assert run("baseline", ".").exit_code == 0
-    assert (folder / "home" / "known.json").is_file()
-    assert concise(".") == []
+    outside = tmp_path_factory.mktemp("outside")
+    (folder / "link").symlink_to(outside)
+    (folder / "alias").symlink_to(outside / "known")
+    name = name.replace("ABSOLUTE", str(outside))
+    (folder / "pyproject.toml").write_text(f"[tool.fsdplint]\n{key} = {json.dumps(name)}\n")
+    for command in (("train.py",), ("--fix", "train.py"), ("baseline", "train.py")):
+        result = run(*command)
+        assert result.exit_code == 2
+        assert f"[tool.fsdplint] {key}: must lie in the folder of this file" in result.stderr
+        assert f"--{key} on the command line names another place" in result.stderr
+    assert os.listdir(outside) == [] and train.read_text() == BAD
+    # The command line may.
+    (folder / "pyproject.toml").unlink()
+    assert run("baseline", "-o", str(outside / "known"), ".").exit_code == 0
+    assert run("--baseline", str(outside / "known"), ".").exit_code == 0
 
 
 def test_the_scope_of_a_finding_belongs_to_it(folder: Path) -> None:

@@ -128,7 +128,7 @@ def save(path: str | os.PathLike[str], content: bytes) -> None:
         OSError: it cannot be written.
     """
     with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISREG(os.stat(path).st_mode) or os.path.abspath(path).startswith(_OPEN):
+        if not stat.S_ISREG(os.stat(path).st_mode) or is_open_name(path):
             Path(path).write_bytes(content)
             return
         if not os.access(path, os.W_OK):
@@ -140,6 +140,11 @@ def save(path: str | os.PathLike[str], content: bytes) -> None:
         if error.errno not in _IN_PLACE or not os.path.exists(target):
             raise
         Path(target).write_bytes(content)
+
+
+def is_open_name(path: str | os.PathLike[str]) -> bool:
+    """Whether a name stands for what is open already, as /dev/stdout does."""
+    return os.path.abspath(path).startswith(_OPEN)
 
 
 @contextlib.contextmanager

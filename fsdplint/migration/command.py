@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fsdplint.command_options import GivenPath, colour_option, target_option
+from fsdplint.command_options import GivenPath, colour_option, force_option, target_option
 
 if TYPE_CHECKING:
     from fsdplint.migration.run import Migrated
@@ -49,6 +49,7 @@ def _suffix(_: click.Context, __: click.Parameter, value: Path | None) -> Path |
     metavar="FILE",
     help="Write the report to FILE.md or FILE.json, and its summary to the terminal.",
 )
+@force_option
 @click.option(
     "--annotate",
     is_flag=True,
@@ -63,6 +64,7 @@ def migrate_command(
     unsafe: bool | None,
     project: bool,
     report_file: Path | None,
+    force: bool,
     annotate: bool,
     target_torch: str | None,
     colour: str,
@@ -80,9 +82,12 @@ def migrate_command(
     from fsdplint.editing.journal import Interrupted
     from fsdplint.editing.write import WriteError
     from fsdplint.migration.run import MigrationRun
+    from fsdplint.overwriting import OverwriteError, refuse_overwriting
     from fsdplint.settings import SettingsError
 
     try:
+        if report_file is not None:
+            refuse_overwriting(report_file, "report of a migration", force=force)
         run = MigrationRun(
             paths or (Path(),),
             target_torch,
@@ -93,7 +98,7 @@ def migrate_command(
         migrated = run.migrate(fix=fix, annotate=annotate)
         _write(migrated)
         _show(migrated.report, report_file, colour)
-    except (SettingsError, Interrupted, OSError) as error:
+    except (SettingsError, Interrupted, OverwriteError, OSError) as error:
         text = error.strerror if isinstance(error, WriteError) else None
         click.echo(f"error: {text or error}", err=True)
         sys.exit(FAILED)

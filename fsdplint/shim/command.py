@@ -17,6 +17,7 @@ import click
 
 from fsdplint.command_options import (
     file_options,
+    force_option,
     output_options,
     rule_options,
     target_option,
@@ -133,6 +134,7 @@ def _launching(seed: int | None) -> Callable[[F], F]:
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write a report for a pull request to this file.",
 )
+@force_option
 @click.option(
     "--oracle",
     is_flag=True,
@@ -156,6 +158,7 @@ def prove_command(
     json_path: Path | None,
     html_path: Path | None,
     markdown_path: Path | None,
+    force: bool,
     simulated: bool,
     world_size: int | None,
     resume: str | None,
@@ -179,7 +182,7 @@ def prove_command(
     options = Options(simulate=world_size, resume=again, nodes=_nodes(values), **values)
     paths = {"json": json_path, "html": html_path, "markdown": markdown_path}
     files = {kind: path for kind, path in paths.items() if path}
-    _make_folders(files.values())
+    _prepare_files(files.values(), force)
     try:
         with _ended_cleanly():
             if simulated:
@@ -204,13 +207,19 @@ def _nodes(values: dict[str, Any]) -> Nodes:
     return nodes
 
 
-def _make_folders(paths: Iterable[Path]) -> None:
-    """The folders of the reports: what cannot be written is not found out when all has been run."""
+def _prepare_files(paths: Iterable[Path], force: bool) -> None:
+    """Make the folders of the reports, and refuse to overwrite what is no such report: what cannot
+    be written is not found out when all has been run."""
+    from fsdplint.overwriting import OverwriteError, refuse_overwriting
+
     for path in paths:
         try:
+            refuse_overwriting(path, "report of a proof", force=force)
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             _fail(f"cannot write {path}: {error.strerror or error}")
+        except OverwriteError as error:
+            _fail(str(error))
 
 
 def _write(files: Mapping[str, Path], writers: Mapping[str, Callable[[], str]]) -> None:
@@ -325,6 +334,7 @@ def run_command(
     colour: str,
     exit_zero: bool,
     output_file: Path | None,
+    force: bool,
     statistics: bool,
     **values: Any,
 ) -> None:
@@ -337,6 +347,7 @@ def run_command(
     _prepare("run")
     from fsdplint.editing.journal import Interrupted
     from fsdplint.output import refuse_statistics, report
+    from fsdplint.overwriting import OverwriteError, refuse_overwriting
     from fsdplint.selection import split
     from fsdplint.settings import CommandLine, SettingsError, SettingsFinder
     from fsdplint.shim.failures import failed
@@ -347,6 +358,8 @@ def run_command(
 
     command_line = CommandLine(split(select), split(ignore), split(extend_select), output_format)
     try:
+        if output_file is not None:
+            refuse_overwriting(output_file, "report", force=force)
         if statistics:  # said before the program is run
             refuse_statistics(SettingsFinder(command_line).of(values["script"]).output_format)
         with _ended_cleanly():
@@ -354,7 +367,7 @@ def run_command(
                 Options(command_line=command_line, nodes=_nodes(values), **values),
                 OnStandardError(),
             )
-    except (LaunchError, SettingsError, Interrupted, WorkplaceError) as error:
+    except (LaunchError, SettingsError, Interrupted, WorkplaceError, OverwriteError) as error:
         click.echo(f"fsdplint run: {error}", err=True)
         sys.exit(2)
     result = watched.result

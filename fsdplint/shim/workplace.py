@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +18,8 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 _LOCK = ".in-use"
+_NAME = re.compile(r"fsdplint-[a-z]+-\d+-\w+")
+_MARK = ".fsdplint-records"  # in a folder to keep that several nodes use: it is theirs
 
 
 class WorkplaceError(Exception):
@@ -29,15 +33,13 @@ def workplace(command: str, keep: Path | None, shared: bool = False) -> Iterator
     shared: other nodes use the folder too, and may have begun.
 
     Raises:
-        WorkplaceError: the folder cannot be made, or the one to keep is not empty.
+        WorkplaceError: the folder cannot be made, or there is something else in the one to keep.
     """
     if keep is not None:
         try:
-            keep.mkdir(parents=True, exist_ok=True)
+            _prepare(keep, shared)
         except OSError as error:
             raise WorkplaceError(f"cannot make {keep}: {error}") from error
-        if not shared and any(keep.iterdir()):
-            raise WorkplaceError(f"{keep} is not empty; give --keep a new folder")
         yield keep.resolve()
         return
     _sweep()
@@ -53,6 +55,21 @@ def workplace(command: str, keep: Path | None, shared: bool = False) -> Iterator
         shutil.rmtree(folder, ignore_errors=True)
         if lock >= 0:
             os.close(lock)
+
+
+def _prepare(keep: Path, shared: bool) -> None:
+    """Make the folder to keep; nothing is mixed into a folder that holds anything else.
+
+    Raises:
+        OSError: it cannot be made.
+        WorkplaceError: it is not empty, and no other node has begun in it.
+    """
+    keep.mkdir(parents=True, exist_ok=True)
+    # The mark is the first thing that a node puts into it.
+    if any(keep.iterdir()) and not (shared and (keep / _MARK).is_file()):
+        raise WorkplaceError(f"{keep} is not empty; give --keep a new folder")
+    if shared:
+        (keep / _MARK).touch()
 
 
 def _locked(folder: Path) -> int:
@@ -80,9 +97,19 @@ def _sweep() -> None:
         return
     for path in Path(tempfile.gettempdir()).glob(f"fsdplint-*/{_LOCK}"):
         with contextlib.suppress(OSError):
+            if not _is_made_here(path.parent):
+                continue
             lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(path.parent, ignore_errors=True)
             finally:
                 os.close(lock)
+
+
+def _is_made_here(folder: Path) -> bool:
+    """Whether a folder is one that `workplace` made for this user, and not one of such a name."""
+    status = folder.lstat()
+    mine = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
+    private = stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == 0o700
+    return mine and private and _NAME.fullmatch(folder.name) is not None

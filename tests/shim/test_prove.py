@@ -19,7 +19,7 @@ from fsdplint.rule import all_rules, without_markers
 from fsdplint.shim.command import prove_command
 from fsdplint.shim.copies import CopyError, copy_project, project_root
 from fsdplint.shim.pairs import Options, Pair
-from fsdplint.shim.workplace import workplace
+from fsdplint.shim.workplace import WorkplaceError, workplace
 
 SHORT = (("STEPS = 8", "STEPS = 3"), ("MAX_NORM = 1.0", "MAX_NORM = 0.3"))
 
@@ -219,6 +219,39 @@ def test_the_folder_of_a_killed_run_is_removed_by_the_next(
     with workplace("prove", None):
         assert not theirs.exists()
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"), [("fsdplint-clone", 0o700), ("fsdplint-prove-12-ab34cd56", 0o755)]
+)
+def test_a_folder_that_only_looks_like_one_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, mode: int
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = tmp_path / name
+    folder.mkdir(mode)
+    folder.chmod(mode)
+    (folder / ".in-use").touch()
+    (folder / "train.py").touch()
+    with workplace("prove", None):
+        pass
+    assert (folder / "train.py").exists()
+
+
+def test_nothing_is_mixed_into_a_folder_of_the_users(tmp_path: Path) -> None:
+    users = tmp_path / "results"
+    users.mkdir()
+    (users / "loss.csv").touch()
+    for shared in (False, True):
+        with pytest.raises(WorkplaceError, match="is not empty"), workplace("run", users, shared):
+            pass
+    assert os.listdir(users) == ["loss.csv"]
+    with workplace("prove", tmp_path / "new", shared=True) as work:
+        (work / "before").mkdir()
+        with workplace("prove", tmp_path / "new", shared=True) as of_another_node:
+            assert of_another_node == work
+    with pytest.raises(WorkplaceError, match="is not empty"), workplace("run", tmp_path / "new"):
+        pass
 
 
 # Copies -----------------------------------------------------------------------------------------
