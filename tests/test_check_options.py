@@ -86,7 +86,7 @@ def test_a_full_disk_takes_nothing_away(
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: known: cannot be written: File too large\n"
-    assert (folder / "known").read_text() == "what was known"
+    assert (folder / "known").read_text() == before
     assert sorted(path.name for path in folder.iterdir()) == ["known", "train.py"]
 
 

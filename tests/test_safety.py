@@ -96,6 +96,27 @@ def test_checking_runs_and_imports_nothing_of_the_users(
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
+def test_the_module_imports_nothing_from_the_current_folder(folder: Path) -> None:
+    """`python -m` puts that first: neither modules of the names that are imported, nor plug-ins."""
+    code = 'open("was_run", "w").write("x")\n'
+    for name in ("click", "libcst", "pathspec", "tomllib", "json", "evil"):
+        (folder / f"{name}.py").write_text(code)
+    metadata = folder / "evil-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[fsdplint.rules]\nevil = evil\n")
+    (folder / "train.py").write_text(BAD)
+    done = subprocess.run(
+        [sys.executable, "-m", "fsdplint", "--no-cache", "--output-format=concise", "train.py"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    assert done.returncode == 1, done.stderr
+    assert "FSDP101" in done.stdout and "FSDP902" not in done.stdout
+    assert not (folder / "was_run").exists()
+
+
 # What is too large ---------------------------------------------------------------------------------
 
 
