@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -63,8 +64,38 @@ def read(path: Path) -> dict[str, Any]:
 
         value = load_file(path)
     else:
-        value = torch.load(path, map_location="cpu", weights_only=False)
+        with _no_word_of_meshes():
+            value = torch.load(path, map_location="cpu", weights_only=False)
     return dict(_flat("", value))
+
+
+def is_part(value: Any) -> bool:
+    """Whether a value of a state is a DTensor of which one rank's part was written.
+
+    A DTensor that is sharded over a single rank is whole.
+    """
+    local = getattr(value, "_local_tensor", None)
+    return local is not None and local.shape != value.shape
+
+
+def holds_parts(path: Path) -> bool:
+    """Whether a checkpoint holds single ranks' parts of tensors; no where it cannot be read."""
+    try:
+        return any(is_part(value) for value in read(path).values())
+    except Exception:
+        return False
+
+
+@contextlib.contextmanager
+def _no_word_of_meshes() -> Iterator[None]:
+    """Without torch's warning that a mesh was read where no process group is."""
+    logger = logging.getLogger("torch.distributed.device_mesh")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _flat(path: str, value: Any) -> Iterator[tuple[str, Any]]:

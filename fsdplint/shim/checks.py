@@ -58,6 +58,11 @@ class Check:
     binding: bool = True
     values: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def fails(self) -> bool:
+        """Whether the two differ in something that the verdict hangs on."""
+        return self.binding and not self.holds
+
 
 @dataclass
 class Comparison:
@@ -71,7 +76,7 @@ class Comparison:
 
     @property
     def failed(self) -> list[Check]:
-        return [check for check in self.checks if check.binding and not check.holds]
+        return [check for check in self.checks if check.fails]
 
 
 @dataclass

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fsdplint.shim.checkpoints import is_part, read
 from fsdplint.shim.checks import Check, Side, Tolerance
 
 _GROUP = re.compile(r"(^|\.)param_groups\.\d+\.params$")
@@ -207,8 +208,6 @@ def steps_counted(side: Side) -> float:
 def checkpoints(
     before: Side, after: Side, tolerance: Tolerance, noise: Mapping[str, Noise]
 ) -> list[Check]:
-    from fsdplint.shim.checkpoints import read
-
     if not before.files and not after.files:
         return []
     names = set(before.files), set(after.files)
@@ -305,13 +304,25 @@ def _noise_of(name: str, noise: Mapping[str, Noise]) -> Noise | None:
     return None
 
 
+def _cut(value: Any) -> str:
+    """The whole shape of a DTensor, and how it is cut."""
+    placements = ", ".join(str(one) for one in value.placements)
+    return f"{tuple(value.shape)} cut by {placements}"
+
+
 def _values_apart(a: Any, b: Any, tolerance: Tolerance, noise: Noise | None) -> str:
     """How two values of a state differ; empty where they agree."""
     import torch
 
-    for value, which in ((a, "before"), (b, "after")):
-        if hasattr(value, "_local_tensor"):
-            return f"holds only one rank's part {which}"
+    if is_part(a) and is_part(b):
+        if (a.shape, a.placements) != (b.shape, b.placements):
+            return f"a part of {_cut(a)} before, of {_cut(b)} after"
+        a, b = a._local_tensor, b._local_tensor
+    elif is_part(a) or is_part(b):
+        return f"holds only one rank's part {'before' if is_part(a) else 'after'}"
+    elif hasattr(b, "_local_tensor") and not hasattr(a, "_local_tensor"):
+        return "a DTensor after, not before"
+    a, b = getattr(a, "_local_tensor", a), getattr(b, "_local_tensor", b)
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
         if a.shape != b.shape:
             return f"shape {tuple(a.shape)} before, {tuple(b.shape)} after"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import time
@@ -97,17 +98,39 @@ def _everyone_is_here() -> bool:
 
 
 def _models() -> list[Any]:
-    """The outermost modules that were sharded, optimised or called, in the order of their names."""
+    """The outermost modules around those that were sharded, optimised or called.
+
+    They come in the order in which they were built, which a fix does not change. A program may
+    call, shard and optimise nothing but the parts of its model (`model.forward(x)` calls the parts):
+    the whole model gives its parameters their names all the same.
+    """
     import torch
 
-    found = [
-        (name, module)
+    used = {
+        id(module): int(name[1:])
         for module, name in OBJECTS.names.items()
         if isinstance(module, torch.nn.Module) and next(module.parameters(), None) is not None
-    ]
-    below = {id(child) for _, module in found for child in list(module.modules())[1:]}
-    roots = [(int(name[1:]), module) for name, module in found if id(module) not in below]
-    return [module for _, module in sorted(roots, key=lambda pair: pair[0])]
+    }
+    known = {id(module): module for module, _ in (*OBJECTS.built.items(), *OBJECTS.names.items())}
+    known = {key: one for key, one in known.items() if isinstance(one, torch.nn.Module)}
+    children = {id(child) for one in known.values() for child in _children(one)}
+    found = []
+    for key, module in known.items():
+        if key in children or "_modules" not in vars(module):
+            continue
+        parts = list(module.modules())
+        numbers = [used[id(part)] for part in parts if id(part) in used]
+        if numbers:
+            # A wrapper is built later than what is in it.
+            built = (OBJECTS.built.get(part) for part in parts)
+            first = min((one.number for one in built if one is not None), default=math.inf)
+            found.append((first, min(numbers), module))
+    return [module for _, _, module in sorted(found, key=lambda one: one[:2])]
+
+
+def _children(module: Any) -> Any:
+    """The parts of a module; none of one whose constructor has not come to them."""
+    return vars(module).get("_modules", {}).values()
 
 
 def _write(models: list[Any]) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fsdplint.report.result import plural
+from fsdplint.shim.checkpoints import holds_parts
 from fsdplint.shim.checks import Check, Comparison, Side
 from fsdplint.shim.compare import compare
 from fsdplint.shim.failures import fail_alike, failure
@@ -23,6 +24,19 @@ from fsdplint.shim.verdicts import Verdict
 from fsdplint.trace import Trace
 
 ORACLE = "without sharding"
+# What a program may be broken in that a fix mends.
+_TRAINING = frozenset(
+    (
+        "steps",
+        "losses",
+        "gradient norms",
+        "gradient norms at the optimizer step",
+        "gradient clipping",
+        "parameter groups",
+        "parameters",
+        "optimizer state",
+    )
+)
 # What is told of the oracle beside a comparison of the program with itself.
 _TOLD = ("losses", "gradient norms", "parameters")
 
@@ -35,6 +49,8 @@ class Trial:
         traces: of the program before and after.
         oracle: the run without sharding, where there was one that came to its end.
         broken: why the program before cannot be compared with, empty where it can.
+        mended: the error of the program before that the other one does not make, where they differ
+            in what it changes and that was compared with the oracle; empty otherwise.
         comparison: None where there was nothing to compare.
         unlike: where the program that was compared with first differs from itself in a second
             run; empty where it does not, None where that did not have to be tried.
@@ -48,6 +64,7 @@ class Trial:
     traces: tuple[Trace, Trace]
     oracle: Run | None = None
     broken: str = ""
+    mended: str = ""
     comparison: Comparison | None = None
     unlike: str | None = None
     blended: str = ""
@@ -87,6 +104,8 @@ class Trial:
             nothing = "the program after ran to its end; there is nothing to compare it with"
             return Verdict.NOT_COMPARABLE, [self.broken, nothing]
         instead = [self.broken, f"compared with the program {ORACLE}"] if self.broken else []
+        if self.mended:
+            instead = [self.mended, f"what that changes is compared with the program {ORACLE}"]
         if self.comparison.holds:
             return Verdict.PROVEN, instead
         if self.untrained:
@@ -175,6 +194,9 @@ def _compare(pair: Pair, trial: Trial, same_units: bool) -> None:
     else:
         return
     trial.comparison = compare(ours, theirs, same_units=units)
+    if trial.broken:
+        left = pair.side(trial.before, trial.traces[0])
+        trial.comparison = _but_parts(trial.comparison, left, theirs)
     if not trial.comparison.holds and not trial.untrained:
         # Before anything is refuted: does the program agree with itself?
         pair.progress("the runs differ: running the program once more")
@@ -188,7 +210,7 @@ def _compare_as_meant(pair: Pair, trial: Trial) -> None:
 
     Only where a rule of errors found it in the run before, and finds nothing in the one after.
     """
-    error = trial.unlike == "" and mended(*trial.traces)
+    error = trial.unlike == "" and mended_error(*trial.traces)
     if not error:
         return
     if trial.oracle is None:
@@ -196,13 +218,43 @@ def _compare_as_meant(pair: Pair, trial: Trial) -> None:
         trial.oracle = _oracle(pair)
     if trial.oracle is None:
         return
+    assert trial.comparison is not None
     theirs = pair.side(trial.after, trial.traces[1])
-    comparison = compare(pair.side_of(trial.oracle), theirs, same_units=False)
-    if comparison.holds:
-        trial.comparison, trial.broken = comparison, error
+    meant = {
+        check.name: check
+        for check in compare(pair.side_of(trial.oracle), theirs, same_units=False).checks
+    }
+    checks = [
+        meant.get(check.name, check) if check.fails and _is_training(check) else check
+        for check in trial.comparison.checks
+    ]
+    if Comparison(checks).holds:
+        trial.comparison, trial.mended = Comparison(checks), error
 
 
-def mended(before: Trace, after: Trace) -> str:
+def _is_training(check: Check) -> bool:
+    """Whether a check is about what is trained and saved, which sharding does not change."""
+    return check.name in _TRAINING or check.name.startswith("checkpoint")
+
+
+def _but_parts(comparison: Comparison, before: Side, after: Side) -> Comparison:
+    """A comparison with the oracle, in which no fix has to mend how checkpoints are written.
+
+    Where the program before writes single ranks' parts and no fix is about that, the program after
+    does so too.
+    """
+    checks = []
+    for check in comparison.checks:
+        file = check.name.removeprefix("checkpoint ")
+        if check.fails and file in before.files and file in after.files:
+            if holds_parts(before.files[file]) and holds_parts(after.files[file]):
+                detail = "holds only one rank's part, as before"
+                check = replace(check, binding=False, detail=detail)
+        checks.append(check)
+    return Comparison(checks)
+
+
+def mended_error(before: Trace, after: Trace) -> str:
     """An error that a rule finds in the run before and in the one after no more."""
     from fsdplint.rule import Severity, all_rules
 
