@@ -53,9 +53,13 @@ def launcher(two_ranks: TwoRanks) -> Callable[..., Run]:
             )
             for rank in answer
         }
+        ends = ends_of(records, what.record, hung, _NOTHING)
+        for end in ends:
+            if end.status == "exit" and not end.error:
+                end.error = (what.record / f"stderr{end.rank}.txt").read_text(errors="replace")
         return Run(
             launch=what,
-            ends=ends_of(records, what.record, hung, _NOTHING),
+            ends=ends,
             records=records,
             seconds=time.monotonic() - started,
             code=0 if all(rank["status"] == "ok" for rank in answer) else 1,

@@ -103,7 +103,23 @@ def _launching(seed: int | None) -> Callable[[F], F]:
     return decorate
 
 
-@click.command("prove", short_help="Run a program before and after its fixes, and compare.")
+class _Launcher(click.Command):
+    """A command whose program has options of its own, which come after `--`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            at = [arg.partition("=")[0] for arg in given].index(error.option_name)
+            command = shlex.join([*ctx.command_path.split(), *given[:at], "--", *given[at:]])
+            text = f"{error.format_message()}\nAn option of the program comes after `--`: {command}"
+            raise click.UsageError(text, ctx) from error
+
+
+@click.command(
+    "prove", cls=_Launcher, short_help="Run a program before and after its fixes, and compare."
+)
 @click.argument("script", type=click.Path(path_type=Path))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @click.option(
@@ -319,7 +335,9 @@ def _end(number: int, frame: object) -> NoReturn:
     sys.exit(128 + number)
 
 
-@click.command("run", short_help="Run a program once, and check what really happened.")
+@click.command(
+    "run", cls=_Launcher, short_help="Run a program once, and check what really happened."
+)
 @click.argument("script", type=click.Path(path_type=Path))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @_launching(seed=None)

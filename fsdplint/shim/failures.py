@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from fsdplint.shim.ends import RankEnd
 from fsdplint.shim.launcher import Run
+
+_USAGE = re.compile(r"^\s*usage:", re.IGNORECASE | re.MULTILINE)
 
 
 def shown(path: str) -> str:
@@ -62,6 +66,21 @@ def fail_alike(before: Run, after: Run) -> bool:
     where a rank waits for others, they may well wait in another line.
     """
     return bool(_signs(before) & _signs(after))
+
+
+def refused_arguments(run: Run) -> str:
+    """What a program says that does not take its arguments: its usage; empty where it takes them.
+
+    `argparse`, `click` and their kin write the usage and leave with exit code 2.
+    """
+    texts = [end.error.strip() for end in run.ends if end.said == "exit code 2"]
+    usages = [text[match.start() :] for text in texts if (match := _USAGE.search(text))]
+    return usages[0] if usages and len(texts) == len(run.ends) else ""
+
+
+def arguments_wanted(script: Path, usage: str) -> str:
+    """What is said of a program that does not take its arguments."""
+    return f"{script.name} does not take these arguments; give its own after `--`\n{usage}"
 
 
 def _signs(run: Run) -> set[str]:

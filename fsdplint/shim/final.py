@@ -101,8 +101,8 @@ def _models() -> list[Any]:
     """The outermost modules around those that were sharded, optimised or called.
 
     They come in the order in which they were built, which a fix does not change. A program may
-    call, shard and optimise nothing but the parts of its model (`model.forward(x)` calls the parts):
-    the whole model gives its parameters their names all the same.
+    call, shard and optimise nothing but the parts of its model (`model.forward(x)` calls the
+    parts): the whole model gives its parameters their names all the same.
     """
     import torch
 

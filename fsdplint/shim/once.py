@@ -10,6 +10,7 @@ from fsdplint.files import NOTEBOOK
 from fsdplint.report.result import Result, plural
 from fsdplint.run import Run as Checked
 from fsdplint.settings import CommandLine
+from fsdplint.shim.failures import arguments_wanted, refused_arguments
 from fsdplint.shim.launcher import Launch, LaunchError, Run, launch
 from fsdplint.shim.merge import merge
 from fsdplint.shim.nodes import Nodes
@@ -47,7 +48,7 @@ def watch(options: Options, progress: Progress | None = None) -> Watched:
     """Run the program where it is and check the record.
 
     Raises:
-        LaunchError: the program cannot be started.
+        LaunchError: the program cannot be started, or does not take its arguments.
         SettingsError: the settings are wrong.
         WorkplaceError: there is no folder for the records.
     """
@@ -79,6 +80,9 @@ def watch(options: Options, progress: Progress | None = None) -> Watched:
             progress.done()
     if not run.records:
         raise LaunchError(run.problem or "no rank was started")
+    usage = refused_arguments(run)
+    if usage:
+        raise LaunchError(arguments_wanted(options.script, usage))
     result = checked.check_recorded(merge(run.records))
     result.unfinished = not run.ok
     return Watched(run, result, checked.settings.output_format)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,6 +56,12 @@ class Proof:
         trial = self.trial
         named = {"before": trial.before, "after": trial.after, ORACLE: trial.oracle}
         return {name: run for name, run in named.items() if run is not None}
+
+    @property
+    def outside(self) -> list[str]:
+        """The files outside of the copies that the programs wrote, and that are still there."""
+        records = [record for run in self.runs.values() for record in run.records]
+        return sorted({path for one in records for path in one.wrote if os.path.exists(path)})
 
     @property
     def checks(self) -> list[Check]:

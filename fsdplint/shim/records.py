@@ -22,6 +22,7 @@ class RankRecord:
             itself (not counting FSDP1's flat parameter) and `flat` whether it ever had a flat one.
         reached: (path, line) of the lines in question that were executed.
         accounts: what the rank held and sent in each step, where that was counted.
+        wrote: the files that it wrote outside of the copy of its project.
         end: the line that says how the program ended, None where the rank was killed or aborted.
     """
 
@@ -36,6 +37,7 @@ class RankRecord:
     troubles: list[str] = field(default_factory=list)
     end: Line | None = None
     reached: set[tuple[str, int]] = field(default_factory=set)
+    wrote: list[str] = field(default_factory=list)
 
     @property
     def finished(self) -> bool:
@@ -96,6 +98,8 @@ def _take(record: RankRecord, line: Line, by_number: dict[int, Line]) -> None:
         record.end = line
     elif kind == "reached":
         record.reached.add((line["path"], int(line["line"])))
+    elif kind == "wrote":
+        record.wrote.append(line["path"])
     elif kind == "note":
         record.notes.append(line["text"])
     elif kind == "trouble":

@@ -71,7 +71,7 @@ def prepare() -> None:
 
 def start(options: Options) -> None:
     """Open this rank's record and set what the options ask for."""
-    from fsdplint.shim import emulation, final, oracle
+    from fsdplint.shim import emulation, final, oracle, outside
     from fsdplint.shim.classes import ACTIVITY
     from fsdplint.shim.measures import MEASURES
     from fsdplint.shim.missed import MISSED
@@ -101,6 +101,7 @@ def start(options: Options) -> None:
     if options.seed is not None:
         _seed(options.seed)
     RECORDER.open(options.record, rank, world, emulation.EMULATION.on)
+    outside.install()
     if options.oracle:
         oracle.install()
     if options.simulate is not None:

@@ -16,9 +16,9 @@ from fsdplint.report.result import plural
 from fsdplint.shim.checkpoints import holds_parts
 from fsdplint.shim.checks import Check, Comparison, Side
 from fsdplint.shim.compare import compare
-from fsdplint.shim.failures import fail_alike, failure
+from fsdplint.shim.failures import arguments_wanted, fail_alike, failure, refused_arguments
 from fsdplint.shim.launcher import Run
-from fsdplint.shim.pairs import Pair
+from fsdplint.shim.pairs import Pair, ProveError
 from fsdplint.shim.resuming import Resumed, go_on, resume
 from fsdplint.shim.verdicts import Verdict
 from fsdplint.trace import Trace
@@ -134,10 +134,16 @@ def hold(
 
     same_units: whether the same modules must be sharded in both, as in a migration.
     lines: the lines of the program before that are asked for, see `reached`.
+
+    Raises:
+        ProveError: the program does not take its arguments, or cannot be copied or started.
     """
     ranks = pair.options.ranks * pair.options.nodes.count
     pair.progress(f"running {pair.script.name} as it is on {plural(ranks, 'rank')}")
     before = pair.run("before", lines)
+    usage = refused_arguments(before)
+    if usage:
+        raise ProveError(arguments_wanted(pair.script, usage))
     first = None
     if pair.options.resume is not None and before.ok:
         first = go_on(pair, before, lines)

@@ -7,7 +7,7 @@ import os
 from types import FrameType
 from typing import Any
 
-from fsdplint.shim import patching, values
+from fsdplint.shim import outside, patching, values
 from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.recorder import RECORDER
 
@@ -54,6 +54,9 @@ def _saved(
         seen = values.layout_of(value)
         if seen is not None:
             layouts = [values.PLAIN if seen == values.FULL else seen]
+    path = None if collective else _path(args, kwargs, 1)
+    if path is not None:
+        outside.note(path)  # torch opens it without Python
     RECORDER.event(
         "saved",
         frame,
@@ -61,7 +64,7 @@ def _saved(
         states=[state.name for state in states],
         modules=[OBJECTS.module(module) for module in modules],
         layouts=layouts,
-        path=None if collective else _path(args, kwargs, 1),
+        path=path,
         collective=collective,
     )
 

@@ -32,6 +32,7 @@ def as_json(proof: Proof) -> dict[str, Any]:
             }
             for judged in proof.judged
         ],
+        "outside": proof.outside,
         "remaining": [_finding(finding) for finding in proof.remaining],
         "found_after": [_finding(finding) for finding in proof.found],
         "checks": [dataclasses.asdict(check) for check in proof.checks],

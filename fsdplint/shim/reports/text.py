@@ -16,6 +16,7 @@ from fsdplint.shim.verdicts import Judged, Verdict
 if TYPE_CHECKING:
     from fsdplint.rule import Finding
 
+_OUTSIDE = "Written to real files, outside of the copies of the project, and not compared"
 _SIGNS = {True: "holds", False: "DIFFERS", None: "unknown"}
 
 
@@ -68,12 +69,15 @@ def _parts(proof: Proof) -> Iterator[str]:
 
 
 def findings_of(proof: Proof) -> dict[str, list[str]]:
-    """What is found and not fixed, a line for each finding."""
+    """What is found and not fixed, a line each, and the files that were written elsewhere."""
     both = {
         "Found and not fixed": proof.remaining,
         "Found in the run of the program after": proof.found,
     }
-    return {title: [_found(one) for one in found] for title, found in both.items() if found}
+    lists = {title: [_found(one) for one in found] for title, found in both.items() if found}
+    if proof.outside:
+        lists[_OUTSIDE] = [shown(path) for path in proof.outside]
+    return lists
 
 
 def _found(finding: Finding) -> str:
