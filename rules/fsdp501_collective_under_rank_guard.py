@@ -355,6 +355,26 @@ if rank == 0:
 dist.destroy_process_group()
 """
 
+WHOLE_OPTIMIZER_STATE = """\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = FSDP(nn.Linear(8, 8), device_id=torch.device("cpu"), use_orig_params=True)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+model(torch.randn(4, 8)).sum().backward()
+optimizer.step()
+whole = FSDP.full_optim_state_dict(model, optimizer, rank0_only=False)
+if dist.get_rank() == 0:
+    part = FSDP.optim_state_dict_to_load(model, optimizer, whole)
+    print(f"the state of {len(part['state'])} parameters can be loaded")
+dist.barrier()
+dist.destroy_process_group()
+"""
+
 REPLICATED = """\
 import torch
 import torch.distributed as dist
@@ -398,8 +418,8 @@ class CollectiveUnderRankGuard(Rule):
 
     A collective that the other ranks match is fine: in the `else` of the same test, or in "rank 0
     first" (`if rank != 0: barrier()`, the work, `if rank == 0: barrier()`). So are collectives of a
-    subgroup, FSDP2's own `state_dict()`, which communicates nothing, and states, forwards and norms of
-    models that are only replicated (a mesh whose last dimension has one rank, `NO_SHARD`).
+    subgroup, FSDP2's own `state_dict()`, which communicates nothing, FSDP1's
+    `optim_state_dict_to_load` of whole tensors that every rank has, and states, forwards and norms of models that are only replicated (a mesh whose last dimension has one rank, `NO_SHARD`).
 
     ## Why is this bad?
     The rank waits for others that never come. They wait for it at their next collective, and the job
@@ -511,6 +531,7 @@ if is_main:
         Good(MATCHED, why="the other ranks run a counterpart"),
         Good(RANK0_FIRST, why="the barriers of the two tests meet, of which one may be stated"),
         Good(NOTHING_GATHERED, why="nothing under the test communicates"),
+        Good(WHOLE_OPTIMIZER_STATE, why="each rank cuts its part out of whole tensors by itself"),
         Good(SUBGROUP, why="a subgroup of this one rank; point to point"),
         Good(ONE_PROCESS, why="a test of the number of ranks is none of the rank"),
         Good(REPLICATED, why="each rank has all of the parameters, and gathers nothing"),

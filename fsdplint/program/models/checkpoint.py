@@ -78,17 +78,23 @@ def take(
 
 def fsdp1_type(run: Interpreter, module: ModuleValue) -> tuple[Layout, bool]:
     """The layout of FSDP1's `state_dict()` here, and whether rank 0 alone gets its content."""
+    setting = _state_dict_type(run)
+    return _layout_of(setting) if setting is not None else (Layout.FULL, False)
+
+
+def _state_dict_type(run: Interpreter) -> Context | None:
+    """The `state_dict_type` of FSDP1 that holds here, None where the program sets none."""
     open_contexts = [
         c for c in run.contexts if isinstance(c, Context) and c.kind == "state_dict_type"
     ]
     if open_contexts:
-        return _layout_of(open_contexts[-1])
+        return open_contexts[-1]
     for value in run.objects.values():
         if isinstance(value, ModuleValue) and value.wrapper == "fsdp1":
             setting = value.attributes.get("*state_dict_type")
             if isinstance(setting, Context):
-                return _layout_of(setting)
-    return Layout.FULL, False
+                return setting
+    return None
 
 
 def _layout_of(context: Context) -> tuple[Layout, bool]:
@@ -214,11 +220,6 @@ def fsdp1_optimizer_state(run: Interpreter, name: str, call: Call) -> Value:
 )
 def fsdp1_optimizer_load(run: Interpreter, name: str, call: Call) -> Value:
     api = name.rpartition(".")[2]
-    _used_by_any(run, api, call)
-    return StateValue(run.new_id("state"), Layout.LOCAL, None, f"FSDP.{api}")
-
-
-def _used_by_any(run: Interpreter, api: str, call: Call) -> None:
     # the order of the arguments has changed: (model, optim, osd); before 2.2 (osd, model, optim)
     modules = [m for v in call.values for m in run.modules_in(v)]
     run.emit(
@@ -226,8 +227,27 @@ def _used_by_any(run: Interpreter, api: str, call: Call) -> None:
         call.node,
         api=api,
         module=modules[0].id if modules else None,
-        collective=True,
+        collective=_communicates(run, api),
     )
+    return StateValue(run.new_id("state"), Layout.LOCAL, None, f"FSDP.{api}")
+
+
+def _communicates(run: Interpreter, api: str) -> bool:
+    """Whether this function, which makes an optimizer's state loadable, surely communicates.
+
+    A rank cuts its part out of whole tensors by itself. Only the state of rank 0 is broadcast, and
+    only sharded tensors are gathered.
+    """
+    if api != "optim_state_dict_to_load":
+        return api != "shard_full_optim_state_dict"
+    setting = _state_dict_type(run)
+    if setting is None:
+        return False
+    layout, _ = _layout_of(setting)
+    if layout is not Layout.FULL:
+        return layout is not Layout.UNKNOWN
+    config = setting.details.get("optim_state_dict_config")
+    return isinstance(config, Made) and constant(config.get("rank0_only", "1")) is True
 
 
 # Loading ----------------------------------------------------------------------------------------

@@ -73,12 +73,12 @@ def _fsdp1_layout(module: Any) -> str:
     return values.UNKNOWN
 
 
-def _fsdp1_rank0_only(module: Any) -> bool:
-    """Whether FSDP1 gives the whole state to rank 0 only now."""
+def _fsdp1_rank0_only(module: Any, config: str = "_state_dict_config") -> bool:
+    """Whether FSDP1 gives the whole state to rank 0 only now, or takes it from rank 0 only."""
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
     return any(
-        bool(getattr(part._state_dict_config, "rank0_only", False))
+        bool(getattr(getattr(part, config, None), "rank0_only", False))
         for part in module.modules()
         if isinstance(part, FSDP)
     )
@@ -213,7 +213,9 @@ def _fsdp1_optimizer_to_load(
         frame,
         api="FSDP.optim_state_dict_to_load",
         module=OBJECTS.module(model),
-        collective=True,
+        # each rank cuts its part out of whole tensors by itself
+        collective=_fsdp1_layout(model) != values.FULL
+        or _fsdp1_rank0_only(model, "_optim_state_dict_config"),
     )
     return _name(optimizer) if optimizer is not None else None
 
@@ -246,7 +248,8 @@ def _load(frame: FrameType, subject: Any, value: Any, api: str, collective: bool
 
 def _loaded_by_method(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     value = args[1] if len(args) > 1 else kwargs.get("state_dict")
-    _load(frame, args[0], value, "load_state_dict", sharding_of(args[0]) == "fsdp1")
+    module = not hasattr(args[0], "param_groups")  # an optimizer's loads without the other ranks
+    _load(frame, args[0], value, "load_state_dict", module and sharding_of(args[0]) == "fsdp1")
 
 
 def _loaded_by_function(
@@ -259,7 +262,9 @@ def _loaded_by_function(
         "set_state_dict": ["model_state_dict", "optim_state_dict"],
     }[name]
     positional = {"set_model_state_dict": 1, "set_optimizer_state_dict": 2}.get(name, 9)
-    collective = any(sharding_of(subject) is not None for subject in subjects)
+    kinds = {sharding_of(subject) for subject in subjects}
+    full = bool(getattr(kwargs.get("options"), "full_state_dict", False))
+    collective = "fsdp1" in kinds or "fsdp2" in kinds and full
     for index, subject in enumerate(subjects):
         value = kwargs.get(keys[min(index, len(keys) - 1)])
         if value is None and len(args) > positional:

@@ -1,0 +1,103 @@
+"""FSDP501 on FSDP1's functions for optimizer states: which of them communicate, and when."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsdplint.engine import check
+from fsdplint.program import load
+from fsdplint.rule import rule_by_code
+
+HEAD = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import (
+    FullOptimStateDictConfig,
+    FullStateDictConfig,
+    FullyShardedDataParallel as FSDP,
+    ShardedOptimStateDictConfig,
+    ShardedStateDictConfig,
+    StateDictType,
+)
+
+dist.init_process_group("gloo")
+model = FSDP(nn.Linear(8, 8), use_orig_params=True)
+optimizer = torch.optim.AdamW(model.parameters())
+state = torch.load("optimizer.pt")
+"""
+LOAD = "if dist.get_rank() == 0:\n    FSDP.optim_state_dict_to_load(model, optimizer, state)\n"
+
+
+def lines(tmp_path: Path, body: str) -> list[int]:
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + body)
+    rule = rule_by_code("FSDP501")
+    assert rule is not None
+    found = check(load([path]), [rule()])
+    return [finding.site.location().line - HEAD.count("\n") for finding in found]
+
+
+def with_type(kind: str, *configs: str, body: str = LOAD) -> str:
+    arguments = ", ".join(("model", f"StateDictType.{kind}", *configs))
+    block = "".join(f"    {line}\n" for line in body.splitlines())
+    return f"with FSDP.state_dict_type({arguments}):\n{block}"
+
+
+SILENT = {
+    "no type": LOAD,
+    "whole": with_type("FULL_STATE_DICT"),
+    "whole on every rank": with_type(
+        "FULL_STATE_DICT",
+        "FullStateDictConfig(rank0_only=False)",
+        "FullOptimStateDictConfig(rank0_only=False)",
+    ),
+    "only the model's state is of rank 0": with_type(
+        "FULL_STATE_DICT", "FullStateDictConfig(rank0_only=True)"
+    ),
+    "set beforehand": "FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT)\n" + LOAD,
+    "an unknown type": with_type("FULL_STATE_DICT").replace("StateDictType.FULL_STATE_DICT", "kind"),
+    "an unknown config": with_type("FULL_STATE_DICT", "None", "make_config()"),
+    "an unknown flag": with_type(
+        "FULL_STATE_DICT", "None", "FullOptimStateDictConfig(rank0_only=args.rank0)"
+    ),
+    "sharded by hand": LOAD.replace(
+        "optim_state_dict_to_load(model, optimizer, state)",
+        "shard_full_optim_state_dict(state, model)",
+    ),
+    "keys renamed": LOAD.replace(
+        "optim_state_dict_to_load(model, optimizer, state)", "rekey_optim_state_dict(state, 1, model)"
+    ),
+}
+
+
+@pytest.mark.parametrize("body", SILENT.values(), ids=SILENT)
+def test_whole_tensors_are_cut_by_each_rank(tmp_path: Path, body: str) -> None:
+    assert lines(tmp_path, body) == []
+
+
+FOUND = {
+    "broadcast": with_type(
+        "FULL_STATE_DICT",
+        "FullStateDictConfig(rank0_only=True)",
+        "FullOptimStateDictConfig(rank0_only=True)",
+    ),
+    "by position": with_type("FULL_STATE_DICT", "None", "FullOptimStateDictConfig(False, True)"),
+    "sharded": with_type(
+        "SHARDED_STATE_DICT", "ShardedStateDictConfig()", "ShardedOptimStateDictConfig()"
+    ),
+    "scattered": "\n"
+    + LOAD.replace(
+        "optim_state_dict_to_load(model, optimizer, state)",
+        "scatter_full_optim_state_dict(state, model)",
+    ),
+    "taken": "\n" + LOAD.replace("optim_state_dict_to_load(model, optimizer, state)",
+                                 "optim_state_dict(model, optimizer)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("body", FOUND.values(), ids=FOUND)
+def test_what_is_sent_needs_every_rank(tmp_path: Path, body: str) -> None:
+    assert lines(tmp_path, body) == [3]
