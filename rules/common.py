@@ -85,6 +85,16 @@ def optimizer_of(trace: Trace, name: str) -> OptimizerBuilt | None:
     return next((event for event in trace.of(OptimizerBuilt) if event.optimizer == name), None)
 
 
+def first_step(trace: Trace, built: OptimizerBuilt, after: Event) -> OptimizerStepped | None:
+    """The first step after an event of an optimizer as it was built here: not where `__init__` is
+    called again in between, which gives it other parameters."""
+    for event in trace.after(after, OptimizerStepped, OptimizerBuilt):
+        if event.optimizer != built.optimizer or event is built:
+            continue
+        return event if isinstance(event, OptimizerStepped) else None
+    return None
+
+
 WHOLE_FILE = ("torch.save", "torch.load", "pickle.", "safetensors.")
 
 

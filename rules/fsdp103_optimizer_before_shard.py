@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
+from fsdplint.rules.common import first_step
 from fsdplint.trace import (
     Event,
     OptimizerBuilt,
-    OptimizerStepped,
     Site,
     Trace,
     Wrapped,
@@ -31,7 +31,7 @@ class OptimizerBeforeShard(Rule):
 
     The same goes for an optimizer that is built later from a list that was made before.
 
-    An optimizer that is replaced before it is stepped is fine; so is one over the inner module of an
+    An optimizer that is replaced, or whose parameters are, before it is stepped is fine; so is one over the inner module of an
     FSDP1 wrapper that is built after wrapping, and FSDP1 with `use_orig_params=True`, which keeps the
     parameter objects.
 
@@ -77,12 +77,8 @@ class OptimizerBeforeShard(Rule):
             replacing = first(event for event in later if groups.replaces(event, built.modules))
             if replacing is None:
                 continue
-            stepped = first(
-                event
-                for event in trace.after(replacing, OptimizerStepped)
-                if event.optimizer == built.optimizer
-            )
-            if stepped is None:
+            stepped = first_step(trace, built, after=replacing)
+            if stepped is None or _built_again(trace, built, before=replacing):
                 continue
             last = [e for e in later if e.index < stepped.index and _concerns(trace, e, built)][-1]
             seen.add(built.site)
@@ -93,8 +89,7 @@ class OptimizerBeforeShard(Rule):
         trace = groups.trace
         shards = shard_events(trace, before=built)
         around = [shard for shard in shards if _concerns(trace, shard, built)]
-        steps = trace.after(built, OptimizerStepped)
-        stepped = first(event for event in steps if event.optimizer == built.optimizer)
+        stepped = first_step(trace, built, after=built)
         if around and stepped is not None:
             seen.add(built.site)
             how = "FSDP" if isinstance(around[-1], Wrapped) else "fully_shard"
@@ -523,6 +518,14 @@ def _keep_parameters(event: Wrapped, program: Program) -> Fix | None:
         return None
     rewrite.relies_on(*found)
     return rewrite.fix("Wrap with use_orig_params=True", Safety.UNSAFE)
+
+
+def _built_again(trace: Trace, built: OptimizerBuilt, before: Event) -> bool:
+    """Whether `__init__` of the optimizer is called again before an event."""
+    return any(
+        other.optimizer == built.optimizer and other.index > built.index
+        for other in trace.before(before, OptimizerBuilt)
+    )
 
 
 def _concerns(trace: Trace, event: Shard, built: OptimizerBuilt) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.common import optimizer_named, varying
+from fsdplint.rules.common import first_step, optimizer_named, varying
 from fsdplint.trace import (
     BackwardRun,
     Called,
@@ -16,14 +16,12 @@ from fsdplint.trace import (
     GradMode,
     ModuleMoved,
     OptimizerBuilt,
-    OptimizerStepped,
     Sharded,
     Site,
     StateLoaded,
     StateTaken,
     SyncSwitched,
     Trace,
-    first,
 )
 from fsdplint.trace.groups import Groups, sharded_by
 
@@ -74,11 +72,7 @@ class ForwardBeforeOptimizer(Rule):
             if built.site in seen or not built.complete:
                 continue
             calls = [call for module, call in whole.items() if _holds(groups, built, module, call)]
-            stepped = first(
-                event
-                for event in trace.after(built, OptimizerStepped)
-                if event.optimizer == built.optimizer
-            )
+            stepped = first_step(trace, built, after=built)
             if calls and stepped is not None:
                 seen.add(built.site)
                 yield self._finding(groups, built, calls, stepped)

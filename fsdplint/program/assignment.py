@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from fsdplint.program import meta
+from fsdplint.program.attributes import OPTIMIZER_PARTS
 from fsdplint.program.expressions import either
 from fsdplint.program.values import (
     Class,
@@ -79,13 +80,10 @@ class Assignment:
             if isinstance(item.slice, cst.Index)
         ]
         key = keys[0] if len(keys) == 1 else Unknown()
+        self.regroup(container, key)
         if isinstance(container, ModuleValue):
             self.set_element(container, key, value)
         elif isinstance(container, Dict):
-            if container.optimizer is not None and (
-                not isinstance(key, Const) or key.value == "params"
-            ):
-                self.replace_parameters(container.optimizer)
             if isinstance(key, Const) and _hashable(key.value):
                 container.items[key.value] = value
             else:
@@ -119,8 +117,8 @@ class Assignment:
             target = target.promoted
         if isinstance(target, ModuleValue):
             self.set_module_attribute(target, name, value)
-        elif isinstance(target, OptimizerValue) and name == "param_groups":
-            self.replace_parameters(target)
+        elif isinstance(target, OptimizerValue) and name in OPTIMIZER_PARTS:
+            self.lose_optimizer(target)
         elif isinstance(target, Instance):
             target.attributes[name] = value
         elif isinstance(target, Class):

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 # Attributes of a tensor, or of a model's output, that are tensors of the same origin.
 TENSOR_PARTS = {"loss", "logits", "data", "grad"}
 LOADER_PARTS = {"sampler", "batch_sampler", "dataset"}
+OPTIMIZER_PARTS = {"param_groups", "__dict__"}
 
 
 class Attributes:
@@ -61,9 +62,8 @@ class Attributes:
             return self._super_attribute(value, name)
         if isinstance(value, Unknown):
             return self._unknown_attribute(value, name)
-        if isinstance(value, OptimizerValue) and name == "param_groups":
-            group = Dict({"params": ParametersOf(value.modules)}, open=True, optimizer=value)
-            return Sequence([group], open=True)
+        if isinstance(value, OptimizerValue) and name in OPTIMIZER_PARTS:
+            return optimizer_part(value, name)
         if isinstance(value, Made) and name in value.args:
             return value.args[name]
         if isinstance(value, LoaderValue) and name in LOADER_PARTS:
@@ -226,6 +226,15 @@ class Attributes:
             else:
                 found = self.get_attribute(found, part, cst.Name(part))
         return found if isinstance(found, ParametersOf | Unknown) else Unknown()
+
+
+def optimizer_part(optimizer: OptimizerValue, name: str) -> Value:
+    """What an optimizer updates, as something that changes the optimizer with it."""
+    if name == "__dict__":
+        return Dict(open=True, optimizer=optimizer)
+    held = ParametersOf(optimizer.modules, optimizer=optimizer)
+    group = Dict({"params": held}, open=True, optimizer=optimizer)
+    return Sequence([group], open=True, optimizer=optimizer)
 
 
 def loader_part(loader: LoaderValue, name: str) -> Value:

@@ -68,6 +68,13 @@ _MEASURES = {"numel", "dim", "ndimension", "size", "nelement", "element_size", "
 PICKS = {"narrow", "select", "index_select", "shard", "skip", "take", "split", "chunk", "iloc"}
 # Unknown callees that get an optimizer and certainly leave its parameters as they are.
 _LEAVES_OPTIMIZERS = re.compile(r"sched|warmup|^(unscale_|step|update|info|debug|print)$", re.I)
+# Methods of optimizers that no model describes and that leave the groups as they are.
+_KEEPS_GROUPS = re.compile(
+    r"^(backward|clip|eval|get_|is_|print|register_|scale|set_lr|train|unscale|update|zero_grad)|hook"
+)
+# Methods of lists and dicts that change nothing.
+_READERS = {"copy", "count", "get", "index", "items", "keys", "values", "__getitem__", "__iter__",
+            "__len__", "__contains__"}  # fmt: skip
 
 
 class Calls:
@@ -396,6 +403,8 @@ class Calls:
 
     def _call_method(self: Interpreter, method: Method, call: Call) -> Value:
         receiver = self.settle(method.receiver)
+        if method.name not in _READERS:
+            self.regroup(receiver, _only_key(method.name, call))
         model = find_method(receiver, method.name)
         if model is not None:
             return model(self, receiver, method.name, call)
@@ -416,7 +425,11 @@ class Calls:
             if receiver.element and not measured:
                 return mixing.copied(self, receiver, method.name)
             return Unknown(varying=True)  # differs between parameters and modules
-        if isinstance(receiver, OptimizerValue | Const):
+        if isinstance(receiver, OptimizerValue):
+            if not _KEEPS_GROUPS.search(method.name):
+                self.lose_optimizer(receiver)
+            return Unknown(origin="")
+        if isinstance(receiver, Const):
             return Unknown(origin="")
         return self.call_unknown(method, call)
 
@@ -430,6 +443,8 @@ class Calls:
             if model is not None:
                 return model(self, target, name, call)
             return self.call_library_method(target, name, call)
+        if isinstance(target, OptimizerValue):
+            return self._call_method(Method(target, name), call)
         if name != "__init__":
             self.escape(call)
         return Unknown()
@@ -538,6 +553,15 @@ class Calls:
             return [value.id, *([value.sampler.id] if value.sampler is not None else [])]
         parts = _parts_of(value) if depth <= 2 else []
         return [data for part in parts for data in self.data_in(part, depth + 1)]
+
+
+def _only_key(name: str, call: Call) -> Value | None:
+    """The key of the only element of a dict that a method changes."""
+    if name in ("__setitem__", "__delitem__", "pop", "setdefault") and call.args:
+        return call.args[0]
+    if name == "update" and not call.args and not call.open and "params" not in call.kwargs:
+        return Const("")
+    return None
 
 
 def _parts_of(value: Value) -> list[Value]:

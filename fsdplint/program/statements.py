@@ -86,6 +86,7 @@ class Statements:
 
     def execute_AugAssign(self: Interpreter, node: cst.AugAssign) -> None:
         left, right = self.eval(node.target), self.eval(node.value)
+        self.regroup(left)
         if isinstance(left, SequenceValue):
             if isinstance(right, SequenceValue):
                 left.extend(right.items)
@@ -123,6 +124,8 @@ class Statements:
     def execute_Del(self: Interpreter, node: cst.Del) -> None:
         if isinstance(node.target, cst.Name):
             self.scope.names.pop(node.target.value, None)
+        elif isinstance(node.target, cst.Subscript):
+            self.regroup(self.eval(node.target.value))
         elif isinstance(node.target, cst.Attribute):
             self.unmark(self.eval(node.target.value), node.target.attr.value)
 

@@ -80,6 +80,7 @@ class Sequence(Value):
     items: list[Value] = field(default_factory=list)
     kind: str = "list"  # "list", "tuple", "set"
     open: bool = False
+    optimizer: OptimizerValue | None = None  # whose param_groups these are
 
     def extend(self, items: Iterable[Value]) -> None:
         """Add elements; one that would become too long has more than are known from there on."""
@@ -100,7 +101,7 @@ class Dict(Value):
     items: dict[Any, Value] = field(default_factory=dict)
     open: bool = False
     tensors: dict[str, Value] = field(default_factory=dict)
-    optimizer: OptimizerValue | None = None  # whose param_groups this is one of
+    optimizer: OptimizerValue | None = None  # whose param_groups (or `__dict__`) this is one of
 
 
 @dataclass(eq=False, repr=False)
@@ -273,6 +274,7 @@ class ParametersOf(Value):
         for what takes them only when it is used: `m.parameters()`, which is a generator.
     name: where it is one parameter, read off its module as it is (`linear.weight`), that name.
     each: whether it is each of the module's parameters in turn, in a loop over all of them.
+    optimizer: whose `param_groups[...]["params"]` these are.
     """
 
     modules: tuple[ModuleValue, ...]
@@ -284,6 +286,7 @@ class ParametersOf(Value):
     chosen_by: frozenset[str] = frozenset()  # see Choosing
     name: str = ""
     each: bool = False
+    optimizer: OptimizerValue | None = None
 
 
 def each_parameter(value: Value) -> Value:

@@ -58,7 +58,9 @@ SILENT = {
         "FULL_STATE_DICT", "FullStateDictConfig(rank0_only=True)"
     ),
     "set beforehand": "FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT)\n" + LOAD,
-    "an unknown type": with_type("FULL_STATE_DICT").replace("StateDictType.FULL_STATE_DICT", "kind"),
+    "an unknown type": with_type("FULL_STATE_DICT").replace(
+        "StateDictType.FULL_STATE_DICT", "kind"
+    ),
     "an unknown config": with_type("FULL_STATE_DICT", "None", "make_config()"),
     "an unknown flag": with_type(
         "FULL_STATE_DICT", "None", "FullOptimStateDictConfig(rank0_only=args.rank0)"
@@ -68,7 +70,8 @@ SILENT = {
         "shard_full_optim_state_dict(state, model)",
     ),
     "keys renamed": LOAD.replace(
-        "optim_state_dict_to_load(model, optimizer, state)", "rekey_optim_state_dict(state, 1, model)"
+        "optim_state_dict_to_load(model, optimizer, state)",
+        "rekey_optim_state_dict(state, 1, model)",
     ),
 }
 

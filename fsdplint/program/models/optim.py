@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fsdplint.program.frames import Call
@@ -10,6 +11,7 @@ from fsdplint.program.models.fsdp1 import option
 from fsdplint.program.values import (
     Const,
     Made,
+    Method,
     OptimizerValue,
     ScalerValue,
     TensorValue,
@@ -27,6 +29,9 @@ def optimizer(run: Interpreter, name: str, call: Call) -> Value:
     last = name.rpartition(".")[2]
     if name.startswith("torch.optim.lr_scheduler.") or name.startswith("torch.optim.swa_utils."):
         return Made(name, {str(n): v for n, v in enumerate(call.args)} | call.kwargs)
+    receiver = run.settle(call.args[0]) if call.args else None
+    if isinstance(receiver, OptimizerValue):  # `Adam.__init__(optimizer, params)`
+        return run.call(Method(receiver, last), replace(call, args=call.args[1:]))
     if not last[:1].isupper() or last == "Optimizer":
         return Unknown()
     return run.build_optimizer(last, call)
@@ -35,6 +40,12 @@ def optimizer(run: Interpreter, name: str, call: Call) -> Value:
 @function("torch.distributed.optim.ZeroRedundancyOptimizer")
 def zero_optimizer(run: Interpreter, name: str, call: Call) -> Value:
     return run.build_optimizer("ZeroRedundancyOptimizer", call)
+
+
+@method("OptimizerValue", "__init__")
+def init(run: Interpreter, receiver: OptimizerValue, name: str, call: Call) -> Value:
+    run.fill_optimizer(receiver, call)
+    return Const(None)
 
 
 @method("OptimizerValue", "step")

@@ -29,6 +29,7 @@ from fsdplint.program.values import (
     Made,
     ModulesOf,
     ModuleValue,
+    OptimizerValue,
     ParametersOf,
     Partial,
     RankValue,
@@ -428,6 +429,14 @@ def make_dict(run: Interpreter, name: str, call: Call) -> Value:
             result.open = True
     result.items.update(call.kwargs)
     return result
+
+
+@function("builtins.vars")
+def attributes_of(run: Interpreter, name: str, call: Call) -> Value:
+    value = run.settle(call.args[0]) if call.args else Unknown()
+    if isinstance(value, OptimizerValue):
+        return run.get_attribute(value, "__dict__", call.node)
+    return derived(call)
 
 
 @function("builtins.super")
