@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
+from fsdplint.rules.gathered import PerhapsGathered
 from fsdplint.trace import Called, Sharded, Site, Trace
 from fsdplint.trace.groups import Groups
 
@@ -22,6 +23,9 @@ class UnregisteredMethod(Rule):
     nothing gathers them: the method was not registered, it does not go through `self(...)`, it does
     not run inside a call of the module, and there was no `unshard()`.
 
+    Nothing is said of a method that runs after a forward has left the module's parameters gathered:
+    by default those of the root stay so until the backward pass, `reshard()`, `state_dict()` or `to()`.
+
     A method that calls only other methods of submodules, which initialise parameters in place
     (`self.norm.reset_parameters()` after `to_empty`) or use none, is fine without.
 
@@ -32,8 +36,7 @@ class UnregisteredMethod(Rule):
     FSDP2 gathers the parameters when the module is *called*. Another method computes with the sharded
     parameters: `RuntimeError: aten.addmm.default got mixed torch.Tensor and DTensor`. If only sharded
     submodules are entered, each becomes a root of its own, and the next `model(x)` ends with `FSDP
-    state has already been lazily initialized for encoder`. Right after a normal call, before the
-    backward pass, the method works by accident.
+    state has already been lazily initialized for encoder`.
 
     ## Fix safety
     Safe: `register_fsdp_forward_method(model, "encode")` after the module's `fully_shard` gives the
@@ -57,11 +60,12 @@ class UnregisteredMethod(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         groups = Groups(trace)
+        gathered = PerhapsGathered(groups)
         seen: set[tuple[Site, str]] = set()
         for event in trace.of(Called):
             if event.via in ("call", "forward") or (event.site, event.via) in seen:
                 continue
-            entered = _entered_ungathered(groups, event)
+            entered = _entered_ungathered(groups, gathered, event)
             if entered is None:
                 continue
             seen.add((event.site, event.via))
@@ -284,6 +288,43 @@ dist.destroy_process_group()
 
     good = (
         Good(
+            why="the forward has left the root's parameters gathered, which is all that the method uses",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Linear(8, 4)
+        self.block = nn.Linear(4, 4)
+        self.head = nn.Linear(4, 1)
+
+    def score(self, x):
+        return self.head(self.encoder(x))
+
+    def forward(self, x):
+        return self.head(self.block(self.encoder(x)))
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = Net()
+fully_shard(model.block)
+fully_shard(model)
+data = torch.randn(16, 8)
+loss = model(data).mean() + model.score(data).mean()
+loss.backward()
+with torch.no_grad():
+    model(data)
+    print("score", model.score(data).mean().item())
+dist.destroy_process_group()
+""",
+        ),
+        Good(
             why="the method goes through self(...), as generate of many libraries does",
             code="""\
 import torch
@@ -495,7 +536,7 @@ dist.destroy_process_group()
     )
 
 
-def _entered_ungathered(groups: Groups, event: Called) -> Called | None:
+def _entered_ungathered(groups: Groups, gathered: PerhapsGathered, event: Called) -> Called | None:
     """The first submodule that the method enters without its parameters being gathered, or None."""
     module = event.module
     if groups.owner(module, before=event) != module or groups.gathers(event):
@@ -508,7 +549,7 @@ def _entered_ungathered(groups: Groups, event: Called) -> Called | None:
             continue  # a direct call of forward: that is another rule's
         if any(groups.gathers(b, module) for b in between):
             continue
-        if inner.module == module or groups.gathered(module, inner):
+        if inner.module == module or groups.gathered(module, inner) or gathered.at(module, inner):
             continue
         owner = groups.owner(inner.module, before=event)
         if owner == module and _computes(groups, inner):

@@ -298,6 +298,34 @@ main()
 
     good = (
         Good(
+            why="a bare module holds the sharded one, and no parameters of its own",
+            code="""\
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+fully_shard(net[0])
+holder = nn.Module()
+holder.net = fully_shard(net)
+holder.forward = lambda x: holder.net(x)
+optimizer = torch.optim.AdamW(holder.parameters(), lr=1e-2)
+torch.manual_seed(dist.get_rank())
+for step in range(2):
+    holder(torch.randn(16, 4)).pow(2).mean().backward()
+    torch.nn.utils.clip_grad_norm_(holder.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+digests = [None] * dist.get_world_size()
+dist.all_gather_object(digests, [p.full_tensor().sum().item() for p in holder.parameters()])
+assert digests[0] == digests[1]
+dist.destroy_process_group()
+""",
+        ),
+        Good(
             why="nothing is left over: every parameter is in a sharded part",
             code="""\
 import torch

@@ -7,23 +7,15 @@ from typing import TYPE_CHECKING
 
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.rules.common import first_step, optimizer_named, varying
+from fsdplint.rules.gathered import optimizers_over_gathered
 from fsdplint.trace import (
-    BackwardRun,
     Called,
-    Escaped,
     Event,
-    Gathered,
-    GradMode,
-    ModuleMoved,
     OptimizerBuilt,
-    Sharded,
     Site,
-    StateLoaded,
-    StateTaken,
-    SyncSwitched,
     Trace,
 )
-from fsdplint.trace.groups import Groups, sharded_by
+from fsdplint.trace.groups import Groups
 
 if TYPE_CHECKING:
     from fsdplint.program import Program
@@ -68,7 +60,7 @@ class ForwardBeforeOptimizer(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         groups = Groups(trace)
         seen: set[Site] = set()
-        for built, whole in _built_over_gathered(groups):
+        for built, whole in optimizers_over_gathered(groups):
             if built.site in seen or not built.complete:
                 continue
             calls = [call for module, call in whole.items() if _holds(groups, built, module, call)]
@@ -379,58 +371,6 @@ dist.destroy_process_group()
     )
 
 
-def _built_over_gathered(groups: Groups) -> Iterator[tuple[OptimizerBuilt, dict[str, Called]]]:
-    """Every optimizer, with the FSDP2 modules that are gathered when it is built and the calls that
-    left them so."""
-    trace = groups.trace
-    keeps: dict[str, bool | None] = {}  # None: what it was given for "not for the root"
-    sharded: set[str] = set()
-    whole: dict[str, Called] = {}
-    for event in trace:
-        if isinstance(event, Sharded):
-            sharded.update(sharded_by(event))
-            keeps.update(_keeping(event))
-        elif isinstance(event, Called):
-            module = trace.unwrapped_to(event.module, keeps)
-            if module is not None and groups.gathers(event):
-                below = any(above in sharded for above in groups.above(module))
-                if keeps[module] or keeps[module] is None and not below:
-                    whole[module] = event
-        elif isinstance(event, BackwardRun):
-            without = (GradMode.OFF, GradMode.INFERENCE)
-            whole = {m: call for m, call in whole.items() if call.grad in without}
-        elif isinstance(event, OptimizerBuilt):
-            yield event, dict(whole)
-        elif isinstance(event, SyncSwitched):
-            if event.api == "set_reshard_after_forward":
-                _forget(trace, keeps, event.module)
-        else:
-            _forget(trace, whole, _resharded(event))
-
-
-def _keeping(event: Sharded) -> dict[str, bool | None]:
-    """Whether the modules stay gathered after a forward; not those of which that is not known."""
-    keep = event.options.get("reshard_after_forward", "?" if "**" in event.options else None)
-    if event.group or not (keep is None or keep is False):
-        return {}
-    return {module: keep is False or None for module in sharded_by(event)}
-
-
-def _resharded(event: Event) -> str:
-    """The module that is sharded again by an event, or may be: itself and all in it."""
-    if isinstance(event, Gathered | ModuleMoved | Escaped):
-        return event.module
-    if isinstance(event, StateTaken):
-        return event.of
-    return event.into if isinstance(event, StateLoaded) else ""
-
-
-def _forget(trace: Trace, known: dict[str, bool | None] | dict[str, Called], module: str) -> None:
-    if module in trace.modules:
-        for name in [name for name in known if trace.related(module, name)]:
-            del known[name]
-
-
 def _holds(groups: Groups, built: OptimizerBuilt, module: str, call: Called) -> bool:
     """Whether the optimizer holds trained parameters of the group that a call certainly left whole."""
     if varying(call) or call.ranks.partial:
@@ -448,7 +388,7 @@ def _roots(program: Program, site: Site) -> set[str] | None:
     found: set[str] = set()
     for trace in program.traces:
         groups = Groups(trace)
-        for built, whole in _built_over_gathered(groups):
+        for built, whole in optimizers_over_gathered(groups):
             if built.site == site:
                 held = [m for m, call in whole.items() if _holds(groups, built, m, call)]
                 if len(held) != 1:

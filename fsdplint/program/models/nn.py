@@ -43,13 +43,11 @@ from fsdplint.trace import (
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
 
-# torch.nn classes without parameters; every other one has some.
-PARAMETERLESS = {
-    "ReLU", "GELU", "SiLU", "Tanh", "Sigmoid", "Softmax", "LogSoftmax", "Dropout", "Dropout1d",
-    "Dropout2d", "Identity", "Flatten", "Unflatten", "MaxPool1d", "MaxPool2d", "AvgPool2d",
-    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "Upsample", "PixelShuffle", "LeakyReLU", "ELU",
-    "ReLU6", "Hardswish", "Mish", "Softplus", "ZeroPad2d",
-}  # fmt: skip
+# torch.nn classes that register parameters; every other one has none of its own.
+PARAMETERIZED = re.compile(
+    r"[Ll]inear$|Conv(Transpose)?\dd$|(Batch|Group|Instance|Layer|RMS)Norm(\dd)?$|^Embedding|^(RNN|LSTM|GRU)"
+    r"|^(MultiheadAttention|PReLU|Transformer|TransformerEncoder|TransformerDecoder)$|^Parameter"
+)
 CONTAINERS = {"Sequential", "ModuleList", "ModuleDict"}
 # Classes with submodules that depend on their arguments.
 COMPOSITE = {"Transformer", "TransformerEncoder", "TransformerDecoder"}
@@ -97,7 +95,7 @@ def _library_module(run: Interpreter, name: str, call: Call) -> ModuleValue:
         name,
         library_class=f"torch.nn.{name}",
         children_known=name not in COMPOSITE,
-        own_parameters=name not in PARAMETERLESS and not name.endswith("coderLayer"),
+        own_parameters=_registers_parameters(name, call),
     )
     device = constant(call.kwargs.get("device"))
     module.on_meta = module.on_meta or str(device).startswith("meta")
@@ -108,6 +106,21 @@ def _library_module(run: Interpreter, name: str, call: Call) -> ModuleValue:
         _stack(run, module, name, call)
     run.emit(ModuleBuilt, call.node, module=module.id, on_meta=module.on_meta)
     return module
+
+
+def _registers_parameters(name: str, call: Call) -> bool | None:
+    """Whether a module of torch.nn has parameters of its own; None where that is not known."""
+    if PARAMETERIZED.search(name) is None:
+        return False
+    if "Norm" not in name:
+        return True
+    affine = call.kwargs.get("affine") or call.kwargs.get("elementwise_affine")
+    if affine is None and name.startswith(
+        "Instance"
+    ):  # (num_features, eps, momentum, affine=False)
+        return None if len(call.args) > 3 or call.open else False
+    known = constant(affine) if affine is not None else True
+    return known if isinstance(known, bool) else None
 
 
 def _stack(run: Interpreter, module: ModuleValue, name: str, call: Call) -> None:
