@@ -256,7 +256,14 @@ def findings(trace: Trace, rules: Sequence[Rule]) -> Iterable[tuple[Rule, Findin
         if rule.runtime_only and trace.producer != "runtime":
             continue
         for finding in _asked(rule, rule.check, trace):
-            yield rule, finding
+            if not _mixes_callbacks(finding):
+                yield rule, finding
+
+
+def _mixes_callbacks(finding: Finding) -> bool:
+    """Whether a finding rests on what happens for certain and on what a callback does, which may
+    not be called at all, or at another time."""
+    return len({event.callbacks for event in finding.events}) > 1
 
 
 def _asked(rule: Rule, ask: Callable[[T], Iterable[Finding]], about: T) -> Iterable[Finding]:

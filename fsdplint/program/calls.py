@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from fsdplint.program import gradmode, meta
+from fsdplint.program import gradmode, lazy, meta
 from fsdplint.program.frames import MAX_DEPTH, MAX_RECURSION, MAX_RECURSION_STEPS, Call, Frame
 from fsdplint.program.models import METHODS, find_function, find_method, mixing, tensors
 from fsdplint.program.models.datasets import note_seed
@@ -43,7 +43,14 @@ from fsdplint.program.values import (
     Unknown,
     Value,
 )
-from fsdplint.trace import DataEscaped, EpochSet, Escaped, PickedByRank, RunElsewhere
+from fsdplint.trace import (
+    DataEscaped,
+    EpochSet,
+    Escaped,
+    PickedByRank,
+    RunElsewhere,
+    Sharded,
+)
 
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
@@ -230,14 +237,15 @@ class Calls:
         on_yield: Callable[[Value], None] | None = None,
     ) -> Value:
         """Execute a function of the project and give what it returns."""
-        return self.memory.once(
-            function,
-            [receiver, *args],
-            kwargs,
-            lambda: self._execute_function(
+
+        def execute() -> Value:
+            return self._execute_function(
                 function, receiver, args, kwargs, node, open_call, on_yield
-            ),
-        )
+            )
+
+        if on_yield is None and lazy.is_generator(self, function.node):
+            return lazy.lazy(self, node, execute)
+        return self.memory.once(function, [receiver, *args], kwargs, execute)
 
     def _execute_function(
         self: Interpreter,
@@ -394,6 +402,8 @@ class Calls:
     def _call_symbol(self: Interpreter, symbol: Symbol, call: Call) -> Value:
         model = find_function(symbol.name)
         if model is not None:
+            if lazy.function_consumes(symbol.name):
+                lazy.consume_arguments(self, call)
             result = model(self, symbol.name, call)
         else:
             result = self.call_unknown(symbol, call)
@@ -407,6 +417,8 @@ class Calls:
             self.regroup(receiver, _only_key(method.name, call))
         model = find_method(receiver, method.name)
         if model is not None:
+            if lazy.method_consumes(method.name):
+                lazy.consume_arguments(self, call)
             return model(self, receiver, method.name, call)
         if isinstance(receiver, Super):
             return self._call_super(receiver, method.name, call)
@@ -453,6 +465,10 @@ class Calls:
         """A call of something that can't be followed: modules that it gets may change, and
         functions of the project that it gets may be called."""
         function = self.settle(function)
+        with self.perhaps(call.node):  # it may go through the iterators that it gets
+            if isinstance(function, Method):
+                lazy.consume(self, function.receiver)  # `generator.send(...)`
+            lazy.consume_arguments(self, call)
         if isinstance(function, Unknown) and isinstance(function.owner, ParameterName):
             return ParameterName(varying=True)  # `name.endswith(".bias")`, `name.lower()`
         origin = function.origin if isinstance(function, Unknown) else ""
@@ -509,17 +525,24 @@ class Calls:
         return TensorValue("output")
 
     def call_back(self: Interpreter, value: Value, node: cst.CSTNode) -> None:
-        """A function of the project was handed to code that may call it."""
+        """A function of the project was handed to code that may call it, or not, or later."""
         value = self.settle(value)
         receiver = None
         if isinstance(value, Partial):
             value = self.settle(value.function)
         if isinstance(value, Bound):
             receiver, value = value.receiver, value.function
-        if isinstance(value, Function) and value.node not in self.reached:
-            self.emit(RunElsewhere, node)
-            self.call_function(value, receiver, [], {}, node)
-            self.emit(RunElsewhere, node)
+        if not isinstance(value, Function) or value.node in self.reached:
+            return
+        known, begin = set(self.trace.modules), len(self.trace.events)
+        self.emit(RunElsewhere, node)
+        with self.perhaps(node):
+            lazy.consume(self, self.call_function(value, receiver, [], {}, node))
+        self.emit(RunElsewhere, node)
+        for event in self.trace.events[begin:]:
+            if isinstance(event, Sharded) and event.module in known:
+                self.trace.modules[event.module].escaped = True
+                self.emit(Escaped, node, module=event.module)
 
     def escape(self: Interpreter, call: Call) -> None:
         """The modules among the arguments went out of sight."""

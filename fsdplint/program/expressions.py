@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from fsdplint.program import conditions
+from fsdplint.program import conditions, lazy
 from fsdplint.program.conditions import Outcome, truth
 from fsdplint.program.models import mixing, tensors
 from fsdplint.program.module_calls import WRAPPER_ATTRIBUTES
@@ -23,6 +23,7 @@ from fsdplint.program.values import (
     Context,
     Dict,
     Function,
+    Lazy,
     LazyImport,
     Made,
     ModulesOf,
@@ -89,7 +90,8 @@ class Expressions:
             self.earlier.setdefault(node, {})[before.wrapper] = before
 
     def settle(self: Interpreter, value: Value) -> Value:
-        """The value behind a lazy import, or what an unknown one turned out to be."""
+        """The value behind a lazy import, what an unknown one turned out to be, or the elements of
+        an iterator that was consumed."""
         if isinstance(value, LazyImport):
             if value.loaded is None:
                 value.loaded = Unknown()  # what an import that goes round in a circle comes to
@@ -97,6 +99,8 @@ class Expressions:
             value = value.loaded
         if isinstance(value, Unknown) and value.promoted is not None:
             return value.promoted
+        if isinstance(value, Lazy) and value.elements is not None:
+            return value.elements
         return value
 
     # Literals ----------------------------------------------------------------------------------
@@ -371,11 +375,14 @@ class Expressions:
 
     def eval_Yield(self: Interpreter, node: cst.Yield) -> Value:
         value: Value = Const(None)
+        frame = self.frames[-1]
         if isinstance(node.value, cst.From):
-            value = self.eval(node.value.item)
+            value = lazy.consume(self, self.eval(node.value.item))
+            if frame.on_yield is None and isinstance(value, Sequence):
+                frame.yields.extend(value.items)
+                return Unknown()
         elif node.value is not None:
             value = self.eval(node.value)
-        frame = self.frames[-1]
         if frame.on_yield is not None:
             frame.on_yield(value)
         else:
@@ -426,6 +433,8 @@ class Expressions:
         """Whether it is worth a configuration of its own that a name holds this value."""
         if isinstance(value, LazyImport):
             value = value.loaded
+        if isinstance(value, Lazy):
+            return self.decisive(value.source)
         if isinstance(value, Symbol):
             return value.name.startswith("torch.distributed")
         if isinstance(value, Sequence):

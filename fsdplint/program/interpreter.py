@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import libcst as cst
 
+from fsdplint.program import lazy
 from fsdplint.program.assignment import Assignment
 from fsdplint.program.attributes import Attributes
 from fsdplint.program.branches import Branches
@@ -124,6 +125,7 @@ class Interpreter(
         self.source: Source = Source("", "")
         self.contexts: list[Any] = []  # the Contexts that are open, outermost first
         self.grad_default: GradMode | None = GradMode.ON
+        self.callbacks: list[NodeSite] = []  # calls that were given what is being executed
         self.calling: list[int] = []  # indices of the Called events that are being executed
         self.launcher_arguments: dict[str, NodeSite] = {}  # where they are added, by destination
         self.seeded: bool | None = None  # alike on all ranks (True) or not (False)
@@ -167,6 +169,16 @@ class Interpreter(
         """From here on, until the end of the loop body or function, these conditions hold."""
         self.guards.extend(GuardEntry(guard, key, until) for guard, key in guards)
 
+    @contextmanager
+    def perhaps(self, node: cst.CSTNode) -> Iterator[None]:
+        """Code that cannot be followed is given, at a node, what is executed within: it may call
+        it, or not, or later."""
+        self.callbacks.append(self.site(node))
+        try:
+            yield
+        finally:
+            self.callbacks.pop()
+
     def ranks(self) -> Ranks:
         """The ranks that execute this point."""
         result = Ranks.ALL
@@ -201,6 +213,7 @@ class Interpreter(
             guards=tuple(entry.guard for entry in self.guards),
             in_loop=self.loop_depth > 0,
             stack=tuple(self.stack),
+            callbacks=tuple(self.callbacks),
             **details,
         )
         return self.trace.add(event)
@@ -253,6 +266,7 @@ class Interpreter(
         self.source = function.site.source
         self.frames.append(Frame(None, function.scope))
         try:
-            self.call_function(function, receiver, [], {}, function.node, open_call=True)
+            result = self.call_function(function, receiver, [], {}, function.node, open_call=True)
+            lazy.consume(self, result)
         finally:
             self.frames.pop()

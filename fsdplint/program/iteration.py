@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
+from fsdplint.program import lazy
 from fsdplint.program.conditions import Outcome, truth
 from fsdplint.program.frames import Frame
 from fsdplint.program.scopes import Scope
@@ -38,14 +39,13 @@ class Iteration:
         return self._comprehension(node.elt, node.for_in, "set", node)
 
     def eval_GeneratorExp(self: Interpreter, node: cst.GeneratorExp) -> Value:
-        """A generator takes the parameters that it gives when it is used, not here."""
-        made = self._comprehension(node.elt, node.for_in, "list", node)
-        source = self.settle(self.evaluations.get(node.for_in.iter, Unknown()))
-        if isinstance(source, ParametersOf) and source.taken is None:
-            for item in made.items:
-                if isinstance(item, ParametersOf) and item.modules == source.modules:
-                    item.taken = None
-        return made
+        """A generator does its work when it is consumed; only what it runs over is there before."""
+        source = self.eval(node.for_in.iter)
+
+        def elements() -> Sequence:
+            return self._comprehension(node.elt, node.for_in, "list", node, source)
+
+        return lazy.lazy(self, node, elements, source)
 
     def eval_DictComp(self: Interpreter, node: cst.DictComp) -> Value:
         result = self._comprehension(node.value, node.for_in, "list", node)
@@ -57,24 +57,33 @@ class Iteration:
         return Dict({f"*{n}": item for n, item in enumerate(result.items)}, open=True)
 
     def _comprehension(
-        self: Interpreter, element: cst.BaseExpression, for_in: cst.CompFor, kind: str, node: Any
+        self: Interpreter,
+        element: cst.BaseExpression,
+        for_in: cst.CompFor,
+        kind: str,
+        node: Any,
+        source: Value | None = None,
     ) -> Sequence:
         result = Sequence([], kind, made_at=self.site(node))
         frame = self.frames[-1]
         scope = Scope(self.source, self.scope, "function", self.scope.module_name)
         self.frames.append(Frame(frame.function, scope, frame.receiver, frame.owner))
         try:
-            exact = self._comprehend(element, for_in, result)
+            exact = self._comprehend(element, for_in, result, source)
         finally:
             self.frames.pop()
         result.open = not exact
         return result
 
     def _comprehend(
-        self: Interpreter, element: cst.BaseExpression, for_in: cst.CompFor, result: Sequence
+        self: Interpreter,
+        element: cst.BaseExpression,
+        for_in: cst.CompFor,
+        result: Sequence,
+        source: Value | None = None,
     ) -> bool:
         """Add the elements of one `for` of a comprehension; whether they are exactly known."""
-        items, exact = self.iterate(self.eval(for_in.iter))
+        items, exact = self.iterate(source if source is not None else self.eval(for_in.iter))
         for item in items[:64]:
             self.assign(for_in.target, item)
             verdicts = [truth(self, condition.test) for condition in for_in.ifs]
@@ -91,7 +100,7 @@ class Iteration:
     def iterate(self: Interpreter, value: Value) -> tuple[list[Value], bool]:
         """The elements that a loop over a value visits, and whether these are all of them (then the
         loop runs once for each; else it is a loop of unknown length)."""
-        value = self.settle(value)
+        value = lazy.consume(self, value)
         if isinstance(value, Sequence):
             if value.items and (not value.open or any(self.matters(i) for i in value.items)):
                 return list(value.items), True
@@ -130,7 +139,7 @@ class Iteration:
 
     def unpack(self: Interpreter, value: Value, count: int) -> list[Value]:
         """The values that `a, b = value` gives to `count` targets."""
-        value = self.settle(value)
+        value = lazy.consume(self, value)
         if isinstance(value, Sequence) and len(value.items) == count and not value.open:
             return list(value.items)
         if isinstance(value, Sequence) and len(value.items) == count:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from fsdplint.program import gradmode, meta
+from fsdplint.program import gradmode, lazy, meta
 from fsdplint.program.frames import Call
 from fsdplint.program.models import find_method
 from fsdplint.program.values import (
@@ -156,7 +156,13 @@ class ModuleCalls:
         self: Interpreter, module: ModuleValue, function: Function, call: Call
     ) -> Value:
         """A method of the class of a module, called on it from outside or inside."""
-        return self._enter(module, function.name, call, function)
+
+        def enter() -> Value:
+            return self._enter(module, function.name, call, function)
+
+        return (
+            lazy.lazy(self, call.node, enter) if lazy.is_generator(self, function.node) else enter()
+        )
 
     def call_library_method(self: Interpreter, module: ModuleValue, name: str, call: Call) -> Value:
         """A method that the module's library class may have and that no model describes."""
@@ -216,7 +222,8 @@ class ModuleCalls:
                 for element in module.elements.items:
                     self.call(element, Call(call.node, [TensorValue("output")]))
             return TensorValue("output")
-        return self.call_function(function, module, call.args, call.kwargs, call.node, call.open)
+        result = self.call_function(function, module, call.args, call.kwargs, call.node, call.open)
+        return lazy.consume(self, result)
 
     def _unwrapped(self: Interpreter, module: ModuleValue) -> ModuleValue:
         while module.inner is not None:

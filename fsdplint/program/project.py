@@ -52,6 +52,7 @@ class Project:
         self.asked: dict[str, bool] = {}
         self.texts: dict[cst.CSTNode, str] = {}  # caches for all runs, by node
         self.literals: dict[cst.CSTNode, Const] = {}
+        self.generators: dict[cst.CSTNode, bool] = {}
         self.words = Words(WORDS)
         self.fsdp_words = Words(FSDP_WORDS)
         self._found: dict[tuple[str, str], tuple[str, str] | None] = {}

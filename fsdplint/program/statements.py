@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from fsdplint.program import lazy
 from fsdplint.program.conditions import (
     rank_guard,
 )
@@ -88,6 +89,7 @@ class Statements:
         left, right = self.eval(node.target), self.eval(node.value)
         self.regroup(left)
         if isinstance(left, SequenceValue):
+            right = lazy.consume(self, right)
             if isinstance(right, SequenceValue):
                 left.extend(right.items)
                 left.open = left.open or right.open

@@ -91,6 +91,20 @@ class Sequence(Value):
 
 
 @dataclass(eq=False, repr=False)
+class Lazy(Value):
+    """An iterator that does its work when it is consumed: see `fsdplint.program.lazy`.
+
+    produce: works its elements out. node: the expression that made it. source: what it runs over,
+    where it runs over something. elements: what was worked out, once it was consumed.
+    """
+
+    produce: Callable[[], Value]
+    node: cst.CSTNode
+    source: Value | None = None
+    elements: Value | None = field(default=None, repr=False)
+
+
+@dataclass(eq=False, repr=False)
 class Dict(Value):
     """A dict with constant keys; `open` where it may hold more.
 

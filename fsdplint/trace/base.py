@@ -172,6 +172,10 @@ class Event:
             over modules).
         collective: whether every rank has to take part in it.
         stack: the calls of the user's own functions that led to it, outermost first.
+        callbacks: the calls of code that cannot be followed, outermost first, which were given the
+            function or iterator that this happens in: it may be called, or not, or later (static
+            traces only). A finding rests on such an event only if all of its events are in the
+            same callback.
         took_part: the ranks that did it (recorded traces only).
         index: its position in the trace; set by `Trace.add`.
     """
@@ -184,6 +188,7 @@ class Event:
     in_loop: bool = False
     collective: bool = False
     stack: tuple[Site, ...] = ()
+    callbacks: tuple[Site, ...] = ()
     took_part: tuple[int, ...] = ()
     index: int = -1
 

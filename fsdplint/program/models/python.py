@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from fsdplint.imports import absolute
-from fsdplint.program import meta
+from fsdplint.program import lazy, meta
 from fsdplint.program.attributes import LOADER_PARTS
 from fsdplint.program.frames import Call
 from fsdplint.program.models import function, method, tensors
@@ -25,8 +25,8 @@ from fsdplint.program.values import (
     Dict,
     Function,
     Instance,
+    Lazy,
     LoaderValue,
-    Made,
     ModulesOf,
     ModuleValue,
     OptimizerValue,
@@ -43,6 +43,7 @@ from fsdplint.program.values import (
     Unknown,
     Value,
     constant,
+    is_none,
 )
 from fsdplint.trace import ModuleCopied
 
@@ -69,7 +70,8 @@ def varies(value: Value) -> bool:
 @function("builtins.", "logging.", "time.", "math.", "random.", "warnings.", "re.", "json.", "sys.",
           "datetime.", "collections.", "typing.", "pathlib.", "shutil.", "numpy.", "argparse.",
           "tempfile.", "glob.", "gc.", "wandb.", "string.", "uuid.", "socket.", "subprocess.",
-          "torch.utils.tensorboard.", "tqdm.write", "rich.", "loguru.", "os.")  # fmt: skip
+          "torch.utils.tensorboard.", "tqdm.write", "rich.", "loguru.", "os.", "inspect.", "dis.",
+          "types.", "pprint.")  # fmt: skip
 def quiet(run: Interpreter, name: str, call: Call) -> Value:
     """Functions that leave modules alone and whose result is nothing in particular."""
     if name.startswith(("time.", "random.", "datetime.")):
@@ -110,6 +112,14 @@ def convert(run: Interpreter, name: str, call: Call) -> Value:
 def collect(run: Interpreter, name: str, call: Call) -> Value:
     if not call.args:
         return Sequence([], name.rpartition(".")[2])
+    if name.endswith((".iter", ".chain")) and lazy.has_lazy(call):
+        if len(call.args) == 1:
+            return call.args[0]
+        return lazy.lazy(
+            run,
+            call.node,
+            lambda: Sequence([i for v in call.args for i in run.iterate(v)[0]], "list"),
+        )
     if len(call.args) > 1:
         return Sequence([i for v in call.args for i in run.iterate(v)[0]], "list")
     value = call.args[0]
@@ -167,21 +177,43 @@ def reverse(run: Interpreter, name: str, call: Call) -> Value:
 
 @function("builtins.filter")
 def keep(run: Interpreter, name: str, call: Call) -> Value:
-    value = call.args[1] if len(call.args) > 1 else Unknown()
+    from fsdplint.program.conditions import Outcome, truth_of
+
+    value = run.settle(call.args[1]) if len(call.args) > 1 else Unknown()
     if isinstance(value, ParametersOf):
         return replace(value, made_at=None)
-    return value
+    if not isinstance(value, Sequence | ModulesOf | ModuleValue | Lazy):
+        return value
+    test = call.args[0]
+
+    def elements() -> Value:
+        items, exact = run.iterate(value)
+        kept = Sequence([], "list", not exact)
+        for item in items:
+            result = item if is_none(test) else run.call(test, Call(call.node, [item]))
+            outcome = truth_of(run, result, call.node, True).outcome
+            if outcome is not Outcome.FALSE:
+                kept.items.append(item)
+                kept.open = kept.open or outcome is Outcome.VARYING
+        return kept
+
+    return lazy.lazy(run, call.node, elements, value)
 
 
-@function("builtins.map")
+@function("builtins.map", "itertools.starmap")
 def apply(run: Interpreter, name: str, call: Call) -> Value:
-
     if len(call.args) < 2:
         return Unknown()
-    items, exact = run.iterate(call.args[1])
-    return Sequence(
-        [run.call(call.args[0], Call(call.node, [item])) for item in items], "list", not exact
-    )
+
+    def elements() -> Value:
+        columns = [run.iterate(value) for value in call.args[1:]]
+        rows = [list(row) for row in zip(*(items for items, _ in columns), strict=False)]
+        if name.endswith(".starmap"):
+            rows = [run.iterate(row[0])[0] for row in rows]
+        results = [run.call(call.args[0], Call(call.node, row)) for row in rows]
+        return Sequence(results, "list", not all(exact for _, exact in columns))
+
+    return lazy.lazy(run, call.node, elements, call.args[1])
 
 
 @function("builtins.range")
@@ -205,6 +237,13 @@ def length(run: Interpreter, name: str, call: Call) -> Value:
 def pass_through(run: Interpreter, name: str, call: Call) -> Value:
     value = call.arg(0, "iterable") or Unknown()
     last = name.rpartition(".")[2]
+    if lazy.has_lazy(call):
+        if last == "next":  # how far it gets is not known
+            with run.perhaps(call.node):
+                lazy.consume_arguments(run, call)
+            value = call.args[0]
+        else:
+            return lazy.lazy(run, call.node, lambda: _passed_on(run, name, call), value)
     loader = next((found for v in call.args if (found := loader_in(run.settle(v)))), None)
     if loader is not None:
         return Unknown(varying=True) if last == "next" else Batches(loader)
@@ -221,6 +260,11 @@ def pass_through(run: Interpreter, name: str, call: Call) -> Value:
     if last == "next":
         return run.iterate(value)[0][0] if run.iterate(value)[0] else Unknown(varying=True)
     return value
+
+
+def _passed_on(run: Interpreter, name: str, call: Call) -> Value:
+    lazy.consume_arguments(run, call)
+    return pass_through(run, name, call)
 
 
 def _endless(items: list[Value]) -> Value:
@@ -468,9 +512,15 @@ def partial(run: Interpreter, name: str, call: Call) -> Value:
     return Partial(call.args[0], call.args[1:], dict(call.kwargs), call.open)
 
 
-@function("functools.wraps", "functools.update_wrapper")
+@function("functools.update_wrapper")
+def update_wrapper(run: Interpreter, name: str, call: Call) -> Value:
+    return call.arg(0, "wrapper") or Unknown()
+
+
+@function("functools.wraps")
 def wraps(run: Interpreter, name: str, call: Call) -> Value:
-    return Made(name)
+    """What it is called with, then, it gives back: nothing is called here."""
+    return Partial(Symbol("functools.update_wrapper"))
 
 
 @function("functools.lru_cache", "functools.cache")
