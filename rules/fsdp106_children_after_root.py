@@ -369,16 +369,21 @@ dist.destroy_process_group()
 
 def _misordered(groups: Groups) -> Iterator[tuple[Sharded, Sharded]]:
     """(child, parent) pairs of shardings where the child comes second and has parameters."""
+    from fsdplint.program.visits import tested
+
     shards = list(groups.trace.of(Sharded))
+    certain = {event.index for event in shards if not tested(event)}
     for number, child in enumerate(shards):
         for target in sharded_by(child):
             above = set(groups.above(target))
-            parent = next((p for p in shards[:number] if above & set(sharded_by(p))), None)
+            before = (p for p in shards[:number] if above & set(sharded_by(p)))
+            parent = next((p for p in before if p.index in certain), None)
             if parent is None or groups.without_parameters(target, before=child):
                 continue
             if _put_in_between(groups, target, parent, child):
                 continue
-            if child.site == parent.site and not _selected(groups, child, parent):
+            together = child.site == parent.site
+            if together and not (child.index in certain and _selected(groups, child)):
                 continue
             yield child, parent
             break
@@ -397,13 +402,11 @@ def _put_in_between(groups: Groups, target: str, parent: Sharded, child: Sharded
     return {m for m in members if modules[m].own_parameters is not False} <= new
 
 
-def _selected(groups: Groups, child: Sharded, parent: Sharded) -> bool:
-    """Whether both are certain to be among what a loop over modules shards.
+def _selected(groups: Groups, child: Sharded) -> bool:
+    """Whether the modules that a loop shards are certain to be among those that it visits.
 
     A loop whose test could not be decided seems to shard every module that it visits.
     """
-    from fsdplint.editing.places import in_loop_of
-
     modules = groups.trace.modules
     together = {
         target
@@ -413,8 +416,7 @@ def _selected(groups: Groups, child: Sharded, parent: Sharded) -> bool:
     }
     if any(modules[m].container or not modules[m].children_known for m in together):
         return False
-    roots = [m for m in together if next(groups.above(m), None) is None]
-    if any(together >= set(groups.trace.submodules(root)) for root in roots):
+    if any(modules[m].perhaps_chosen for m in together):
         return False
-    guards = {guard.site for event in (child, parent) for guard in event.guards}
-    return not any(site is not None and in_loop_of(site, child.site) for site in guards)
+    roots = [m for m in together if next(groups.above(m), None) is None]
+    return not any(together >= set(groups.trace.submodules(root)) for root in roots)

@@ -158,19 +158,6 @@ def modules_loop(site: Site) -> tuple[Source, cst.Call] | None:
     return site.source, iterable
 
 
-def in_loop_of(site: Site, call: Site) -> bool:
-    """Whether a place (a condition) lies in the loop that stands around a call."""
-    if not isinstance(site, NodeSite) or not isinstance(call, NodeSite):
-        return False
-    node: cst.CSTNode | None = call.node
-    while node is not None and not isinstance(node, cst.For | cst.BaseComp | cst.FunctionDef):
-        node = call.source.parent(node)
-    inner: cst.CSTNode | None = site.node
-    while inner is not None and inner is not node:
-        inner = site.source.parent(inner)
-    return inner is not None and not isinstance(node, cst.FunctionDef)
-
-
 # After the sharding of a model's parts ----------------------------------------------------------
 
 

@@ -90,6 +90,21 @@ class Choosing:
         ]
         return self.chosen(value, tests) if tests else value
 
+    def tested_in_loop(self: Interpreter) -> bool:
+        """Whether a test of the innermost loop, which could not be decided, led to this point."""
+        if not self.loop_guards:
+            return False
+        around = {id(entry) for entry in self.loop_guards[-1]}
+        return any(
+            id(entry) not in around and entry.guard.kind is not GuardKind.RANK
+            for entry in self.guards
+        )
+
+    def doubt_choice(self: Interpreter, value: Value) -> None:
+        """The modules in a value were chosen by a test that could not be decided."""
+        for module in self.modules_in(value):
+            self.trace.modules[module.id].perhaps_chosen = True
+
     def choices_of(self: Interpreter, value: Value | None) -> set[str]:
         """By what the parameters in an optimizer's first argument were chosen."""
         value = self.settle(value) if value is not None else None

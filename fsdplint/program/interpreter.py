@@ -117,6 +117,7 @@ class Interpreter(
         self.guards: list[GuardEntry] = []
         self.stack: list[NodeSite] = []
         self.loop_depth: int = 0
+        self.loop_guards: list[list[GuardEntry]] = []  # that stand around each loop
         self.steps = 0
         self.marks: set[str] = set()  # names of attributes that were set on parameters
         self.executing: cst.CSTNode = cst.Pass()  # the statement that is being executed

@@ -94,7 +94,10 @@ class Iteration:
                 exact = self._comprehend(element, for_in.inner_for_in, result) and exact
             else:
                 tests = [condition.test for condition in for_in.ifs]
-                result.items.append(self.chosen(self.eval(element), tests))
+                chosen = self.chosen(self.eval(element), tests)
+                if any(v.guards or v.outcome is Outcome.VARYING for v in verdicts):
+                    self.doubt_choice(chosen)
+                result.items.append(chosen)
         return exact
 
     def iterate(self: Interpreter, value: Value) -> tuple[list[Value], bool]:

@@ -69,6 +69,7 @@ class Loops:
         turns: list[Callable[[], None]],
     ) -> Signal | None:
         outer = list(self.guards)
+        self.loop_guards.append(outer)
         self.loop_depth += counted
         try:
             for turn in turns[:MAX_ITEMS]:
@@ -81,6 +82,7 @@ class Loops:
                     break
         finally:
             self.loop_depth -= counted
+            self.loop_guards.pop()
         return None
 
     def _drop_guards(self: Interpreter, outer: list[Any], until: str) -> None:

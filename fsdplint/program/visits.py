@@ -14,7 +14,7 @@ import libcst as cst
 from fsdplint.editing.dotted import leaves
 from fsdplint.program.parts import code_children
 from fsdplint.program.source import NodeSite, Source
-from fsdplint.trace import Event, Site
+from fsdplint.trace import Event, GuardKind, Site
 
 _PLAIN_METHODS = {
     "modules", "named_modules", "children", "named_children", "values", "items",
@@ -43,6 +43,21 @@ def certain(event: Event) -> bool:
             return False
         return not any(_belongs(guard.site, frame, choosers, inner) for guard in event.guards)
     return True
+
+
+def tested(event: Event) -> bool:
+    """Whether the event stands under a test that the program makes anew in each turn of a loop
+    around it, be it in a function that is called there, and that could not be decided."""
+    frames = [*event.stack, event.site]
+    for number, frame in enumerate(frames):
+        if not isinstance(frame, NodeSite):
+            return False
+        choosers = list(_choosing(frame))
+        inner = frames[number + 1 :]
+        tests = [guard.site for guard in event.guards if guard.kind is not GuardKind.RANK]
+        if choosers and any(_belongs(test, frame, choosers, inner) for test in tests):
+            return True
+    return False
 
 
 def handles_errors(event: Event) -> bool:

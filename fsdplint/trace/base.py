@@ -126,6 +126,8 @@ class Module:
         inner: the wrapped module's id.
         escaped: it was passed to code that could not be followed, so that anything may have
             happened to it; a rule about something *missing* stays silent about such a module.
+        perhaps_chosen: a test that could not be decided put it into a list of modules, which it may
+            not be in.
     """
 
     id: str
@@ -140,6 +142,7 @@ class Module:
     wrapper: str = ""
     inner: str | None = None
     escaped: bool = False
+    perhaps_chosen: bool = False
 
 
 if TYPE_CHECKING:

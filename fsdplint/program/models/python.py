@@ -191,10 +191,12 @@ def keep(run: Interpreter, name: str, call: Call) -> Value:
         kept = Sequence([], "list", not exact)
         for item in items:
             result = item if is_none(test) else run.call(test, Call(call.node, [item]))
-            outcome = truth_of(run, result, call.node, True).outcome
-            if outcome is not Outcome.FALSE:
+            verdict = truth_of(run, result, call.node, True)
+            if verdict.outcome is not Outcome.FALSE:
                 kept.items.append(item)
-                kept.open = kept.open or outcome is Outcome.VARYING
+                kept.open = kept.open or verdict.outcome is Outcome.VARYING
+                if verdict.guards or verdict.outcome is Outcome.VARYING:
+                    run.doubt_choice(item)
         return kept
 
     return lazy.lazy(run, call.node, elements, value)
@@ -615,6 +617,8 @@ def dataclass_field(run: Interpreter, name: str, call: Call) -> Value:
 def append(run: Interpreter, receiver: Sequence, name: str, call: Call) -> Value:
     if call.args:
         receiver.items.append(run.chosen_here(call.args[0]))
+        if run.tested_in_loop():
+            run.doubt_choice(call.args[0])
         if run.loop_depth:
             receiver.open = True
     return Const(None)
