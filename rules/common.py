@@ -89,9 +89,10 @@ def first_step(trace: Trace, built: OptimizerBuilt, after: Event) -> OptimizerSt
     """The first step after an event of an optimizer as it was built here: not where `__init__` is
     called again in between, which gives it other parameters."""
     for event in trace.after(after, OptimizerStepped, OptimizerBuilt):
-        if event.optimizer != built.optimizer or event is built:
+        if event is built or not isinstance(event, OptimizerStepped | OptimizerBuilt):
             continue
-        return event if isinstance(event, OptimizerStepped) else None
+        if event.optimizer == built.optimizer:
+            return event if isinstance(event, OptimizerStepped) else None
     return None
 
 
