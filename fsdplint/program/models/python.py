@@ -182,7 +182,10 @@ def keep(run: Interpreter, name: str, call: Call) -> Value:
     value = run.settle(call.args[1]) if len(call.args) > 1 else Unknown()
     if isinstance(value, ParametersOf):
         return replace(value, made_at=None)
+    node = call.node
     if not isinstance(value, Sequence | ModulesOf | ModuleValue | Lazy):
+        return value
+    if not isinstance(node, cst.BaseExpression):
         return value
     test = call.args[0]
 
@@ -190,8 +193,8 @@ def keep(run: Interpreter, name: str, call: Call) -> Value:
         items, exact = run.iterate(value)
         kept = Sequence([], "list", not exact)
         for item in items:
-            result = item if is_none(test) else run.call(test, Call(call.node, [item]))
-            verdict = truth_of(run, result, call.node, True)
+            result = item if is_none(test) else run.call(test, Call(node, [item]))
+            verdict = truth_of(run, result, node, True)
             if verdict.outcome is not Outcome.FALSE:
                 kept.items.append(item)
                 kept.open = kept.open or verdict.outcome is Outcome.VARYING
@@ -199,7 +202,7 @@ def keep(run: Interpreter, name: str, call: Call) -> Value:
                     run.doubt_choice(item)
         return kept
 
-    return lazy.lazy(run, call.node, elements, value)
+    return lazy.lazy(run, node, elements, value)
 
 
 @function("builtins.map", "itertools.starmap")
