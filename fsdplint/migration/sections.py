@@ -79,19 +79,6 @@ class Sections:
             section = self._section(group, plans.get(group), groups.get(group, []))
             if section is not None:
                 self.all.append(section)
-        self._unused()
-
-    def _unused(self) -> None:
-        """A section for each file that only imports names of FSDP1."""
-        told = {path for section in self.all for path in section.files}
-        for path, source in self.program.sources.items():
-            if path in told or not self.editable(os.path.realpath(path)):
-                continue
-            section = Section(f"imports of {path}", path, [path])
-            section.obstacles = list(leftovers.unused_imports(source, CODE))
-            if section.obstacles:
-                section.prove, section.prove_note, section.title = commands(self.program, section)
-                self.all.append(section)
 
     def _section(self, group: str, plan: Plan | None, findings: list[Finding]) -> Section | None:
         blockers = plan.blockers if plan is not None else []
@@ -172,7 +159,10 @@ class Sections:
             why = finding.blocker or "it has no rewrite"
             what = finding.help or "Rewrite it by hand."
             if why in what:
-                what = "Change what the reason names by hand; then run this again."
+                what = (
+                    what.partition(f"{why}. ")[2]
+                    or "Change what the reason names by hand; then run this again."
+                )
             if why.startswith("the fix needs"):
                 what = (
                     "Raise the torch that the project asks for, or say with --target-torch which "

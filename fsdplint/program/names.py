@@ -11,16 +11,11 @@ from fsdplint.program.parts import code_children
 from fsdplint.program.source import Source, once
 
 # Where torch keeps (or kept) a thing, and where its documentation says that it is. The longest
-# prefix wins. `_composable.fsdp` is where fully_shard lived in 2.4 and 2.5.
+# prefix wins.
 PREFIXES = {
-    "torch.distributed._composable.fsdp.fully_shard": "torch.distributed.fsdp",
-    "torch.distributed._composable.fsdp": "torch.distributed.fsdp",
     "torch.distributed._shard.checkpoint": "torch.distributed.checkpoint",
     "torch.distributed.fsdp.fully_sharded_data_parallel": "torch.distributed.fsdp",
     "torch.distributed.fsdp.api": "torch.distributed.fsdp",
-    "torch.distributed.fsdp._fully_shard": "torch.distributed.fsdp",
-    "torch.distributed.fsdp._fully_shard._fully_shard": "torch.distributed.fsdp",
-    "torch.distributed.fsdp._fully_shard._fsdp_api": "torch.distributed.fsdp",
     "torch.distributed._tensor": "torch.distributed.tensor",
     "torch.distributed._tensor.api": "torch.distributed.tensor",
     "torch.distributed._tensor.device_mesh": "torch.distributed.device_mesh",
@@ -50,7 +45,32 @@ PREFIXES = {
     "torch.utils.data.distributed": "torch.utils.data",
     "torch.utils.data.sampler": "torch.utils.data",
 }
-
+# What `torch.distributed.fsdp` offers for FSDP2; everything else in that package is FSDP1's.
+FSDP2 = frozenset(
+    {
+        "fully_shard",
+        "FSDPModule",
+        "UnshardHandle",
+        "register_fsdp_forward_method",
+        "MixedPrecisionPolicy",
+        "OffloadPolicy",
+        "CPUOffloadPolicy",
+        "share_comm_ctx",
+        "DataParallelMeshDims",
+        "GradientReductionHandle",
+    }
+)
+# The modules that have these names, too. What else is in them is private to FSDP2.
+# `_composable.fsdp` is where fully_shard lived in 2.4 and 2.5.
+_FSDP2_HOMES = frozenset(
+    {
+        "torch.distributed._composable.fsdp",
+        "torch.distributed._composable.fsdp.fully_shard",
+        "torch.distributed.fsdp._fully_shard",
+        "torch.distributed.fsdp._fully_shard._fully_shard",
+        "torch.distributed.fsdp._fully_shard._fsdp_api",
+    }
+)
 
 _CONFIGS = (
     "BackwardPrefetch CPUOffload FullOptimStateDictConfig FullStateDictConfig "
@@ -88,6 +108,8 @@ PUBLIC = {
 def canonical(name: str) -> str:
     """The public name of a dotted name of a library."""
     head, _, last = name.rpartition(".")
+    if head in _FSDP2_HOMES and last in FSDP2:
+        return f"torch.distributed.fsdp.{last}"
     return f"{PREFIXES[head]}.{last}" if head in PREFIXES else name
 
 

@@ -316,11 +316,6 @@ KINDS: tuple[tuple[str, str], ...] = (
         "Call it where it is named, or put the call into a function of your own and hand that over.",
     ),
     (
-        r"` of FSDP\(\.\.\.\) is not migrated",
-        "Leave this argument out if FSDP1's default will do; otherwise call `fully_shard` by hand in "
-        "place of FSDP(...).",
-    ),
-    (
         r"get into each other's way",
         "Put the uses that stand in one statement into statements of their own.",
     ),

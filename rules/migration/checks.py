@@ -11,9 +11,10 @@ from fsdplint.rules.common import fsdp1_on_fsdp2
 from fsdplint.rules.first_calls import early_calls
 from fsdplint.rules.migration import notes, out_of_sight, outside
 from fsdplint.rules.migration.calls import arguments, is_constant
-from fsdplint.rules.migration.constructor import device, wrap
+from fsdplint.rules.migration.constructor import device
 from fsdplint.rules.migration.context import Blocked, Migration, nodes
 from fsdplint.rules.migration.loop import gradients, parameters, part_forward
+from fsdplint.rules.migration.names import PARAMETERS
 from fsdplint.rules.migration.scopes import is_named, outer_function
 from fsdplint.rules.migration.states import part_states
 from fsdplint.trace import (
@@ -167,7 +168,7 @@ def _devices(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None
     if device.sets_device(migration) or device.on_cpu(migration) or device.one_rank(migration):
         return
     for source, call in calls:
-        named, rest = arguments(call, wrap.PARAMETERS)
+        named, rest = arguments(call, PARAMETERS)
         given = named.get("device_id")
         absent = given is None or is_constant(given.value, "None")
         if absent and not rest:

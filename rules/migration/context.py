@@ -20,6 +20,7 @@ from fsdplint.program.names import dotted, references, symbols_in, walk
 from fsdplint.program.source import Source, once
 from fsdplint.program.values import ModuleValue, Unknown, Value
 from fsdplint.rules.migration.asked import asked
+from fsdplint.rules.migration.calls import is_constant
 from fsdplint.rules.migration.names import FSDP, PREFIX, fsdp1_name
 from fsdplint.rules.migration.sides import Choice
 from fsdplint.rules.migration.text import call, flat, in_string, width
@@ -125,7 +126,7 @@ class Migration:
             for node, full in symbols_in(source).items():
                 self.symbols[node] = full
                 name = fsdp1_name(full)
-                if name is not None:
+                if name is not None and not _stands_in(source, node):
                     self.names[node] = name
 
     # Reading ----------------------------------------------------------------------------------
@@ -331,6 +332,13 @@ class Migration:
     def dist(self, source: Source, at: cst.CSTNode, function: str) -> str:
         """How the file writes a function of `torch.distributed` at a node."""
         return library_name(self.rewrite, source, f"torch.distributed.{function}", at)
+
+
+def _stands_in(source: Source, node: cst.CSTNode) -> bool:
+    """Whether a node is bound by `name = None`, which stands in for an import that fails."""
+    target = source.parent(node)
+    statement = source.parent(target) if isinstance(target, cst.AssignTarget) else None
+    return isinstance(statement, cst.Assign) and is_constant(statement.value, "None")
 
 
 def is_fsdp1(value: Value | None) -> bool:

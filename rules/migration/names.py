@@ -2,21 +2,8 @@
 
 from __future__ import annotations
 
-# What `torch.distributed.fsdp` offers for FSDP2; everything else in that package is FSDP1's.
-FSDP2 = frozenset(
-    {
-        "fully_shard",
-        "FSDPModule",
-        "UnshardHandle",
-        "register_fsdp_forward_method",
-        "MixedPrecisionPolicy",
-        "OffloadPolicy",
-        "CPUOffloadPolicy",
-        "share_comm_ctx",
-        "DataParallelMeshDims",
-        "GradientReductionHandle",
-    }
-)
+from fsdplint.program.names import FSDP2
+
 # Submodules that a path may go through on its way to a name.
 SUBMODULES = frozenset(
     {
@@ -24,13 +11,30 @@ SUBMODULES = frozenset(
         "wrap",
         "fully_sharded_data_parallel",
         "sharded_grad_scaler",
-        "_fully_shard",
-        "_fsdp_api",
-        "_fsdp_state",
     }
 )
 PREFIX = "torch.distributed.fsdp"
+FSDP2_PACKAGE = f"{PREFIX}._fully_shard"  # where FSDP2's private modules are
 FSDP = "FullyShardedDataParallel"
+# The parameters of its constructor, in their order.
+PARAMETERS = (
+    "module",
+    "process_group",
+    "sharding_strategy",
+    "cpu_offload",
+    "auto_wrap_policy",
+    "backward_prefetch",
+    "mixed_precision",
+    "ignored_modules",
+    "param_init_fn",
+    "device_id",
+    "sync_module_states",
+    "forward_prefetch",
+    "limit_all_gathers",
+    "use_orig_params",
+    "ignored_states",
+    "device_mesh",
+)
 STRATEGIES = (
     "FULL_SHARD",
     "SHARD_GRAD_OP",
@@ -43,9 +47,9 @@ STRATEGIES = (
 def fsdp1_name(full: str) -> str | None:
     """The FSDP1 name in a canonical dotted name: "ShardingStrategy.FULL_SHARD", "wrap", ...
 
-    None for names of FSDP2 and of anything that is not in torch's FSDP package.
+    None for names of FSDP2 (its private modules too) and of anything that is not in torch's FSDP package.
     """
-    if not full.startswith(PREFIX + "."):
+    if not full.startswith(PREFIX + ".") or f"{full}.".startswith(FSDP2_PACKAGE + "."):
         return None
     parts = full[len(PREFIX) + 1 :].split(".")
     while len(parts) > 1 and parts[0] in SUBMODULES:

@@ -11,9 +11,9 @@ from fsdplint.editing.layout import descend
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import ParametersOf
 from fsdplint.rules.migration.calls import arguments, is_constant
-from fsdplint.rules.migration.constructor import wrap
 from fsdplint.rules.migration.constructor.strategy import WHOLE
 from fsdplint.rules.migration.context import Migration, is_fsdp1, nodes
+from fsdplint.rules.migration.names import PARAMETERS
 from fsdplint.trace import Clipped, Compiled, Sharding
 
 SHAPE = re.compile(r"\b(?P<one>\w+)\.(?:ndim\b|dim\(\))|len\((?P<other>\w+)\.shape\)")
@@ -185,7 +185,7 @@ def _reduces_otherwise(source: Source, node: cst.Call) -> bool:
 def _start(migration: Migration, calls: Calls) -> None:
     """The weights of rank 0 that all ranks start from."""
     for source, call in calls:
-        given = arguments(call, wrap.PARAMETERS)[0].get("sync_module_states")
+        given = arguments(call, PARAMETERS)[0].get("sync_module_states")
         if given is not None and not is_constant(given.value, "False"):
             migration.note(
                 "at the start each rank keeps the model that it was built from until rank 0's "

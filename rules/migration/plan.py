@@ -11,7 +11,7 @@ import libcst as cst
 from fsdplint.editing.bindings import bindings_of
 from fsdplint.editing.layout import descend, statement_of
 from fsdplint.program import Program
-from fsdplint.program.names import canonical
+from fsdplint.program.names import PUBLIC, canonical, dotted
 from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue
 from fsdplint.rule import Edit, Fix, Import, Safety
@@ -284,13 +284,16 @@ class Planner:
         return summon.collect(self.migration, source, node, self.precision)
 
     def _star(self, source: Source) -> None:
+        """A private module of FSDP1 has no list of the names that `import *` gives."""
         for node in source.descend(source.tree):
-            if isinstance(node, cst.ImportFrom) and isinstance(node.names, cst.ImportStar):
-                module = node.module
-                if module is not None and "distributed.fsdp" in source.code(module):
-                    self.migration.blockers.append(
-                        Blocked(source, node, "`import *` hides which names of FSDP1 are used")
-                    )
+            if not isinstance(node, cst.ImportFrom) or not isinstance(node.names, cst.ImportStar):
+                continue
+            module = dotted(node.module) if node.module is not None else None
+            if node.relative or module is None or module in PUBLIC:
+                continue
+            if fsdp1_name(module) is not None:
+                reason = f"`import *` hides which names of `{module}` are used"
+                self.migration.blockers.append(Blocked(source, node, reason))
 
     def _config(self, source: Source, node: cst.CSTNode, name: str) -> None:
         """Enums and config objects, wherever they stand."""

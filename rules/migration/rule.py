@@ -15,6 +15,8 @@ REFERENCES = """## References
     - https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html (migration guide)
     - pytorch/torchtitan, `docs/fsdp.md`"""
 NAMED = 3  # blockers named in a help text
+NOT_IMPORTED = "this file imports nothing of FSDP1 from torch: its name comes from other code"
+IMPORT_HERE = "Import the name from `torch.distributed.fsdp` in this file; then run this again."
 
 
 class MigrationRule(Rule):
@@ -25,6 +27,7 @@ class MigrationRule(Rule):
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         from fsdplint.program.source import NodeSite
+        from fsdplint.rules.migration.context import uses_of_fsdp1
         from fsdplint.rules.migration.plan import plan_for
 
         site = finding.site
@@ -32,6 +35,9 @@ class MigrationRule(Rule):
             return None
         plan = plan_for(program, site.source)
         if plan is None:
+            if not uses_of_fsdp1(site.source):
+                finding.blocker = NOT_IMPORTED
+                finding.help = f"Not migrated: {NOT_IMPORTED}. {IMPORT_HERE}"
             return None
         finding.group = plan.group
         if not plan.blockers:

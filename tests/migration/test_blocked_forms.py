@@ -8,6 +8,14 @@ import pytest
 from forms import plan
 
 BLOCKED = {
+    "an argument of DDP": (
+        "model = FSDP(Net(), device_ids=[local_rank])",
+        "takes no argument `device_ids` here: the call raises TypeError",
+    ),
+    "an argument that has the name of a method here": (
+        "kwargs = dict(drop=None)\nmodel = FSDP(Net(), **kwargs)",
+        "takes no argument `drop` here: the call raises TypeError",
+    ),
     "a function for FSDP1's model and DDP's": (
         "from torch.nn.parallel import DistributedDataParallel\n"
         "def save(model, path):\n    torch.save(model.state_dict(), path)\n"

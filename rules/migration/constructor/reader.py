@@ -13,9 +13,11 @@ from fsdplint.rules.migration.constructor.meshes import Meshes, optional
 from fsdplint.rules.migration.constructor.policy import Policies
 from fsdplint.rules.migration.constructor.precision import Precision
 from fsdplint.rules.migration.context import Blocked, Migration, expression
+from fsdplint.rules.migration.names import PARAMETERS
 from fsdplint.rules.migration.scopes import definitions, fresh, returned
 from fsdplint.rules.migration.text import simple
 
+ARGUMENTS = {*PARAMETERS[1:], "ignored_parameters"}  # torch 2.0 had the last one
 SILENT = {"limit_all_gathers", "use_orig_params", "device_id"}
 
 
@@ -72,17 +74,17 @@ class Reader:
         self.values = values
 
     def read(self, name: str, value: cst.BaseExpression) -> None:
-        handler = getattr(self, f"_{name}", None)
-        if handler is not None:
-            handler(value)
-        elif name in SILENT:
-            self._drop(value)
-        elif is_constant(value, "None"):
-            return
-        else:
+        if name not in ARGUMENTS:
             raise self.migration.block(
-                self.source, value, f"`{name}` of FSDP(...) is not migrated yet"
+                self.source,
+                value,
+                f"FSDP(...) takes no argument `{name}` here: the call raises TypeError",
+                advice="Take the argument out; DDP's and fairscale's arguments are not FSDP1's.",
             )
+        if name in SILENT:
+            self._drop(value)
+        else:
+            getattr(self, f"_{name}")(value)
         if name == "device_id":
             self.keywords.before += device.set_device(self.migration, self.source, self.at, value)
 

@@ -21,27 +21,10 @@ from fsdplint.rules.migration.constructor.policy import Policy
 from fsdplint.rules.migration.constructor.precision import Precision
 from fsdplint.rules.migration.constructor.reader import read_keywords
 from fsdplint.rules.migration.context import Migration, expression
+from fsdplint.rules.migration.names import PARAMETERS
 from fsdplint.rules.migration.scopes import ancestors, fresh, function_of, home_of
 from fsdplint.rules.migration.text import bare, call, simple
 
-PARAMETERS = (
-    "module",
-    "process_group",
-    "sharding_strategy",
-    "cpu_offload",
-    "auto_wrap_policy",
-    "backward_prefetch",
-    "mixed_precision",
-    "ignored_modules",
-    "param_init_fn",
-    "device_id",
-    "sync_module_states",
-    "forward_prefetch",
-    "limit_all_gathers",
-    "use_orig_params",
-    "ignored_states",
-    "device_mesh",
-)
 ARGUMENT = re.compile(rf"#+\s*({'|'.join(PARAMETERS)})\s*=[^=]")  # an argument commented out
 
 TITLE = "Shard the model with fully_shard"

@@ -33,6 +33,9 @@ def rewrite_class_reference(migration: Migration, source: Source, node: cst.CSTN
     if not (_in_isinstance(source, node) or in_annotation(source, node)):
         if rewrite_partial(migration, source, node) or _rewrite_type(migration, source, node):
             return
+        if _asks_whether_imported(source, node):
+            migration.claimed.add(node)
+            return
         raise migration.block(source, node, reason(migration, source, node))
     migration.claim(source, node)
     if _of_wrap(migration, source, node):
@@ -74,6 +77,20 @@ def in_annotation(source: Source, node: cst.CSTNode) -> bool:
     ):
         current = source.parent(current)
     return isinstance(current, cst.Annotation)
+
+
+def _asks_whether_imported(source: Source, node: cst.CSTNode) -> bool:
+    """Whether `FSDP is None` asks if the import of the class failed, which the migration keeps."""
+    whole = source.parent(node)
+    return (
+        isinstance(whole, cst.Comparison)
+        and whole.left is node
+        and all(
+            isinstance(target.operator, cst.Is | cst.IsNot)
+            and is_constant(target.comparator, "None")
+            for target in whole.comparisons
+        )
+    )
 
 
 def _rewrite_type(migration: Migration, source: Source, node: cst.CSTNode) -> bool:

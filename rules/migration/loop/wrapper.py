@@ -11,11 +11,10 @@ from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import Function, ModuleValue, Sequence, Unknown
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.constructor import meshes, strategy
-from fsdplint.rules.migration.constructor.wrap import PARAMETERS
 from fsdplint.rules.migration.context import Migration, expression, is_fsdp1, nodes
 from fsdplint.rules.migration.loop import gradients
 from fsdplint.rules.migration.loop.classes import in_annotation
-from fsdplint.rules.migration.names import FSDP
+from fsdplint.rules.migration.names import FSDP, PARAMETERS
 from fsdplint.rules.migration.scopes import function_of, top_level
 from fsdplint.rules.migration.states.state_functions import write_once
 from fsdplint.rules.migration.text import bare, quote_of

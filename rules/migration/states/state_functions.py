@@ -8,9 +8,8 @@ import libcst as cst
 
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.rules.migration.calls import arguments, is_constant
-from fsdplint.rules.migration.constructor.wrap import PARAMETERS
 from fsdplint.rules.migration.context import Migration, nodes
-from fsdplint.rules.migration.names import FSDP
+from fsdplint.rules.migration.names import FSDP, PARAMETERS
 from fsdplint.rules.migration.scopes import top_level
 from fsdplint.rules.migration.text import quoted
 from fsdplint.trace import Saved, StateLoaded, StateTaken

@@ -1,0 +1,84 @@
+"""Code that has to do with FSDP1 and is no obstacle to a migration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from forms import HEAD, migrated, plan
+
+from fsdplint.program import load
+from fsdplint.program.names import canonical
+from fsdplint.rules.migration.names import fsdp1_name
+from fsdplint.rules.migration.plan import plans_of
+
+FSDP2_INSIDE = """
+from torch.distributed._composable.fsdp import _fsdp_state
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp._fully_shard import _fsdp_collectives
+from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
+head = fully_shard(nn.Linear(8, 8))
+print(FSDPParamGroup, _fsdp_collectives.foreach_reduce, _fsdp_state.FSDPState)
+model = FSDP(Net())
+"""
+FALLBACK = """
+try:
+    from torch.distributed.fsdp._runtime_utils import _lazy_init
+    from torch.distributed.fsdp.wrap import CustomPolicy
+except ImportError:
+    CustomPolicy = _lazy_init = None
+if FSDP is None:
+    raise RuntimeError("this torch has no FSDP")
+model = FSDP(Net())
+"""
+STAR = HEAD.replace("import functools\n", "import functools\nfrom {0} import *\n")
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "torch.distributed.fsdp._fully_shard",
+        "torch.distributed.fsdp._fully_shard._fsdp_param",
+        "torch.distributed.fsdp._fully_shard._fsdp_param_group.FSDPParamGroup",
+        "torch.distributed.fsdp._fully_shard._fsdp_api.ReduceScatter",
+        "torch.distributed.fsdp._fully_shard._fsdp_common.TrainingState.IDLE",
+        "torch.distributed._composable.fsdp._fsdp_param",
+        "torch.distributed._composable.fsdp.fully_shard.FSDPModule",
+    ],
+)
+def test_private_modules_of_fsdp2_are_its_own(module: str) -> None:
+    assert fsdp1_name(canonical(module)) is None
+
+
+def test_uses_of_the_private_modules_of_fsdp2_stay(tmp_path: Path) -> None:
+    assert "print(FSDPParamGroup, " in migrated(tmp_path, FSDP2_INSIDE)
+
+
+def test_a_name_that_stands_in_for_a_failed_import_is_no_use(tmp_path: Path) -> None:
+    text = migrated(tmp_path, FALLBACK)
+    assert "model = fully_shard(Net())" in text and "if FSDP is None:" in text
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["torch.distributed.fsdp", "torch.distributed.fsdp.wrap", "project.distributed.fsdp"],
+)
+def test_import_star_hides_nothing_where_its_names_are_known(tmp_path: Path, module: str) -> None:
+    found, text = plan(tmp_path, "model = FSDP(Net())", STAR.format(module))
+    assert not found.blockers and "model = fully_shard(Net())" in text
+
+
+def test_import_star_of_a_private_module_blocks(tmp_path: Path) -> None:
+    module = "torch.distributed.fsdp._common_utils"
+    found, _ = plan(tmp_path, "model = FSDP(Net())", STAR.format(module))
+    assert [b.reason for b in found.blockers] == [
+        f"`import *` hides which names of `{module}` are used"
+    ]
+
+
+def test_an_import_that_nothing_uses_is_no_use(tmp_path: Path) -> None:
+    (tmp_path / "imports.py").write_text(
+        "from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType\n"
+        "from torch.distributed.fsdp._traversal_utils import _get_fsdp_handles\n"
+    )
+    assert plans_of(load([tmp_path / "imports.py"])) == []
