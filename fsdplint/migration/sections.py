@@ -159,10 +159,8 @@ class Sections:
             why = finding.blocker or "it has no rewrite"
             what = finding.help or "Rewrite it by hand."
             if why in what:
-                what = (
-                    what.partition(f"{why}. ")[2]
-                    or "Change what the reason names by hand; then run this again."
-                )
+                by_hand = "Change what the reason names by hand; then run this again."
+                what = what.partition(f"{why}. ")[2] or by_hand
             if why.startswith("the fix needs"):
                 what = (
                     "Raise the torch that the project asks for, or say with --target-torch which "

@@ -12,13 +12,15 @@ from pathlib import Path
 
 import libcst as cst
 
-from fsdplint.program.source import Source
+from fsdplint.program.source import NodeSite, Source
 from fsdplint.rules.frameworks.prepared import TOGETHER, obstacles
 from fsdplint.rules.migration.components import Part
 from fsdplint.rules.migration.context import Blocked, Migration, nodes
 from fsdplint.rules.migration.names import FSDP
+from fsdplint.rules.migration.rule import IMPORT_HERE, NOT_IMPORTED
 from fsdplint.rules.migration.scopes import ancestors, is_named, outer_function
 from fsdplint.rules.migration.states.kinds import CONFIGS, OLD_OPTIMIZER_LOAD
+from fsdplint.trace import Wrapped
 
 BLOCK = f"{FSDP}.state_dict_type"
 OPTIMIZER = f"{FSDP}.optim_state_dict"
@@ -85,8 +87,7 @@ def check(migration: Migration) -> None:
                 name = OLD_OPTIMIZER_LOAD.rpartition(".")[2]
                 others.append(blocked(migration, source, node, name))
     if not states and not others and not migration.shared:
-        calls = [(s, n) for s in migration.sources for n in _calls(s)][:1]
-        others = kinds or [blocked(migration, s, n, s.code(n)) for s, n in calls]
+        others = kinds or _through_other_names(migration) or _rewritten(migration)
     migration.blockers += others
     for source, node in states:
         migration.note(NOTE, source, node, detail=DETAIL)
@@ -115,8 +116,23 @@ def _unprepared(migration: Migration, source: Source) -> Iterator[tuple[Source, 
     return (found for found in obstacles(whole, source) if found[2] == TOGETHER)
 
 
-def _calls(source: Source) -> Iterator[cst.Call]:
-    return (node for node in nodes(source) if isinstance(node, cst.Call))
+def _through_other_names(migration: Migration) -> list[Blocked]:
+    """The calls that wrap a model by a name that no import from torch gives these files."""
+    sites = {
+        event.site.node: event.site.source
+        for trace in migration.program.traces
+        for event in trace.of(Wrapped)
+        if isinstance(event.site, NodeSite) and event.site.source in migration.sources
+    }
+    return [Blocked(s, n, NOT_IMPORTED, advice=IMPORT_HERE) for n, s in sites.items()]
+
+
+def _rewritten(migration: Migration) -> list[Blocked]:
+    """The first of the uses that would be rewritten."""
+    return [
+        blocked(migration, step.source, step.node, step.source.code(step.node))
+        for step in migration.steps[:1]
+    ]
 
 
 def _in_block(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
