@@ -11,6 +11,8 @@ from dataclasses import dataclass
 FIRST = "2.4"  # the first torch with FSDP2
 PUBLIC = "2.6"  # where it became torch.distributed.fsdp
 NEWEST = "2.15"  # the newest torch that this is written from
+WHOLE_NORM_SINCE = "2.10"  # where `clip_grad_norm_` of DTensors gives the norm over all ranks
+MESH_SETS_DEVICE_SINCE = "2.8"  # where DeviceMesh sets the device by LOCAL_RANK
 
 FSDP = "torch.distributed.fsdp"
 COMPOSABLE = "torch.distributed._composable"

@@ -251,6 +251,6 @@ class ClipMethodOnFsdp2(Rule):
         if found is None:
             return None
         rewrite = Rewrite()
-        if not clip_with_utils(rewrite, *found):
+        if not clip_with_utils(rewrite, program, *found):
             return None
         return rewrite.fix("Clip with torch.nn.utils.clip_grad_norm_", Safety.SAFE)

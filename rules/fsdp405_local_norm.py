@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.rules.common import perhaps_one_rank
+from fsdplint.torch_versions import WHOLE_NORM_SINCE
 from fsdplint.trace import BackwardRun, Collective, Event, GuardKind, PartialRead, Trace
 
 if TYPE_CHECKING:
@@ -257,9 +258,12 @@ class LocalNorm(Rule):
     `torch.isnan(p.grad).any()` is true only on the rank that holds the bad value: that rank skips
     the step and the others do not.
 
-    What torch itself puts together is not found: the result of `torch.nn.utils.clip_grad_norm_`,
-    arithmetic such as `p.grad.norm() ** 2`, and `torch.stack` of norms. Local values that an
-    `all_reduce` adds up afterwards are meant to be local.
+    The norm that `torch.nn.utils.clip_grad_norm_` returns is such a DTensor before torch 2.10, and is put
+    together by torch since. A number made of it is found where the program certainly runs on an older torch
+    (`target-torch`, or a pin or an upper bound of torch in the requirements of its project).
+
+    What torch itself puts together is not found: arithmetic such as `p.grad.norm() ** 2`, and
+    `torch.stack` of norms. Local values that an `all_reduce` adds up afterwards are meant to be local.
 
     ## Fix safety
     Safe: `.full_tensor()` before the number is made. It is a collective; where the place may be reached
@@ -305,7 +309,10 @@ class LocalNorm(Rule):
     )
     good = (
         Good(REDUCED, why="the local values are added up by an all_reduce"),
-        Good(WHOLE, why="the tensors are made whole first; the clipped norm is whole already"),
+        Good(
+            WHOLE,
+            why="the tensors are made whole first; the clipped norm is whole since torch 2.10",
+        ),
         Good(STACKED, why="torch puts the parts together where norms are stacked or squared"),
         Good(NOT_SHARDED, why="the module that is measured is not the sharded one"),
     )
@@ -314,6 +321,8 @@ class LocalNorm(Rule):
         seen = set()
         for event in trace.of(PartialRead):
             if not event.partial or event.site in seen or _added_up(trace, event):
+                continue
+            if event.reduction == PartialRead.CLIPPED and not _lacks_whole_norms(trace):
                 continue
             seen.add(event.site)
             yield self.finding(
@@ -354,6 +363,10 @@ class LocalNorm(Rule):
         together = all(_on_all_ranks(e) for e in everywhere)
         safety = Safety.SAFE if together else Safety.UNSAFE
         return rewrite.fix("Put the parts together", safety)
+
+
+def _lacks_whole_norms(trace: Trace) -> bool:
+    return trace.target is not None and trace.target.lacks(WHOLE_NORM_SINCE)
 
 
 def _number_type(node: object) -> str | None:

@@ -91,11 +91,13 @@ class PartialRead(Event):
     """A Python number was made of a reduction over a sharded parameter or gradient.
 
     api: "item", "float", "int" or "bool".
-    reduction: what was taken: "norm", "sum", ...
+    reduction: what was taken: "norm", "sum", ...; CLIPPED for the norm that clipping gives,
+        whose parts torch 2.10 puts together (static traces only).
     partial: False where it is not known that the tensor is a sharded one (static traces only).
     """
 
     kind: ClassVar[str] = "partial-read"
+    CLIPPED: ClassVar[str] = "clip_grad_norm_"
     api: str
     reduction: str = ""
     partial: bool = True

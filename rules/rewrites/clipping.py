@@ -10,6 +10,7 @@ from fsdplint.editing.rewrite import Rewrite
 from fsdplint.program.source import Source
 from fsdplint.rules.rewrites.syntax import function_around, library_name, receiver, uses
 from fsdplint.rules.wrapping import forget_name
+from fsdplint.torch_versions import WHOLE_NORM_SINCE
 
 if TYPE_CHECKING:
     from fsdplint.program import Program
@@ -18,7 +19,7 @@ CLIP = "torch.nn.utils.clip_grad_norm_"
 TAKES_DTENSOR = {"item", "full_tensor", "to_local"}
 
 
-def clip_with_utils(rewrite: Rewrite, source: Source, call: cst.Call) -> bool:
+def clip_with_utils(rewrite: Rewrite, program: Program, source: Source, call: cst.Call) -> bool:
     """Rewrite the method call; `.full_tensor()` is added where a plain tensor is wanted.
 
     Returns whether it could be done.
@@ -29,7 +30,7 @@ def clip_with_utils(rewrite: Rewrite, source: Source, call: cst.Call) -> bool:
     function = library_name(rewrite, source, CLIP, call)
     rewrite.replace(source, call.func, function)
     rewrite.insert(source, source.span(call.args[0])[0], f"{model}.parameters(), ")
-    if plain_result_wanted(source, call):
+    if plain_result_wanted(program, source, call):
         rewrite.insert(source, source.span(call)[1], ".full_tensor()")
     return True
 
@@ -62,28 +63,32 @@ def clip_with_method(rewrite: Rewrite, program: Program, source: Source, call: c
     return True
 
 
-def plain_result_wanted(source: Source, call: cst.CSTNode) -> bool:
+def plain_result_wanted(program: Program, source: Source, call: cst.CSTNode) -> bool:
     """Whether the result of a call is used for more than what a DTensor does as well.
 
-    `.item()` of the norm is right on a DTensor; formatting it raises, and what other code makes of
-    it is not known.
+    `.item()` of the norm is right on a DTensor of torch 2.10, and only this rank's part before;
+    formatting it raises, and what other code makes of it is not known.
     """
+    target = program.options.target
+    fine = TAKES_DTENSOR
+    if target is not None and target.predates(WHOLE_NORM_SINCE):
+        fine = TAKES_DTENSOR - {"item"}
     parent = source.parent(call)
     if isinstance(parent, cst.Expr):
         return False
     if isinstance(parent, cst.Attribute):
-        return parent.attr.value not in TAKES_DTENSOR
+        return parent.attr.value not in fine
     if isinstance(parent, cst.Assign) and len(parent.targets) == 1:
         target = parent.targets[0].target
         if isinstance(target, cst.Name):
             scope = function_around(source, call)
             others = [use for use in uses(scope, target.value) if use is not target]
-            return any(_more_than_item(source, use) for use in others)
+            return any(not _is_fine(source, use, fine) for use in others)
     return True
 
 
-def _more_than_item(source: Source, use: cst.Name) -> bool:
+def _is_fine(source: Source, use: cst.Name, fine: set[str]) -> bool:
     parent = source.parent(use)
     if isinstance(parent, cst.AssignTarget):  # bound again, e.g. in the other branch
-        return False
-    return not (isinstance(parent, cst.Attribute) and parent.attr.value in TAKES_DTENSOR)
+        return True
+    return isinstance(parent, cst.Attribute) and parent.attr.value in fine

@@ -6,7 +6,12 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from forms import migrated
+from forms import HEAD, migrated
+
+from fsdplint.options import Options
+from fsdplint.program import load
+from fsdplint.rules.migration.plan import plans_of
+from fsdplint.target import explicit
 
 FORMS = {
     "what a test says where nobody calls": (
@@ -558,3 +563,19 @@ def test_no_line_ends_within_an_f_string(tmp_path: Path) -> None:
     """
     text = migrated(tmp_path, body)
     assert "{torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0).full_tensor():.3f}" in text
+
+
+@pytest.mark.parametrize(("target", "tail"), [(None, ""), ("2.9", ".full_tensor()"), ("2.10", "")])
+def test_the_norm_is_put_together_for_an_older_torch(
+    tmp_path: Path, target: str | None, tail: str
+) -> None:
+    (tmp_path / "train.py").write_text(
+        HEAD + "model = FSDP(Net())\nmodel(torch.ones(2, 8)).sum().backward()\n"
+        "norm = model.clip_grad_norm_(1.0)\nprint(norm.item())\n"
+    )
+    program = load([tmp_path / "train.py"])
+    program.options = Options(target=explicit(target))
+    (found,) = plans_of(program)
+    assert not found.blockers
+    clip = f"torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0){tail}"
+    assert clip in {edit.text.strip() for edit in found.edits}

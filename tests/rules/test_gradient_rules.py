@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.engine import check
+from fsdplint.engine import check, fix
+from fsdplint.options import Options
 from fsdplint.program import load
 from fsdplint.rule import all_rules
+from fsdplint.target import explicit
 
 CODES = ("FSDP403", "FSDP405", "FSDP408", "FSDP409", "FSDP410", "FSDP601")
 RULES = [rule() for rule in all_rules() if rule.code in CODES]
@@ -161,3 +163,19 @@ def test_one_call_for_root_and_parts_is_found_but_not_fixed(tmp_path: Path) -> N
     path.write_text(head + loop(BACKWARD, STEP))
     (finding,) = check(load([path]), RULES)
     assert finding.rule.code == "FSDP601" and finding.fix is None
+
+
+@pytest.mark.parametrize(("target", "partial"), [(None, False), ("2.9", True), ("2.10", False)])
+def test_the_norm_of_clipping_is_whole_since_torch_2_10(
+    tmp_path: Path, target: str | None, partial: bool
+) -> None:
+    path = tmp_path / "program.py"
+    clip = "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+    reads = ("print(norm.item())", "print(f'{norm.full_tensor().item():.3f}')")
+    path.write_text(HEAD + loop(BACKWARD, clip, *reads, STEP))
+    options = Options(target=explicit(target))
+    found = check(load([path]), RULES, options)
+    assert [one.rule.code for one in found] == ["FSDP405"] * partial
+    assert all("`clip_grad_norm_`" in one.message for one in found)
+    text = fix([path], RULES, options=options).texts.get(path, "")
+    assert ("print(norm.full_tensor().item())" in text) is partial

@@ -14,11 +14,19 @@ from fsdplint.program.values import (
     Method,
     OptimizerValue,
     ScalerValue,
+    ShardTensor,
     TensorValue,
     Unknown,
     Value,
 )
-from fsdplint.trace import Clipped, Fsdp1Used, OptimizerStepped, ScalerBuilt, ScalerStepped
+from fsdplint.trace import (
+    Clipped,
+    Fsdp1Used,
+    OptimizerStepped,
+    PartialRead,
+    ScalerBuilt,
+    ScalerStepped,
+)
 
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
@@ -143,4 +151,8 @@ def clip(run: Interpreter, name: str, call: Call) -> Value:
     )
     if by_norm:
         tensors.note_mixed(run, call.arg(0, "parameters"), last, call.node)
-    return TensorValue("norm", tuple(modules)) if by_norm else Const(None)
+    if not by_norm:
+        return Const(None)
+    if tensors.gradients_sharded(run, call.arg(0, "parameters")):
+        return ShardTensor("norm", tuple(modules), certain=True, reduction=PartialRead.CLIPPED)
+    return TensorValue("norm", tuple(modules))

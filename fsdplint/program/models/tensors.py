@@ -64,6 +64,11 @@ def gradient(run: Interpreter, parameter: ParametersOf) -> ShardTensor:
     return ShardTensor("gradient", parameter.modules, certain=certain)
 
 
+def gradients_sharded(run: Interpreter, parameters: Value | None) -> bool:
+    """Whether the gradients of some parameters are certainly DTensors here."""
+    return isinstance(parameters, ParametersOf) and surely_sharded(run, parameters, gradient=True)
+
+
 def as_shard(run: Interpreter, value: Value | None) -> ShardTensor | None:
     """A parameter or gradient as a tensor; None for every other value."""
     if isinstance(value, ShardTensor):
@@ -163,7 +168,8 @@ def elementwise_method(run: Interpreter, receiver: ShardTensor, name: str, call:
 def full_tensor(
     run: Interpreter, receiver: ParametersOf | ShardTensor, name: str, call: Call
 ) -> Value:
-    gather(run, receiver, call.node)
+    if not (isinstance(receiver, ShardTensor) and receiver.reduction == PartialRead.CLIPPED):
+        gather(run, receiver, call.node)
     if isinstance(receiver, ParametersOf):
         return Unknown()
     return TensorValue("full", receiver.modules)

@@ -33,7 +33,7 @@ def rewrite_clipping(migration: Migration, source: Source, node: cst.Call) -> No
     model = expression(migration, source, node.func.value)
     function = library_name(migration.rewrite, source, CLIP, node)
     given = [f"{model}.parameters()", *(_argument(migration, source, arg) for arg in node.args)]
-    tail = ".full_tensor()" if plain_result_wanted(source, node) else ""
+    tail = ".full_tensor()" if plain_result_wanted(migration.program, source, node) else ""
     migration.put_call(source, node, function, given, tail)
     migration.step(source, node, "Clip with torch.nn.utils.clip_grad_norm_")
 
@@ -80,7 +80,7 @@ def complete_norm(migration: Migration, source: Source, node: cst.Call) -> None:
     """
     values = migration.values(node.args[0].value) if node.args else []
     held = [m for v in values if isinstance(v, ParametersOf) for m in v.modules]
-    if not any(map(is_fsdp1, held)) or not plain_result_wanted(source, node):
+    if not any(map(is_fsdp1, held)) or not plain_result_wanted(migration.program, source, node):
         return
     if all(map(is_fsdp1, held)):
         migration.substitute(source, node, migration.text(source, node) + ".full_tensor()")
