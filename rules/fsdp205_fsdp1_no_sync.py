@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from fsdplint.rule import Bad, Finding, Good, Safety, Severity, Symptom
 from fsdplint.rules.migration.examples import FSDP2, OWN_CLASS, program
 from fsdplint.rules.migration.rule import MigrationRule, in_fsdp1
-from fsdplint.trace import SyncSwitched, Trace
+from fsdplint.trace import BackwardRun, SyncSwitched, Trace
 
 IMPORT = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
 IMPORTED = (
@@ -65,7 +65,8 @@ class Fsdp1NoSync(MigrationRule):
 
     ## What it does
     Finds `with model.no_sync():` of a model that `FullyShardedDataParallel` wraps, also where it is chosen
-    (`with model.no_sync() if accumulate else nullcontext():`).
+    (`with model.no_sync() if accumulate else nullcontext():`). `getattr(model, "no_sync", nullcontext)` is
+    found where a backward pass follows: without FSDP1 it gives the default, and nothing accumulates.
 
     ## Why is this bad?
     It is right for FSDP1, but a module that `fully_shard` shards has no such method: it has the switch
@@ -146,6 +147,8 @@ model.set_requires_gradient_sync(True)
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         for event in trace.of(SyncSwitched):
+            if event.optional and not any(True for _ in trace.after(event, BackwardRun)):
+                continue  # FSDP2's model has no such method, and nothing is reduced
             if event.api == "no_sync" and in_fsdp1(trace, event.module):
                 yield self.finding(
                     event,

@@ -71,12 +71,15 @@ class SyncSwitched(Event):
 
     api: "no_sync" (the context manager) or "set_requires_gradient_sync", ...
     enabled: None where the value is not known.
+    optional: whether the program has another context manager for a model without `no_sync`:
+        `getattr(model, "no_sync", nullcontext)` (static traces only).
     """
 
     kind: ClassVar[str] = "gradient-sync-switched"
     module: str
     api: str
     enabled: bool | None = None
+    optional: bool = False
 
 
 @event

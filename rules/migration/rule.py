@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fsdplint.rule import Finding, Fix, Rule
-from fsdplint.trace import Event, Fsdp1Used, StateLoaded, StateTaken, Trace
+from fsdplint.trace import Event, Fsdp1Used, StateLoaded, StateTaken, Trace, Wrapped
 
 if TYPE_CHECKING:
     from fsdplint.program import Program
@@ -17,6 +17,8 @@ REFERENCES = """## References
 NAMED = 3  # blockers named in a help text
 NOT_IMPORTED = "this file imports nothing of FSDP1 from torch: its name comes from other code"
 IMPORT_HERE = "Import the name from `torch.distributed.fsdp` in this file; then run this again."
+NOT_COVERED = "no rewrite covers the way in which this asks FSDP1's wrapper"
+REWRITE = "Rewrite it by hand for a model that has no wrapper; then run this again."
 
 
 class MigrationRule(Rule):
@@ -36,8 +38,10 @@ class MigrationRule(Rule):
         plan = plan_for(program, site.source)
         if plan is None:
             if not uses_of_fsdp1(site.source):
-                finding.blocker = NOT_IMPORTED
-                finding.help = f"Not migrated: {NOT_IMPORTED}. {IMPORT_HERE}"
+                wraps = isinstance(finding.events[0], Wrapped)
+                finding.blocker = NOT_IMPORTED if wraps else NOT_COVERED
+                advice = IMPORT_HERE if wraps else REWRITE
+                finding.help = f"Not migrated: {finding.blocker}. {advice}"
             return None
         finding.group = plan.group
         if not plan.blockers:

@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 from forms import HEAD, migrated, plan
 
+from fsdplint.engine import check
 from fsdplint.program import load
 from fsdplint.program.names import canonical
+from fsdplint.rule import all_rules
 from fsdplint.rules.migration.names import fsdp1_name
 from fsdplint.rules.migration.plan import plans_of
+from fsdplint.rules.migration.rule import NOT_COVERED
 
 FSDP2_INSIDE = """
 from torch.distributed._composable.fsdp import _fsdp_state
@@ -82,3 +85,29 @@ def test_an_import_that_nothing_uses_is_no_use(tmp_path: Path) -> None:
         "from torch.distributed.fsdp._traversal_utils import _get_fsdp_handles\n"
     )
     assert plans_of(load([tmp_path / "imports.py"])) == []
+
+
+SAMPLE = """\
+import contextlib
+import torch
+
+
+def run(model, data):
+    no_sync = getattr(model, "no_sync", contextlib.nullcontext)
+    with torch.{mode}(), no_sync():
+        return model(data){end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "end", "found"), [("no_grad", "", False), ("enable_grad", ".sum().backward()", True)]
+)
+def test_no_sync_with_a_default_matters_to_a_backward(
+    tmp_path: Path, mode: str, end: str, found: bool
+) -> None:
+    train = HEAD + "import sample\n\nmodel = FSDP(Net())\nsample.run(model, torch.ones(2, 8))\n"
+    (tmp_path / "train.py").write_text(train)
+    (tmp_path / "sample.py").write_text(SAMPLE.format(mode=mode, end=end))
+    program = load([tmp_path / "train.py", tmp_path / "sample.py"])
+    (rule,) = [rule() for rule in all_rules() if rule.code == "FSDP205"]
+    assert [one.blocker for one in check(program, [rule])] == [NOT_COVERED] * found

@@ -8,6 +8,7 @@ from fsdplint.program.frames import Call
 from fsdplint.program.importing import can_do_without
 from fsdplint.program.models import function, method
 from fsdplint.program.models.fsdp1 import option
+from fsdplint.program.models.python import OPTIONAL_NO_SYNC
 from fsdplint.program.values import (
     Const,
     Context,
@@ -167,10 +168,17 @@ def gather(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Va
     return Unknown()
 
 
-@method("ModuleValue", "no_sync")
+@method("ModuleValue", "no_sync", OPTIONAL_NO_SYNC)
 def no_sync(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
     """FSDP1's and DDP's context manager; FSDP2 has none."""
-    run.emit(SyncSwitched, call.node, module=receiver.id, api="no_sync", enabled=False)
+    run.emit(
+        SyncSwitched,
+        call.node,
+        module=receiver.id,
+        api="no_sync",
+        enabled=False,
+        optional=name == OPTIONAL_NO_SYNC,
+    )
     return Context("no_sync", receiver)
 
 

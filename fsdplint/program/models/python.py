@@ -27,6 +27,7 @@ from fsdplint.program.values import (
     Instance,
     Lazy,
     LoaderValue,
+    Method,
     ModulesOf,
     ModuleValue,
     OptimizerValue,
@@ -378,6 +379,8 @@ def get_attribute(run: Interpreter, name: str, call: Call) -> Value:
             has = _wrapper_has(module, attribute)
             if not has:
                 return run.settle(call.args[2]) if has is False else derived(call)
+            if attribute == "no_sync" and _wrapped_by_fsdp1(module):
+                return Method(module, OPTIONAL_NO_SYNC)
         value = run.get_attribute(call.args[0], attribute, call.node)
         return run.settle(value)
     value = run.settle(call.args[0]) if call.args else Unknown()
@@ -406,7 +409,15 @@ def set_attribute(run: Interpreter, name: str, call: Call) -> Value:
     return Const(None)
 
 
+OPTIONAL_NO_SYNC = "no_sync, or a default"  # what `getattr` with a default finds
 ONLY_WRAPPERS_HAVE = {"no_sync": {"fsdp1", "ddp"}, "clip_grad_norm_": {"fsdp1"}}
+
+
+def _wrapped_by_fsdp1(module: ModuleValue) -> bool:
+    """Whether FSDP1 is around a module, compiled or not."""
+    if module.wrapper == "compile" and module.inner is not None:
+        return _wrapped_by_fsdp1(module.inner)
+    return module.wrapper == "fsdp1"
 
 
 def _wrapper_has(module: ModuleValue, attribute: str) -> bool | None:
