@@ -6,6 +6,7 @@ import libcst as cst
 
 from fsdplint.editing.layout import statement_of
 from fsdplint.program.source import Source
+from fsdplint.rules.migration.constructor.called_policies import called_policy
 from fsdplint.rules.migration.constructor.policy import convert
 from fsdplint.rules.migration.context import Blocked, Migration, nodes
 from fsdplint.rules.migration.scopes import ancestors, home_of, is_named, outer_function, reads
@@ -42,6 +43,10 @@ def _policy(migration: Migration, source: Source, node: cst.CSTNode) -> None:
                 migration.step(source, whole, "Take away a policy that nothing uses")
                 return
     if not isinstance(whole, cst.BaseExpression) or whole is node:
+        return
+    called = called_policy(migration)
+    if called is not None and called.node is whole:
+        migration.blockers.append(called)
         return
     function = outer_function(source, whole)
     named = function is None or is_named(migration.program.sources.values(), function)

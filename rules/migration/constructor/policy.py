@@ -22,6 +22,7 @@ from fsdplint.program.values import (
 )
 from fsdplint.rules.migration.calls import arguments, elements, is_constant
 from fsdplint.rules.migration.constructor import written_policy
+from fsdplint.rules.migration.constructor.called_policies import called_policy
 from fsdplint.rules.migration.constructor.local_functions import (
     containers,
     policy_helper,
@@ -393,6 +394,9 @@ class Policies(PolicySources):
     def _elsewhere(self, node: cst.BaseExpression) -> None:
         """Rewrite the policy where it is made into a function of a module, and call that."""
         sites = self._made(node)
+        called = called_policy(self.migration) if not sites else None
+        if called is not None:
+            raise called
         if sites is None:
             unseen = self._unseen(node)
             reason = (

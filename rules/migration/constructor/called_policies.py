@@ -1,0 +1,43 @@
+"""Policies that are called where a function is wanted: `transformer_auto_wrap_policy(classes)`."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.program.source import Source
+from fsdplint.rules.migration.calls import arguments
+from fsdplint.rules.migration.context import Blocked, Migration, nodes
+
+# What FSDP1 gives a policy for each module; without it a call raises TypeError.
+GIVEN = ("module", "recurse", "nonwrapped_numel")
+POLICIES = {
+    "transformer_auto_wrap_policy",
+    "size_based_auto_wrap_policy",
+    "lambda_auto_wrap_policy",
+    "_module_wrap_policy",
+    "_or_policy",
+}
+REASON = (
+    "`{name}` is called here, which raises TypeError: FSDP calls it for each module with `module`, "
+    "`recurse` and `nonwrapped_numel`"
+)
+ADVICE = "Bind its arguments: `functools.partial({name}, ...)`."
+
+
+def called_policy(migration: Migration) -> Blocked | None:
+    """What says that a policy is called without what FSDP1 gives it; the first in the files."""
+    for source in migration.sources:
+        for node in nodes(source):
+            if isinstance(node, cst.Call) and _raises(migration, node):
+                return _blocked(migration, source, node)
+    return None
+
+
+def _raises(migration: Migration, call: cst.Call) -> bool:
+    named, rest = arguments(call, GIVEN)
+    return migration.fsdp1(call.func) in POLICIES and not rest and not {*GIVEN} <= {*named}
+
+
+def _blocked(migration: Migration, source: Source, call: cst.Call) -> Blocked:
+    name = migration.fsdp1(call.func)
+    return Blocked(source, call, REASON.format(name=name), advice=ADVICE.format(name=name))
