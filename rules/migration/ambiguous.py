@@ -276,8 +276,9 @@ def _name(item: Imported) -> str | None:
 
 def _differs(source: Source, item: Imported, ours: Imported) -> bool:
     """Whether a name means something else here; the last of two in one block is what holds there."""
-    if _name(item) == _name(ours):
-        return False
+    name, own = _name(item), _name(ours)
+    if name == own or (name and own and name.rpartition(".")[2] == own.rpartition(".")[2]):
+        return False  # FSDP1's either way, which has moved between modules
     return _block(source, item) is not _block(source, ours)
 
 

@@ -89,7 +89,19 @@ def components(program: Program) -> list[list[Source]]:
     for source in program.sources.values():
         if source in relevant:
             groups.setdefault(find(source), []).append(source)
-    return list(groups.values())
+    return [group for group in groups.values() if any(_has_fsdp1(program, one) for one in group)]
+
+
+def _has_fsdp1(program: Program, source: Source) -> bool:
+    """Whether a file has to do with FSDP1 and not with another library's wrapper (fairscale's) alone,
+    which calls its inner module by the same name."""
+    if uses_of_fsdp1(source) or gradients.adds_up(program, source):
+        return True
+    return any(
+        is_fsdp1(value) or _of_fsdp1(value)
+        for node in attributes(source)
+        for value in program.values(node.value)
+    )
 
 
 def related(program: Program, source: Source) -> list[Source]:

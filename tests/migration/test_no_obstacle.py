@@ -111,3 +111,29 @@ def test_no_sync_with_a_default_matters_to_a_backward(
     program = load([tmp_path / "train.py", tmp_path / "sample.py"])
     (rule,) = [rule() for rule in all_rules() if rule.code == "FSDP205"]
     assert [one.blocker for one in check(program, [rule])] == [NOT_COVERED] * found
+
+
+MOVED = """
+if os.environ.get("OLD"):
+    from torch.distributed.fsdp.flat_param import FlatParamHandle
+else:
+    from torch.distributed.fsdp._flat_param import FlatParamHandle
+print(FlatParamHandle)
+model = FSDP(Net())
+"""
+
+
+def test_two_homes_of_a_name_of_fsdp1_are_no_two_libraries(tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, MOVED)
+    assert [b.reason for b in found.blockers] == [
+        "`_flat_param.FlatParamHandle` is a part of FSDP1's inside that FSDP2 does not have"
+    ]
+
+
+def test_the_wrapper_of_another_library_is_not_fsdp1(tmp_path: Path) -> None:
+    (tmp_path / "hook.py").write_text(
+        "from fairscale.nn import FullyShardedDataParallel\n\n\n"
+        "def inner(module):\n    if isinstance(module, FullyShardedDataParallel):\n"
+        "        return module._fsdp_wrapped_module\n    return module\n"
+    )
+    assert plans_of(load([tmp_path / "hook.py"])) == []
