@@ -31,11 +31,21 @@ from fsdplint.rules.rewrites.syntax import library_name
 class Blocked(Exception):
     """Something has no faithful rewrite; `node` is what, `reason` why.
 
-    `advice` is what a person has to decide or do: a sentence or two.
+    `advice` is what a person has to decide or do: a sentence or two. `internal` is set where it is
+    about the internals of FSDP1.
     """
 
-    def __init__(self, source: Source, node: cst.CSTNode, reason: str, *, advice: str = "") -> None:
+    def __init__(
+        self,
+        source: Source,
+        node: cst.CSTNode,
+        reason: str,
+        *,
+        advice: str = "",
+        internal: bool = False,
+    ) -> None:
         super().__init__(reason)
+        self.internal = internal
         self.source = source
         self.node = node
         self.reason = reason
@@ -80,11 +90,13 @@ class Migration:
         names: every reference to a name of FSDP1 in the files, by node.
         symbols: the canonical dotted name of every reference to anything imported.
         claimed: references that a step accounts for.
+        untouched: the nodes of functions that nothing calls and that stay as they are.
         notes: what changes in cost or in a detail of behaviour, by its words.
     """
 
     program: Program
     sources: list[Source]
+    untouched: frozenset[cst.CSTNode] = frozenset()
     rewrite: Rewrite = field(default_factory=Rewrite)
     steps: list[Step] = field(default_factory=list)
     blockers: list[Blocked] = field(default_factory=list)
@@ -126,7 +138,7 @@ class Migration:
             for node, full in symbols_in(source).items():
                 self.symbols[node] = full
                 name = fsdp1_name(full)
-                if name is not None and not _stands_in(source, node):
+                if name is not None and node not in self.untouched and not _stands_in(source, node):
                     self.names[node] = name
 
     # Reading ----------------------------------------------------------------------------------
@@ -160,7 +172,7 @@ class Migration:
     def wrapped(self, node: cst.CSTNode) -> str:
         """Whether a node is a module that FSDP1 wraps: "always", "sometimes" or "" for not."""
         values = self.values(node)
-        if not values and self.on_other_side(node):
+        if node in self.untouched or (not values and self.on_other_side(node)):
             return ""
         if all(stands_in(value, node) for value in values):
             return self._unreached().get(node) or self.tested(node)

@@ -15,7 +15,15 @@ from fsdplint.program.names import PUBLIC, canonical, dotted
 from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue
 from fsdplint.rule import Edit, Fix, Import, Safety
-from fsdplint.rules.migration import ambiguous, checks, frameworks, importers, symbols, twins
+from fsdplint.rules.migration import (
+    ambiguous,
+    checks,
+    frameworks,
+    importers,
+    symbols,
+    twins,
+    uncalled,
+)
 from fsdplint.rules.migration.components import parts
 from fsdplint.rules.migration.constructor import (
     configs,
@@ -186,8 +194,12 @@ def _carried(name: str) -> bool:
 class Planner:
     """Rewrites one set of files; everything that it cannot becomes a blocker."""
 
-    def __init__(self, program: Program, sources: list[Source]) -> None:
-        self.migration = Migration(program, sources)
+    def __init__(
+        self, program: Program, sources: list[Source], untouched: uncalled.Functions
+    ) -> None:
+        nodes_of = (node for function in untouched for node in descend(function))
+        self.migration = Migration(program, sources, frozenset(nodes_of))
+        self.migration.unread.update(untouched)
         self.precision = precision.Precision()
         self.states = {source: optim_state.States(self.migration, source) for source in sources}
         self.types = set_types.SetTypes(self.migration)
@@ -450,7 +462,11 @@ class Planner:
         for source, node, name in self._references():
             # What a blocked use would have taken care of is not named a second time.
             if not (cause and _carried(name)):
-                self.migration.blockers.append(Blocked(source, node, symbols.reason(name)))
+                # `FSDP.forward` that is not called here: it is kept, or another one put in its place.
+                member = name.startswith(f"{FSDP}.") and not self._is_called(source, node)
+                internal = member or symbols.is_internal(name)
+                reason = symbols.reason(name)
+                self.migration.blockers.append(Blocked(source, node, reason, internal=internal))
         for source in self.migration.sources:
             for node in nodes(source):
                 if self.migration.symbol(node) == kinds.OLD_OPTIMIZER_LOAD:
@@ -465,6 +481,10 @@ class Planner:
             if node not in self.migration.kept:
                 self._drop_variable(node)
 
+    def _is_called(self, source: Source, node: cst.CSTNode) -> bool:
+        call = source.parent(node)
+        return isinstance(call, cst.Call) and call.func is node
+
     def _drop_variable(self, node: cst.CSTNode) -> None:
         """A config variable that nothing reads any longer."""
         for source in self.migration.sources:
@@ -476,8 +496,32 @@ class Planner:
 
 
 def make_plan(program: Program, sources: list[Source]) -> Plan:
-    """The migration of some files."""
-    planner = Planner(program, sources)
+    """The migration of some files. Functions that nothing calls may be left as they are."""
+    plan = _make_plan(program, sources, {})
+    untouched = uncalled.uncalled(program, plan.blockers)
+    if not untouched:
+        return plan
+    other = _make_plan(program, sources, untouched)
+    return plan if _touches(other, untouched) else other
+
+
+def _touches(plan: Plan, functions: uncalled.Functions) -> bool:
+    """Whether a plan changes code in some functions, or is blocked by it."""
+    return any(
+        _inside(source, function, blocker.node)
+        for function, source in functions.items()
+        for blocker in plan.blockers
+        if blocker.source is source
+    ) or any(
+        edit.path == source.path
+        and source.span(function)[0] <= edit.start < source.span(function)[1]
+        for function, source in functions.items()
+        for edit in plan.edits
+    )
+
+
+def _make_plan(program: Program, sources: list[Source], untouched: uncalled.Functions) -> Plan:
+    planner = Planner(program, sources, untouched)
     plan = Plan(group=f"migration of {sources[0].path}", sources=sources)
     too_large = planner.too_many() or planner.unfinished()
     if too_large is not None:

@@ -113,6 +113,11 @@ BECOMES = {
 }
 
 
+def is_internal(name: str) -> bool:
+    """Whether a name is none of FSDP1's public ones."""
+    return name.partition(".")[0] not in BECOMES
+
+
 def reason(name: str) -> str:
     """Why a reference that nothing has accounted for blocks, and what FSDP2 has for it."""
     parts = name.split(".")

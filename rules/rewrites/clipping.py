@@ -69,9 +69,9 @@ def plain_result_wanted(program: Program, source: Source, call: cst.CSTNode) -> 
     `.item()` of the norm is right on a DTensor of torch 2.10, and only this rank's part before;
     formatting it raises, and what other code makes of it is not known.
     """
-    target = program.options.target
+    torch = program.options.target
     fine = TAKES_DTENSOR
-    if target is not None and target.predates(WHOLE_NORM_SINCE):
+    if torch is not None and torch.predates(WHOLE_NORM_SINCE):
         fine = TAKES_DTENSOR - {"item"}
     parent = source.parent(call)
     if isinstance(parent, cst.Expr):

@@ -137,3 +137,41 @@ def test_the_wrapper_of_another_library_is_not_fsdp1(tmp_path: Path) -> None:
         "        return module._fsdp_wrapped_module\n    return module\n"
     )
     assert plans_of(load([tmp_path / "hook.py"])) == []
+
+
+PATCH = """
+def patch():
+    from torch.distributed.fsdp import _runtime_utils
+
+    before = FSDP.forward
+
+    def forward(self, *inputs):
+        _runtime_utils._lazy_init(self, self)
+        return before(self, *inputs)
+
+    FSDP.forward = forward
+
+
+def free(model):
+    for part in model.modules():
+        if isinstance(part, FSDP):
+            print(part._handle.flat_param)
+
+
+{use}
+model = FSDP(Net())
+"""
+
+
+def test_a_patch_that_nothing_calls_stays_as_it_is(tmp_path: Path) -> None:
+    found, text = plan(tmp_path, PATCH.format(use=""))
+    assert not found.blockers, [b.reason for b in found.blockers]
+    kept = PATCH.format(use="").partition("model = ")[0].strip()
+    assert kept in text and "model = fully_shard(Net())" in text
+
+
+@pytest.mark.parametrize("use", ["patch()", "names = ['patch']"])
+def test_a_patch_that_may_be_called_blocks(tmp_path: Path, use: str) -> None:
+    found, _ = plan(tmp_path, PATCH.format(use=use))
+    reasons = [b.reason for b in found.blockers]
+    assert any("FullyShardedDataParallel.forward" in reason for reason in reasons), reasons

@@ -10,7 +10,7 @@ from fsdplint.editing.layout import descend
 from fsdplint.program.source import Source
 from fsdplint.program.values import Function, ModuleValue
 from fsdplint.rules.migration.calls import arguments, is_constant
-from fsdplint.rules.migration.context import Migration, expression, is_fsdp1, nodes
+from fsdplint.rules.migration.context import Blocked, Migration, expression, is_fsdp1, nodes
 from fsdplint.rules.migration.loop import syncing, wrapper
 from fsdplint.rules.migration.loop.classes import in_annotation
 from fsdplint.rules.migration.names import FSDP
@@ -315,7 +315,8 @@ def check_attribute(migration: Migration, source: Source, node: cst.Attribute) -
         wrapper.rewrite_apply(migration, source, node)
         return
     if name in wrapper.GONE:
-        raise migration.block(source, node, f"`.{name}`: {wrapper.GONE[name]}")
+        internal = name in wrapper.PRIVATE
+        raise Blocked(source, node, f"`.{name}`: {wrapper.GONE[name]}", internal=internal)
     parent = source.parent(node)
     if not isinstance(parent, cst.Call) or parent.func is not node:
         return

@@ -11,7 +11,7 @@ from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import Function, ModuleValue, Sequence, Unknown
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.constructor import meshes, strategy
-from fsdplint.rules.migration.context import Migration, expression, is_fsdp1, nodes
+from fsdplint.rules.migration.context import Blocked, Migration, expression, is_fsdp1, nodes
 from fsdplint.rules.migration.loop import gradients
 from fsdplint.rules.migration.loop.classes import in_annotation
 from fsdplint.rules.migration.names import FSDP, PARAMETERS
@@ -281,7 +281,7 @@ def check_private(migration: Migration, source: Source, node: cst.Attribute) -> 
         Blocked: with the reason.
     """
     name = node.attr.value
-    if name not in PRIVATE or is_constant(node.value, "self"):
+    if name not in PRIVATE or is_constant(node.value, "self") or node in migration.untouched:
         return
     if name in LOOSE:
         function = function_of(source, node)
@@ -290,7 +290,7 @@ def check_private(migration: Migration, source: Source, node: cst.Attribute) -> 
     values = migration.values(node.value)
     if any(not isinstance(v, ModuleValue | Unknown) or is_fsdp1(v) for v in values):
         return  # something else, or judged as an attribute of a wrapped model
-    raise migration.block(source, node, f"`.{name}`: {GONE[name]}")
+    raise Blocked(source, node, f"`.{name}`: {GONE[name]}", internal=True)
 
 
 def rewrite_inner(migration: Migration, source: Source, node: cst.Attribute) -> None:
@@ -299,6 +299,8 @@ def rewrite_inner(migration: Migration, source: Source, node: cst.Attribute) -> 
     Raises:
         Blocked: it is assigned.
     """
+    if node in migration.untouched:
+        return
     if isinstance(source.parent(node), cst.AssignTarget | cst.AugAssign | cst.Del):
         raise migration.block(source, node, f"an assignment to `.{INNER}`")
     migration.substitute(source, node, migration.text(source, node.value))
@@ -314,6 +316,8 @@ def check_names(migration: Migration, source: Source) -> None:
         return
     for node in nodes(source):
         if not isinstance(node, cst.SimpleString) or INNER not in node.value:
+            continue
+        if node in migration.untouched:
             continue
         if not _takes_off(source, node):
             reason = (
