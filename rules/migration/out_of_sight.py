@@ -13,9 +13,11 @@ from pathlib import Path
 import libcst as cst
 
 from fsdplint.program.source import NodeSite, Source
+from fsdplint.program.values import ModuleValue
 from fsdplint.rules.frameworks.prepared import TOGETHER, obstacles
 from fsdplint.rules.migration.components import Part
 from fsdplint.rules.migration.context import Blocked, Migration, nodes
+from fsdplint.rules.migration.loop.classes import asked_model
 from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.rule import IMPORT_HERE, NOT_IMPORTED
 from fsdplint.rules.migration.scopes import ancestors, is_named, outer_function
@@ -75,18 +77,21 @@ def check(migration: Migration) -> None:
     states: list[tuple[Source, cst.CSTNode]] = []
     others: list[Blocked] = []
     kinds: list[Blocked] = []  # of states, which only a block makes something of
+    plain = False  # whether it is asked for the class of a model that nothing wraps
     for source in migration.sources:
         for node in nodes(source):
             name = migration.fsdp1(node)
             if name in (BLOCK, OPTIMIZER) and _in_block(migration, source, node):
                 states.append((source, node))
-            elif name:
+            elif name and not (name == FSDP and _asks_plain_model(migration, source, node)):
                 (kinds if name in STATES else others).append(blocked(migration, source, node, name))
+            elif name:
+                plain = True
             elif migration.symbol(node) == OLD_OPTIMIZER_LOAD:
                 # What takes its place was only tried on FSDP2's states.
                 name = OLD_OPTIMIZER_LOAD.rpartition(".")[2]
                 others.append(blocked(migration, source, node, name))
-    if not states and not others and not migration.shared:
+    if not states and not others and not migration.shared and not (plain and not kinds):
         others = kinds or _through_other_names(migration) or _rewritten(migration)
     migration.blockers += others
     for source, node in states:
@@ -114,6 +119,16 @@ def _unprepared(migration: Migration, source: Source) -> Iterator[tuple[Source, 
     program = migration.program
     whole = program.whole if isinstance(program, Part) else program
     return (found for found in obstacles(whole, source) if found[2] == TOGETHER)
+
+
+def _asks_plain_model(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
+    """Whether `isinstance(model, FSDP)` is asked of models that are known, and that nothing wraps."""
+    model = asked_model(source, node)
+    values = migration.values(model) if model is not None else []
+    return bool(values) and all(
+        isinstance(value, ModuleValue) and not value.wrapper and value.stands_in is None
+        for value in values
+    )
 
 
 def _through_other_names(migration: Migration) -> list[Blocked]:

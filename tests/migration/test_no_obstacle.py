@@ -175,3 +175,30 @@ def test_a_patch_that_may_be_called_blocks(tmp_path: Path, use: str) -> None:
     found, _ = plan(tmp_path, PATCH.format(use=use))
     reasons = [b.reason for b in found.blockers]
     assert any("FullyShardedDataParallel.forward" in reason for reason in reasons), reasons
+
+
+UNIT_TEST = """\
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def unwrap(model):
+    return model.module if isinstance(model, FSDP) else model
+
+
+def test_plain():
+    model = nn.Linear(2, 2)
+    assert not isinstance(model, FSDP) and type(model) is not FSDP
+    assert unwrap({model}) is model
+"""
+
+
+@pytest.mark.parametrize(("model", "blocked"), [("model", False), ("build()", True)])
+def test_a_question_about_plain_models_is_no_obstacle(
+    tmp_path: Path, model: str, blocked: bool
+) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "from library import build\n" * blocked + UNIT_TEST.format(model=model)
+    )
+    (found,) = plans_of(load([tmp_path / "test_it.py"]))
+    assert bool(found.blockers) is blocked

@@ -57,16 +57,31 @@ def _of_wrap(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
     )
 
 
+def asked_model(source: Source, node: cst.CSTNode) -> cst.BaseExpression | None:
+    """What `isinstance(model, FSDP)` or `type(model) is FSDP` asks the class of; None for other uses."""
+    parent = source.parent(node)
+    if isinstance(parent, cst.ComparisonTarget):
+        whole = source.parent(parent)
+        call = whole.left if isinstance(whole, cst.Comparison) else None
+    else:
+        call = _isinstance_around(source, node)
+    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Name) or not call.args:
+        return None
+    return call.args[0].value if call.func.value in ("isinstance", "type") else None
+
+
 def _in_isinstance(source: Source, node: cst.CSTNode) -> bool:
+    return _isinstance_around(source, node) is not None
+
+
+def _isinstance_around(source: Source, node: cst.CSTNode) -> cst.Call | None:
     arg = source.parent(node)
     while isinstance(arg, cst.Element | cst.Tuple | cst.BinaryOperation):
         arg = source.parent(arg)
     call = source.parent(arg) if isinstance(arg, cst.Arg) else None
-    return (
-        isinstance(call, cst.Call)
-        and isinstance(call.func, cst.Name)
-        and call.func.value in ("isinstance", "issubclass")
-    )
+    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Name):
+        return None
+    return call if call.func.value in ("isinstance", "issubclass") else None
 
 
 def in_annotation(source: Source, node: cst.CSTNode) -> bool:
