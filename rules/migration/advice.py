@@ -103,8 +103,8 @@ KINDS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"which device is this rank's",
-        "Call `torch.cuda.set_device(local_rank)` before the model is wrapped, or pass `device_id`: "
-        "FSDP2 puts the model on the current device.",
+        "Call `torch.cuda.set_device(local_rank)` before the model is moved or wrapped, or pass "
+        "`device_id`: FSDP2 puts the model on the current device.",
     ),
     (
         r"process_group",

@@ -167,6 +167,8 @@ def _devices(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None
     """FSDP2 shards on the current device, FSDP1 without `device_id` on the module's own."""
     if device.sets_device(migration) or device.on_cpu(migration) or device.one_rank(migration):
         return
+    if device.set_by_meshes(migration):
+        return
     for source, call in calls:
         named, rest = arguments(call, PARAMETERS)
         given = named.get("device_id")
@@ -176,7 +178,7 @@ def _devices(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None
                 migration,
                 source,
                 call,
-                "neither `device_id` nor `torch.cuda.set_device` says which device is this rank's",
+                "neither `device_id` nor `torch.cuda.set_device` nor a mesh says which device is this rank's",
             )
 
 

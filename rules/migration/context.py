@@ -31,8 +31,8 @@ from fsdplint.rules.rewrites.syntax import library_name
 class Blocked(Exception):
     """Something has no faithful rewrite; `node` is what, `reason` why.
 
-    `advice` is what a person has to decide or do: a sentence or two. `internal` is set where it is
-    about the internals of FSDP1.
+    `advice` is what a person has to decide or do: a sentence or two. `internal` is "name" where it is
+    about a name of FSDP1's internals, and "attribute" where about an attribute of its wrapper.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Blocked(Exception):
         reason: str,
         *,
         advice: str = "",
-        internal: bool = False,
+        internal: str = "",
     ) -> None:
         super().__init__(reason)
         self.internal = internal

@@ -464,7 +464,7 @@ class Planner:
             if not (cause and _carried(name)):
                 # `FSDP.forward` that is not called here: it is kept, or another one put in its place.
                 member = name.startswith(f"{FSDP}.") and not self._is_called(source, node)
-                internal = member or symbols.is_internal(name)
+                internal = "name" if member or symbols.is_internal(name) else ""
                 reason = symbols.reason(name)
                 self.migration.blockers.append(Blocked(source, node, reason, internal=internal))
         for source in self.migration.sources:

@@ -16,7 +16,10 @@ REFERENCES = """## References
     - pytorch/torchtitan, `docs/fsdp.md`"""
 NAMED = 3  # blockers named in a help text
 NOT_IMPORTED = "this file imports nothing of FSDP1 from torch: its name comes from other code"
-IMPORT_HERE = "Import the name from `torch.distributed.fsdp` in this file; then run this again."
+IMPORT_HERE = (
+    "Import the name from `torch.distributed.fsdp` in this file, or wrap the model where it is "
+    "imported; then run this again."
+)
 NOT_COVERED = "no rewrite covers the way in which this asks FSDP1's wrapper"
 REWRITE = "Rewrite it by hand for a model that has no wrapper; then run this again."
 

@@ -20,24 +20,47 @@ Functions = dict[cst.FunctionDef, Source]
 
 
 def uncalled(program: Program, blockers: Iterable[Blocked]) -> Functions:
-    """The functions of the top level that nothing calls, and that nothing but FSDP1's internals blocks."""
+    """The functions of the top level that nothing calls, and that nothing but FSDP1's internals blocks.
+
+    One that asks FSDP1's wrapper for an attribute has to be a part of such a patch: by itself it is there
+    for a model, which is FSDP2's then.
+    """
     found: Functions = {}
     excluded: set[cst.CSTNode] = set()
+    parts: set[cst.CSTNode] = set()
     for blocker in blockers:
         function = outer_function(blocker.source, blocker.node)
         if isinstance(function, cst.FunctionDef) and blocker.internal and _is_plain(function):
             found[function] = blocker.source
+            if blocker.internal == "attribute":
+                parts.add(function)
         elif function is not None:
             excluded.add(function)
     found = {function: source for function, source in found.items() if function not in excluded}
     sources = program.sources.values()
     while True:
         inside = {node for function in found for node in descend(function)}
-        called = [function for function in found if _is_named(sources, function, inside)]
+        called = [
+            function
+            for function in found
+            if _is_named(sources, function, inside)
+            or (function in parts and not _is_part(function, found))
+        ]
         if not called:
             return found
         for function in called:
             del found[function]
+
+
+def _is_part(function: cst.FunctionDef, functions: Functions) -> bool:
+    """Whether another one of some functions names a function."""
+    name = function.name.value
+    return any(
+        isinstance(node, cst.Name) and node.value == name
+        for other in functions
+        if other is not function
+        for node in descend(other)
+    )
 
 
 def _is_plain(function: cst.FunctionDef) -> bool:

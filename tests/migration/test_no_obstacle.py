@@ -8,12 +8,14 @@ import pytest
 from forms import HEAD, migrated, plan
 
 from fsdplint.engine import check
+from fsdplint.options import Options
 from fsdplint.program import load
 from fsdplint.program.names import canonical
 from fsdplint.rule import all_rules
 from fsdplint.rules.migration.names import fsdp1_name
 from fsdplint.rules.migration.plan import plans_of
 from fsdplint.rules.migration.rule import NOT_COVERED
+from fsdplint.target import explicit
 
 FSDP2_INSIDE = """
 from torch.distributed._composable.fsdp import _fsdp_state
@@ -152,10 +154,14 @@ def patch():
     FSDP.forward = forward
 
 
-def free(model):
-    for part in model.modules():
-        if isinstance(part, FSDP):
-            print(part._handle.flat_param)
+def lazy_init(state, root):
+    print(state._is_root, "of FSDP1")
+
+
+def patch_initialization():
+    from torch.distributed.fsdp import _runtime_utils
+
+    _runtime_utils._lazy_init = lazy_init
 
 
 {use}
@@ -202,3 +208,30 @@ def test_a_question_about_plain_models_is_no_obstacle(
     )
     (found,) = plans_of(load([tmp_path / "test_it.py"]))
     assert bool(found.blockers) is blocked
+
+
+NO_DEVICE = HEAD.partition("local_rank = ")[0] + 'dist.init_process_group("nccl")\n'
+MESH = """
+mesh = dist.device_mesh.init_device_mesh("cuda", (dist.get_world_size(),))
+model = FSDP(Net(){moved}, device_mesh=mesh)
+"""
+
+
+@pytest.mark.parametrize(
+    ("moved", "target", "blocked"),
+    [
+        ("", None, False),
+        ("", "2.7", True),
+        (".to(os.environ['LOCAL_RANK'])", None, True),
+        (".cuda()", None, True),
+    ],
+)
+def test_a_mesh_sets_the_device(
+    tmp_path: Path, moved: str, target: str | None, blocked: bool
+) -> None:
+    (tmp_path / "train.py").write_text(NO_DEVICE + MESH.format(moved=moved))
+    program = load([tmp_path / "train.py"])
+    program.options = Options(target=explicit(target))
+    (found,) = plans_of(program)
+    reason = "neither `device_id` nor `torch.cuda.set_device` nor a mesh says"
+    assert [reason in b.reason for b in found.blockers] == [True] * blocked

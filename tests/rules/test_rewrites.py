@@ -8,6 +8,7 @@ import pytest
 from fsdplint.editing.edits import apply
 from fsdplint.editing.layout import descend
 from fsdplint.editing.rewrite import Rewrite
+from fsdplint.program import Program
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.rule import Safety
 from fsdplint.rules.rewrites.clipping import clip_with_utils
@@ -215,7 +216,7 @@ def test_clipping(case: tuple[str, str]) -> None:
         for n in descend(source.tree)
         if isinstance(n, cst.Call) and source.code(n.func).endswith("model.clip_grad_norm_")
     )
-    assert clip_with_utils(rewrite, source, node)
+    assert clip_with_utils(rewrite, Program(), source, node)
     assert result(source, rewrite) == after
 
 

@@ -13,6 +13,8 @@ from fsdplint.program.source import Source
 from fsdplint.program.values import Const, Made, RankValue, Symbol, Value
 from fsdplint.rules.migration.context import Migration, expression, nodes
 from fsdplint.rules.migration.text import quoted
+from fsdplint.torch_versions import MESH_SETS_DEVICE_SINCE
+from fsdplint.trace import MeshBuilt, ModuleMoved, Wrapped
 
 CURRENT = ("torch.cuda.current_device", "torch.accelerator.current_device_index")
 SETTERS = ("set_device", "set_device_index")
@@ -106,6 +108,23 @@ def sets_device(migration: Migration) -> bool:
         and part.func.attr.value in SETTERS
         for source in migration.program.sources.values()
         for part in nodes(source)
+    )
+
+
+def set_by_meshes(migration: Migration) -> bool:
+    """Whether a mesh of the program's own sets the device before each model is wrapped.
+
+    DeviceMesh takes `LOCAL_RANK` where nothing has used the accelerator before, as moving a model there
+    does. FSDP1 puts a model that is still on the CPU on that device, too.
+    """
+    target = migration.program.options.target
+    if target is not None and target.predates(MESH_SETS_DEVICE_SINCE):
+        return False
+    wrapped = [(trace, event) for trace in migration.program.traces for event in trace.of(Wrapped)]
+    return bool(wrapped) and all(
+        any(mesh.device_type == "cuda" for mesh in trace.before(event, MeshBuilt))
+        and not any(trace.before(event, ModuleMoved))
+        for trace, event in wrapped
     )
 
 

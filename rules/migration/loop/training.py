@@ -315,7 +315,7 @@ def check_attribute(migration: Migration, source: Source, node: cst.Attribute) -
         wrapper.rewrite_apply(migration, source, node)
         return
     if name in wrapper.GONE:
-        internal = name in wrapper.PRIVATE
+        internal = "attribute" if name in wrapper.PRIVATE else ""
         raise Blocked(source, node, f"`.{name}`: {wrapper.GONE[name]}", internal=internal)
     parent = source.parent(node)
     if not isinstance(parent, cst.Call) or parent.func is not node:

@@ -290,7 +290,7 @@ def check_private(migration: Migration, source: Source, node: cst.Attribute) -> 
     values = migration.values(node.value)
     if any(not isinstance(v, ModuleValue | Unknown) or is_fsdp1(v) for v in values):
         return  # something else, or judged as an attribute of a wrapped model
-    raise Blocked(source, node, f"`.{name}`: {GONE[name]}", internal=True)
+    raise Blocked(source, node, f"`.{name}`: {GONE[name]}", internal="attribute")
 
 
 def rewrite_inner(migration: Migration, source: Source, node: cst.Attribute) -> None:
