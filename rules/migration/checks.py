@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import libcst as cst
 
+from fsdplint.program.names import symbols_in
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.rules.common import fsdp1_on_fsdp2
 from fsdplint.rules.first_calls import early_calls
@@ -31,6 +33,7 @@ from fsdplint.trace.groups import Groups
 PROGRAM = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
 
 
+BATCH_NORM = re.compile(r"torch\.nn\.(SyncBatchNorm|(Lazy)?BatchNorm[123]d)")
 QUANTIZED = {"Linear4bit", "LinearNF4", "LinearFP4", "Params4bit", "Linear8bitLt", "HQQLinear"}
 
 
@@ -201,10 +204,13 @@ def _batch_norm(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> N
     if "MixedPrecision" not in migration.names.values():
         return
     for source in migration.program.sources.values():
-        if re.search(r"\bBatchNorm[123]d\b", source.text):
-            reason = "batch norms under mixed precision are not migrated yet"
-            _block(migration, *calls[0], reason)
-            return
+        for node, full in symbols_in(source).items():
+            if BATCH_NORM.fullmatch(full):
+                line = source.location(node).line
+                place = f"`{source.code(node)}` ({Path(source.path).name}:{line})"
+                reason = f"FSDP1 keeps batch norms out of mixed precision, FSDP2 does not: {place}"
+                _block(migration, *calls[0], reason)
+                return
 
 
 def _quantized(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:

@@ -235,3 +235,26 @@ def test_a_mesh_sets_the_device(
     (found,) = plans_of(program)
     reason = "neither `device_id` nor `torch.cuda.set_device` nor a mesh says"
     assert [reason in b.reason for b in found.blockers] == [True] * blocked
+
+
+SYNC = """
+# hasattr(model, "no_sync") is true for DDP as well
+model = FSDP(Net())
+with model.no_sync():
+    model(torch.ones(2, 8)).sum().backward()
+"""
+
+
+def test_a_comment_is_no_question(tmp_path: Path) -> None:
+    assert "model.set_requires_gradient_sync(False)" in migrated(tmp_path, SYNC)
+
+
+@pytest.mark.parametrize(
+    ("line", "blocked"), [("# no nn.BatchNorm2d here", False), ("norm = nn.BatchNorm2d(8)", True)]
+)
+def test_a_batch_norm_is_one_of_torchs(tmp_path: Path, line: str, blocked: bool) -> None:
+    precision = "MixedPrecision(param_dtype=torch.bfloat16)"
+    found, _ = plan(tmp_path, f"{line}\nmodel = FSDP(Net(), mixed_precision={precision})\n")
+    assert [b.reason.startswith("FSDP1 keeps batch norms out") for b in found.blockers] == [
+        True
+    ] * blocked

@@ -82,7 +82,7 @@ def rewrite_no_sync(migration: Migration, source: Source, node: cst.Call) -> Non
         raise migration.block(
             source, node, "`no_sync` of a model that is DDP's in other configurations"
         )
-    if re.search(r"hasattr\([^)]*no_sync", source.text):
+    if any(_looks_for_no_sync(part) for part in nodes(source)):
         raise migration.block(source, node, "`no_sync` is looked for with hasattr")
     if syncing.rewrite_asked(migration, source, node.func):
         migration.step(source, node, SYNC)
@@ -98,6 +98,15 @@ def rewrite_no_sync(migration: Migration, source: Source, node: cst.Call) -> Non
                 "`set_requires_gradient_sync(False)` before the backward and `True` after it",
             )
     migration.step(source, node, SYNC)
+
+
+def _looks_for_no_sync(node: cst.CSTNode) -> bool:
+    """Whether a node is `hasattr(model, "no_sync")`."""
+    if not isinstance(node, cst.Call) or len(node.args) != 2:
+        return False
+    name = node.args[1].value
+    called = isinstance(node.func, cst.Name) and node.func.value == "hasattr"
+    return called and isinstance(name, cst.SimpleString) and name.evaluated_value == "no_sync"
 
 
 def _switched_each_time(migration: Migration, source: Source, node: cst.Call) -> bool:
