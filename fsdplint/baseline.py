@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fsdplint import reading
 from fsdplint.fingerprint import fingerprint
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def read(file: Path) -> Baseline:
         BaselineError: it is missing, or holds something else.
     """
     try:
-        data = json.loads(file.read_bytes())
+        data = json.loads(reading.read(file))
         if data["version"] != VERSION:
             raise BaselineError(
                 f"{file}: a baseline of another version; `fsdplint baseline` writes it anew"
@@ -75,7 +76,7 @@ def read(file: Path) -> Baseline:
     except OSError as error:
         hint = "`fsdplint baseline` writes it"
         raise BaselineError(f"{file}: {error.strerror or error}; {hint}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BaselineError(f"{file}: not a baseline of fsdplint") from error
     return Baseline(file, counts)
 

@@ -23,7 +23,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from fsdplint import __version__
+from fsdplint import __version__, reading
 from fsdplint.folders import leads_out
 
 FOLDER = ".fsdplint_cache"
@@ -69,7 +69,7 @@ class Cache:
         """The entry with a key, if there is one that is valid."""
         try:
             path = self._path(key)
-            entry = json.loads(path.read_bytes())
+            entry = json.loads(reading.read(path))
             if not valid(entry):
                 return None
             with contextlib.suppress(OSError):
@@ -128,7 +128,7 @@ def digest(data: bytes) -> str:
 def content(path: str) -> str | None:
     """The digest of a file's content; None where it cannot be read."""
     try:
-        return digest(Path(path).read_bytes())
+        return digest(reading.read(path))
     except OSError:
         return None
 

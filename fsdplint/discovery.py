@@ -11,6 +11,8 @@ from pathlib import Path
 from fsdplint import configs
 from fsdplint.files import SUFFIXES, Problem, missing
 from fsdplint.folders import PROJECT_MARKERS, Folder, holds, project_root
+from fsdplint.patterns import compiled, pattern_error
+from fsdplint.reading import read_text
 
 DEFAULT_EXCLUDES = frozenset(
     [
@@ -20,6 +22,7 @@ DEFAULT_EXCLUDES = frozenset(
         *("__pypackages__", "build", "dist", "node_modules", "site-packages", "venv", "wandb"),
     ]
 )
+MAX_IGNORE_BYTES = 256 * 1024  # of a .gitignore, each line of which costs time for every file
 JOURNAL_PREFIX = ".fsdplint-journal-"  # see fsdplint.editing.journal
 
 
@@ -112,7 +115,9 @@ class _Search:
     def run(self, top: Path) -> Iterator[tuple[Path, str | None]]:
         """The files in a folder, each with its real path where no link leads to it."""
         # Whoever names a folder that is ignored wants it all the same.
-        above = [one for one in _ignore_files_above(top) if not one.verdict(top, True)]
+        above = [
+            one for one in _ignore_files_above(top, self.problems) if not one.verdict(top, True)
+        ]
         yield from self._walk(top, above)
         while self.links:
             yield from self._walk(*self.links.pop(0))
@@ -132,7 +137,7 @@ class _Search:
                 self.problems.append(missing(str(folder), error))
                 continue
             if any(entry.name == ".gitignore" for entry in entries):
-                ignores = [*ignores, *_IgnoreFile.read(folder / ".gitignore")]
+                ignores = [*ignores, *_IgnoreFile.read(folder / ".gitignore", self.problems)]
             below: list[tuple[Path, list[_IgnoreFile]]] = []
             for entry in entries:
                 path = folder / entry.name
@@ -167,20 +172,24 @@ class _IgnoreFile:
     """One .gitignore (or .git/info/exclude), whose patterns are relative to `base`."""
 
     def __init__(self, base: str, lines: list[str]) -> None:
-        from pathspec import GitIgnoreSpec
-
         self.base = base
         try:
-            self.spec = GitIgnoreSpec.from_lines(lines)
-        except (re.error, ValueError):  # git says nothing of what is no pattern
-            self.spec = GitIgnoreSpec.from_lines([one for one in lines if not pattern_error(one)])
+            self.spec = compiled(lines)
+        except (re.error, ValueError, OverflowError, RecursionError):
+            # git says nothing of what is no pattern
+            self.spec = compiled([one for one in lines if not pattern_error(one)])
 
     @classmethod
-    def read(cls, path: Path, base: Path | None = None) -> list[_IgnoreFile]:
+    def read(
+        cls, path: Path, problems: list[Problem], base: Path | None = None
+    ) -> list[_IgnoreFile]:
         """The file, or nothing where it is not there, not readable or empty."""
         try:
-            lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-        except OSError:
+            lines = read_text(path, MAX_IGNORE_BYTES, "surrogateescape").splitlines()
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            problems.append(missing(str(path), error))
             return []
         patterns = [line for line in lines if line.strip() and not line.startswith("#")]
         if not patterns:
@@ -193,28 +202,15 @@ class _IgnoreFile:
         return self.spec.check_file(relative + "/" if is_folder else relative).include
 
 
-def pattern_error(pattern: str) -> str | None:
-    """What is wrong with a pattern as in .gitignore, if anything."""
-    from pathspec import GitIgnoreSpec
-
-    try:
-        GitIgnoreSpec.from_lines([pattern])
-    except re.error as error:
-        return error.msg
-    except ValueError as error:
-        return str(error)
-    return None
-
-
-def _ignore_files_above(folder: Path) -> list[_IgnoreFile]:
+def _ignore_files_above(folder: Path, problems: list[Problem]) -> list[_IgnoreFile]:
     """The ignore files of the repository that hold for a folder, without the folder's own."""
     top = folder.absolute()
     chain: list[Path] = []
     for parent in (top, *top.parents):
         if (parent / ".git").exists():
-            result = _IgnoreFile.read(parent / ".git" / "info" / "exclude", base=parent)
+            result = _IgnoreFile.read(parent / ".git" / "info" / "exclude", problems, parent)
             for step in [parent, *reversed(chain)] if parent != top else []:
-                result.extend(_IgnoreFile.read(step / ".gitignore"))
+                result.extend(_IgnoreFile.read(step / ".gitignore", problems))
             return result
         if parent != top:
             chain.append(parent)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from fsdplint import configs
+from fsdplint import configs, reading
 from fsdplint.decoding import decode
 from fsdplint.editing.nesting import too_deep
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 2 * 1024 * 1024  # of a file that is read, unless the settings say otherwise
 SUFFIXES = (".py", ".pyi", ".pyw", ".ipynb")
 NOTEBOOK = ".ipynb"
-MAX_NOTEBOOK_BYTES = 100 * 1024 * 1024  # most of it is pictures; the code has the limit of a file
+MAX_NOTEBOOK_BYTES = reading.MAX_BYTES  # most of it is pictures; the code has the limit of a file
 
 _LONE_CARRIAGE_RETURN = re.compile(r"\r(?!\n)")
 _LONE_BACKSLASH = re.compile(r"^[ \t]*\\\r?\n", re.MULTILINE)
@@ -79,12 +79,14 @@ def missing(shown: str, error: OSError | None = None) -> Problem:
     return Problem(shown, None, *_os_error_text(error or FileNotFoundError()))
 
 
-def read_bytes(path: Path) -> bytes:
-    """The content of a file. Raises Unreadable."""
+def read_bytes(path: Path, limit: int = reading.MAX_BYTES) -> bytes:
+    """The content of a file of at most `limit` bytes. Raises Unreadable."""
     try:
-        return path.read_bytes()
+        return reading.read(path, limit)
+    except reading.TooLarge as error:
+        raise Unreadable(too_large(path, error.size, limit)) from error
     except OSError as error:
-        raise Unreadable(Problem(str(path), None, *_os_error_text(error))) from error
+        raise Unreadable(missing(str(path), error)) from error
 
 
 def open_source(path: Path, text: str | None = None) -> Source:
@@ -235,6 +237,11 @@ def check_text(path: Path, data: bytes) -> Problem | None:
     return None if error is None else _from_syntax_error(str(path), error)
 
 
+def is_too_large(path: Path, data: bytes) -> bool:
+    """Whether a file holds more than is read as code; of a notebook only its code counts."""
+    return len(data) > Limits.max_bytes and path.suffix != NOTEBOOK
+
+
 def too_large(path: Path, size: int, limit: int | None = None) -> Problem:
     limit = Limits.max_bytes if limit is None else limit
     sizes = f"{size / 1e6:.1f} MB", f"{limit / 1e6:.1f} MB"
@@ -356,6 +363,8 @@ def _os_error_text(error: OSError) -> tuple[str, str]:
         return "no such file or folder", "check the path"
     if isinstance(error, PermissionError):
         return "permission denied", "make it readable for this user, or leave it out"
+    if isinstance(error, reading.NotRegular):
+        return error.strerror, "give a regular file, or a program on standard input with `-`"
     if error.errno == errno.ELOOP:
         return "a link that leads to itself", "remove or mend the link"
     return f"cannot be read: {error.strerror or error}", "check that it is an ordinary file"

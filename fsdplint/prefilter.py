@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fsdplint import configs
 from fsdplint.discovery import File
-from fsdplint.files import Problem, Unreadable, check_text
+from fsdplint.files import Problem, Unreadable, check_text, is_too_large, too_large
 from fsdplint.folders import project_root
 from fsdplint.imports import Modules, Target
 from fsdplint.relevance import Relevance
@@ -71,8 +71,14 @@ def select(
         except Unreadable as error:
             result.problems.append(error.problem)
             continue
-        if configs.is_config(file.path):
-            if configs.matters(data):
+        is_config = configs.is_config(file.path)
+        matters = configs.matters if is_config else mentions
+        if is_too_large(file.path, data):
+            if matters(data):  # one that is generated is nobody's concern otherwise
+                result.problems.append(too_large(file.path, len(data)))
+            continue
+        if is_config:
+            if matters(data):
                 settings.append(file.path)
             continue
         key = file.real

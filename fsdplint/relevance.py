@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fsdplint.files import Limits, Unreadable
+from fsdplint.files import Limits, Unreadable, is_too_large
 from fsdplint.imports import Modules, Target, code_of, imports
 from fsdplint.statements import Statement, mentions, statements
 
@@ -170,9 +170,12 @@ class Relevance:
         data = self._contents.get(path)
         if data is None:
             try:
-                data = self._contents[path] = self._modules.read(Path(path))
+                data = self._modules.read(Path(path))
             except Unreadable:
                 return None
+            if is_too_large(Path(path), data):
+                data = b""
+            self._contents[path] = data
         return data
 
     def _file(self, path: str, data: bytes) -> Followed:

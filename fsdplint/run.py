@@ -22,9 +22,10 @@ from fsdplint.decoding import decode
 from fsdplint.discovery import File, beyond, discover
 from fsdplint.editing.nesting import deep_stack
 from fsdplint.editing.recovery import Recovered, recover
-from fsdplint.files import NOTEBOOK, Limits, Problem, Unreadable, decode_or_refuse
+from fsdplint.files import NOTEBOOK, Limits, Problem, Unreadable, decode_or_refuse, missing
 from fsdplint.folders import project_root
 from fsdplint.options import Options
+from fsdplint.reading import read
 from fsdplint.report.result import Result
 from fsdplint.settings import CommandLine, Settings, SettingsError, SettingsFinder
 from fsdplint.trace import FixedSite, Site
@@ -380,9 +381,13 @@ class Run:
         """The torch that the program is for: as the settings say, else as the project requires."""
         from fsdplint.target import explicit, of_project
 
-        return explicit(self.settings.target_torch) or of_project(
-            self._root, project_root(self._root)
-        )
+        known = explicit(self.settings.target_torch)
+        if known is not None:
+            return known
+        unreadable: list[tuple[Path, OSError]] = []
+        found = of_project(self._root, project_root(self._root), unreadable)
+        self._add_problems([missing(str(path), error) for path, error in unreadable])
+        return found
 
     @cached_property
     def options(self) -> Options:
@@ -449,6 +454,7 @@ class Run:
             from fsdplint.plugins import plugins
 
             self._add_problems(plugins().problems)
+            _ = self.target  # it names the files of requirements that cannot be read
 
     def _behind_links(self, found: Sequence[Finding]) -> list[str]:
         """What is said of files that are not changed because a link leads out to them."""
@@ -547,7 +553,5 @@ def _sources(found: Sequence[Finding], contents: Mapping[str, bytes]) -> dict[st
     for path in {finding.site.path for finding in found}:
         with contextlib.suppress(OSError, SyntaxError, UnicodeDecodeError):
             data = contents.get(os.path.realpath(path))
-            sources[path] = Source.from_bytes(
-                path, Path(path).read_bytes() if data is None else data
-            )
+            sources[path] = Source.from_bytes(path, read(path) if data is None else data)
     return sources

@@ -9,14 +9,15 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from fsdplint.discovery import pattern_error
+from fsdplint import reading
 from fsdplint.files import MAX_BYTES
 from fsdplint.folders import leads_out
 from fsdplint.options import CHECKPOINTS, FORMATS, FULL
+from fsdplint.patterns import compiled, pattern_error
 from fsdplint.selection import ALL, Selection, UnknownRuleError, resolve
 
 if TYPE_CHECKING:
@@ -109,10 +110,9 @@ class Settings:
         return os.path.relpath(path.absolute(), self.root).replace(os.sep, "/")
 
 
+@lru_cache(maxsize=1024)
 def _spec(patterns: tuple[str, ...]) -> GitIgnoreSpec:
-    from pathspec import GitIgnoreSpec
-
-    return GitIgnoreSpec.from_lines(patterns)
+    return compiled(patterns)
 
 
 @dataclass(frozen=True)
@@ -208,14 +208,18 @@ def read_settings(file: Path) -> Settings | None:
         SettingsError: the file is not TOML, or has an unknown key or a wrong value.
     """
     try:
-        data = file.read_bytes()
+        data = reading.read(file, reading.MAX_SETTINGS_BYTES)
+        text = data.decode("utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise SettingsError(f"{file}: cannot be read: {error.strerror or error}") from error
-    if b"fsdplint" not in data:
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise SettingsError(f"{file}:{line}: not UTF-8, as TOML has to be") from error
+    if "fsdplint" not in text:
         return None
-    table = _table(file, data)
+    table = _table(file, text)
     if table is None:
         return None
     for key in table:
@@ -266,15 +270,17 @@ def _inside(file: Path, key: str, values: Mapping[str, str]) -> Path | None:
     )
 
 
-def _table(file: Path, data: bytes) -> dict[str, Any] | None:
+def _table(file: Path, text: str) -> dict[str, Any] | None:
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
     try:
-        whole = tomllib.loads(data.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        whole = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{file}: not a valid TOML file: {error}") from error
+    except RecursionError as error:
+        raise SettingsError(f"{file}: nested too deeply to be read") from error
     tools = whole.get("tool")
     table = tools.get("fsdplint") if isinstance(tools, dict) else None
     if table is None:

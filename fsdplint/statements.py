@@ -57,6 +57,7 @@ _BODY = re.compile(rb":[ \t]*\r?\n(?:[ \t]*\r?\n)*([ \t]+)(?=\S)")
 _BOUND_WITHIN = re.compile(rb"\b(?:as|for)\s+\(?\s*([\w\x80-\xff]+)|([\w\x80-\xff]+)\s*:=")
 _ASSIGNED = re.compile(rb"(?<![=!<>])=(?!=)")
 _IMPORTS = re.compile(rb"(?:import|from)\b")
+MAX_INDENTS = 100  # CPython's own bound
 _NAME = re.compile(rb"[^\W\d][\w\x80-\xff]*")
 _USED = re.compile(rb"[^\W\d][\w\x80-\xff]*(?:\s*\.\s*[\w\x80-\xff]+)*")
 _KEYWORDS = frozenset(b"assert await del global lambda nonlocal not raise return yield".split())
@@ -127,17 +128,20 @@ def _quieted(match: re.Match[bytes]) -> bytes:
     return text.translate(None, b"()[]{}#=:")
 
 
-def _split(text: bytes) -> Iterator[bytes]:
-    """The simple statements, definitions, and heads of the other compound statements."""
+def _split(text: bytes, depth: int = 0) -> Iterator[bytes]:
+    """The simple statements, definitions, and heads of the other compound statements.
+
+    depth: how many compound statements the text stands in.
+    """
     whole = b""
     for piece in _START.split(text):
         whole += piece
         if piece.startswith(b"@") or _is_open(whole):
             if len(whole) < 100_000:
                 continue
-        yield from _parts(whole)
+        yield from _parts(whole, depth)
         whole = b""
-    yield from _parts(whole)
+    yield from _parts(whole, depth)
 
 
 def _is_open(text: bytes) -> bool:
@@ -147,16 +151,17 @@ def _is_open(text: bytes) -> bool:
     )
 
 
-def _parts(text: bytes) -> Iterator[bytes]:
+def _parts(text: bytes, depth: int) -> Iterator[bytes]:
     if not text.strip():
         return
-    body = _BODY.search(text) if _COMPOUND.match(text) else None
+    is_split = depth < MAX_INDENTS and _COMPOUND.match(text) is not None
+    body = _BODY.search(text) if is_split else None
     if body is None:
         yield text
         return
     yield text[: body.start() + 1]
     inner = text[body.start(1) :]
-    yield from _split(re.sub(rb"^" + body.group(1), b"", inner, flags=re.MULTILINE))
+    yield from _split(re.sub(rb"^" + body.group(1), b"", inner, flags=re.MULTILINE), depth + 1)
 
 
 def _statement(text: bytes) -> Statement:

@@ -15,14 +15,17 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from fsdplint.reading import read_text
 from fsdplint.torch_versions import FIRST, NEWEST, as_numbers, older
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 SETTING = "target-torch"
+
+Problems: TypeAlias = "list[tuple[Path, OSError]] | None"
 
 
 @dataclass(frozen=True)
@@ -67,11 +70,15 @@ def explicit(version: str | None) -> Target | None:
     return None if version is None else Target(version, version)
 
 
-def of_project(path: Path, root: Path) -> Target | None:
-    """What the nearest requirements above a file or folder say, up to the project's root."""
+def of_project(path: Path, root: Path, problems: Problems = None) -> Target | None:
+    """What the nearest requirements above a file or folder say, up to the project's root.
+
+    problems: gets the files of requirements that cannot be read.
+    """
+    problems = [] if problems is None else problems
     folder = path.absolute() if path.is_dir() else path.absolute().parent
     for parent in (folder, *folder.parents):
-        if _of_torch(parent):
+        if _of_torch(parent, problems):
             return required(parent)
         if parent == root:
             break
@@ -135,14 +142,16 @@ def _bound(requirement: Requirement) -> str | None:
     return min(plain, key=as_numbers, default=None)
 
 
-def _of_torch(root: Path) -> list[tuple[Requirement, str]]:
-    return _of_package(root, "torch")
+def _of_torch(root: Path, problems: Problems = None) -> list[tuple[Requirement, str]]:
+    return _of_package(root, "torch", problems)
 
 
-def _of_package(root: Path, package: str) -> list[tuple[Requirement, str]]:
+def _of_package(
+    root: Path, package: str, problems: Problems = None
+) -> list[tuple[Requirement, str]]:
     """The requirements of a package of the project in a folder, each with where it is from."""
     found: list[tuple[Requirement, str]] = []
-    for origin, text in _requirements(root, package):
+    for origin, text in _requirements(root, package, problems):
         if not text.strip().lower().startswith(package):
             continue
         requirement = _parsed(text)
@@ -200,11 +209,11 @@ def _parsed(text: str) -> Requirement | None:
 # Files ------------------------------------------------------------------------------------------
 
 
-def _requirements(root: Path, package: str) -> Iterator[tuple[str, str]]:
+def _requirements(root: Path, package: str, problems: Problems = None) -> Iterator[tuple[str, str]]:
     """The requirements of a project that may be a package's: the file's name, and one's text."""
     for name, texts in (
-        ("pyproject.toml", _of_pyproject(_text(root / "pyproject.toml"), package)),
-        ("setup.cfg", _of_setup_cfg(_text(root / "setup.cfg"), package)),
+        ("pyproject.toml", _of_pyproject(_text(root / "pyproject.toml", problems), package)),
+        ("setup.cfg", _of_setup_cfg(_text(root / "setup.cfg", problems), package)),
     ):
         for text in texts:
             yield name, text
@@ -213,16 +222,22 @@ def _requirements(root: Path, package: str) -> Iterator[tuple[str, str]]:
     except OSError:
         files = []
     for file in files:
-        for line in _text(file).splitlines():
+        for line in _text(file, problems).splitlines():
             text = re.split(r"(?:^|\s)#|\s--|\s*\\$", line.strip())[0].strip()
             if text.lower().startswith(package):
                 yield file.relative_to(root).as_posix(), text
 
 
-def _text(file: Path) -> str:
+def _text(file: Path, problems: Problems = None) -> str:
+    """The text of a file of requirements; nothing where it cannot be read."""
     try:
-        return file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError):
+        # What names a package is plain ASCII, whatever the encoding of the comments is.
+        return read_text(file, errors="replace")
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:
+        if problems is not None:
+            problems.append((file, error))
         return ""
 
 
@@ -235,7 +250,7 @@ def _of_pyproject(text: str, package: str) -> Iterator[str]:
         import tomli as tomllib
     try:
         project: Any = tomllib.loads(text).get("project")
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return
     if not isinstance(project, dict):
         return

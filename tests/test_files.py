@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fsdplint import reading
 from fsdplint.files import MAX_BYTES, Unreadable, check_text, read_source, too_large
 
 
@@ -71,10 +72,10 @@ def test_missing_and_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         read_source(tmp_path / "no.py")
     assert caught.value.problem.message == "no such file or folder"
 
-    def refuse(path: Path) -> bytes:
+    def refuse(path: Path, limit: int) -> bytes:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(reading, "read", refuse)
     with pytest.raises(Unreadable) as caught:
         read_source(tmp_path / "a.py")
     assert caught.value.problem.message == "permission denied"

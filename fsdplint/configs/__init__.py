@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from fsdplint import reading
+
 SUFFIXES = (".yaml", ".yml", ".json")
 MAX_BYTES = 64 * 1024  # of a file that was found in a folder: settings are short, data is not
 
@@ -28,6 +30,6 @@ def matters(data: bytes) -> bool:
 def found_matters(path: Path) -> bool:
     """Whether a file of settings that was found in a folder can be one that is about FSDP."""
     try:
-        return path.stat().st_size <= MAX_BYTES and matters(path.read_bytes())
+        return matters(reading.read(path, MAX_BYTES))
     except OSError:
         return False

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from fsdplint.editing.journal import SUFFIX, Entry, journal, sync_folder, temporary_prefix
 from fsdplint.folders import project_root
+from fsdplint.reading import is_whole
 
 _OPEN = ("/dev/", "/proc/")  # where names stand for what is open, such as standard output
 _IN_PLACE = (errno.EACCES, errno.EPERM, errno.EBUSY)  # what says that nothing can be replaced
@@ -166,11 +167,10 @@ def _check_unchanged(file: NewContent, target: str) -> None:
         raise WriteError(None, f"{file.path} is not a regular file; it is unchanged")
     if not os.access(target, os.W_OK):
         raise WriteError(None, f"{file.path} is write-protected; it is unchanged")
-    with open(target, "rb") as stream:
-        if stream.read() != file.old:
-            raise WriteError(
-                None, f"{file.path} was changed by someone else in the meantime; run fsdplint again"
-            )
+    if not is_whole(target, file.old):
+        raise WriteError(
+            None, f"{file.path} was changed by someone else in the meantime; run fsdplint again"
+        )
 
 
 def _temporary(target: str, content: bytes) -> str:

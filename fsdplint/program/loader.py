@@ -23,6 +23,7 @@ from fsdplint.program.project import Project
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.program.values import Class, Const, Function, Unknown, Value
 from fsdplint.program.words import FSDP_WORDS
+from fsdplint.reading import read
 from fsdplint.statements import mentions
 from fsdplint.trace import Wrapped
 
@@ -261,7 +262,7 @@ class _Loader:
             return True
         text = self.project.override(Path(file))
         try:
-            return mentions(Path(file).read_bytes() if text is None else text.encode())
+            return mentions(read(file) if text is None else text.encode("utf-8", "surrogatepass"))
         except OSError:
             return False
 

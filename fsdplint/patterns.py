@@ -1,0 +1,126 @@
+"""Patterns as in .gitignore, matched in a time that is bounded by the lengths of pattern and path.
+
+pathspec makes a regular expression of each pattern. Where several stars stand in one name of a
+path, or several `**` in one pattern, Python's matcher tries every way to share the characters among
+them. Of all places where what lies between two stars fits, the first one serves as well as any
+other, so that a match once found there need not be given up: `linear` says so to the matcher.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+# What the expressions of pathspec consist of.
+_TOKEN = re.compile(
+    r"""
+    (?P<folders> \(\?:\.\+/\)\? | \(\?:/\.\+\)\? )
+    | (?P<star> (?:\[\^/\][*+])+ )
+    | (?P<end> / | \^ | \$ | \(\?P<\w+>/\) | \(\?: | \| | \)\?? | \.\*? )
+    | (?P<character> \[\^?\]?(?:\\.|[^\]\\])*\] | \\. | [^()\[\]{}*+?|^$.\\] )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def compiled(lines: Iterable[str]) -> GitIgnoreSpec:
+    """The patterns in lines as in .gitignore.
+
+    Raises:
+        re.error, ValueError: a line is no pattern.
+    """
+    from pathspec import GitIgnoreSpec
+    from pathspec.pattern import RegexPattern
+
+    patterns = []
+    for pattern in GitIgnoreSpec.from_lines(lines).patterns:
+        regex = getattr(pattern, "regex", None)
+        if pattern.include is not None and regex is not None:
+            expression = linear(regex.pattern)
+            if expression != regex.pattern:
+                pattern = RegexPattern(re.compile(expression), pattern.include)
+        patterns.append(pattern)
+    return GitIgnoreSpec(patterns)
+
+
+@lru_cache(maxsize=1024)
+def pattern_error(pattern: str) -> str | None:
+    """What is wrong with a pattern as in .gitignore, if anything."""
+    try:
+        compiled([pattern])
+    except re.error as error:
+        return error.msg
+    except (ValueError, OverflowError, RecursionError) as error:
+        return str(error)
+    return None
+
+
+def linear(expression: str) -> str:
+    """An expression that matches what one of pathspec matches, and does so in bounded time.
+
+    One that is written in another way stays as it is.
+    """
+    tokens: list[tuple[str, str]] = []
+    at = 0
+    while at < len(expression):
+        match = _TOKEN.match(expression, at)
+        if match is None or match.lastgroup is None:
+            return expression
+        text = match.group()
+        if text.startswith("[^") and match.lastgroup == "character":
+            text = "[^/" + text[2:]  # as git has it: no set of characters holds the slash
+        tokens.append((match.lastgroup, text))
+        at = match.end()
+    return _folders(_names(tokens))
+
+
+def _names(tokens: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The tokens, where of several stars in a name all but the last keep their first match."""
+    result: list[tuple[str, str]] = []
+    star: str | None = None  # the last star of this name, and what follows it
+    rest = ""
+    number = 0
+    for kind, text in tokens:
+        if kind == "character" and star is not None:
+            rest += text
+        elif kind == "star":
+            text = "[^/]+" if "+" in text else "[^/]*"
+            if star is not None:
+                result.append(("end", _kept(f"{star}?{rest}", f"s{number}")))
+                number += 1
+            star, rest = text, ""
+        else:
+            if star is not None:
+                result.append(("end", star + rest))
+                star = None
+            result.append((kind, text))
+    if star is not None:
+        result.append(("end", star + rest))
+    return result
+
+
+def _folders(tokens: list[tuple[str, str]]) -> str:
+    """The expression, where of several `**` all but the last keep their first match."""
+    places = [n for n, (kind, _) in enumerate(tokens) if kind == "folders"]
+    texts = [text for _, text in tokens]
+    if not places:
+        return "".join(texts)
+    parts = texts[: places[0]]
+    for number, (start, end) in enumerate(zip(places, [*places[1:], len(texts)], strict=True)):
+        folders, rest = texts[start], "".join(texts[start + 1 : end])
+        if end == len(texts):
+            parts += [folders, rest]
+        else:  # a slash follows, for it is names that are compared
+            lazy = folders.replace(".+", ".+?") + "?"
+            parts.append(_kept(f"{lazy}{rest}(?=/)", f"f{number}"))
+    return "".join(parts)
+
+
+def _kept(expression: str, name: str) -> str:
+    """An expression whose first match is kept: what a look-ahead has found is not given up."""
+    return f"(?=(?P<{name}>{expression}))(?P={name})"
