@@ -24,6 +24,7 @@ from fsdplint.command_options import (
     section,
     target_option,
 )
+from fsdplint.streams import streams
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -43,6 +44,14 @@ class DefaultCheck(click.Group):
         if args and args[0] not in self.list_commands(ctx) and args[0] not in own:
             args = ["check", *args]
         return super().parse_args(ctx, args)
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with streams():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with streams():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         known = {*super().list_commands(ctx), *_ELSEWHERE}

@@ -25,8 +25,10 @@ SUFFIXES = (".py", ".pyi", ".pyw", ".ipynb")
 NOTEBOOK = ".ipynb"
 MAX_NOTEBOOK_BYTES = reading.MAX_BYTES  # most of it is pictures; the code has the limit of a file
 
+_MEND = "mend it, or leave the file out with `exclude` in [tool.fsdplint]"
 _LONE_CARRIAGE_RETURN = re.compile(r"\r(?!\n)")
 _LONE_BACKSLASH = re.compile(r"^[ \t]*\\\r?\n", re.MULTILINE)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _PARSER_POSITION = re.compile(r"Syntax Error @ (\d+):(\d+)\.\s*(.*)", re.DOTALL)
 
 
@@ -199,20 +201,23 @@ def _in_cell(problem: Problem, source: NotebookSource) -> Problem:
 
 
 def read_config(path: Path, text: str | None = None) -> ConfigSource:
-    """A file of settings. Raises Unreadable where it is missing or not UTF-8.
-
-    One that is no YAML or JSON is a template, or made to be wrong: that is nobody's problem here.
-    """
-    from fsdplint.configs.source import ConfigSource
+    """A file of settings. Raises Unreadable where it is missing, not UTF-8, or no YAML or JSON."""
+    from fsdplint.configs.source import ConfigSource, ConfigSyntaxError
 
     if text is not None:
-        return ConfigSource(str(path), text)
-    data = read_bytes(path)
+        source = ConfigSource(str(path), text)
+    else:
+        data = read_bytes(path)
+        try:
+            source = ConfigSource.from_data(str(path), data)
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            raise Unreadable(Problem(str(path), line, "not UTF-8", "save it as UTF-8")) from error
     try:
-        return ConfigSource.from_data(str(path), data)
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise Unreadable(Problem(str(path), line, "not UTF-8", "save it as UTF-8")) from error
+        source.parse()
+    except ConfigSyntaxError as error:
+        raise Unreadable(Problem(str(path), error.line, str(error), _MEND)) from error
+    return source
 
 
 def check_text(path: Path, data: bytes) -> Problem | None:
@@ -220,9 +225,10 @@ def check_text(path: Path, data: bytes) -> Problem | None:
 
     A generated file that is too large is nobody's concern as long as nothing in it matters.
     """
-    if path.suffix == NOTEBOOK:
+    if path.suffix == NOTEBOOK or configs.is_config(path):
+        read = read_source if path.suffix == NOTEBOOK else read_config
         try:
-            read_source(path, data.decode("utf-8", "surrogateescape"))
+            read(path, data.decode("utf-8", "surrogateescape"))
         except Unreadable as unreadable:
             return unreadable.problem
         return None
@@ -289,6 +295,11 @@ def _refuse_text(shown: str, text: str) -> None:
     if null >= 0:
         line = text.count("\n", 0, null) + 1
         raise Unreadable(Problem(shown, line, "syntax error: null byte", "remove it"))
+    surrogate = _SURROGATE.search(text)
+    if surrogate is not None:
+        line = text.count("\n", 0, surrogate.start()) + 1
+        message = f"half of a surrogate pair, \\u{ord(surrogate.group()):04x}, is no character"
+        raise Unreadable(Problem(shown, line, message, "write the whole character"))
     deep = too_deep(text)
     if deep is not None:
         raise Unreadable(
@@ -353,7 +364,7 @@ def _from_syntax_error(shown: str, error: SyntaxError) -> Problem:
         shown,
         error.lineno or None,
         f"syntax error: {error.msg}",
-        "mend it, or leave the file out with `exclude` in [tool.fsdplint]",
+        _MEND,
     )
 
 
@@ -365,6 +376,9 @@ def _os_error_text(error: OSError) -> tuple[str, str]:
         return "permission denied", "make it readable for this user, or leave it out"
     if isinstance(error, reading.NotRegular):
         return error.strerror, "give a regular file, or a program on standard input with `-`"
+    if isinstance(error, reading.TooLarge):
+        sizes = f"{error.size:,} bytes; the limit is {error.limit:,} bytes"
+        return f"too large to be read ({sizes})", "check that it is what its name says"
     if error.errno == errno.ELOOP:
         return "a link that leads to itself", "remove or mend the link"
     return f"cannot be read: {error.strerror or error}", "check that it is an ordinary file"

@@ -76,7 +76,11 @@ class Notebook:
             AttributeError,
             RecursionError,
         ) as error:
-            raise NotebookError("no notebook that Jupyter could read") from error
+            deep = isinstance(error, RecursionError)
+            reason = (
+                "nested too deeply to be read" if deep else "no notebook that Jupyter could read"
+            )
+            raise NotebookError(reason) from error
         self.cells: list[Cell] = []
         number = 0
         for cell in found:

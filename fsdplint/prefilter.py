@@ -80,6 +80,9 @@ def select(
         if is_config:
             if matters(data):
                 settings.append(file.path)
+            elif file.named:
+                problem = check_text(file.path, data)
+                result.problems += [problem] if problem is not None else []
             continue
         key = file.real
         readable[key], contents[key] = file, data

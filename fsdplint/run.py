@@ -491,7 +491,12 @@ class Run:
                     raise
                 sound, problems = self._without_defects(paths)
                 self._add_problems(problems)
+            try:
                 return job(sound, problems)
+            except Exception as error:  # each of the files is sound, all of them together are not
+                problems += [_defect(path, error) for path in sound]
+                self._add_problems(problems)
+                return job((), problems)
 
         return deep_stack(whole)
 
@@ -505,9 +510,7 @@ class Run:
             try:
                 engine.check(load([path], self.overrides), self._rules())
             except Exception as error:
-                text = f"internal error: {type(error).__name__}: {error}"
-                hint = f"a defect of fsdplint, please report it; {DEBUG}=1 shows where"
-                problems.append(Problem(str(path), None, text, hint))
+                problems.append(_defect(path, error))
             else:
                 sound.append(path)
         return sound, problems
@@ -517,6 +520,16 @@ class Run:
 
     def _sorted_problems(self) -> list[Problem]:
         return sorted(self.problems, key=lambda one: (one.path, one.line or 0, one.message))
+
+
+def _defect(path: Path, error: Exception) -> Problem:
+    """What is said of a file on which the examination broke down."""
+    if isinstance(error, RecursionError):
+        hint = "leave the file out with `exclude` in [tool.fsdplint]"
+        return Problem(str(path), None, "nested too deeply to be followed", hint)
+    text = f"internal error: {type(error).__name__}: {error}"
+    hint = f"a defect of fsdplint, please report it; {DEBUG}=1 shows where"
+    return Problem(str(path), None, text, hint)
 
 
 def _failures(rules: Sequence[Rule]) -> list[Problem]:

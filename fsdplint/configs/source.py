@@ -22,11 +22,24 @@ _NULL = {"", "~", "null", "Null", "NULL"}
 _TRUE = {"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"}
 _FALSE = {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"}
 _COLON = re.compile(r"[ \t]*:")
+_TOO_DEEP = "nested too deeply to be read"
 _INTEGER = re.compile(r"[-+]?[0-9][0-9_]*")
 
 
 class ConfigError(Exception):
     """A text is not a file of settings that can be read, or not in a form that can be edited."""
+
+
+class ConfigSyntaxError(ConfigError):
+    """A text is no YAML or JSON at all.
+
+    Attributes:
+        line: the line at which it breaks off, if that is known.
+    """
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
 
 
 @dataclass(frozen=True)
@@ -153,6 +166,18 @@ class ConfigSource(Source):
         end_line, end_column = self.position(end)
         return FixedSite(Location(self.path, line, column, end_line, end_column))
 
+    def parse(self) -> None:
+        """Raises ConfigSyntaxError where the text is no YAML or JSON.
+
+        What is, but not in a form that can be edited, is no error.
+        """
+        try:
+            _ = self.top
+        except ConfigSyntaxError:
+            raise
+        except ConfigError:
+            return
+
     @cached_property
     def top(self) -> Mapping:
         """What the whole file holds. Raises ConfigError where that is no mapping."""
@@ -177,16 +202,27 @@ class _Reader:
         if self.is_json:
             try:
                 json.loads(text)
+            except RecursionError:
+                raise ConfigSyntaxError(_TOO_DEEP) from None
             except ValueError as error:
-                raise ConfigError(f"not JSON: {error}") from None
+                line = getattr(error, "lineno", None)
+                raise ConfigSyntaxError(f"not JSON: {error}", line) from None
             text = text.replace("\t", " ")  # only between values: in JSON's strings there are none
         try:
             root = YAML(typ="safe", pure=True).compose(text)
+        except RecursionError:
+            raise ConfigSyntaxError(_TOO_DEEP) from None
         except Exception as error:  # what is no YAML may make the parser fail in any way
-            raise ConfigError(f"not YAML ({type(error).__name__})") from None
+            mark = getattr(error, "problem_mark", None)
+            line = None if mark is None else mark.line + 1
+            reason = getattr(error, "problem", None) or type(error).__name__
+            raise ConfigSyntaxError(f"not YAML: {reason}", line) from None
         if root is None:
             raise ConfigError("the file is empty")
-        return self._node(root)
+        try:
+            return self._node(root)
+        except RecursionError:
+            raise ConfigSyntaxError(_TOO_DEEP) from None
 
     def _node(self, node: Any) -> Node:
         if id(node) in self.seen:

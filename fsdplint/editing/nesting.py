@@ -36,6 +36,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_BRACE = re.compile(r"\{\{|[{}]")  # two opening ones stand for one character
 _BRANCH = re.compile(r"^([ \t]*)(if|elif)\b", re.MULTILINE)
 
 
@@ -51,6 +52,8 @@ def too_deep(text: str) -> int | None:
         group = match.lastgroup
         if group is None or group == "skip":
             continue
+        if group == "string" and _braces(match.group()) > MAX_BRACKETS:
+            return text.count("\n", 0, match.start()) + 1
         if group == "end":
             if len(links) == 1 or match.group() == ",":
                 depth -= links[-1]
@@ -66,6 +69,18 @@ def too_deep(text: str) -> int | None:
             if depth > MAX_DEPTH or len(links) > MAX_BRACKETS:
                 return text.count("\n", 0, match.start()) + 1
     return _too_many_branches(text)
+
+
+def _braces(string: str) -> int:
+    """How deeply the replacement fields of an f-string are nested."""
+    if "{" not in string or "f" not in string[:2].lower():
+        return 0
+    depth = deepest = 0
+    for match in _BRACE.finditer(string):
+        brace = match.group()
+        depth = max(depth + (brace == "{") - (brace == "}"), 0)
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def _too_many_branches(text: str) -> int | None:

@@ -98,7 +98,7 @@ def migrate_command(
         migrated = run.migrate(fix=fix, annotate=annotate)
         _write(migrated)
         _show(migrated.report, report_file, colour)
-    except (SettingsError, Interrupted, OverwriteError, OSError) as error:
+    except (SettingsError, Interrupted, OverwriteError, WriteError) as error:
         text = error.strerror if isinstance(error, WriteError) else None
         click.echo(f"error: {text or error}", err=True)
         sys.exit(FAILED)
