@@ -7,13 +7,13 @@ from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from fsdplint.trace.base import Event, Module, Sharding
+from fsdplint.trace.history import History, Shardings
 from fsdplint.trace.modules import Sharded, Wrapped
 
 if TYPE_CHECKING:
     from fsdplint.target import Target
 
 E = TypeVar("E", bound=Event)
-MAX_REMEMBERED = 100  # answers of one kind, each as large as the trace
 
 
 def _index(event: Event) -> int:
@@ -36,9 +36,9 @@ class Trace:
         self.target: Target | None = None
         self.entry: str | None = None
         self._sealed = False
-        self._below: dict[str, frozenset[str]] = {}
+        self._parents: dict[str, list[str]] | None = None
         self._kinds: dict[tuple[type[Event], ...], list[Event]] = {}
-        self._shardings: dict[int, dict[str, Sharding]] = {}
+        self._history: History | None = None
 
         # How the program ended on each rank: "ok", "raised", "exit", "stopped" (recorded traces).
         self.ends: dict[int, str] = {}
@@ -57,7 +57,7 @@ class Trace:
         Rules ask the same about each of many events.
         """
         self._sealed = True
-        self._below, self._kinds, self._shardings = {}, {}, {}
+        self._parents, self._kinds, self._history = None, {}, None
 
     def of(self, *kinds: type[E]) -> Iterator[E]:
         """The events of these classes, in order."""
@@ -106,14 +106,39 @@ class Trace:
         """Whether `module` is `ancestor` or lies under it."""
         if not self._sealed:
             return module in self.submodules(ancestor)
-        below = self._below.get(ancestor)
-        if below is None:
-            below = self._below[ancestor] = frozenset(self.submodules(ancestor))
-        return module in below
+        if ancestor == module:
+            return module in self.modules
+        return any(one == ancestor for one in self._above(module))
 
     def ancestors(self, module: str) -> list[str]:
         """The modules that contain `module`, itself not among them."""
-        return [m for m in self.modules if m != module and self.contains(m, module)]
+        above = set(self._above(module))
+        return [m for m in self.modules if m != module and m in above]
+
+    def _above(self, module: str) -> Iterator[str]:
+        """The modules that contain a module, from the nearest ones on."""
+        parents = self._parents
+        if parents is None:
+            parents = self._parents_of_all()
+            if self._sealed:
+                self._parents = parents
+        seen = {module}
+        todo = [module]
+        for current in todo:  # grows while it is walked
+            for parent in parents.get(current, ()):
+                if parent not in seen:
+                    seen.add(parent)
+                    todo.append(parent)
+                    yield parent
+
+    def _parents_of_all(self) -> dict[str, list[str]]:
+        result: dict[str, list[str]] = {}
+        for module, info in self.modules.items():
+            below = [*info.children.values(), *([info.inner] if info.inner is not None else [])]
+            for child in below:
+                if child in self.modules:
+                    result.setdefault(child, []).append(module)
+        return result
 
     def related(self, one: str, other: str) -> bool:
         """Whether one of the two contains the other: they share parameters."""
@@ -151,25 +176,14 @@ class Trace:
 
     # Sharding -------------------------------------------------------------------------------
 
-    def shardings(self, before: Event | None = None) -> dict[str, Sharding]:
+    def shardings(self, before: Event | None = None) -> Shardings:
         """Every module that was itself wrapped or sharded (before an event, if one is given)."""
-        found = self._of((Wrapped, Sharded))
-        end = len(found) if before is None else bisect_left(found, before.index, key=_index)
-        known = self._shardings.get(end)
-        if known is not None:
-            return known
-        result: dict[str, Sharding] = {}
-        for event in found[:end]:
-            if isinstance(event, Wrapped):
-                result[event.module] = Sharding.FSDP1
-            elif isinstance(event, Sharded):
-                for module in event.group or (event.module,):
-                    result[module] = Sharding.FSDP2
-        if self._sealed:
-            if len(self._shardings) >= MAX_REMEMBERED:
-                self._shardings.clear()
-            self._shardings[end] = result
-        return result
+        history = self._history
+        if history is None:
+            history = History(self._of((Wrapped, Sharded)))
+            if self._sealed:
+                self._history = history
+        return Shardings(history, None if before is None else before.index)
 
     def sharding(self, module: str, before: Event | None = None) -> Sharding | None:
         """How `module` itself was sharded: None where it was not (its parents may be).
