@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -37,8 +37,9 @@ def compiled(lines: Iterable[str]) -> GitIgnoreSpec:
     from pathspec import GitIgnoreSpec
     from pathspec.pattern import RegexPattern
 
-    patterns = []
-    for pattern in GitIgnoreSpec.from_lines(lines).patterns:
+    patterns: list[Any] = []
+    found: Iterable[Any] = GitIgnoreSpec.from_lines(lines).patterns
+    for pattern in found:
         regex = getattr(pattern, "regex", None)
         if pattern.include is not None and regex is not None:
             expression = linear(regex.pattern)

@@ -22,6 +22,7 @@ _NULL = {"", "~", "null", "Null", "NULL"}
 _TRUE = {"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"}
 _FALSE = {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"}
 _COLON = re.compile(r"[ \t]*:")
+_SEVERAL = "expected a single document in the stream"  # what ruamel says of several
 _TOO_DEEP = "nested too deeply to be read"
 _INTEGER = re.compile(r"[-+]?[0-9][0-9_]*")
 
@@ -213,6 +214,8 @@ class _Reader:
         except RecursionError:
             raise ConfigSyntaxError(_TOO_DEEP) from None
         except Exception as error:  # what is no YAML may make the parser fail in any way
+            if getattr(error, "context", None) == _SEVERAL:
+                raise ConfigError("the file holds several documents") from None
             mark = getattr(error, "problem_mark", None)
             line = None if mark is None else mark.line + 1
             reason = getattr(error, "problem", None) or type(error).__name__

@@ -266,8 +266,10 @@ def test_in_folders_and_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "big.json").write_text('{"distributed_type": "FSDP"}' + " " * 100_000)
     run = CliRunner().invoke(main, [".", "--output-format", "concise"])
     assert run.exit_code == 1 and run.output.count("FSDP220") == 1 and "one.yaml:2:1" in run.output
-    run = CliRunner().invoke(main, ["off.yml", "other.yaml"])
+    run = CliRunner().invoke(main, ["off.yml"])
     assert run.exit_code == 0, run.output
+    run = CliRunner().invoke(main, ["off.yml", "other.yaml"])
+    assert run.exit_code == 2 and "other.yaml:2: " in run.output  # whoever names it wants to know
     run = CliRunner().invoke(main, ["--diff", "one.yaml"])
     assert "-  fsdp_sharding_strategy: 1" in run.output
     run = CliRunner().invoke(main, ["--fix", "one.yaml"])

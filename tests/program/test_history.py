@@ -37,7 +37,9 @@ def test_memory_grows_with_the_models_and_not_with_their_square() -> None:
         trace.seal()
         tracemalloc.start(1)
         kept = [trace.shardings(event) for event in trace]
-        assert all(event.module not in one for event, one in zip(trace.of(Sharded), kept, strict=True))
+        assert all(
+            event.module not in one for event, one in zip(trace.of(Sharded), kept, strict=True)
+        )
         size = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return size
