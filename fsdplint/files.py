@@ -375,7 +375,7 @@ def _os_error_text(error: OSError) -> tuple[str, str]:
     if isinstance(error, PermissionError):
         return "permission denied", "make it readable for this user, or leave it out"
     if isinstance(error, reading.NotRegular):
-        return error.strerror, "give a regular file, or a program on standard input with `-`"
+        return str(error.strerror), "give a regular file, or a program on standard input with `-`"
     if isinstance(error, reading.TooLarge):
         sizes = f"{error.size:,} bytes; the limit is {error.limit:,} bytes"
         return f"too large to be read ({sizes})", "check that it is what its name says"
