@@ -12,7 +12,8 @@ With `--verdicts`, the table of judged findings, new and vanished findings are p
 
 Nothing of the programs is kept. Not a test: `pytest` does not collect it. `verdicts.tsv` has a verdict for each
 finding, by reading the code: "true" where the program breaks the contract with the consequence that the finding
-names in a configuration that a user can run, "false", or "arguable" where that depends on something unknown.
+names in a configuration that a user can run, "false", or "arguable" where that depends on something unknown. The
+false ones were mended: they count as vanished.
 """
 
 from __future__ import annotations
