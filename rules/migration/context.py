@@ -127,6 +127,8 @@ class Migration:
     # Uses of policies that are another library's in some configurations, and their names by path.
     shared: set[cst.CSTNode] = field(default_factory=set)
     shared_names: set[tuple[str, str]] = field(default_factory=set)
+    # Policies that code besides the constructors reads, and where: they stay as they are.
+    kept_policies: dict[cst.CSTNode, tuple[Source, cst.CSTNode]] = field(default_factory=dict)
     _assumed: dict[cst.CSTNode, str] | None = None
     _asked: dict[cst.CSTNode, str] | None = None
     _values: dict[cst.CSTNode, list[Value]] = field(default_factory=dict)

@@ -29,6 +29,7 @@ from fsdplint.rules.migration.constructor import (
     configs,
     dead,
     enabled,
+    policy_readers,
     precision,
     precision_reads,
     strategy,
@@ -229,6 +230,7 @@ class Planner:
         for source in self.migration.sources:
             self._star(source)
             ambiguous.settle(self.migration, source)
+        policy_readers.keep(self.migration)
         for source, node, name in self._references():
             self._try(lambda s=source, n=node, x=name: self._config(s, n, x))  # type: ignore[misc]
         for source in self.migration.sources:

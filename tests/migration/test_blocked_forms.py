@@ -32,12 +32,10 @@ BLOCKED = {
         "save(FSDP(Net()), 'a.pt')\nsave(DistributedDataParallel(Net()), 'b.pt')",
         "DDP's in other configurations",
     ),
-    "a policy that Accelerate's FSDP1 gets too": (
-        "from accelerate import FullyShardedDataParallelPlugin\n"
-        "policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})\n"
-        "model = FSDP(Net(), auto_wrap_policy=policy)\n"
-        "plugin = FullyShardedDataParallelPlugin(auto_wrap_policy=policy, use_orig_params=True)",
-        "`FullyShardedDataParallelPlugin` of Accelerate gets it too",
+    "a policy that only FSDP1 can call, and another reader": (
+        "policy = CustomPolicy(lambda module: isinstance(module, Block))\n"
+        "model = FSDP(Net(), auto_wrap_policy=policy)\ntree = build_tree(model, policy)",
+        "this CustomPolicy is also used at line",
     ),
     "a precision that Accelerate's FSDP1 gets too": (
         "from accelerate import FullyShardedDataParallelPlugin\n"

@@ -9,6 +9,118 @@ import pytest
 from forms import migrated
 
 FORMS = {
+    "a policy that activation checkpointing reads too": (
+        """
+        policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+        model = FSDP(Net(), auto_wrap_policy=policy)
+        apply_activation_checkpointing(model, auto_wrap_policy=policy)
+        """,
+        """
+        policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+        model = Net()
+        for module in reversed(list(model.modules())):
+            if isinstance(module, Block):
+                fully_shard(module)
+        fully_shard(model)
+        apply_activation_checkpointing(model, auto_wrap_policy=policy)
+        """,
+    ),
+    "a policy that a function gives and another library reads": (
+        """
+        class Config:
+            pass
+
+
+        def get_policy(size):
+            return functools.partial(size_based_auto_wrap_policy, min_num_params=size)
+
+
+        config = Config()
+        config.policy = get_policy(100)
+        model = FSDP(Net(), auto_wrap_policy=config.policy)
+        build_tree(model, policy=config.policy)
+        """,
+        '''
+        class Config:
+            pass
+
+
+        def get_policy(size):
+            return functools.partial(size_based_auto_wrap_policy, min_num_params=size)
+
+
+        config = Config()
+        config.policy = get_policy(100)
+
+
+        def shard_by_policy(model, policy, **kwargs):
+            """Shard the submodules that a policy(module, recurse, nonwrapped_numel) picks,
+            children first.
+            """
+
+            def visit(module):
+                numel = sum(p.numel() for p in module.parameters())
+                if not policy(module=module, recurse=True, nonwrapped_numel=numel):
+                    return 0
+                taken = sum(visit(child) for child in module.children())
+                if module is model:
+                    return taken
+                if not policy(module=module, recurse=False, nonwrapped_numel=numel - taken):
+                    return taken
+                fully_shard(module, **kwargs)
+                return numel
+
+            visit(model)
+
+
+        model = Net()
+        shard_by_policy(model, config.policy)
+        fully_shard(model)
+        build_tree(model, policy=config.policy)
+        ''',
+    ),
+    "a policy that is shown, and given to two models": (
+        """
+        policy = ModuleWrapPolicy({Block})
+        print(policy)
+        model = FSDP(Net(), auto_wrap_policy=policy)
+        other = FSDP(Net(), auto_wrap_policy=policy)
+        """,
+        """
+        policy = lambda module: isinstance(module, Block)
+        print(policy)
+        model = Net()
+        for module in reversed(list(model.modules())):
+            if policy(module):
+                fully_shard(module)
+        fully_shard(model)
+        other = Net()
+        for module in reversed(list(other.modules())):
+            if policy(module):
+                fully_shard(module)
+        fully_shard(other)
+        """,
+    ),
+    "a policy that Accelerate's FSDP1 gets too": (
+        """
+        from accelerate import FullyShardedDataParallelPlugin
+
+        policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+        model = FSDP(Net(), auto_wrap_policy=policy)
+        plugin = FullyShardedDataParallelPlugin(auto_wrap_policy=policy, use_orig_params=True)
+        """,
+        """
+        from accelerate import FullyShardedDataParallelPlugin
+
+        policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+        model = Net()
+        for module in reversed(list(model.modules())):
+            if isinstance(module, Block):
+                fully_shard(module)
+        fully_shard(model)
+        plugin = FullyShardedDataParallelPlugin(auto_wrap_policy=policy, use_orig_params=True)
+        """,
+    ),
     "a policy with a lambda": (
         """
         policy = functools.partial(

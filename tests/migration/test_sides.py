@@ -302,13 +302,8 @@ def test_both_sides_do_what_they_did(tmp_path: Path, two_ranks: TwoRanks) -> Non
 @pytest.mark.parametrize(
     "body",
     [
-        "policy = ModuleWrapPolicy({nn.Linear})\nif xm:\n    FSDP(net, auto_wrap_policy=policy)\n"
-        "else:\n    FSDP(net, auto_wrap_policy=policy)\n",
         "given = dict(auto_wrap_policy=ModuleWrapPolicy({nn.Linear}))\nif xm:\n"
         "    FSDP(net, **given)\nelse:\n    FSDP(net, **given)\n",
-        "def wrap(policy, net):\n    if xm:\n        return FSDP(net, auto_wrap_policy=policy)\n"
-        "    else:\n        return FSDP(net, auto_wrap_policy=policy)\n\n\n"
-        "wrap(ModuleWrapPolicy({nn.Linear}), net)\n",
         "def wrap(policy, net):\n    if xm:\n        return FSDP(net, auto_wrap_policy=policy)\n"
         "    else:\n        return FSDP(net, auto_wrap_policy=policy)\n\n\nif not xm:\n"
         "    wrap(ModuleWrapPolicy({nn.Linear}), net)\n",
@@ -319,3 +314,22 @@ def test_the_other_library_is_given_nothing_new(tmp_path: Path, body: str) -> No
     found, _ = plan(tmp_path, {"train.py": NET + OTHER + more + body})
     (reason,) = {blocked.reason for blocked in found.blockers}
     assert "may also be given what becomes FSDP2's" in reason or "`given`" in reason
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "policy = ModuleWrapPolicy({nn.Linear})\nif xm:\n    FSDP(net, auto_wrap_policy=policy)\n"
+        "else:\n    FSDP(net, auto_wrap_policy=policy)\n",
+        "def wrap(policy, net):\n    if xm:\n        return FSDP(net, auto_wrap_policy=policy)\n"
+        "    else:\n        return FSDP(net, auto_wrap_policy=policy)\n\n\n"
+        "wrap(ModuleWrapPolicy({nn.Linear}), net)\n",
+    ],
+)
+def test_a_policy_that_both_libraries_get_stays(tmp_path: Path, body: str) -> None:
+    more = "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\nnet = nn.Linear(8, 8)\n"
+    found, after = plan(tmp_path, {"train.py": NET + OTHER + more + body})
+    assert not found.blockers
+    text = after["train.py"]
+    assert "ModuleWrapPolicy({nn.Linear})" in text and "fully_shard(net)" in text
+    assert "return FSDP(net, auto_wrap_policy=policy)" in text or "\n    FSDP(net, auto" in text

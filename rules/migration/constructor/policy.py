@@ -33,6 +33,7 @@ from fsdplint.rules.migration.constructor.policy_methods import PolicyMethods
 from fsdplint.rules.migration.constructor.policy_sources import PolicySources
 from fsdplint.rules.migration.constructor.receivers import methods
 from fsdplint.rules.migration.context import Migration, expression
+from fsdplint.rules.migration.names import fsdp1_name
 from fsdplint.rules.migration.scopes import (
     Definition,
     definitions,
@@ -45,6 +46,7 @@ from fsdplint.rules.migration.scopes import (
 from fsdplint.rules.migration.text import flat, simple
 from fsdplint.rules.rewrites.syntax import library_name
 
+CLASSES = ("ModuleWrapPolicy", "transformer_auto_wrap_policy", "_module_wrap_policy")
 SIZE = ("min_num_params", "force_leaf_modules", "exclude_wrap_modules")
 
 
@@ -97,6 +99,8 @@ class Policies(PolicySources):
         elif isinstance(node, cst.IfExp) and is_constant(node.body, "None"):
             self.policy.guard = f"not ({expression(self.migration, self.source, node.test)})"
             node = node.orelse
+        if self._kept(node):
+            return self.policy
         if self._shared(node):
             self._elsewhere(node)
             return self.policy
@@ -117,6 +121,28 @@ class Policies(PolicySources):
         home = home_of(self.source, node)
         several = home is not None and len(reads(self.source, home, node.value)) > 1
         return several and self._is_written_policy(found.value)
+
+    def _kept(self, node: cst.BaseExpression) -> bool:
+        """Say once more what a policy says that stays as it is for other readers, if its classes are
+        written out.
+        """
+        made = self._local(node)
+        if made not in self.migration.kept_policies or not isinstance(made, cst.Call):
+            return False
+        named = {arg.keyword.value: arg.value for arg in made.args if arg.keyword is not None}
+        name = fsdp1_name(self.migration.symbol(made.func)) or fsdp1_name(
+            self.migration.symbol(made.args[0].value)
+        )
+        classes = named.get("transformer_layer_cls") or named.get("module_classes")
+        if name == "ModuleWrapPolicy" and classes is None and len(made.args) == 1:
+            classes = made.args[0].value
+        if name not in CLASSES or classes is None or isinstance(classes, cst.Name):
+            return False
+        parts = elements(classes)
+        if not parts or not all(simple(x) and not self._is_property(x) for x in parts):
+            return False
+        self.policy.test = self._isinstance(classes, self.policy.variable)
+        return True
 
     # Policies written in this function -----------------------------------------------------------
 
@@ -461,6 +487,8 @@ class Policies(PolicySources):
     def _kind(self, site: NodeSite) -> str:
         """Whether a policy is a test of a module, one by size, or a function of three parameters."""
         node = site.node
+        if node in self.migration.kept_policies:
+            return self._kept_kind(site)
         if isinstance(node, cst.FunctionDef | cst.Lambda):
             if len(node.params.params) >= 3 or isinstance(node.params.star_arg, cst.Param):
                 return "function"
@@ -480,6 +508,19 @@ class Policies(PolicySources):
         if self.migration.fsdp1(node) == "size_based_auto_wrap_policy":
             return "size"
         return "test"
+
+    def _kept_kind(self, site: NodeSite) -> str:
+        """A policy that stays as it is, is a function of three parameters; a CustomPolicy is not."""
+        node = site.node
+        if isinstance(node, cst.Call):
+            if fsdp1_name(self.migration.symbol(node.func)) == "CustomPolicy":
+                source, use = self.migration.kept_policies[node]
+                line = source.location(use).line
+                reason = (
+                    f"this CustomPolicy is also used at line {line}, which FSDP2 has no form for"
+                )
+                raise self.migration.block(site.source, node, reason)
+        return "function"
 
 
 def convert(

@@ -182,6 +182,8 @@ class PolicyMethods:
 
 def written(migration: Migration, node: cst.BaseExpression) -> bool:
     """Whether an expression makes a policy of FSDP1."""
+    if node in migration.kept_policies:
+        return True
     if migration.called(node) in ("ModuleWrapPolicy", "CustomPolicy"):
         return True
     if migration.fsdp1(node) in ("always_wrap_policy", "size_based_auto_wrap_policy"):
