@@ -28,7 +28,7 @@ from fsdplint.program.values import (
     Value,
 )
 from fsdplint.program.values import Sequence as SequenceValue
-from fsdplint.trace import EpochSet, Layout, WeightsSet
+from fsdplint.trace import EpochSet, Layout, RequiresGradSet, WeightsSet
 
 if TYPE_CHECKING:
     from fsdplint.program.interpreter import Interpreter
@@ -131,6 +131,8 @@ class Assignment:
             self.mark(target, name)
             if name == "requires_grad":
                 self.freeze_parameters(target, value)
+                modules = tuple(module.id for module in target.modules)
+                self.emit(RequiresGradSet, self.executing, modules=modules)
         elif isinstance(target, Function | Symbol | LazyImport):
             return
 

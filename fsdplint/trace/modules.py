@@ -179,6 +179,14 @@ class ParameterMarked(Event):
 
 
 @event
+class RequiresGradSet(Event):
+    """`requires_grad` was set on parameters of these modules (static traces only)."""
+
+    kind: ClassVar[str] = "requires-grad-set"
+    modules: tuple[str, ...]
+
+
+@event
 class ParameterMarkRead(Event):
     """An attribute that parameters of these modules were once given was asked for."""
 

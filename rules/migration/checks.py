@@ -11,7 +11,7 @@ from fsdplint.program.names import symbols_in
 from fsdplint.program.source import NodeSite, Source
 from fsdplint.rules.common import fsdp1_on_fsdp2
 from fsdplint.rules.first_calls import early_calls
-from fsdplint.rules.migration import notes, out_of_sight, outside
+from fsdplint.rules.migration import group_state, notes, out_of_sight, outside
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.constructor import device
 from fsdplint.rules.migration.context import Blocked, Migration, nodes
@@ -59,6 +59,8 @@ def run(migration: Migration) -> None:
         _batch_norm,
         _quantized,
         _local_states,
+        group_state.tied,
+        group_state.requires_grad,
     ):
         check(migration, calls)
     notes.add(migration, calls)

@@ -38,6 +38,7 @@ from fsdplint.trace import (
     ModuleCopied,
     ModuleMoved,
     Replicated,
+    RequiresGradSet,
 )
 
 if TYPE_CHECKING:
@@ -317,6 +318,7 @@ def requires_grad(run: Interpreter, receiver: ModuleValue, name: str, call: Call
     run.set_frozen([receiver], not (value is None or constant(value) is True))
     if value is not None and constant(value) is not False:
         run.doubt_frozen([receiver])
+    run.emit(RequiresGradSet, call.node, modules=(receiver.id,))
     return receiver
 
 
@@ -326,6 +328,7 @@ def parameter_requires_grad(
 ) -> Value:
     value = call.arg(0, "requires_grad")
     run.freeze_parameters(receiver, Const(True) if value is None else value)
+    run.emit(RequiresGradSet, call.node, modules=tuple(m.id for m in receiver.modules))
     return receiver
 
 
