@@ -69,10 +69,12 @@ class Note:
         text: what, in a few words.
         detail: how much, and what can be done about it.
         places: the code that it is about, where there is some.
+        unsafe: whether the program certainly trains otherwise than before.
     """
 
     text: str
     detail: str = ""
+    unsafe: bool = False
     places: list[tuple[Source, cst.CSTNode]] = field(default_factory=list)
 
 
@@ -321,9 +323,11 @@ class Migration:
         node: cst.CSTNode | None = None,
         *,
         detail: str = "",
+        unsafe: bool = False,
     ) -> None:
         """Say what changes in cost or behaviour, and at which code; `detail` says how much."""
         note = self.notes.setdefault(text, Note(text))
+        note.unsafe = note.unsafe or unsafe
         note.detail = note.detail or detail
         if source is not None and node is not None and (source, node) not in note.places:
             note.places.append((source, node))

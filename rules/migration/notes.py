@@ -9,11 +9,12 @@ import libcst as cst
 
 from fsdplint.editing.layout import descend
 from fsdplint.program.source import NodeSite, Source
-from fsdplint.program.values import ParametersOf
+from fsdplint.program.values import ModuleValue, ParametersOf
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.constructor.strategy import WHOLE
 from fsdplint.rules.migration.context import Migration, is_fsdp1, nodes
 from fsdplint.rules.migration.names import PARAMETERS
+from fsdplint.rules.migration.scopes import function_of
 from fsdplint.trace import Clipped, Compiled, Sharding
 
 SHAPE = re.compile(r"\b(?P<one>\w+)\.(?:ndim\b|dim\(\))|len\((?P<other>\w+)\.shape\)")
@@ -22,7 +23,16 @@ Calls = list[tuple[Source, cst.Call]]
 
 def add(migration: Migration, calls: Calls) -> None:
     """Add a note for each of them, with the places that it is about."""
-    for note in (_clipping, _groups, _compiled, _numbers, _accumulated, _gathered_again, _start):
+    for note in (
+        _clipping,
+        _groups,
+        _compiled,
+        _numbers,
+        _accumulated,
+        _gathered_again,
+        _start,
+        _held,
+    ):
         note(migration, calls)
 
 
@@ -58,6 +68,7 @@ def _groups(migration: Migration, calls: Calls) -> None:
                     detail="FSDP1's parameters have one dimension after wrapping, so all of them fell "
                     "into one group where the groups are made after it; now weight decay is applied "
                     "as it is written.",
+                    unsafe=_is_of_wrapped(migration, source, node),
                 )
             if flat and isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
                 if node.func.attr.value == "named_parameters" and migration.wrapped(
@@ -83,6 +94,13 @@ def _by_shape(migration: Migration, source: Source, node: cst.Comparison) -> boo
     if values:
         return any(_of_wrapped(value) for value in values)
     return name in ("p", "param", "parameter", "v")
+
+
+def _is_of_wrapped(migration: Migration, source: Source, node: cst.Comparison) -> bool:
+    """Whether a comparison certainly is about parameters that FSDP1 has made flat."""
+    values = [v for part in descend(node) for v in migration.values(part)]
+    found = [value for value in values if isinstance(value, ParametersOf)]
+    return bool(found) and all(map(_of_wrapped, found))
 
 
 def _of_wrapped(value: object) -> bool:
@@ -195,3 +213,46 @@ def _start(migration: Migration, calls: Calls) -> None:
                 detail="FSDP1 sent and sharded one unit after the other. The memory is free before the "
                 "first step.",
             )
+
+
+def _held(migration: Migration, calls: Calls) -> None:
+    """Parameters that a variable holds from before the sharding, whole."""
+    for source, call in calls:
+        end = source.span(call)[0]
+        for node in nodes(source):
+            if not isinstance(node, cst.Assign) or source.span(node)[0] > end:
+                continue
+            if function_of(source, node) is not function_of(source, call):
+                continue
+            if any(_keeps(migration, value) for value in _kept_values(node)):
+                migration.note(
+                    "parameters that a variable holds from before the sharding stay whole",
+                    source,
+                    node,
+                    detail="`fully_shard` puts others in their place, and moves these to the GPU first: "
+                    "each rank holds all of them until the variable is deleted.",
+                )
+
+
+def _kept_values(node: cst.Assign) -> Iterator[cst.BaseExpression]:
+    """What `dict(model.named_parameters())` and the like keep."""
+    value = node.value
+    if isinstance(value, cst.Call) and isinstance(value.func, cst.Name) and value.args:
+        if value.func.value in ("dict", "list", "tuple", "set"):
+            yield value.args[0].value
+    if isinstance(value, cst.ListComp | cst.SetComp) and isinstance(value.elt, cst.Name):
+        yield value.for_in.iter
+    if isinstance(value, cst.DictComp) and isinstance(value.value, cst.Name):
+        yield value.for_in.iter
+
+
+def _keeps(migration: Migration, node: cst.BaseExpression) -> bool:
+    """Whether an expression is the parameters of a module that FSDP1 does not wrap yet."""
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+        return False
+    if node.func.attr.value not in ("parameters", "named_parameters"):
+        return False
+    values = migration.values(node.func.value)
+    return bool(values) and all(
+        isinstance(value, ModuleValue) and not value.wrapper for value in values
+    )

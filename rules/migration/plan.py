@@ -20,6 +20,7 @@ from fsdplint.rules.migration import (
     checks,
     frameworks,
     importers,
+    leftovers,
     symbols,
     twins,
     uncalled,
@@ -29,6 +30,7 @@ from fsdplint.rules.migration.constructor import (
     configs,
     dead,
     enabled,
+    mesh_names,
     policy_readers,
     precision,
     precision_reads,
@@ -88,6 +90,11 @@ class Plan:
     unused: tuple[tuple[str, str], ...] = ()
     notes: tuple[Note, ...] = ()
 
+    @property
+    def safety(self) -> Safety:
+        """Whether the program trains as before, as far as is known."""
+        return Safety.UNSAFE if any(note.unsafe for note in self.notes) else Safety.SAFE
+
     def fix(self, source: Source, node: cst.CSTNode) -> Fix:
         """The whole rewrite, as the fix of the use at a node.
 
@@ -104,7 +111,7 @@ class Plan:
             title = f"{title} ({'; '.join(texts)})"
         return Fix(
             title=title,
-            safety=Safety.SAFE,
+            safety=self.safety,
             edits=self.edits,
             imports=self.imports,
             group=self.group,
@@ -231,6 +238,7 @@ class Planner:
             self._star(source)
             ambiguous.settle(self.migration, source)
         policy_readers.keep(self.migration)
+        mesh_names.rewrite(self.migration)
         for source, node, name in self._references():
             self._try(lambda s=source, n=node, x=name: self._config(s, n, x))  # type: ignore[misc]
         for source in self.migration.sources:
@@ -545,6 +553,7 @@ def _make_plan(program: Program, sources: list[Source], untouched: uncalled.Func
         return plan
     plan.blockers = importers.check(migration, fix.edits) + twins.check(migration)
     plan.blockers += frameworks.check(migration, fix.edits)
+    plan.blockers += leftovers.check(migration, fix.edits)
     plan.blockers += ambiguous.check_edits(migration, fix)
     if plan.blockers:
         return plan

@@ -1,0 +1,156 @@
+"""FSDP1 in code that no run comes to, in strings and in other files: it blocks where it would be left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from forms import migrated, plan
+
+from fsdplint.program import load
+from fsdplint.rule import Safety
+from fsdplint.rules.migration.plan import plans_of
+
+FINETUNE = """\
+import torch
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def main():
+    torch.distributed.init_process_group("nccl")
+    torch.cuda.set_device(torch.distributed.get_rank())
+    model = FSDP(nn.Linear(4, 4), device_id=torch.cuda.current_device())
+    torch.optim.AdamW(model.parameters())
+
+
+if __name__ == "__main__":
+    main()
+"""
+OTHERS = {
+    "a patch": (
+        "from unittest.mock import patch\nimport finetune\n\n\n@patch('finetune.FSDP')\n"
+        "def test_main(wrapper):\n    finetune.main()\n",
+        "`'finetune.FSDP'` names what `finetune` has of FSDP1",
+    ),
+    "a patch of an object": (
+        "from unittest import mock\nimport finetune\n\n\ndef test_main():\n"
+        "    with mock.patch.object(finetune, 'FSDP'):\n        finetune.main()\n",
+        "`'FSDP'` names what `finetune` has of FSDP1",
+    ),
+    "a name that is passed on": (
+        "import torch.nn as nn\nfrom finetune import FSDP, main\n\nmain()\n"
+        "print(isinstance(nn.Linear(2, 2), FSDP))\n",
+        "`FSDP` is FSDP1's, and comes from `finetune`",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "reason"), list(OTHERS.values()), ids=list(OTHERS))
+@pytest.mark.parametrize("given", [True, False])
+def test_what_another_file_takes_blocks(
+    text: str, reason: str, given: bool, tmp_path: Path
+) -> None:
+    (tmp_path / ".git").mkdir()
+    paths = [tmp_path / "finetune.py", tmp_path / "test_finetune.py"]
+    for path, content in zip(paths, (FINETUNE, text), strict=True):
+        path.write_text(content, encoding="utf-8")
+    if not given and "patch" not in text:
+        pytest.skip("who imports a file is read in any case")
+    (found,) = plans_of(load(paths if given else paths[:1]))
+    assert [blocked.reason for blocked in found.blockers if reason in blocked.reason]
+
+
+def test_an_import_that_nothing_uses_and_other_patches_are_left_alone(tmp_path: Path) -> None:
+    paths = [tmp_path / "finetune.py", tmp_path / "other.py"]
+    paths[0].write_text(FINETUNE, encoding="utf-8")
+    paths[1].write_text(
+        "from unittest.mock import patch\nfrom finetune import FSDP, main\n\n\n"
+        "@patch('finetune.main')\n@patch('elsewhere.FSDP')\ndef test_main(one, other):\n"
+        "    main()\n",
+        encoding="utf-8",
+    )
+    (found,) = plans_of(load(paths))
+    assert not found.blockers, [blocked.reason for blocked in found.blockers]
+
+
+CLIPS = """
+def clip(trainer):
+    trainer.net.{call}
+
+
+model = FSDP(Net())
+HOOKS = {{"clip": clip}}
+"""
+
+
+def test_a_method_of_the_wrapper_that_no_run_comes_to_blocks(tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, CLIPS.format(call="clip_grad_norm_(1.0)"))
+    assert ["no run comes here" in blocked.reason for blocked in found.blockers] == [True]
+
+
+@pytest.mark.parametrize("call", ["clip_grad_norm_(trainer.parameters(), 1.0)", "no_sync_later()"])
+def test_methods_of_others_are_left_alone(call: str, tmp_path: Path) -> None:
+    assert call in migrated(tmp_path, CLIPS.format(call=call))
+
+
+MESH = """
+from torch.distributed.device_mesh import init_device_mesh
+
+
+def make_mesh(replicas, size):
+    mesh = init_device_mesh("cuda", (replicas, size))
+    return mesh
+
+
+hybrid = {hybrid}
+mesh = make_mesh(2, 4) if hybrid else None
+model = FSDP(Net(), device_mesh=mesh)
+"""
+
+
+@pytest.mark.parametrize("hybrid", ["False", "'HYBRID' in os.environ"])
+def test_a_mesh_for_hybrid_sharding_gets_names(hybrid: str, tmp_path: Path) -> None:
+    text = migrated(tmp_path, MESH.format(hybrid=hybrid))
+    assert 'mesh_dim_names=("replicate", "shard")' in " ".join(text.split())
+
+
+HELD = """
+net = Net()
+names = {kept}
+model = FSDP(net)
+after = list(model.parameters())
+"""
+
+
+@pytest.mark.parametrize(
+    ("kept", "noted"),
+    [
+        ("dict(net.named_parameters())", True),
+        ("{n: p for n, p in net.named_parameters()}", True),
+        ("[n for n, _ in net.named_children()]", False),
+        ("sum(p.numel() for p in net.parameters())", False),
+    ],
+)
+def test_parameters_that_are_held_whole_are_noted(kept: str, noted: bool, tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, HELD.format(kept=kept))
+    assert any("stay whole" in note.text for note in found.notes) is noted
+
+
+DECAY = """
+model = FSDP(Net(), use_orig_params=True)
+decay = [p for p in model.parameters() if p.dim() >= 2]
+rest = [p for p in model.parameters() if p.dim() < 2]
+groups = [{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}]
+torch.optim.AdamW([group for group in groups if group["params"]])
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "safety"),
+    [(DECAY, Safety.UNSAFE), (DECAY.replace("p.dim() ", "p.element_size() "), Safety.SAFE)],
+)
+def test_other_groups_make_the_fix_unsafe(text: str, safety: Safety, tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, text)
+    assert not found.blockers
+    assert found.safety is safety
