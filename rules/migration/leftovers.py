@@ -73,10 +73,10 @@ def _methods(migration: Migration, edits: tuple[Edit, ...]) -> Iterator[Blocked]
     for source in migration.program.sources.values():
         changed = [(edit.start, edit.end) for edit in edits if edit.path == source.path]
         for node in attributes(source):
-            call = source.parent(node)
+            call: cst.CSTNode | None = source.parent(node)
             if node.attr.value not in OWN or not isinstance(call, cst.Call):
                 continue
-            if call.func is not node or node in migration.symbols or not _unknown(migration, node):
+            if call.func != node or node in migration.symbols or not _unknown(migration, node):
                 continue
             start, end = source.span(call)
             if any(left < end and start < right for left, right in changed):

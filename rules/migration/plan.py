@@ -30,6 +30,7 @@ from fsdplint.rules.migration.constructor import (
     configs,
     dead,
     enabled,
+    enum_reads,
     mesh_names,
     policy_readers,
     precision,
@@ -239,6 +240,7 @@ class Planner:
             ambiguous.settle(self.migration, source)
         policy_readers.keep(self.migration)
         mesh_names.rewrite(self.migration)
+        enum_reads.rewrite(self.migration)
         for source, node, name in self._references():
             self._try(lambda s=source, n=node, x=name: self._config(s, n, x))  # type: ignore[misc]
         for source in self.migration.sources:

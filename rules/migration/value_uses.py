@@ -19,6 +19,7 @@ from fsdplint.rules.migration.context import Migration
 from fsdplint.rules.migration.families import class_around
 from fsdplint.rules.migration.scopes import ancestors, reads
 
+FUNCTIONS = cst.FunctionDef | cst.Lambda
 MAX_PLACES = 1_000  # that one value is followed through
 
 
@@ -70,6 +71,9 @@ class Uses:
         elif isinstance(place, cst.Assign | cst.AnnAssign):
             for target in _targets(place):
                 self._target(source, target)
+        elif isinstance(place, cst.Param) and place.default is node:
+            function = next((x for x in ancestors(source, place) if isinstance(x, FUNCTIONS)), None)
+            self._variable(source, place.name, function)
         elif isinstance(place, cst.Return | cst.Lambda):
             self._returned(source, place)
         elif isinstance(place, cst.Element) and self._unpacked(source, place):

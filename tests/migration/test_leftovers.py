@@ -154,3 +154,22 @@ def test_other_groups_make_the_fix_unsafe(text: str, safety: Safety, tmp_path: P
     found, _ = plan(tmp_path, text)
     assert not found.blockers
     assert found.safety is safety
+
+
+STRATEGY = """
+def shard(net, strategy=ShardingStrategy.SHARD_GRAD_OP):
+    print(strategy.{name})
+    return FSDP(net, sharding_strategy=strategy)
+
+
+model = shard(Net())
+"""
+
+
+def test_the_name_of_a_strategy_is_the_string(tmp_path: Path) -> None:
+    assert "    print(strategy)\n" in migrated(tmp_path, STRATEGY.format(name="name"))
+
+
+def test_another_attribute_of_a_strategy_blocks(tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, STRATEGY.format(name="value"))
+    assert "`strategy.value` is about a member" in found.blockers[0].reason

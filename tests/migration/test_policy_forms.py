@@ -9,6 +9,16 @@ import pytest
 from forms import migrated
 
 FORMS = {
+    "a policy in a dict that the program calls": (
+        """
+        policies = {"blocks": ModuleWrapPolicy({Block}), "none": None}
+        print(sum(policies["blocks"](m, False, 0) for m in Net().modules()))
+        """,
+        """
+        policies = {"blocks": ModuleWrapPolicy({Block}), "none": None}
+        print(sum(policies["blocks"](m, False, 0) for m in Net().modules()))
+        """,
+    ),
     "a policy that activation checkpointing reads too": (
         """
         policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})

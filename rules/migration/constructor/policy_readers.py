@@ -20,6 +20,7 @@ from fsdplint.rules.migration.context import Migration, nodes
 from fsdplint.rules.migration.names import FSDP
 from fsdplint.rules.migration.value_uses import Use, Uses
 
+ARGUMENT = "auto_wrap_policy"
 WRAPPING = (FSDP, "enable_wrap", "wrap")
 # Calls that only show a value.
 SHOWING = {"print", "str", "repr", "callable", "debug", "info", "warning", "error", "log"}
@@ -63,10 +64,18 @@ class PolicyUses(Uses):
 
 
 def _whole(migration: Migration, use: Use) -> cst.CSTNode | None:
-    """The list, or the policy made of several, that a use makes a policy a part of."""
+    """The container, or the policy made of several, that a use makes a policy a part of; what is taken
+    out of a container again.
+    """
     place = use.place
     whole = use.source.parent(place) if place is not None else None
     if isinstance(place, cst.Element | cst.StarredElement):
+        return whole
+    if isinstance(place, cst.DictElement) and place.value is use.node:
+        return whole if use.source.code(place.key).strip("'\"") != ARGUMENT else None
+    if isinstance(place, cst.Subscript) and place.value is use.node:
+        return place
+    if isinstance(place, cst.Attribute) and place.attr.value in ("get", "pop", "setdefault"):
         return whole
     if isinstance(place, cst.Arg) and isinstance(whole, cst.Call) and whole.args[0] is not place:
         if migration.fsdp1(whole.args[0].value) == "_or_policy":
@@ -102,7 +111,7 @@ def _is_expected(migration: Migration, use: Use) -> bool:
 
 def _takes(migration: Migration, use: Use, arg: cst.Arg, call: cst.Call) -> bool:
     """Whether a call that is given a policy is one that becomes FSDP2's, or does nothing with it."""
-    if migration.fsdp1(call.func) in WRAPPING:
+    if migration.fsdp1(call.func) in WRAPPING or arg.star:
         return True
     symbol = migration.symbol(call.func)
     if symbol == "functools.partial":
