@@ -8,6 +8,8 @@ together from the new texts of its parts (`context`):
     sides                       on whose side of such a choice a use certainly stands
     constructor.{configs, strategy, precision}
                                 enums and config objects, wherever they stand
+    constructor.{policy_readers, mesh_names, enum_reads}
+                                policies that stay, names of meshes and of strategies, by `value_uses`
     constructor.enabled, loop.summon
                                 the blocks of `enable_wrap` and `summon_full_params`
     loop.{training, wrapper, part_forward, gradients}
@@ -17,6 +19,7 @@ together from the new texts of its parts (`context`):
     constructor.wrap            the constructor itself
     loop.classes                the class itself: isinstance, annotations, partials
     constructor.dead, checks    what nothing uses; what would break all the same
+    leftovers                   what is left of FSDP1 where no run comes, in strings and other files
 
 Whatever has no faithful rewrite raises `Blocked` with its reason; every reference to FSDP1 that nothing
 has accounted for in the end is a blocker too. `unreached` knows wrapped models in code that the
