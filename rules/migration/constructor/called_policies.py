@@ -7,6 +7,7 @@ import libcst as cst
 from fsdplint.program.source import Source
 from fsdplint.rules.migration.calls import arguments
 from fsdplint.rules.migration.context import Blocked, Migration, nodes
+from fsdplint.rules.migration.names import fsdp1_name
 
 # What FSDP1 gives a policy for each module; without it a call raises TypeError.
 GIVEN = ("module", "recurse", "nonwrapped_numel")
@@ -35,9 +36,14 @@ def called_policy(migration: Migration) -> Blocked | None:
 
 def _raises(migration: Migration, call: cst.Call) -> bool:
     named, rest = arguments(call, GIVEN)
-    return migration.fsdp1(call.func) in POLICIES and not rest and not {*GIVEN} <= {*named}
+    return _name(migration, call) in POLICIES and not rest and not {*GIVEN} <= {*named}
+
+
+def _name(migration: Migration, call: cst.Call) -> str:
+    """The name of what is called, also where it stays as it is because other code reads it."""
+    return fsdp1_name(migration.symbol(call.func)) or ""
 
 
 def _blocked(migration: Migration, source: Source, call: cst.Call) -> Blocked:
-    name = migration.fsdp1(call.func)
+    name = _name(migration, call)
     return Blocked(source, call, REASON.format(name=name), advice=ADVICE.format(name=name))
