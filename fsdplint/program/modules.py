@@ -146,7 +146,7 @@ class Modules:
             for value in self.objects.values()
             if isinstance(value, ModuleValue) and (value.sharded or value.wrapper == "fsdp1")
         ]
-        covered = {part for module in sharded for part in self.trace.submodules(module)}
+        covered = set(self.trace.submodules(*sharded))
         if parent.id not in covered:
             return
         new = [part for part in self.trace.submodules(child.id) if part not in covered]

@@ -86,10 +86,10 @@ class Trace:
     def module(self, module: str) -> Module:
         return self.modules[module]
 
-    def submodules(self, module: str) -> list[str]:
-        """The module and everything under it (through wrappers too), parents first."""
+    def submodules(self, *modules: str) -> list[str]:
+        """The modules and everything under them (through wrappers too), parents first."""
         seen: dict[str, None] = {}
-        stack = [module]
+        stack = [*reversed(modules)]
         while stack:
             current = stack.pop()
             if current in seen or current not in self.modules:
