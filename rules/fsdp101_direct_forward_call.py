@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.trace import Called, Site, Trace
+from fsdplint.rules.gathered import PerhapsGathered
+from fsdplint.trace import Called, GradMode, Site, Trace
 from fsdplint.trace.groups import Groups
 
 if TYPE_CHECKING:
@@ -28,10 +29,15 @@ class DirectForwardCall(Rule):
     call of what `torch.compile` made of that module counts as one), so is `super().forward(x)`, and
     so is FSDP1's wrapper, whose `forward` does the gathering itself.
 
+    Nothing is said of a direct call under `no_grad` or `inference_mode` where an earlier call has left
+    the module's parameters gathered: by default those of the root stay so until the backward pass,
+    `reshard()`, `state_dict()` or `to()`.
+
     ## Why is this bad?
     FSDP2 gathers the parameters in hooks that only `model(x)` runs. `model.forward(x)` computes with
     the sharded parameters: `RuntimeError: aten.addmm.default got mixed torch.Tensor and DTensor`.
-    Right after a normal call, before the backward pass, it works by accident.
+    With gradients it may even run, where an earlier call has left the parameters gathered; but no hook
+    reduces the gradients then, and the optimizer does not see them.
 
     ## Fix safety
     Safe: `model.forward(x)` becomes `model(x)`. There is no fix where the module is not itself sharded
@@ -53,12 +59,13 @@ class DirectForwardCall(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         groups = Groups(trace)
+        gathered = PerhapsGathered(groups)
         seen: set[Site] = set()
         for event in trace.of(Called):
             if event.via != "forward" or event.site in seen:
                 continue
             owner = groups.owner(event.module, before=event)
-            if owner is None or _fine(groups, event, owner):
+            if owner is None or _fine(groups, gathered, event, owner):
                 continue
             seen.add(event.site)
             yield self._finding(groups, event, owner)
@@ -394,13 +401,15 @@ def _is_module(program: Program, node: cst.BaseExpression) -> bool:
     return bool(values) and all(isinstance(value, ModuleValue) for value in values)
 
 
-def _fine(groups: Groups, event: Called, owner: str) -> bool:
+def _fine(groups: Groups, gathered: PerhapsGathered, event: Called, owner: str) -> bool:
     """Whether the parameters are whole at this call, it needs none of them, or another finding
     (of the direct call or the method that it is a part of) covers it.
     """
     return (
         groups.gathers(event)
         or groups.gathered(owner, event)
+        # Only hooks reduce gradients, so with gradients a direct call is wrong all the same.
+        or (event.grad is not GradMode.ON and gathered.at(owner, event))
         or (owner == event.module and groups.without_parameters(owner, event))
         or any(
             outer.module == owner and (outer.via == "forward" or event.module != owner)
@@ -415,11 +424,12 @@ def _callable(trace: Trace, site: Site) -> Iterator[bool]:
     It does for a module that is sharded itself and is a root, or whose root is running.
     """
     groups = Groups(trace)
+    gathered = PerhapsGathered(groups)
     for event in trace.of(Called):
         if event.site != site or event.via != "forward":
             continue
         owner = groups.owner(event.module, before=event)
-        if owner is None or _fine(groups, event, owner):
+        if owner is None or _fine(groups, gathered, event, owner):
             continue
         sharded = trace.shardings(event)
         roots = [m for m in groups.above(owner) if m in sharded]

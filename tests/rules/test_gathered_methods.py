@@ -1,4 +1,4 @@
-"""FSDP102 where a forward has left the parameters gathered that a method computes with."""
+"""FSDP101 and FSDP102 where a forward has left the parameters gathered that a method computes with."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ fully_shard(model.middle)
 """
 
 
-def found(tmp_path: Path, body: str) -> bool:
+def found(tmp_path: Path, body: str, code: str = "FSDP102") -> bool:
     path = tmp_path / "program.py"
     path.write_text(HEAD + body)
-    rule = rule_by_code("FSDP102")
+    rule = rule_by_code(code)
     assert rule is not None
     return bool(check(load([path]), [rule()]))
 
@@ -87,3 +87,37 @@ SHARDED = {
 @pytest.mark.parametrize("body", SHARDED.values(), ids=SHARDED)
 def test_the_method_fails(tmp_path: Path, body: str) -> None:
     assert found(tmp_path, body)
+
+
+WITHOUT_GRADIENTS = SHARD + "with torch.no_grad():\n    "
+COMPUTES = {
+    "after a call": WITHOUT_GRADIENTS + "model(x)\n    model.forward(x)",
+    "after a call with gradients": SHARD + "model(x)\nwith torch.no_grad():\n    model.forward(x)",
+    "in inference mode": SHARD + "with torch.inference_mode():\n    model(x)\n    model.forward(x)",
+    "of a part": WITHOUT_GRADIENTS + "model(x)\n    model.encoder.forward(x)",
+    "of what stays gathered": "model.middle.set_reshard_after_forward(False)\n"
+    + WITHOUT_GRADIENTS
+    + "model(x)\n    model.middle.forward(x)",
+}
+
+
+@pytest.mark.parametrize("body", COMPUTES.values(), ids=COMPUTES)
+def test_the_direct_call_works(tmp_path: Path, body: str) -> None:
+    assert not found(tmp_path, body, "FSDP101")
+
+
+FAILS = {
+    "before the call": WITHOUT_GRADIENTS + "model.forward(x)\n    model(x)",
+    "after the backward": SHARD
+    + "model(x).sum().backward()\nwith torch.no_grad():\n    model.forward(x)",
+    "of a part with a group of its own": WITHOUT_GRADIENTS
+    + "model(x)\n    model.middle.forward(x)",
+    "not kept": "fully_shard(model, reshard_after_forward=True)\nwith torch.no_grad():\n"
+    "    model(x)\n    model.forward(x)",
+    "gradients are not reduced": WITHOUT_GRADIENTS + "model(x)\nmodel.forward(x).sum().backward()",
+}
+
+
+@pytest.mark.parametrize("body", FAILS.values(), ids=FAILS)
+def test_the_direct_call_fails(tmp_path: Path, body: str) -> None:
+    assert found(tmp_path, body, "FSDP101")
