@@ -36,8 +36,8 @@ class DirectForwardCall(Rule):
     ## Why is this bad?
     FSDP2 gathers the parameters in hooks that only `model(x)` runs. `model.forward(x)` computes with
     the sharded parameters: `RuntimeError: aten.addmm.default got mixed torch.Tensor and DTensor`.
-    With gradients it may even run, where an earlier call has left the parameters gathered; but no hook
-    reduces the gradients then, and the optimizer does not see them.
+    Where an earlier call has left the parameters gathered, it runs even with gradients, but then no hook
+    may reduce them: the sharded parameters get no gradients, and the optimizer leaves them as they are.
 
     ## Fix safety
     Safe: `model.forward(x)` becomes `model(x)`. There is no fix where the module is not itself sharded

@@ -12,6 +12,7 @@ from fsdplint.trace import (
     Gathered,
     MeshBuilt,
     Sharded,
+    StateLoaded,
     StateTaken,
     Trace,
     Wrapped,
@@ -23,9 +24,10 @@ def gathers_nothing(trace: Trace, event: Event, modules: Iterable[str]) -> bool:
 
     FSDP2 over a mesh whose last dimension has one rank gathers over that rank alone: forwards, norms
     and states communicate nothing then. FSDP1 with NO_SHARD communicates in optimizer states, but not
-    in those of the model (both as seen with torch 2.13).
+    in those of the model (both as seen with torch 2.13). To load a state FSDP2 scatters over the whole
+    mesh, FSDP1 with NO_SHARD communicates at most in states of optimizers over flat parameters.
     """
-    if not isinstance(event, Called | Clipped | Gathered | StateTaken):
+    if not isinstance(event, Called | Clipped | Gathered | StateLoaded | StateTaken):
         return False
     inside = {part for module in modules for part in trace.submodules(module)}
     shards = [
@@ -33,11 +35,12 @@ def gathers_nothing(trace: Trace, event: Event, modules: Iterable[str]) -> bool:
         for shard in trace.events[: event.index]
         if isinstance(shard, Sharded | Wrapped) and shard.module in inside
     ]
-    of_model = isinstance(event, StateTaken) and event.of in trace.modules
+    loads = isinstance(event, StateLoaded)
+    nothing = loads or isinstance(event, StateTaken) and event.of in trace.modules
     return bool(shards) and all(
-        of_model and strategy(shard) == "NO_SHARD"
+        nothing and strategy(shard) == "NO_SHARD"
         if isinstance(shard, Wrapped)
-        else _replicates(trace, shard)
+        else not loads and _replicates(trace, shard)
         for shard in shards
     )
 

@@ -1,4 +1,4 @@
-"""FSDP501 on FSDP1's functions for optimizer states: which of them communicate, and when."""
+"""FSDP501 on the states of FSDP1's models and optimizers: what communicates, and when."""
 
 from __future__ import annotations
 
@@ -14,12 +14,19 @@ HEAD = """\
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
 from torch.distributed.fsdp import (
     FullOptimStateDictConfig,
     FullStateDictConfig,
     FullyShardedDataParallel as FSDP,
     ShardedOptimStateDictConfig,
     ShardedStateDictConfig,
+    ShardingStrategy,
     StateDictType,
 )
 
@@ -104,3 +111,56 @@ FOUND = {
 @pytest.mark.parametrize("body", FOUND.values(), ids=FOUND)
 def test_what_is_sent_needs_every_rank(tmp_path: Path, body: str) -> None:
     assert lines(tmp_path, body) == [3]
+
+
+KINDS = ("FULL_STATE_DICT", "SHARDED_STATE_DICT", "LOCAL_STATE_DICT")
+FULL = "options=StateDictOptions(full_state_dict=True)"
+
+
+def guarded(call: str) -> str:
+    return f"if dist.get_rank() == 0:\n    {call}\n"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_state_is_taken_together(tmp_path: Path, kind: str) -> None:
+    assert lines(tmp_path, with_type(kind, body=guarded("model.state_dict()"))) == [3]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_local_state_is_loaded_alone(tmp_path: Path, kind: str) -> None:
+    found = lines(tmp_path, with_type(kind, body=guarded("model.load_state_dict(state)")))
+    assert found == ([] if kind == "LOCAL_STATE_DICT" else [3])
+
+
+TOGETHER = {
+    "get": "get_model_state_dict(model)",
+    "get whole": f"get_model_state_dict(model, {FULL})",
+    "set": "set_model_state_dict(model, state)",
+    "set whole": f"set_model_state_dict(model, state, {FULL})",
+    "set the optimizer's": "set_optimizer_state_dict(model, optimizer, state)",
+    "broadcast the optimizer's": "set_optimizer_state_dict(model, optimizer, state, options="
+    "StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))",
+}
+
+
+@pytest.mark.parametrize("call", TOGETHER.values(), ids=TOGETHER)
+def test_functions_that_communicate(tmp_path: Path, call: str) -> None:
+    assert lines(tmp_path, guarded(call)) == [2]
+
+
+def test_each_rank_cuts_its_part_of_a_whole_optimizer(tmp_path: Path) -> None:
+    call = f"set_optimizer_state_dict(model, optimizer, state, {FULL})"
+    assert lines(tmp_path, guarded(call)) == []
+
+
+def test_summoned_parameters_are_whole(tmp_path: Path) -> None:
+    block = with_type("FULL_STATE_DICT", body=guarded("model.state_dict()"))
+    summon = "FSDP.summon_full_params(model)"
+    first = block.partition(":")[0]
+    assert lines(tmp_path, block.replace(first, f"with {summon}", 1)) == []
+
+
+@pytest.mark.parametrize("call", ["state_dict()", "load_state_dict(state)"])
+def test_what_is_not_sharded_is_not_gathered(tmp_path: Path, call: str) -> None:
+    body = "model = FSDP(nn.Linear(8, 8), sharding_strategy=ShardingStrategy.NO_SHARD)\n"
+    assert lines(tmp_path, body + guarded(f"model.{call}")) == []

@@ -357,6 +357,63 @@ except RuntimeError:
     assert not built[root.inner].on_meta
 
 
+def test_which_states_of_fsdp1_communicate(two_ranks: TwoRanks) -> None:
+    program = (
+        MODEL
+        + """
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions, get_model_state_dict, get_optimizer_state_dict, set_model_state_dict,
+    set_optimizer_state_dict)
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+model = FSDP(Net(), device_id=torch.device("cpu"))
+optimizer = torch.optim.AdamW(model.parameters())
+model(x).sum().backward()
+optimizer.step()
+for kind in StateDictType:
+    with FSDP.state_dict_type(model, kind):
+        model.load_state_dict(model.state_dict())
+with FSDP.summon_full_params(model):
+    model.state_dict()
+optimizer.load_state_dict(optimizer.state_dict())
+for full in (False, True):
+    options = StateDictOptions(full_state_dict=full)
+    state = get_model_state_dict(model, options=options)
+    set_model_state_dict(model, state, options=options)
+    state = get_optimizer_state_dict(model, optimizer, options=options)
+    set_optimizer_state_dict(model, optimizer, state, options=options)
+"""
+    )
+
+    def named(event: StateTaken | StateLoaded) -> str:
+        return event.api.rpartition(".")[2]
+
+    outcome = two_ranks.run(program)
+    assert outcome.status == "ok", str(outcome)
+    taken = [(named(e), e.layout.value, e.collective) for e in events(outcome, StateTaken)]
+    assert taken == [
+        ("state_dict", "full", True),
+        ("state_dict", "local", True),
+        ("state_dict", "sharded", True),
+        ("state_dict", "full", False),
+        ("state_dict", "local", False),
+        ("get_model_state_dict", "sharded", True),
+        ("get_optimizer_state_dict", "sharded", True),
+        ("get_model_state_dict", "full", True),
+        ("get_optimizer_state_dict", "full", True),
+    ]
+    loaded = [(named(e), e.collective) for e in events(outcome, StateLoaded)]
+    assert loaded == [
+        ("load_state_dict", True),
+        ("load_state_dict", False),
+        ("load_state_dict", True),
+        ("load_state_dict", False),
+        ("set_model_state_dict", True),
+        ("set_optimizer_state_dict", True),
+        ("set_model_state_dict", True),
+        ("set_optimizer_state_dict", False),
+    ]
+
+
 def test_the_optimizer_ends_the_program_after_the_wanted_steps(two_ranks: TwoRanks) -> None:
     program = (
         MODEL

@@ -113,12 +113,18 @@ def module_state(run: Interpreter, receiver: ModuleValue, name: str, call: Call)
     sharding = run.sharding_inside(receiver)
     if sharding is Sharding.FSDP1:
         layout, rank0 = fsdp1_type(run, receiver)
-        collective = layout in {Layout.FULL, Layout.SHARDED}
+        # Local states too: the ranks exchange what each one holds of a flat parameter.
+        collective = not _summoned(run)
         return take(
             run, call, receiver, layout, "state_dict", collective=collective, rank0_only=rank0
         )
     layout = Layout.SHARDED if sharding is Sharding.FSDP2 else Layout.PLAIN
     return take(run, call, receiver, layout, "state_dict", collective=False)
+
+
+def _summoned(run: Interpreter) -> bool:
+    """Whether FSDP1 may have gathered everything already: a state is taken alone then."""
+    return any(isinstance(c, Context) and c.kind == "summon_full_params" for c in run.contexts)
 
 
 @method("OptimizerValue", "state_dict")
@@ -136,39 +142,36 @@ def optimizer_layout(run: Interpreter, optimizer: OptimizerValue) -> Layout:
     return Layout.PLAIN if optimizer.modules else Layout.UNKNOWN
 
 
-def _options(call: Call) -> tuple[bool | None, bool | None]:
-    """`full_state_dict` and `cpu_offload` of a StateDictOptions argument; None where unknown."""
+def _option(call: Call, name: str) -> bool | None:
+    """A flag of a StateDictOptions argument; None where unknown."""
     value = call.kwargs.get("options")
     if value is None or (isinstance(value, Const) and value.value is None):
-        return False, False
+        return False
     if not isinstance(value, Made) or value.open:
-        return None, None
-    full, offload = value.args.get("full_state_dict"), value.args.get("cpu_offload")
-    return (
-        False if full is None else constant(full),
-        False if offload is None else constant(offload),
-    )
+        return None
+    flag = value.args.get(name)
+    return False if flag is None else constant(flag)
 
 
 def _get(run: Interpreter, call: Call, of: Value | None, api: str) -> Value:
     if not isinstance(of, ModuleValue | OptimizerValue):
         return Unknown()
-    full, offload = _options(call)
+    full, offload = _option(call, "full_state_dict"), _option(call, "cpu_offload")
     modules = (of,) if isinstance(of, ModuleValue) else of.modules
-    sharded = any(run.sharding_inside(module) is not None for module in modules)
+    kinds = {run.sharding_inside(module) for module in modules} - {None}
     if full is None:
         layout = Layout.UNKNOWN
     elif full:
         layout = Layout.FULL
     else:
-        layout = Layout.SHARDED if sharded else Layout.PLAIN
+        layout = Layout.SHARDED if kinds else Layout.PLAIN
     return take(
         run,
         call,
         of,
         layout,
         api,
-        collective=sharded and full is True,
+        collective=Sharding.FSDP1 in kinds or (Sharding.FSDP2 in kinds and full is True),
         rank0_only=full is True and offload is True,
     )
 
@@ -269,8 +272,18 @@ def load_state(
         state=known.id if known is not None else None,
         layout=known.layout if known is not None else Layout.UNKNOWN,
         api="load_state_dict",
+        collective=isinstance(receiver, ModuleValue) and _gathers_to_load(run, receiver),
     )
     return Unknown()
+
+
+def _gathers_to_load(run: Interpreter, module: ModuleValue) -> bool:
+    """Whether `load_state_dict()` surely communicates: FSDP1 gathers the parameters first, but
+    copies a local state into its shards."""
+    if run.sharding_inside(module) is not Sharding.FSDP1:
+        return False
+    layout, _ = fsdp1_type(run, module)
+    return layout in {Layout.FULL, Layout.SHARDED}
 
 
 @function(f"{STATE}.set_model_state_dict", f"{STATE}.set_optimizer_state_dict",
@@ -288,7 +301,6 @@ def set_state(run: Interpreter, name: str, call: Call) -> Value:
     if not isinstance(of, ModuleValue | OptimizerValue):
         return Unknown()
     known = value if isinstance(value, StateValue) else None
-    full, _ = _options(call)
     run.emit(
         StateLoaded,
         call.node,
@@ -296,9 +308,26 @@ def set_state(run: Interpreter, name: str, call: Call) -> Value:
         state=known.id if known is not None else None,
         layout=known.layout if known is not None else Layout.UNKNOWN,
         api=api,
-        collective=full is True and module is not None and run.sharding_inside(module) is not None,
+        collective=module is not None and _set_communicates(run, call, module, of),
     )
     return Unknown()
+
+
+def _set_communicates(
+    run: Interpreter, call: Call, module: ModuleValue, of: ModuleValue | OptimizerValue
+) -> bool:
+    """Whether a function that sets a state surely communicates.
+
+    FSDP2 scatters whole tensors and takes its own parts as they are. FSDP1 gathers, but cuts its
+    part out of an optimizer's whole tensors by itself where every rank has them.
+    """
+    sharding, full = run.sharding_inside(module), _option(call, "full_state_dict")
+    if sharding is not Sharding.FSDP1:
+        return sharding is Sharding.FSDP2 and full is True
+    if isinstance(of, ModuleValue) or full is False:
+        return True
+    from_rank0 = _option(call, "cpu_offload") or _option(call, "broadcast_from_rank0")
+    return full is True and from_rank0 is True
 
 
 # Disk -------------------------------------------------------------------------------------------

@@ -84,6 +84,17 @@ def _fsdp1_rank0_only(module: Any, config: str = "_state_dict_config") -> bool:
     )
 
 
+def _summoned(module: Any) -> bool:
+    """Whether `summon_full_params` holds, in which a state needs no communication."""
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    return any(
+        part.training_state.name == "SUMMON_FULL_PARAMS"
+        for part in module.modules()
+        if isinstance(part, FSDP)
+    )
+
+
 def _name(subject: Any) -> str:
     import torch
 
@@ -113,9 +124,11 @@ def _take(
     parts = []
     for subject, layout, kind in zip(subjects, layouts, sharded, strict=True):
         state, of = OBJECTS.new_state(), _name(subject)
-        collective = kind is not None and (
-            layout == values.FULL or kind == "fsdp1" and layout == values.SHARDED
-        )
+        # An optimizer's own method only copies. FSDP1 communicates for local states too.
+        collective = kind == "fsdp2" and layout == values.FULL
+        if kind == "fsdp1":
+            of_optimizer = hasattr(subject, "param_groups")
+            collective = api != "state_dict" or not (of_optimizer or _summoned(subject))
         number = RECORDER.event(
             "state-taken",
             frame,
@@ -248,8 +261,13 @@ def _load(frame: FrameType, subject: Any, value: Any, api: str, collective: bool
 
 def _loaded_by_method(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     value = args[1] if len(args) > 1 else kwargs.get("state_dict")
-    module = not hasattr(args[0], "param_groups")  # an optimizer's loads without the other ranks
-    _load(frame, args[0], value, "load_state_dict", module and sharding_of(args[0]) == "fsdp1")
+    # An optimizer's method loads without the other ranks, and so does FSDP1 what is local.
+    collective = (
+        not hasattr(args[0], "param_groups")
+        and sharding_of(args[0]) == "fsdp1"
+        and _fsdp1_layout(args[0]) != values.LOCAL
+    )
+    _load(frame, args[0], value, "load_state_dict", collective)
 
 
 def _loaded_by_function(
@@ -262,11 +280,23 @@ def _loaded_by_function(
         "set_state_dict": ["model_state_dict", "optim_state_dict"],
     }[name]
     positional = {"set_model_state_dict": 1, "set_optimizer_state_dict": 2}.get(name, 9)
-    kinds = {sharding_of(subject) for subject in subjects}
-    full = bool(getattr(kwargs.get("options"), "full_state_dict", False))
-    collective = "fsdp1" in kinds or "fsdp2" in kinds and full
     for index, subject in enumerate(subjects):
         value = kwargs.get(keys[min(index, len(keys) - 1)])
         if value is None and len(args) > positional:
             value = args[positional]
+        collective = _set_communicates(subject, kwargs.get("options"))
         _load(frame, subject, value, f"{_HOME}.{name}", collective)
+
+
+def _set_communicates(subject: Any, options: Any) -> bool:
+    """Whether a function of `state_dict` communicates to set the state of a model or optimizer.
+
+    FSDP2 scatters whole tensors. FSDP1 gathers, but cuts its part out of an optimizer's whole
+    tensors by itself where every rank has them.
+    """
+    kind, full = sharding_of(subject), getattr(options, "full_state_dict", False)
+    if kind != "fsdp1":
+        return kind == "fsdp2" and bool(full)
+    if not hasattr(subject, "param_groups") or not full:
+        return True
+    return bool(options.cpu_offload or getattr(options, "broadcast_from_rank0", False))
