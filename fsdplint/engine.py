@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fsdplint.files import Problem
     from fsdplint.program import Program
     from fsdplint.program.source import Source
+    from fsdplint.validation import Result as Tried
 
 T = TypeVar("T")
 
@@ -86,12 +87,14 @@ class Examined:
         found: all findings.
         callers: files that were read only because they import some of the others.
         context: the paths of all files that are there only because of those.
+        tried: programs that fixes make of this one, which are no worse.
     """
 
     program: Program
     found: list[Finding]
     callers: Sequence[Path] = ()
     context: frozenset[str] = frozenset()
+    tried: Sequence[Tried] = ()
 
 
 Callers = Callable[[Iterable[Path]], Sequence[Path]]
@@ -124,9 +127,9 @@ def examine(
     if any(rule.grouped for rule in rules):
         # What gets a model from somebody unseen is no finding yet.
         grouped |= {str(path) for path in paths if _may_get_wrapped(program, path)}
-    if callers is None or not grouped or not effort.fixes:
-        return Examined(program, found)
     examined = Examined(program, found)
+    if callers is None or not grouped or not effort.fixes:
+        return _validated(examined, paths, rules, options, overrides, effort)
     # What has to change along is judged with those that use it, too.
     wanted = sorted(program.wanted)
     wanted = [*callers([*map(Path, sorted(grouped)), *wanted]), *wanted]
@@ -138,7 +141,43 @@ def examine(
         examined = _widened(paths, rules, options, overrides, program, files, effort)
         wanted = sorted(examined.program.wanted)
         wanted = [*callers(wanted), *wanted]
-    return examined
+    return _validated(examined, paths, rules, options, overrides, effort)
+
+
+def _validated(
+    examined: Examined,
+    paths: Sequence[Path],
+    rules: Sequence[Rule],
+    options: Options,
+    overrides: Mapping[Path, str] | None,
+    effort: Effort,
+    candidates: Sequence[Finding] | None = None,
+) -> Examined:
+    """The same without the fixes that would make the program worse.
+
+    candidates: the findings whose fixes are tried; all by default.
+    """
+    if all(one.fix is None for one in examined.found):
+        return examined
+    from fsdplint.program import load
+    from fsdplint.validation import Validation
+
+    program = examined.program
+    judging = replace(effort, fixes=False)
+
+    def changed(texts: Mapping[Path, str]) -> Program:
+        together = {**(overrides or {}), **texts}
+        files = [*paths, *examined.callers]
+        result = load(files, together, known=program.sources, stop=effort.stop)
+        result.projects = program.projects
+        return result
+
+    def found(program: Program, rules: Sequence[Rule]) -> list[Finding]:
+        return check(program, rules, options, judging)
+
+    validation = Validation(program, examined.found, rules, changed, found, candidates)
+    validation.settle()
+    return replace(examined, tried=[*examined.tried, *validation.results])
 
 
 def _unread(program: Program, files: Iterable[Path], like: Path) -> list[Path]:
@@ -351,6 +390,10 @@ def fix(
             editable or given.__contains__,
             unsafe=unsafe,
         )
+        if len(usable) < sum(one.fix is not None for one in examined.found):
+            # Some of what was tried together is not wanted: the rest has to do without it.
+            tried = _validated(examined, paths, rules, options, texts, WHOLE, usable)
+            examined = replace(examined, tried=tried.tried)
         applied = edits.apply(program.files, [f.fix for f in usable if f.fix is not None])
         if not applied.texts:
             break
@@ -360,9 +403,16 @@ def fix(
             result.texts[Path(path)] = text
         done = set(applied.applied)  # findings of one migration may share a fix
         result.applied.extend(f for f in usable if f.fix in done)
-        program = load([*paths, *examined.callers], texts, known=program.sources)
-        program.projects = examined.program.projects
-        found = whole(check(program, rules, options), program)
+        again = next((x for x in examined.tried if x.texts == applied.texts), None)
+        if again is not None:  # what was tried has come about
+            program = again.program
+        else:
+            program = load([*paths, *examined.callers], texts, known=program.sources)
+            program.projects = examined.program.projects
+        found = check(program, rules, options)
+        examined = replace(examined, program=program, found=found, tried=())
+        examined = _validated(examined, paths, rules, options, texts, WHOLE)
+        found = whole(examined.found, program)
         if texts in seen_texts:  # two fixes undo each other: stop rather than go round
             break
         seen_texts.append(dict(texts))

@@ -17,7 +17,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
-from fsdplint.trace import Event, Guard, Site, Trace
+from fsdplint.trace import Event, Guard, Location, Site, Trace
 
 if TYPE_CHECKING:
     from fsdplint.configs.source import ConfigSource
@@ -254,6 +254,18 @@ class Rule(ABC):
         Called on findings of the static producer only. Returns None rather than a doubtful rewrite.
         """
         return None
+
+    def incomplete(self, before: Program, after: Program, fix: Fix) -> str | None:
+        """What a fix that was tried leaves undone, besides what the rules find after it."""
+        return None
+
+    def refuse(self, finding: Finding, program: Program, reason: str, at: Location | None) -> None:
+        """Note that a finding's fix is not offered, and why.
+
+        at: the line that this is about, where the program as it is has it.
+        """
+        where = "" if at is None else f" at {at.path}:{at.line}"
+        finding.blocker = f"the fix was tried and is not offered{where}: {reason}"
 
     def finding(
         self,

@@ -66,6 +66,7 @@ from fsdplint.rules.migration.states import (
     set_types,
 )
 from fsdplint.rules.rewrites.clipping import CLIP
+from fsdplint.trace import Location
 
 
 @dataclass
@@ -119,6 +120,20 @@ class Plan:
             unused=self.unused,
         )
 
+    def refuse(self, program: Program, reason: str, at: Location | None) -> None:
+        """Block the migration, whose result is wrong; at the line that this is about, if there is
+        one, else where the model is wrapped."""
+        if self.blockers:
+            return
+        step = next((one for one in self.steps if one.title == wrap.TITLE), self.steps[0])
+        source, node = step.source, step.node
+        if at is not None and at.path in program.sources:
+            source = program.sources[at.path]
+            here = [x.node for x in self.steps if x.source is source and _on_line(x, at.line)]
+            here += [x for x in nodes(source) if _is_line(source, x, at.line)]
+            source, node = (source, here[0]) if here else (step.source, node)
+        self.blockers = [Blocked(source, node, reason)]
+
     def blockers_at(self, source: Source, node: cst.CSTNode) -> list[Blocked]:
         """The blockers within a use, or around it (but for the statements around it)."""
         return [
@@ -133,6 +148,16 @@ class Plan:
                 )
             )
         ]
+
+
+def _on_line(step: Step, line: int) -> bool:
+    return step.source.location(step.node).line == line
+
+
+def _is_line(source: Source, node: cst.CSTNode, line: int) -> bool:
+    """Whether a node is the statement that begins in a line."""
+    simple = isinstance(node, cst.BaseSmallStatement | cst.BaseCompoundStatement)
+    return simple and source.location(node).line == line
 
 
 def _inside(source: Source, outer: cst.CSTNode, node: cst.CSTNode) -> bool:

@@ -5,10 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fsdplint.rule import Finding, Fix, Rule
-from fsdplint.trace import Event, Fsdp1Used, StateLoaded, StateTaken, Trace, Wrapped
+from fsdplint.trace import (
+    Event,
+    Fsdp1Used,
+    Location,
+    StateLoaded,
+    StateTaken,
+    Trace,
+    Wrapped,
+)
 
 if TYPE_CHECKING:
     from fsdplint.program import Program
+    from fsdplint.program.source import NodeSite
     from fsdplint.rules.migration.plan import Plan
 
 REFERENCES = """## References
@@ -49,13 +58,30 @@ class MigrationRule(Rule):
         finding.group = plan.group
         if not plan.blockers:
             return plan.fix(site.source, site.node)
+        self._explain(finding, plan, site)
+        return None
+
+    def refuse(self, finding: Finding, program: Program, reason: str, at: Location | None) -> None:
+        """Make the reason a blocker of the whole migration."""
+        from fsdplint.program.source import NodeSite
+        from fsdplint.rules.migration.plan import plan_for
+
+        site = finding.site
+        plan = plan_for(program, site.source) if isinstance(site, NodeSite) else None
+        if plan is None or not isinstance(site, NodeSite):
+            super().refuse(finding, program, reason, at)
+            return
+        plan.refuse(program, f"the migration was tried: {reason}", at)
+        self._explain(finding, plan, site)
+
+    def _explain(self, finding: Finding, plan: Plan, site: NodeSite) -> None:
+        """Say in a finding what prevents the migration."""
         own = plan.blockers_at(site.source, site.node)
         if own:
             finding.blocker = "; ".join(dict.fromkeys(b.reason for b in own))
             finding.help = f"Not migrated: {finding.blocker}."
         else:
             finding.help = _blocked_elsewhere(plan)
-        return None
 
 
 def _blocked_elsewhere(plan: Plan) -> str:

@@ -1,0 +1,22 @@
+"""Which lines of a text another text has taken the place of."""
+
+from __future__ import annotations
+
+import difflib
+
+
+class LineMap:
+    """The lines of a changed text, and those of the original that stood there. All count from 1."""
+
+    def __init__(self, before: str, after: str) -> None:
+        old, new = before.splitlines(), after.splitlines()
+        self._old: dict[int, range] = {}
+        matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+        for tag, i1, i2, j1, j2 in matcher.get_opcodes():
+            for number in range(j1, j2):
+                same = range(i1 + number - j1 + 1, i1 + number - j1 + 2)
+                self._old[number + 1] = same if tag == "equal" else range(i1 + 1, i2 + 1)
+
+    def old(self, line: int) -> range:
+        """The lines of the original in whose place a line stands; none where it was put between."""
+        return self._old.get(line, range(0))

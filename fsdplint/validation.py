@@ -1,0 +1,244 @@
+"""The fixes of a program's findings, tried before they are offered.
+
+A fix is not offered where the program after it has an error that it does not have now, reads a name
+that nothing binds any more, or still uses FSDP1 on what the fix has migrated. All fixes are tried
+together, as `--fix` applies them; only where the result is worse are they tried in smaller parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsdplint.configs.source import ConfigSource
+from fsdplint.editing import edits
+from fsdplint.editing.lines import LineMap
+from fsdplint.editing.unbound import lost_names
+from fsdplint.engine import group_of
+from fsdplint.rule import Finding, Fix, Rule, Safety, Severity, own_rules
+from fsdplint.trace import Location
+
+if TYPE_CHECKING:
+    from fsdplint.program import Program
+    from fsdplint.program.source import Source
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a fix is not offered.
+
+    Attributes:
+        reason: what would be wrong after it.
+        at: the line of the program where that is; None where only the fix writes it.
+    """
+
+    reason: str
+    at: Location | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A program with fixes in it: the texts that the fixes change, and what is loaded from them."""
+
+    texts: Mapping[str, str]
+    program: Program
+
+
+@dataclass(eq=False)
+class Unit:
+    """The findings whose fixes are applied together or not at all."""
+
+    findings: list[Finding]
+
+    @property
+    def fixes(self) -> list[Fix]:
+        return [one.fix for one in self.findings if one.fix is not None]
+
+    @property
+    def safe(self) -> bool:
+        return all(fix.safety is Safety.SAFE for fix in self.fixes)
+
+
+class Validation:
+    """Tries the fixes of one program.
+
+    Attributes:
+        results: the programs that were tried and are no worse.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        found: Sequence[Finding],
+        rules: Sequence[Rule],
+        load: Callable[[Mapping[Path, str]], Program],
+        check: Callable[[Program, Sequence[Rule]], list[Finding]],
+        candidates: Sequence[Finding] | None = None,
+    ) -> None:
+        """
+        Args:
+            program: the program as it is.
+            found: what is found in it.
+            candidates: those whose fixes are tried; all by default.
+            rules: the rules that found it.
+            load: gives the program with other texts in some of its files.
+            check: gives what rules find in a program, without fixes.
+        """
+        self.program = program
+        self.results: list[Result] = []
+        self._load = load
+        self._check = check
+        self._units = _units(found if candidates is None else candidates)
+        given = [rule for rule in rules if _judges(type(rule))]
+        codes = {rule.code for rule in rules}
+        others = [cls() for cls in own_rules() if _judges(cls) and cls.code not in codes]
+        self._rules = [*given, *others]
+        self._before = [*found, *(check(program, others) if self._units and others else ())]
+
+    def settle(self) -> None:
+        """Take the fixes away that would make the program worse, and say why in the findings."""
+        safe = self._sound([one for one in self._units if one.safe], [])
+        self._sound([one for one in self._units if not one.safe], safe)
+
+    def _sound(self, units: list[Unit], base: list[Unit]) -> list[Unit]:
+        """The units that do no harm on top of others; the fixes of the rest are taken away."""
+        sound: list[Unit] = []
+        while units:
+            tried, later = self._together(base, units)
+            if not tried and base:  # each of them clashes with the base
+                base = []
+                continue
+            sound += self._harmless(base, tried)
+            units = later
+        return sound
+
+    def _together(self, base: list[Unit], units: list[Unit]) -> tuple[list[Unit], list[Unit]]:
+        """Of some units those that one text can hold with the base, and those that it cannot."""
+        applied = edits.apply(self.program.files, _fixes([*base, *units]))
+        broken = dict(applied.broken)
+        for unit in units:
+            reason = next((broken[fix] for fix in unit.fixes if fix in broken), None)
+            if reason is not None:
+                self._refuse(unit, Refusal(f"the rewrite could not be put together ({reason})"))
+        units = [one for one in units if one.fixes]
+        done = set(applied.applied)
+        tried = [one for one in units if done.issuperset(one.fixes)]
+        return tried, [one for one in units if one not in tried]
+
+    def _harmless(self, base: list[Unit], units: list[Unit]) -> list[Unit]:
+        """Of units that go together, those that do no harm on top of the base."""
+        refusal = self._harm(base, units) if units else None
+        if refusal is None:
+            return units
+        if len(units) == 1:
+            self._refuse(units[0], refusal)
+            return []
+        middle = len(units) // 2
+        first = self._harmless(base, units[:middle])
+        return [*first, *self._harmless([*base, *first], units[middle:])]
+
+    def _refuse(self, unit: Unit, refusal: Refusal) -> None:
+        for one in unit.findings:
+            one.fix = None
+        for one in unit.findings:
+            one.rule().refuse(one, self.program, refusal.reason, refusal.at)
+
+    # What is worse ----------------------------------------------------------------------------
+
+    def _harm(self, base: list[Unit], units: list[Unit]) -> Refusal | None:
+        """What is wrong with the program once the fixes are in it."""
+        texts = edits.apply(self.program.files, _fixes([*base, *units])).texts
+        sources = self.program.sources
+        changed = {p: sources[p].renewed(text) for p, text in texts.items() if p in sources}
+        lost = next(lost_names(sources, changed), None)
+        if lost is not None:
+            return Refusal(f"it would leave {lost}")
+        program = self._load({Path(path): text for path, text in texts.items()})
+        refusal = next(self._worse(program, units), None) or self._left(program, units)
+        if refusal is None:
+            self.results.append(Result(texts, program))
+        return refusal
+
+    def _worse(self, program: Program, units: Iterable[Unit]) -> Iterator[Refusal]:
+        """Errors that the program does not have now, and what is left of FSDP1 in what is migrated."""
+        migrated = {group_of(one) for unit in units for one in unit.findings} - {None}
+        known = Known(self.program, self._before, program)
+        for one in self._check(program, self._rules):
+            before = known.match(one)
+            if before is None and one.rule.severity is Severity.ERROR:
+                what = f"an error that is not there now: {one.message} ({one.rule.code})"
+                yield Refusal(f"it would bring {what}", known.place(one))
+            elif before is not None and one.rule.grouped and group_of(before) in migrated:
+                yield Refusal(f"it would leave this: {one.message} ({one.rule.code})")
+
+    def _left(self, program: Program, units: Iterable[Unit]) -> Refusal | None:
+        for unit in units:
+            for rule in {one.rule for one in unit.findings}:
+                reason = rule().incomplete(self.program, program, unit.fixes[0])
+                if reason is not None:
+                    return Refusal(reason)
+        return None
+
+
+class Known:
+    """What is found in a program, to recognise it in the program that fixes make of it."""
+
+    def __init__(self, before: Program, found: Iterable[Finding], after: Program) -> None:
+        self._before = before
+        self._after = after
+        self._maps: dict[str, LineMap] = {}
+        self._at: dict[tuple[str, int], list[Finding]] = {}
+        self._moved: dict[tuple[str, str, str], list[Finding]] = {}
+        for one in found:
+            at = one.site.location()
+            self._at.setdefault((at.path, at.line), []).append(one)
+            self._moved.setdefault(self._text(before, one), []).append(one)
+
+    def match(self, finding: Finding) -> Finding | None:
+        """What was found before in the same place: by the same rule, or as bad by another."""
+        at = finding.site.location()
+        here = [one for line in self._old(at) for one in self._at.get((at.path, line), ())]
+        same = [one for one in here if one.rule is finding.rule]
+        errors = [one for one in here if one.rule.severity is Severity.ERROR]
+        moved = self._moved.get(self._text(self._after, finding), [])
+        return next(iter([*same, *errors, *moved]), None)
+
+    def place(self, finding: Finding) -> Location | None:
+        """Where a finding's line stands in the program before."""
+        at = finding.site.location()
+        lines = self._old(at)
+        return Location(at.path, lines[0]) if len(lines) == 1 else None
+
+    def _old(self, at: Location) -> range:
+        if at.path not in self._maps:
+            before, after = self._before.files.get(at.path), self._after.files.get(at.path)
+            texts = ["" if one is None else one.text for one in (before, after)]
+            self._maps[at.path] = LineMap(*texts)
+        return self._maps[at.path].old(at.line)
+
+    def _text(self, program: Program, finding: Finding) -> tuple[str, str, str]:
+        """What a finding is known by where its line was moved."""
+        at = finding.site.location()
+        source: Source | ConfigSource | None = program.files.get(at.path)
+        text = "" if source is None else source.line(at.line).strip()
+        return finding.rule.code, at.path, text
+
+
+def _judges(rule: type[Rule]) -> bool:
+    """Whether what a rule finds after a fix speaks against the fix."""
+    return rule.severity is Severity.ERROR or rule.grouped
+
+
+def _units(found: Iterable[Finding]) -> list[Unit]:
+    """What is fixed together, in the order of the findings."""
+    units: dict[object, Unit] = {}
+    for one in found:
+        if one.fix is not None:
+            units.setdefault(group_of(one) or id(one.fix), Unit([])).findings.append(one)
+    return list(units.values())
+
+
+def _fixes(units: Iterable[Unit]) -> list[Fix]:
+    return [fix for unit in units for fix in unit.fixes]
