@@ -41,6 +41,7 @@ class FixResult:
         sources: the files as they are in the new texts.
         originals: every file that changes, as it was read.
         context: files of `sources` that were looked at only because they call the others.
+        examined: the program as it was, and what was found in it.
     """
 
     texts: dict[Path, str] = field(default_factory=dict)
@@ -51,6 +52,7 @@ class FixResult:
     sources: dict[str, Source] = field(default_factory=dict)
     originals: dict[Path, Source] = field(default_factory=dict)
     context: frozenset[str] = frozenset()
+    examined: Examined | None = None
 
 
 @dataclass(frozen=True)
@@ -367,6 +369,7 @@ def fix(
         options: what the result has to run on, and how to fix.
     """
     from fsdplint.editing import edits
+    from fsdplint.editing.annotations import without_annotations
     from fsdplint.program import load
 
     codes = None if wanted is None else set(wanted)
@@ -380,7 +383,7 @@ def fix(
 
     examined = examine(paths, rules, options, overrides=texts, callers=callers, projects=projects)
     program, found = examined.program, whole(examined.found, examined.program)
-    result.context = examined.context
+    result.context, result.examined = examined.context, examined
     for _ in range(MAX_ROUNDS):
         kept = found if keep is None else keep(found, program.files)
         counted = [f for f in kept if codes is None or f.rule.code in codes]
@@ -388,13 +391,17 @@ def fix(
             found,
             counted,
             editable or given.__contains__,
-            unsafe=unsafe,
+            unsafe=lambda _: unsafe,
         )
         if len(usable) < sum(one.fix is not None for one in examined.found):
             # Some of what was tried together is not wanted: the rest has to do without it.
             tried = _validated(examined, paths, rules, options, texts, WHOLE, usable)
             examined = replace(examined, tried=tried.tried)
         applied = edits.apply(program.files, [f.fix for f in usable if f.fix is not None])
+        for path in {path for fix in applied.applied if fix.group for path in changed_files(fix)}:
+            if path in applied.texts and path in program.sources:
+                text = program.sources[path].renewed(applied.texts[path])
+                applied.texts[path] = without_annotations(text)
         if not applied.texts:
             break
         for path, text in applied.texts.items():
@@ -428,19 +435,19 @@ def applicable(
     counted: Iterable[Finding],
     editable: Callable[[str], bool],
     *,
-    unsafe: bool,
+    unsafe: Callable[[Finding], bool],
 ) -> list[Finding]:
     """Of `counted` (some of `found`), the findings whose fixes may be applied.
 
-    A fix may be if it is safe or `unsafe` ones are wanted, and if all files that it changes are
-    `editable` (asked with their real paths); one that belongs to a group only if all of the group
-    may be.
+    A fix may be if it is safe or `unsafe` ones are wanted for the finding, and if all files that it
+    changes are `editable` (asked with their real paths); one that belongs to a group only if all of
+    the group may be.
     """
     possible = [
         f
         for f in counted
         if f.fix is not None
-        and (unsafe or f.fix.safety is Safety.SAFE)
+        and (f.fix.safety is Safety.SAFE or unsafe(f))
         and all(editable(os.path.realpath(path)) for path in changed_files(f.fix))
     ]
     able = {id(f) for f in possible}

@@ -55,14 +55,15 @@ class Remembering:
 
     def _key(self, group: Group) -> str:
         """What stands for a group and all that holds for the run."""
-        what = ([str(path) for path in group], str(project_root(group[0])), self._run_key)
+        options = self._run.options_of(group)
+        what = ([str(path) for path in group], str(project_root(group[0])), options, self._run_key)
         return digest(repr(what).encode("utf-8", "surrogatepass"))
 
     @cached_property
     def _run_key(self) -> str:
         run = self._run
         settings = sorted({repr(run.settings_of(path)) for path in run.paths})
-        what = (settings, run.options, run.command_line, bool(run.problems))
+        what = (settings, run.command_line, bool(run.problems))
         return repr((version(), os.getcwd(), *what))
 
     def _known(self, key: str) -> Outcome | None:

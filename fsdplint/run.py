@@ -27,17 +27,17 @@ from fsdplint.folders import project_root
 from fsdplint.options import Options
 from fsdplint.reading import read
 from fsdplint.report.result import Result
+from fsdplint.scope import options_of, target_of, unsafe_fixes
 from fsdplint.settings import CommandLine, Settings, SettingsError, SettingsFinder
 from fsdplint.trace import FixedSite, Site
 
 if TYPE_CHECKING:
     from fsdplint.cache import Cache
-    from fsdplint.engine import Effort
+    from fsdplint.engine import Effort, FixResult
     from fsdplint.outcome import Outcome
     from fsdplint.program import Program
     from fsdplint.program.source import Source
     from fsdplint.rule import Finding, Rule
-    from fsdplint.target import Target
     from fsdplint.trace import Trace
 
 DEBUG = "FSDPLINT_DEBUG"  # set in the environment: a defect shows its traceback and ends the run
@@ -203,7 +203,7 @@ class Run:
         seen = engine.examine(
             paths,
             rules,
-            self.options,
+            self.options_of(paths),
             overrides=self.overrides,
             callers=self.callers,
             projects=self.projects,
@@ -230,7 +230,12 @@ class Run:
             self._add_problems(outcome.problems)
         seen = {path for one in outcomes for path in one.files if path not in one.context}
         context = {path for one in outcomes for path in one.context} - seen
-        self._set_findings(result, merged(outcomes), sources(outcomes, self.overrides), context)
+        files = [
+            (self.unsafe_in(g), one.files) for g, one in zip(self._groups, outcomes, strict=True)
+        ]
+        wary = {path for unsafe, several in files for path in several if not unsafe}
+        found = merged(outcomes)
+        self._set_findings(result, found, sources(outcomes, self.overrides), context, wary)
 
     def check_recorded(self, trace: Trace, contents: Mapping[str, bytes] | None = None) -> Result:
         """The findings in a recorded run of the program that was given.
@@ -241,7 +246,7 @@ class Run:
         from fsdplint.plugins import plugins
         from fsdplint.rule import all_rules
 
-        trace.target = self.target
+        trace.target = target_of(self.settings.target_torch, self.paths or [self._root])
         self._add_problems(plugins().problems)
         rules = [rule() for rule in all_rules()]
         found = engine.check_recorded(trace, rules)
@@ -277,21 +282,33 @@ class Run:
         return self._deep(paths, lambda sound, defects: self._fix(sound, defects, changes))
 
     def _fix(self, paths: Sequence[Path], defects: Sequence[Problem], changes: Changes) -> Outcome:
-        from fsdplint import engine
         from fsdplint.outcome import Outcome, frozen
 
         rules = self._rules()
+        fixed = self._fixed(paths, rules, changes)
+        return Outcome(
+            [frozen(one) for one in fixed.found],
+            list(fixed.sources),
+            sorted(fixed.context),
+            [*defects, *fixed.problems, *_failures(rules)],
+            known=fixed.sources,
+        )
+
+    def _fixed(self, paths: Sequence[Path], rules: Sequence[Rule], changes: Changes) -> FixResult:
+        """Fix files that belong together, and add to the changes what this comes to."""
+        from fsdplint import engine
+
         fixed = engine.fix(
             paths,
             rules,
-            unsafe=self.unsafe,
+            unsafe=self.unsafe_in(paths),
             overrides=self.overrides,
             keep=self.counting.counted,
             also=self._unused(rules),
             editable=self.editable,
             callers=self.callers,
             projects=self.projects,
-            options=self.options,
+            options=self.options_of(paths),
         )
         for path in sorted(fixed.texts):
             source, after = fixed.originals[path], fixed.texts[path]
@@ -305,13 +322,7 @@ class Run:
                     self.overrides[path] = after  # what other groups read is fixed now
                 changes.texts[path] = (before, after)
         changes.applied += fixed.applied
-        return Outcome(
-            [frozen(one) for one in fixed.found],
-            list(fixed.sources),
-            sorted(fixed.context),
-            [*defects, *fixed.problems, *_failures(rules)],
-            known=fixed.sources,
-        )
+        return fixed
 
     def _unused(
         self, rules: Sequence[Rule]
@@ -340,10 +351,12 @@ class Run:
         found: Sequence[Finding],
         sources: Mapping[str, Source],
         context: Set[str] = frozenset(),
+        wary: Set[str] = frozenset(),
     ) -> None:
         """Put the findings that count into the result, with what is known about fixing them.
 
-        context: files looked at for the sake of others; what is found in them is not shown.
+        context: files looked at for the sake of others; what is found in them is not shown. wary:
+            files that unsafe fixes may not be applied to.
         """
         from fsdplint.engine import applicable, changed_files, group_of
 
@@ -354,10 +367,13 @@ class Run:
         result.elsewhere = [one for one in counted if one.site.path in context]
         result.sources = sources
         result.fixable = {
-            id(one) for one in applicable(found, counted, self.editable, unsafe=self.unsafe)
+            id(one)
+            for one in applicable(
+                found, counted, self.editable, unsafe=lambda one: one.site.path not in wary
+            )
         }
         result.fixable_unsafe = {
-            id(one) for one in applicable(found, counted, self.editable, unsafe=True)
+            id(one) for one in applicable(found, counted, self.editable, unsafe=lambda _: True)
         }
         outside: dict[str, set[str]] = {}
         for one in found:
@@ -370,28 +386,16 @@ class Run:
 
     # What holds where -----------------------------------------------------------------------
 
-    @property
-    def unsafe(self) -> bool:
-        """Whether unsafe fixes may be applied: where the files disagree, no."""
-        folders = [self._finder.of(path) for path in self.paths] or [self.settings]
-        return all(settings.unsafe_fixes for settings in folders)
+    def unsafe_in(self, paths: Sequence[Path]) -> bool:
+        """Whether unsafe fixes may be applied to files that belong together."""
+        return unsafe_fixes(self._finder, paths)
 
-    @cached_property
-    def target(self) -> Target | None:
-        """The torch that the program is for: as the settings say, else as the project requires."""
-        from fsdplint.target import explicit, of_project
-
-        known = explicit(self.settings.target_torch)
-        if known is not None:
-            return known
+    def options_of(self, paths: Sequence[Path]) -> Options:
+        """How files that belong together are fixed."""
         unreadable: list[tuple[Path, OSError]] = []
-        found = of_project(self._root, project_root(self._root), unreadable)
+        found = options_of(self._finder, paths, unreadable)
         self._add_problems([missing(str(path), error) for path, error in unreadable])
         return found
-
-    @cached_property
-    def options(self) -> Options:
-        return Options(self.target, self.settings.checkpoint)
 
     def editable(self, path: str) -> bool:
         """Whether a file, given by its real path, may be changed."""
@@ -422,10 +426,7 @@ class Run:
         targets = list(targets)
         roots = {self.projects.root(path): path for path in targets}
         files = [file for path in roots.values() for file in self.projects.files(path)]
-        if all(self.projects.real(path) in self.given for path in files):
-            found = []
-        else:
-            found = self.projects.callers(targets, files, CALLERS)
+        found = self.projects.callers(targets, files, CALLERS)
         self.projects.notes.callers.append((list(map(str, targets)), list(map(str, found))))
         return found
 

@@ -7,7 +7,7 @@ together, as `--fix` applies them; only where the result is worse are they tried
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -162,7 +162,7 @@ class Validation:
         return refusal
 
     def _worse(self, program: Program, units: Iterable[Unit]) -> Iterator[Refusal]:
-        """Errors that the program does not have now, and what is left of FSDP1 in what is migrated."""
+        """Errors that the program does not have now, and what is left of FSDP1."""
         migrated = {group_of(one) for unit in units for one in unit.findings} - {None}
         known = Known(self.program, self._before, program)
         for one in self._check(program, self._rules):

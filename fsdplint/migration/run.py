@@ -9,16 +9,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdplint.report.migration import Report
-from fsdplint.run import Run
+from fsdplint.run import Changes, Run
 from fsdplint.settings import CommandLine
 
 if TYPE_CHECKING:
+    from fsdplint.engine import Examined
     from fsdplint.migration.sections import Sections
     from fsdplint.program import Program
-    from fsdplint.rule import Rule
+    from fsdplint.rule import Finding, Rule
 
 RULES = ("FSDP2",)  # what the command selects, above the settings
 FRAMEWORKS = "FSDP22"  # rules on what frameworks are told of FSDP1; they belong to no group
+
+
+def migration_rules() -> list[type[Rule]]:
+    """The rules whose fixes make a migration."""
+    from fsdplint.rule import all_rules
+
+    return [rule for rule in all_rules() if rule.grouped or rule.code.startswith(FRAMEWORKS)]
 
 
 @dataclass
@@ -65,79 +73,91 @@ class MigrationRun(Run):
             blockers.
         """
         migrated = Migrated(Report(wrote=fix, files=len(self.files)))
-        if self.paths:
-            self._deep(self.paths, lambda sound, _: self._migrate(sound, migrated, fix, annotate))
+        for group in self._groups:
+            changes = Changes()
+            self._deep(
+                group,
+                lambda sound, _, c=changes: self._migrate(sound, migrated, c, fix, annotate),
+            )
+            migrated.contents.update(changes.contents)
+        migrated.contents = dict(sorted(migrated.contents.items()))
         migrated.report.problems = self._sorted_problems()
         return migrated
 
     def _rules(self) -> list[Rule]:
-        from fsdplint.rule import all_rules
-
-        return [rule() for rule in all_rules() if rule.grouped or rule.code.startswith(FRAMEWORKS)]
+        return [rule() for rule in migration_rules()]
 
     def _migrate(
-        self, paths: Sequence[Path], migrated: Migrated, fix: bool, annotate: bool
+        self,
+        paths: Sequence[Path],
+        migrated: Migrated,
+        changes: Changes,
+        fix: bool,
+        annotate: bool,
     ) -> None:
-        from fsdplint import engine
-        from fsdplint.editing import edits
-        from fsdplint.editing.annotations import without_annotations
+        """Migrate files that belong together."""
         from fsdplint.migration.proof import after_writing, with_options
-        from fsdplint.migration.sections import Sections
+        from fsdplint.migration.sections import Sections, name_of
 
-        seen = engine.examine(
-            paths,
-            self._rules(),
-            self.options,
-            overrides=self.overrides,
-            callers=self.callers,
-            projects=self.projects,
-        )
+        seen, applied = self._seen(paths, changes, fix)
         program, files = seen.program, seen.program.files
         sections = Sections(
             program,
             seen.found,
             lambda one: self.counting.counts(one, files),
             self.editable,
-            self.unsafe,
+            self.unsafe_in(paths),
         )
         sections.leave_out(seen.context)
         report = migrated.report
-        report.sections = sections.all
-        report.warnings = [*self._completion(), *self.counting.warnings(files)]
+        known = {(section.group, *section.files) for section in report.sections}
+        new = [one for one in sections.all if (one.group, *one.files) not in known]
+        report.sections = [*report.sections, *new]
+        warnings = [*self._completion(), *self.counting.warnings(files)]
+        report.warnings = list(dict.fromkeys([*report.warnings, *warnings]))
         self._add_problems(program.problems)
-        texts: dict[str, str] = {}
-        if fix:
-            ready = [one for one in sections.all if not one.blocked and not one.outside]
-            fixes = [sections.fixes[section.group] for section in ready]
-            texts = edits.apply(files, fixes).texts
-            for path, text in texts.items():
-                if path in program.sources:
-                    texts[path] = without_annotations(files[path].renewed(text))
-            for section in ready:
+        done = {name_of(one) for one in applied}
+        for section in sections.all:
+            if section.group in done:
                 section.applied = True
                 after_writing(section)
-        for section in sections.all:
-            if not section.applied:
+            else:
                 with_options(section, self._proving)
         if annotate:
-            self._annotate(program, sections, texts, report)
-        for path, text in sorted(texts.items()):
-            source = files[path]
-            if text != source.text:
-                old = source.to_bytes(source.text)
-                migrated.contents[Path(path)] = old, source.to_bytes(text)
+            self._annotate(program, sections, changes, report)
+
+    def _seen(
+        self, paths: Sequence[Path], changes: Changes, fix: bool
+    ) -> tuple[Examined, Sequence[Finding]]:
+        """What there is to migrate, and the findings that fixing it settles."""
+        from fsdplint import engine
+
+        if fix:
+            fixed = self._fixed(paths, self._rules(), changes)
+            assert fixed.examined is not None
+            return fixed.examined, fixed.applied
+        seen = engine.examine(
+            paths,
+            self._rules(),
+            self.options_of(paths),
+            overrides=self.overrides,
+            callers=self.callers,
+            projects=self.projects,
+        )
+        return seen, ()
 
     def _annotate(
-        self, program: Program, sections: Sections, texts: dict[str, str], report: Report
+        self, program: Program, sections: Sections, changes: Changes, report: Report
     ) -> None:
         """Put the comments into the files that are not migrated."""
         from fsdplint.editing.annotations import annotated
 
         for path, source in program.sources.items():
-            if path in texts or not self.editable(os.path.realpath(path)):
+            if Path(path) in changes.contents or not self.editable(os.path.realpath(path)):
                 continue
             marks = [(x.node, x.code, x.reason) for x in sections.marks if x.source is source]
             text = annotated(source, marks)
             if text != source.text:
-                texts[path] = text
+                contents = source.to_bytes(source.text), source.to_bytes(text)
+                changes.contents[Path(path)] = contents
                 report.annotated.append(path)

@@ -72,9 +72,7 @@ class Sections:
         plans = {plan.group: plan for plan in plans_of(program)}
         groups: dict[str, list[Finding]] = {}
         for finding in found:
-            at = finding.site.location()  # what frameworks are told has no group
-            group = group_of(finding) or f"{at.path}:{at.line}:{at.column}"
-            groups.setdefault(group, []).append(finding)
+            groups.setdefault(name_of(finding), []).append(finding)
         for group in [*plans, *(one for one in groups if one not in plans)]:
             section = self._section(group, plans.get(group), groups.get(group, []))
             if section is not None:
@@ -223,6 +221,12 @@ class Sections:
                     )
                 )
         return result
+
+
+def name_of(finding: Finding) -> str:
+    """The name of the section that a finding belongs to."""
+    at = finding.site.location()  # what frameworks are told has no group
+    return group_of(finding) or f"{at.path}:{at.line}:{at.column}"
 
 
 def _place(finding: Finding) -> Place:

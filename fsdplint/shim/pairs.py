@@ -79,22 +79,16 @@ def script_of(path: Path) -> Path:
 def fixes_of(
     script: Path, unsafe: bool, ignore: tuple[str, ...] = (), target_torch: str | None = None
 ) -> Changes:
-    """The fixes of a program: of its script and of the project's files that it imports.
+    """The fixes of a program and of the project's files that it imports, as `--fix --project`
+    applies them.
 
     ignore: the codes of rules whose fixes are left out.
     """
-    from fsdplint.concern import Concern
     from fsdplint.editing.journal import Interrupted
-    from fsdplint.program import load
     from fsdplint.run import Run as FixRun
     from fsdplint.selection import UNUSED
     from fsdplint.settings import CommandLine, SettingsError
 
-    root = project_root(script)
-    concern = Concern.among([script], {})
-    program = load([script], concern=concern)
-    sources = [Path(os.path.realpath(path)) for path in (*program.sources, *sorted(concern.files))]
-    files = dict.fromkeys([script, *(path for path in sources if path.is_relative_to(root))])
     # All that is found is fixed, known or not; comments that turn nothing off are no matter here.
     command_line = CommandLine(
         ignore=(*UNUSED[:1], *ignore),
@@ -104,7 +98,7 @@ def fixes_of(
         no_baseline=True,
     )
     try:
-        changes = FixRun(list(files), command_line).fix()
+        changes = FixRun([script], command_line).fix()
     except (SettingsError, Interrupted) as error:
         raise ProveError(str(error)) from error
     for problem in changes.result.problems:

@@ -1,0 +1,126 @@
+"""What each way of asking for fixes makes of the same files: they have to agree.
+
+`tests/test_agreement.py` asks for the fixtures, `tests/corpus/agreement.py` for programs of others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from fsdplint import api
+from fsdplint.migration.run import MigrationRun, migration_rules
+from fsdplint.run import Run
+from fsdplint.server.analysis import Workspace
+from fsdplint.settings import CommandLine
+
+TORCH = "2.13"
+Texts = Mapping[str, str]  # of the files that change, by their real paths
+
+UNRELATED = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+from utils import clip
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.linear(x)
+
+
+def main():
+    dist.init_process_group("gloo")
+    model = FSDP(Layer(), forward_prefetch=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.randn(2, 4)).sum().backward()
+    clip(model)
+    optimizer.step()
+    torch.save(model._flat_param, "flat.pt")
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+UTILS = """\
+def clip(model):
+    model.clip_grad_norm_(1.0)
+"""
+
+
+def add_unrelated(root: Path) -> Path:
+    """Put a program that cannot be migrated into a folder of a project, and give the folder.
+
+    Its modules have the names that those of other programs have.
+    """
+    folder = root / "unrelated_program"
+    folder.mkdir()
+    names = ("train.py", "utils.py", "train_utils.py", "model.py", "requirements.txt")
+    for name, text in zip(names, (UNRELATED, UTILS, UTILS, UTILS, "torch==2.1\n"), strict=True):
+        (folder / name).write_text(text)
+    return folder
+
+
+def ways(*, project: bool) -> dict[str, Callable[[Sequence[Path]], Texts]]:
+    """The ways of asking, by name; each gives the texts that fixing some paths makes.
+
+    project: whether other files of the project may be changed.
+    """
+    codes = tuple(rule.code for rule in migration_rules())
+    line = CommandLine(select=codes, target_torch=TORCH, project=project, no_baseline=True)
+
+    def fix(paths: Sequence[Path]) -> Texts:
+        changes = Run(paths, line).fix()
+        return _decoded({path: new for path, (_, new) in changes.contents.items()})
+
+    def migrate(paths: Sequence[Path]) -> Texts:
+        migrated = MigrationRun(paths, TORCH, project=project).migrate(fix=True)
+        report = MigrationRun(paths, TORCH, project=project).migrate().report
+        ready = {one.group for one in report.sections if not one.blocked and not one.outside}
+        done = {one.group for one in migrated.report.sections if one.applied}
+        assert ready == done, (ready, done)
+        return _decoded({path: new for path, (_, new) in migrated.contents.items()})
+
+    def from_python(paths: Sequence[Path]) -> Texts:
+        fixed = api.fix(paths, select=codes, target_torch=TORCH, project=project)
+        return {os.path.realpath(one.path): one.after for one in fixed.changes}
+
+    def server(paths: Sequence[Path]) -> Texts:
+        (path,) = paths
+        found = Workspace(line).fix(os.path.realpath(path), {}, lambda: False, project=project)
+        return {path: after for path, (_, after) in found.items()}
+
+    return {"fix": fix, "migrate": migrate, "api": from_python, "server": server}
+
+
+def _decoded(contents: Mapping[Path, bytes]) -> Texts:
+    return {os.path.realpath(path): data.decode("utf-8") for path, data in contents.items()}
+
+
+def disagreements(file: Path, unrelated: Path) -> list[str]:
+    """Where the ways disagree on a program: by themselves, and with an unrelated folder."""
+    found: list[str] = []
+    texts: Texts | None = None
+    for name, way in ways(project=True).items():
+        several = [[file]] if name == "server" else [[file], [file, unrelated], [unrelated, file]]
+        for paths in several:
+            new = {path: text for path, text in way(paths).items() if not _in(path, unrelated)}
+            if texts is None:
+                texts = new
+            if new != texts:
+                other = " and another folder" if len(paths) > 1 else ""
+                differ = {p for p in {*new, *texts} if new.get(p) != texts.get(p)}
+                found.append(f"{name}{other}: {', '.join(sorted(differ))}")
+    return found
+
+
+def _in(path: str, folder: Path) -> bool:
+    return Path(path).is_relative_to(os.path.realpath(folder))
