@@ -25,6 +25,8 @@ from fsdplint.results import (
     Fix,
     Fixed,
     FsdplintError,
+    Note,
+    Place,
     Problem,
     Proof,
     Proven,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from fsdplint.report.result import Result
     from fsdplint.rule import Edit as _Edit
     from fsdplint.rule import Finding as _Finding
+    from fsdplint.rule import Fix as _Fix
     from fsdplint.run import Run
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -49,6 +52,8 @@ __all__ = [
     "Fix",
     "Fixed",
     "FsdplintError",
+    "Note",
+    "Place",
     "Problem",
     "Proof",
     "Proven",
@@ -253,6 +258,21 @@ def _fix(result: Result, one: _Finding, edits: bool) -> Fix | None:
         applicable=result.applicable(one) if edits else True,
         edits=tuple(_edit(result, edit) for edit in found if edit.path in result.sources),
         group=one.fix.group,
+        notes=_notes(one.fix),
+    )
+
+
+def _notes(fix: _Fix) -> tuple[Note, ...]:
+    from fsdplint.report.cells import split
+    from fsdplint.report.notes import remarks
+
+    return tuple(
+        Note(
+            note.text,
+            note.detail,
+            tuple(Place(split(x.path)[0], x.line, split(x.path)[1]) for x in note.places),
+        )
+        for note in remarks(fix)
     )
 
 

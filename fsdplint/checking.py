@@ -200,11 +200,19 @@ def _fix(job: Job, run: Run) -> int:
         for problem in result.problems:
             click.echo(problem_line(problem), err=True)
         _emit(job, [*before, *lines] if _for_people(run) else [], err=err)
-        code = _exit_code((), result.problems)
     else:
         _report(job, run, result, err=err, before=before)
-        code = _exit_code(result.findings, result.problems)
+    for line in _notes(changes):
+        click.echo(line, err=True)
+    code = _exit_code(() if job.fix_only else result.findings, result.problems)
     return FOUND if code == CLEAN and job.exit_non_zero_on_fix and result.fixed else code
+
+
+def _notes(changes: Changes) -> Iterable[str]:
+    """What the fixes change in behaviour or cost."""
+    from fsdplint.report.notes import note_lines, remarks_on
+
+    return note_lines(remarks_on(changes.applied))
 
 
 def _for_people(run: Run) -> bool:
@@ -252,7 +260,7 @@ def _diff(job: Job, run: Run) -> int:
     _warn(result)
     for problem in result.problems:
         click.echo(problem_line(problem), err=True)
-    for line in _left(result):
+    for line in [*_notes(changes), *_left(result)]:
         click.echo(line, err=True)
     words = [f"would fix {plural(result.fixed, 'finding')}"] if result.fixed else []
     if result.findings:

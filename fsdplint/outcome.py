@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fsdplint.callers import Notes
 from fsdplint.engine import sorted_findings
 from fsdplint.files import Problem, Unreadable, open_source
-from fsdplint.rule import Edit, Finding, Fix, Import, Safety
+from fsdplint.rule import Edit, Finding, Fix, Import, Note, Safety
 from fsdplint.trace import FixedSite, Guard, GuardKind, Location, Ranks, Site
 
 if TYPE_CHECKING:
@@ -152,6 +152,11 @@ def _finding(data: Mapping[str, Any]) -> Finding:
     )
 
 
+def _note(data: Mapping[str, Any]) -> Note:
+    places = tuple(Location(**one) for one in data["places"])
+    return Note(data["text"], data["detail"], places)
+
+
 def _site(data: Mapping[str, Any]) -> FixedSite:
     return FixedSite(Location(**data))
 
@@ -165,4 +170,5 @@ def _fix(data: Mapping[str, Any]) -> Fix:
         data["group"],
         tuple((path, name) for path, name in data["unused"]),
         tuple((path, start, end) for path, start, end in data["relies_on"]),
+        tuple(_note(one) for one in data["notes"]),
     )

@@ -35,6 +35,24 @@ class Edit:
 
 
 @dataclass(frozen=True)
+class Place:
+    """A line of a file; of a notebook, of the cell."""
+
+    path: str
+    line: int
+    cell: int | None = None
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a fix changes in behaviour or cost: what, how much, and where."""
+
+    text: str
+    detail: str = ""
+    places: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True)
 class Fix:
     """What mends a finding.
 
@@ -42,6 +60,7 @@ class Fix:
         applicable: whether `fix` with the same arguments applies it.
         edits: everything that it changes, in all files; a migration has the edits of all of it.
         group: fixes of the same group are applied together or not at all.
+        notes: what it changes besides what it mends.
     """
 
     title: str
@@ -49,6 +68,7 @@ class Fix:
     applicable: bool
     edits: tuple[Edit, ...]
     group: str | None = None
+    notes: tuple[Note, ...] = ()
 
 
 @dataclass(frozen=True)

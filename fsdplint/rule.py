@@ -66,6 +66,21 @@ class Import:
 
 
 @dataclass(frozen=True)
+class Note:
+    """What a fix changes in cost or in a detail of behaviour.
+
+    Attributes:
+        text: what, in a few words.
+        detail: how much, and what can be done about it.
+        places: the lines that it is about, where there are some.
+    """
+
+    text: str
+    detail: str = ""
+    places: tuple[Location, ...] = ()
+
+
+@dataclass(frozen=True)
 class Fix:
     """A rewrite that mends a finding.
 
@@ -78,6 +93,7 @@ class Fix:
         unused: (path, local name) pairs of imports that the edits may have left without a use.
         relies_on: (path, start, end) spans of code that has to stay as it is for this fix to be
             right: what is done to it by another fix comes in another round.
+        notes: what it changes besides what it mends.
     """
 
     title: str
@@ -87,6 +103,7 @@ class Fix:
     group: str | None = None
     unused: tuple[tuple[str, str], ...] = ()
     relies_on: tuple[tuple[str, int, int], ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 @dataclass

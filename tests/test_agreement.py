@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from agreement import TORCH, add_unrelated, disagreements
+from agreeing import TORCH, add_unrelated, disagreements
 from command import run
 
 from fsdplint.migration.run import migration_rules

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+import fsdplint
 from fsdplint.cli import main
 
 TRAIN = """\
@@ -285,3 +286,30 @@ def test_a_name_that_comes_through_another_file_is_told(folder: Path) -> None:
     assert reasons == {
         "this file imports nothing of FSDP1 from torch: its name comes from other code"
     }
+
+
+PREFETCHING = TRAIN.replace('device("cpu"))', 'device("cpu"), forward_prefetch=True)')
+
+
+def test_fix_and_diff_say_what_changes_as_migrate_does(folder: Path) -> None:
+    file = folder / "train.py"
+    file.write_text(PREFETCHING)
+    run("migrate", "--report", "report.json", "train.py")
+    (program,) = json.loads((folder / "report.json").read_text())["programs"]
+    notes = program["notes"]
+    assert notes
+    head = "What changes in behaviour or cost:"
+    words = " ".join(notes[0]["text"].split())
+    diff = run("--diff", "train.py")
+    assert head not in diff.stdout
+    assert head in diff.stderr
+    assert words in " ".join(diff.stderr.split())
+    found = json.loads(run("--output-format", "json", "train.py").stdout)
+    assert [one["fix"]["notes"] for one in found if one["fix"]["group"]] == [notes] * len(found)
+    (first, *_) = fsdplint.check(["train.py"]).findings
+    assert first.fix is not None
+    assert [note.text for note in first.fix.notes] == [note["text"] for note in notes]
+    fixed = run("--fix", "--output-format", "json", "train.py")
+    assert json.loads(fixed.stdout) == []
+    assert words in " ".join(fixed.stderr.split())
+    assert run("--fix", "train.py").stderr == ""

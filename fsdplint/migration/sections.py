@@ -16,8 +16,10 @@ from fsdplint.migration.proof import commands
 from fsdplint.migration.titles import titles_of
 from fsdplint.report.full import reason
 from fsdplint.report.migration import Change, Obstacle, Place, Reason, Remark, Section
+from fsdplint.report.notes import remarks
 from fsdplint.report.pages import summary
 from fsdplint.rule import Edit, Finding, Fix, Rule, Safety
+from fsdplint.trace import Location
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -96,7 +98,7 @@ class Sections:
                 self.fixes[group] = fix
                 section.changes = self._changes(fix, changed, plan, findings)
                 section.outside = self._outside(fix)
-                section.remarks = _remarks(plan) if plan is not None else _told(fix)
+                section.remarks = remarks(fix, self._place_of) if plan is not None else _told(fix)
         if section.blocked:
             at = {obstacle.place for obstacle in section.obstacles}
             places = [_place(one) for one in findings]
@@ -106,6 +108,9 @@ class Sections:
             section.waiting = list(dict.fromkeys(p for p in places if p not in at))
         section.prove, section.prove_note, section.title = commands(self.program, section)
         return section
+
+    def _place_of(self, at: Location) -> Place:
+        return _at(self.files[at.path], at.line)
 
     def _outside(self, fix: Fix) -> list[str]:
         paths = changed_files(fix) | {path for path, _ in fix.unused}
@@ -264,16 +269,6 @@ def _reasons(region: Region | None, findings: Iterable[Finding]) -> list[Reason]
 def _why(rule: type[Rule]) -> str:
     why = reason(rule)
     return f"{summary(rule)} {why.removesuffix(':')}" + ("." if why.endswith(":") else "")
-
-
-def _remarks(plan: Plan) -> list[Remark]:
-    result = []
-    for note in plan.notes:
-        places = [_at(source, source.location(node).line) for source, node in note.places]
-        word = note.text.split(" ")[0]
-        text = note.text[:1].upper() + note.text[1:] if word.isalpha() else note.text
-        result.append(Remark(text, note.detail, list(dict.fromkeys(places))))
-    return result
 
 
 def _title(fix: Fix) -> str:

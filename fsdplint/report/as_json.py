@@ -8,6 +8,7 @@ from typing import Any
 
 from fsdplint.files import Problem
 from fsdplint.report.cells import split
+from fsdplint.report.notes import note_data, remarks
 from fsdplint.report.records import Edits
 from fsdplint.report.result import Result
 from fsdplint.report.urls import page_of, rule_url
@@ -77,7 +78,13 @@ def _fix(result: Result, finding: Finding, edits: Edits) -> dict[str, Any] | Non
     if fix is None:
         return None
     written = [one for edit in edits.of(finding) if (one := _edit(result, edit))]
-    return {"safety": fix.safety.value, "title": fix.title, "group": fix.group, "edits": written}
+    return {
+        "safety": fix.safety.value,
+        "title": fix.title,
+        "group": fix.group,
+        "edits": written,
+        "notes": note_data(remarks(fix)),
+    }
 
 
 def _edit(result: Result, edit: Edit) -> dict[str, Any] | None:

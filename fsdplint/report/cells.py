@@ -105,6 +105,7 @@ class _Translation:
         """The fix with its edits in cells; without any where the format does not name them."""
         if fix is None or not any(edit.path in self.notebooks for edit in fix.edits):
             return fix
+        notes = tuple(replace(x, places=tuple(map(self._place, x.places))) for x in fix.notes)
         from fsdplint.editing import edits
 
         found: list[Edit] = []
@@ -114,7 +115,7 @@ class _Translation:
             except (edits.BrokenFixError, KeyError):
                 complete = fix.edits
             found = [new for edit in complete if (new := self._edit(edit)) is not None]
-        return replace(fix, edits=tuple(found), imports=(), unused=(), relies_on=())
+        return replace(fix, edits=tuple(found), imports=(), unused=(), relies_on=(), notes=notes)
 
     def _edit(self, edit: Edit) -> Edit | None:
         notebook = self.notebooks.get(edit.path)

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from fsdplint.report.cells import split
-from fsdplint.report.migration import Place, Report, Section, summary
+from fsdplint.report.migration import Report, Section, summary
+from fsdplint.report.notes import note_data, place_data
 from fsdplint.report.urls import rule_url
 
 
@@ -36,7 +36,7 @@ def _section(section: Section) -> dict[str, Any]:
         "verdict": _verdict(section),
         "changes": [
             {
-                **_place(one.place),
+                **place_data(one.place),
                 "new_row": one.new_line,
                 "titles": one.titles,
                 "before": one.before,
@@ -50,7 +50,7 @@ def _section(section: Section) -> dict[str, Any]:
         ],
         "blockers": [
             {
-                **_place(one.place),
+                **place_data(one.place),
                 "code": one.code,
                 "lines": [line for _, line in one.lines],
                 "reason": one.reason,
@@ -58,11 +58,8 @@ def _section(section: Section) -> dict[str, Any]:
             }
             for one in section.obstacles
         ],
-        "waiting": [_place(one) for one in section.waiting],
-        "notes": [
-            {"text": one.text, "detail": one.detail, "places": [_place(x) for x in one.places]}
-            for one in section.remarks
-        ],
+        "waiting": [place_data(one) for one in section.waiting],
+        "notes": note_data(section.remarks),
         "outside": section.outside,
         "prove": section.prove,
         "prove_note": section.prove_note,
@@ -73,9 +70,3 @@ def _verdict(section: Section) -> str:
     if section.blocked:
         return "blocked"
     return "migrated" if section.applied else "migratable"
-
-
-def _place(place: Place) -> dict[str, Any]:
-    path, cell = split(place.path)
-    where: dict[str, Any] = {"filename": path, "row": place.line}
-    return where if cell is None else where | {"cell": cell}

@@ -52,7 +52,7 @@ class _Writer:
             yield ""
             yield "  What changes in behaviour or cost:"
         for remark in section.remarks:
-            yield from _remark(remark)
+            yield from remark_lines(remark)
         if section.outside:
             yield ""
             yield from _wrapped(
@@ -88,7 +88,8 @@ class _Writer:
         return f"\x1b[{style}m{text}\x1b[0m" if self.colour else text
 
 
-def _remark(remark: Remark) -> Iterator[str]:
+def remark_lines(remark: Remark) -> Iterator[str]:
+    """A note on what changes."""
     places = f" ({', '.join(map(str, remark.places))})" if remark.places else ""
     text = f"{remark.text}{places}." + (f" {remark.detail}" if remark.detail else "")
     yield from _wrapped("  - ", text)

@@ -15,6 +15,7 @@ from fsdplint.program.names import PUBLIC, canonical, dotted
 from fsdplint.program.source import Source
 from fsdplint.program.values import ModuleValue
 from fsdplint.rule import Edit, Fix, Import, Safety
+from fsdplint.rule import Note as FixNote
 from fsdplint.rules.migration import (
     ambiguous,
     checks,
@@ -118,6 +119,7 @@ class Plan:
             imports=self.imports,
             group=self.group,
             unused=self.unused,
+            notes=tuple(_public(note) for note in self.notes),
         )
 
     def refuse(self, program: Program, reason: str, at: Location | None) -> None:
@@ -148,6 +150,11 @@ class Plan:
                 )
             )
         ]
+
+
+def _public(note: Note) -> FixNote:
+    """A note as a part of a fix."""
+    return FixNote(note.text, note.detail, tuple(s.location(node) for s, node in note.places))
 
 
 def _on_line(step: Step, line: int) -> bool:
@@ -378,7 +385,7 @@ class Planner:
                     )
                     self._try(lambda r=rewrite, n=node: r(self.migration, source, n))  # type: ignore[misc]
         for node in reversed(attributes(source)):
-            if node not in self.migration.symbols:
+            if node not in self.migration.symbols or self.migration.wrapped(node.value):
                 if node.attr.value == wrapper.INNER:
                     self._try(
                         lambda n=node: wrapper.rewrite_inner(self.migration, source, n)  # type: ignore[misc]
@@ -419,7 +426,7 @@ class Planner:
                 self._try(lambda n=node: clipping.complete_norm(self.migration, source, n))  # type: ignore[misc]
 
     def _receives(self, func: cst.Attribute) -> bool:
-        return func not in self.migration.symbols and bool(self.migration.wrapped(func.value))
+        return bool(self.migration.wrapped(func.value))  # imported from another file, too
 
     def _is_fsdp2(self, node: cst.CSTNode) -> bool:
         """Whether a node is a model that `fully_shard` shards, whose type FSDP1 cannot set."""

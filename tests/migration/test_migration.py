@@ -16,6 +16,7 @@ import fixture_runs
 import pytest
 
 from fsdplint.engine import FixResult, fix
+from fsdplint.migration.run import MigrationRun
 from fsdplint.rule import all_rules
 
 RULES = [rule() for rule in all_rules()]
@@ -76,3 +77,35 @@ def test_a_part_of_a_project_is_not_migrated_alone() -> None:
     package = fixture_runs.FIXTURES / "fsdp1" / "package"
     for name in ("checkpoint.py", "loop.py", "wrapping.py", "train.py"):
         assert fix([package / name], RULES).texts == {}
+
+
+def test_a_wrapped_model_that_is_imported_is_migrated_where_it_is_used(tmp_path: Path) -> None:
+    model = tmp_path / "model.py"
+    model.write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n"
+        'model = FSDP(nn.Linear(4, 4), device_id=torch.device("cpu"))\n'
+    )
+    train = tmp_path / "train.py"
+    train.write_text(
+        "import torch\n"
+        "import torch.distributed as dist\n\n"
+        'dist.init_process_group("gloo")\n'
+        "import model as models\n"
+        "from model import model\n\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "model(torch.randn(2, 4)).sum().backward()\n"
+        "model.clip_grad_norm_(1.0)\n"
+        "models.model.clip_grad_norm_(2.0)\n"
+        "print(model.module.weight)\n"
+        "optimizer.step()\n"
+    )
+    migrated = MigrationRun([train, model]).migrate(fix=True)
+    assert [one.verdict for one in migrated.report.sections] == [
+        "migrated whole (3 changes in 2 files)"
+    ]
+    after = migrated.contents[train][1].decode()
+    assert "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)" in after
+    assert "torch.nn.utils.clip_grad_norm_(models.model.parameters(), 2.0)" in after
+    assert "print(model.weight)" in after

@@ -234,7 +234,7 @@ def test_json(source: Source, finding: Finding) -> None:
         ],
         "group": "g",
         "blocker": None,
-        "fix": {"safety": "safe", "title": "Call the module", "group": "g"},
+        "fix": {"safety": "safe", "title": "Call the module", "group": "g", "notes": []},
         "url": "https://fsdplint.readthedocs.io/rules/sample",
     }
     # Whoever applies the edits gets the import as well.

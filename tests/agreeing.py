@@ -83,10 +83,6 @@ def ways(*, project: bool) -> dict[str, Callable[[Sequence[Path]], Texts]]:
 
     def migrate(paths: Sequence[Path]) -> Texts:
         migrated = MigrationRun(paths, TORCH, project=project).migrate(fix=True)
-        report = MigrationRun(paths, TORCH, project=project).migrate().report
-        ready = {one.group for one in report.sections if not one.blocked and not one.outside}
-        done = {one.group for one in migrated.report.sections if one.applied}
-        assert ready == done, (ready, done)
         return _decoded({path: new for path, (_, new) in migrated.contents.items()})
 
     def from_python(paths: Sequence[Path]) -> Texts:
@@ -105,20 +101,25 @@ def _decoded(contents: Mapping[Path, bytes]) -> Texts:
     return {os.path.realpath(path): data.decode("utf-8") for path, data in contents.items()}
 
 
-def disagreements(file: Path, unrelated: Path) -> list[str]:
-    """Where the ways disagree on a program: by themselves, and with an unrelated folder."""
+def disagreements(file: Path, unrelated: Path, *, thorough: bool = False) -> list[str]:
+    """Where the ways disagree on a program: on it alone, and together with an unrelated folder.
+
+    thorough: every way is asked about both; otherwise some are asked about one of them.
+    """
+    alone, first, last = [file], [file, unrelated], [unrelated, file]
+    asked = {"fix": [alone], "migrate": [first], "api": [last], "server": [alone]}
+    if thorough:
+        asked |= {name: [alone, first, last] for name in ("fix", "migrate", "api")}
     found: list[str] = []
     texts: Texts | None = None
-    for name, way in ways(project=True).items():
-        several = [[file]] if name == "server" else [[file], [file, unrelated], [unrelated, file]]
-        for paths in several:
-            new = {path: text for path, text in way(paths).items() if not _in(path, unrelated)}
-            if texts is None:
-                texts = new
-            if new != texts:
-                other = " and another folder" if len(paths) > 1 else ""
-                differ = {p for p in {*new, *texts} if new.get(p) != texts.get(p)}
-                found.append(f"{name}{other}: {', '.join(sorted(differ))}")
+    every = ways(project=True)
+    for name, paths in ((name, paths) for name, several in asked.items() for paths in several):
+        new = {path: text for path, text in every[name](paths).items() if not _in(path, unrelated)}
+        texts = new if texts is None else texts
+        differ = sorted(p for p in {*new, *texts} if new.get(p) != texts.get(p))
+        if differ:
+            other = " with another folder" if len(paths) > 1 else ""
+            found.append(f"{name}{other}: {', '.join(differ)}")
     return found
 
 
