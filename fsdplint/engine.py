@@ -167,10 +167,10 @@ def _validated(
     program = examined.program
     judging = replace(effort, fixes=False)
 
-    def changed(texts: Mapping[Path, str]) -> Program:
+    def changed(texts: Mapping[Path, str], sources: Mapping[str, Source]) -> Program:
         together = {**(overrides or {}), **texts}
-        files = [*paths, *examined.callers]
-        result = load(files, together, known=program.sources, stop=effort.stop)
+        known = {**program.sources, **sources}
+        result = load([*paths, *examined.callers], together, known=known, stop=effort.stop)
         result.projects = program.projects
         return result
 
@@ -398,10 +398,9 @@ def fix(
             tried = _validated(examined, paths, rules, options, texts, WHOLE, usable)
             examined = replace(examined, tried=tried.tried)
         applied = edits.apply(program.files, [f.fix for f in usable if f.fix is not None])
-        for path in {path for fix in applied.applied if fix.group for path in changed_files(fix)}:
-            if path in applied.texts and path in program.sources:
-                text = program.sources[path].renewed(applied.texts[path])
-                applied.texts[path] = without_annotations(text)
+        migrated = {file for fix in applied.applied if fix.group for file in changed_files(fix)}
+        for name in migrated & applied.sources.keys() & program.sources.keys():
+            applied.texts[name] = without_annotations(applied.sources[name])
         if not applied.texts:
             break
         for path, text in applied.texts.items():

@@ -272,17 +272,22 @@ class Rule(ABC):
         """
         return None
 
-    def incomplete(self, before: Program, after: Program, fix: Fix) -> str | None:
-        """What a fix that was tried leaves undone, besides what the rules find after it."""
+    def incomplete(self, before: Program, after: Program, fix: Fix) -> tuple[str, Location] | None:
+        """Code that a fix that was tried should have changed, besides what the rules find after
+        it: the code in words, and its place in the program after the fix."""
         return None
 
     def refuse(self, finding: Finding, program: Program, reason: str, at: Location | None) -> None:
-        """Note that a finding's fix is not offered, and why.
+        """Note that a finding's fix, which was tried, is not offered.
 
-        at: the line that this is about, where the program as it is has it.
+        Args:
+            finding: the finding, which has no fix any more.
+            program: the program that it was found in.
+            reason: the rest of a sentence about the fix: "would bring an error ...".
+            at: the line that this is about, where the program as it is has it.
         """
-        where = "" if at is None else f" at {at.path}:{at.line}"
-        finding.blocker = f"the fix was tried and is not offered{where}: {reason}"
+        where = "" if at is None else f", at {at.path}:{at.line}"
+        finding.blocker = f"the fix is not offered: it {reason}{where}"
 
     def finding(
         self,

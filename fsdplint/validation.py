@@ -30,7 +30,7 @@ class Refusal:
     """Why a fix is not offered.
 
     Attributes:
-        reason: what would be wrong after it.
+        reason: what is wrong with it, as the rest of a sentence about it: "would leave ...".
         at: the line of the program where that is; None where only the fix writes it.
     """
 
@@ -73,7 +73,7 @@ class Validation:
         program: Program,
         found: Sequence[Finding],
         rules: Sequence[Rule],
-        load: Callable[[Mapping[Path, str]], Program],
+        load: Callable[[Mapping[Path, str], Mapping[str, Source]], Program],
         check: Callable[[Program, Sequence[Rule]], list[Finding]],
         candidates: Sequence[Finding] | None = None,
     ) -> None:
@@ -83,13 +83,14 @@ class Validation:
             found: what is found in it.
             candidates: those whose fixes are tried; all by default.
             rules: the rules that found it.
-            load: gives the program with other texts in some of its files.
+            load: gives the program with other texts in some of its files, which are parsed.
             check: gives what rules find in a program, without fixes.
         """
         self.program = program
         self.results: list[Result] = []
         self._load = load
         self._check = check
+        self._last: tuple[list[Fix], edits.Applied] | None = None
         self._units = _units(found if candidates is None else candidates)
         given = [rule for rule in rules if _judges(type(rule))]
         codes = {rule.code for rule in rules}
@@ -111,21 +112,26 @@ class Validation:
                 base = []
                 continue
             sound += self._harmless(base, tried)
-            units = later
+            units = later if tried else later[1:]
         return sound
 
     def _together(self, base: list[Unit], units: list[Unit]) -> tuple[list[Unit], list[Unit]]:
         """Of some units those that one text can hold with the base, and those that it cannot."""
-        applied = edits.apply(self.program.files, _fixes([*base, *units]))
+        applied = self._applied(_fixes([*base, *units]))
         broken = dict(applied.broken)
         for unit in units:
             reason = next((broken[fix] for fix in unit.fixes if fix in broken), None)
             if reason is not None:
-                self._refuse(unit, Refusal(f"the rewrite could not be put together ({reason})"))
+                self._refuse(unit, Refusal(f"cannot be put together ({reason})"))
         units = [one for one in units if one.fixes]
         done = set(applied.applied)
         tried = [one for one in units if done.issuperset(one.fixes)]
         return tried, [one for one in units if one not in tried]
+
+    def _applied(self, fixes: list[Fix]) -> edits.Applied:
+        if self._last is None or self._last[0] != fixes:
+            self._last = fixes, edits.apply(self.program.files, fixes)
+        return self._last[1]
 
     def _harmless(self, base: list[Unit], units: list[Unit]) -> list[Unit]:
         """Of units that go together, those that do no harm on top of the base."""
@@ -149,37 +155,38 @@ class Validation:
 
     def _harm(self, base: list[Unit], units: list[Unit]) -> Refusal | None:
         """What is wrong with the program once the fixes are in it."""
-        texts = edits.apply(self.program.files, _fixes([*base, *units])).texts
-        sources = self.program.sources
-        changed = {p: sources[p].renewed(text) for p, text in texts.items() if p in sources}
+        applied = self._applied(_fixes([*base, *units]))
+        texts, sources = applied.texts, self.program.sources
+        changed = {path: one for path, one in applied.sources.items() if path in sources}
         lost = next(lost_names(sources, changed), None)
         if lost is not None:
-            return Refusal(f"it would leave {lost}")
-        program = self._load({Path(path): text for path, text in texts.items()})
-        refusal = next(self._worse(program, units), None) or self._left(program, units)
+            what, at = lost
+            return Refusal(f"would leave {what}", at)
+        program = self._load({Path(path): text for path, text in texts.items()}, changed)
+        refusal = next(self._worse(program, units), None)
         if refusal is None:
             self.results.append(Result(texts, program))
         return refusal
 
     def _worse(self, program: Program, units: Iterable[Unit]) -> Iterator[Refusal]:
-        """Errors that the program does not have now, and what is left of FSDP1."""
+        """What is wrong with the program that fixes make."""
         migrated = {group_of(one) for unit in units for one in unit.findings} - {None}
         known = Known(self.program, self._before, program)
         for one in self._check(program, self._rules):
             before = known.match(one)
+            what = f"{one.message} ({one.rule.code})"
+            at = one.site.location()
             if before is None and one.rule.severity is Severity.ERROR:
-                what = f"an error that is not there now: {one.message} ({one.rule.code})"
-                yield Refusal(f"it would bring {what}", known.place(one))
+                reason = f"would bring an error that the program does not have now: {what}"
+                yield Refusal(reason, known.place(at))
             elif before is not None and one.rule.grouped and group_of(before) in migrated:
-                yield Refusal(f"it would leave this: {one.message} ({one.rule.code})")
-
-    def _left(self, program: Program, units: Iterable[Unit]) -> Refusal | None:
+                yield Refusal(f"would leave a use of FSDP1: {what}", known.place(at))
         for unit in units:
-            for rule in {one.rule for one in unit.findings}:
-                reason = rule().incomplete(self.program, program, unit.fixes[0])
-                if reason is not None:
-                    return Refusal(reason)
-        return None
+            rule = unit.findings[0].rule()
+            left = rule.incomplete(self.program, program, unit.fixes[0])
+            if left is not None:
+                code, at = left
+                yield Refusal(f"would leave {code} as it is", known.place(at))
 
 
 class Known:
@@ -205,9 +212,8 @@ class Known:
         moved = self._moved.get(self._text(self._after, finding), [])
         return next(iter([*same, *errors, *moved]), None)
 
-    def place(self, finding: Finding) -> Location | None:
-        """Where a finding's line stands in the program before."""
-        at = finding.site.location()
+    def place(self, at: Location) -> Location | None:
+        """Where a line of the program after stands in the program before."""
         lines = self._old(at)
         return Location(at.path, lines[0]) if len(lines) == 1 else None
 

@@ -147,6 +147,7 @@ def test_a_fix_that_takes_away_what_a_string_names_is_not_offered(
     both = planted("dist.init_process_group", "d.init_process_group", "TEST2")
     found = examine([train, test], [_together(new, both)]).found
     assert '"train.dist"' in (found[0].blocker or "")
+    assert "test_train.py:3" in (found[0].blocker or "")
 
 
 def _together(*rules: Rule) -> Rule:
@@ -200,3 +201,41 @@ def test_a_migration_after_which_tied_weights_are_in_two_groups_is_blocked(tmp_p
 def test_a_changed_line_stands_where_it_was() -> None:
     lines = LineMap("a\nb\nc\nd\n", "a\nx\ny\nc\nnew\nd\n")
     assert [list(lines.old(n)) for n in range(1, 8)] == [[1], [2], [2], [3], [], [4], []]
+
+
+BRANCHES = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def train(model, optimizer, half, sharded):
+    loss = model(torch.randn(2, 4)).sum()
+    loss.backward()
+    if half:
+        if sharded:
+            model.clip_grad_norm_(1.0)
+    elif sharded:
+        model.clip_grad_norm_(1.0)
+    optimizer.step()
+
+
+dist.init_process_group("gloo")
+model = FSDP(nn.Linear(4, 4), device_id=torch.device("cpu"))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+train(model, optimizer, False, True)
+plain = nn.Linear(4, 4)
+train(plain, torch.optim.SGD(plain.parameters(), lr=0.1), True, False)
+"""
+
+
+def test_what_only_the_wrapper_has_is_not_left_in_a_branch(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(BRANCHES)
+    result = MigrationRun([path]).migrate(fix=True)
+    for _, after in result.contents.values():
+        assert b"model.clip_grad_norm_" not in after
+    (section,) = result.report.sections
+    reasons = [one.reason for one in section.obstacles]
+    assert section.applied or "would leave `model.clip_grad_norm_` as it is" in reasons[0]

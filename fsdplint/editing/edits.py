@@ -27,12 +27,14 @@ class Applied:
 
     Attributes:
         texts: the new text of every file that changes.
+        sources: these files with their new texts, parsed.
         applied: the fixes that are in these texts.
         deferred: those that clash with an earlier one: to be worked out again on the new texts.
         broken: those that could not be applied at all, with the reason: a defect of a rule.
     """
 
     texts: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, Source] = field(default_factory=dict)
     applied: list[Fix] = field(default_factory=list)
     deferred: list[Fix] = field(default_factory=list)
     broken: list[tuple[Fix, str]] = field(default_factory=list)
@@ -64,13 +66,14 @@ def apply(sources: Mapping[str, Source], fixes: Sequence[Fix]) -> Applied:
         else:
             chosen.append(unit)
     try:
-        pieces = _build(sources, [fix for unit in chosen for fix in unit])
+        pieces, parsed = _build(sources, [fix for unit in chosen for fix in unit])
     except BrokenFixError:
-        chosen, pieces = _one_by_one(sources, chosen, result)
+        chosen, pieces, parsed = _one_by_one(sources, chosen, result)
     result.applied = [fix for unit in chosen for fix in unit]
     for path, changed in pieces.items():
         if changed.text != sources[path].text:
             result.texts[path] = changed.text
+            result.sources[path] = parsed[path]
     return result
 
 
@@ -82,7 +85,7 @@ def complete(sources: Mapping[str, Source], fixes: Fix | Sequence[Fix]) -> tuple
     """
     together = [fixes] if isinstance(fixes, Fix) else list(fixes)
     _checked(sources, together)
-    pieces = _build(sources, together)
+    pieces, _ = _build(sources, together)
     return tuple(edit for path in sorted(pieces) for edit in pieces[path].edits(path))
 
 
@@ -174,13 +177,14 @@ def _overlap(one: Edit, two: Edit) -> bool:
 
 def _one_by_one(
     sources: Mapping[str, Source], units: Sequence[list[Fix]], result: Applied
-) -> tuple[list[list[Fix]], dict[str, Pieces]]:
+) -> tuple[list[list[Fix]], dict[str, Pieces], dict[str, Source]]:
     """The units that go together when each is tried on top of those before it."""
     chosen: list[list[Fix]] = []
     pieces: dict[str, Pieces] = {}
+    parsed: dict[str, Source] = {}
     for unit in units:
         try:
-            pieces = _build(sources, [fix for part in [*chosen, unit] for fix in part])
+            pieces, parsed = _build(sources, [fix for part in [*chosen, unit] for fix in part])
         except BrokenFixError as error:
             if chosen and _works(sources, unit):
                 result.deferred.extend(unit)
@@ -188,7 +192,7 @@ def _one_by_one(
                 result.broken.extend((fix, str(error)) for fix in unit)
         else:
             chosen.append(unit)
-    return chosen, pieces
+    return chosen, pieces, parsed
 
 
 def _works(sources: Mapping[str, Source], unit: Sequence[Fix]) -> bool:
@@ -199,8 +203,11 @@ def _works(sources: Mapping[str, Source], unit: Sequence[Fix]) -> bool:
     return True
 
 
-def _build(sources: Mapping[str, Source], fixes: Sequence[Fix]) -> dict[str, Pieces]:
+def _build(
+    sources: Mapping[str, Source], fixes: Sequence[Fix]
+) -> tuple[dict[str, Pieces], dict[str, Source]]:
     """The changed files: the fixes' own edits first, then the imports as the result needs them.
+    With them, the files as they are then, parsed.
 
     Raises:
         BrokenFixError: a result does not parse.
@@ -219,8 +226,8 @@ def _build(sources: Mapping[str, Source], fixes: Sequence[Fix]) -> dict[str, Pie
         for path, name in fix.unused:
             unused.setdefault(path, set()).add(name)
     project = {path: one for path, one in sources.items() if not isinstance(one, ConfigSource)}
-    for path, changed in pieces.items():
-        project[path] = _parsed(sources[path], changed.text)
+    parsed = {path: _parsed(sources[path], changed.text) for path, changed in pieces.items()}
+    project.update(parsed)
     for path in sorted({*imports, *unused}):
         changed = pieces.setdefault(path, Pieces(sources[path].text))
         wanted_here = [_moved(wanted, changed) for wanted in imports.get(path, ())]
@@ -231,8 +238,8 @@ def _build(sources: Mapping[str, Source], fixes: Sequence[Fix]) -> dict[str, Pie
             raise BrokenFixError(str(error)) from None
         if edits:
             changed.apply(edits)
-            _parsed(sources[path], changed.text)
-    return pieces
+            parsed[path] = _parsed(sources[path], changed.text)
+    return pieces, parsed
 
 
 def _moved(wanted: Import, changed: Pieces) -> Import:

@@ -9,6 +9,7 @@ from pathlib import PurePath
 
 from fsdplint.editing.bindings import Bindings, bindings_of
 from fsdplint.program.source import Source
+from fsdplint.trace import Location
 
 # What a module has without binding it, and a method that mentions `super` or itself.
 GIVEN = frozenset(dir(builtins)) | {"__file__", "__path__", "__builtins__", "__class__"}
@@ -27,8 +28,11 @@ def unbound(bindings: Bindings) -> set[str]:
     return names
 
 
-def lost_names(sources: Mapping[str, Source], changed: Mapping[str, Source]) -> Iterator[str]:
-    """What reads a name that it would not find any more, in words.
+def lost_names(
+    sources: Mapping[str, Source], changed: Mapping[str, Source]
+) -> Iterator[tuple[str, Location | None]]:
+    """What reads a name that it would not find any more, in words, and where that is, if it is not
+    only in the changed files.
 
     Args:
         sources: the files of a program, by their paths.
@@ -37,10 +41,10 @@ def lost_names(sources: Mapping[str, Source], changed: Mapping[str, Source]) -> 
     for path, source in changed.items():
         before, after = bindings_of(sources[path]), bindings_of(source)
         for name in sorted(unbound(after) - unbound(before)):
-            yield f"`{name}` without a value in {path}"
+            yield f"`{name}` without a value in {path}", None
         gone = _top_level(before) - _top_level(after)
-        for user, text in _named_by_strings(path, gone, {**sources, **changed}):
-            yield f'"{text}" in {user} without what it names'
+        for at, text in _named_by_strings(path, gone, {**sources, **changed}):
+            yield f'"{text}" without what it names', at
 
 
 def _top_level(bindings: Bindings) -> set[str]:
@@ -50,7 +54,7 @@ def _top_level(bindings: Bindings) -> set[str]:
 
 def _named_by_strings(
     path: str, names: set[str], sources: Mapping[str, Source]
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[tuple[Location, str]]:
     """Strings that name something of a module by its dotted name, as `mock.patch` takes it."""
     if not names:
         return
@@ -60,4 +64,4 @@ def _named_by_strings(
     dotted = re.compile(rf"""["']((?:\w+\.)*{re.escape(module)}\.(?:{several}))["']""")
     for user, source in sources.items():
         for match in dotted.finditer(source.text):
-            yield user, match.group(1)
+            yield Location(user, source.position(match.start())[0]), match.group(1)

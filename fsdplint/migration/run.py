@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fsdplint.files import Problem
 from fsdplint.report.migration import Report
 from fsdplint.run import Changes, Run
 from fsdplint.settings import CommandLine
@@ -75,10 +77,8 @@ class MigrationRun(Run):
         migrated = Migrated(Report(wrote=fix, files=len(self.files)))
         for group in self._groups:
             changes = Changes()
-            self._deep(
-                group,
-                lambda sound, _, c=changes: self._migrate(sound, migrated, c, fix, annotate),
-            )
+            job = partial(self._migrate, migrated, changes, fix, annotate)
+            self._deep(group, job)
             migrated.contents.update(changes.contents)
         migrated.contents = dict(sorted(migrated.contents.items()))
         migrated.report.problems = self._sorted_problems()
@@ -89,11 +89,12 @@ class MigrationRun(Run):
 
     def _migrate(
         self,
-        paths: Sequence[Path],
         migrated: Migrated,
         changes: Changes,
         fix: bool,
         annotate: bool,
+        paths: Sequence[Path],
+        _: Sequence[Problem],
     ) -> None:
         """Migrate files that belong together."""
         from fsdplint.migration.proof import after_writing, with_options

@@ -71,8 +71,13 @@ class MigrationRule(Rule):
         if plan is None or not isinstance(site, NodeSite):
             super().refuse(finding, program, reason, at)
             return
-        plan.refuse(program, f"the migration was tried: {reason}", at)
+        plan.refuse(program, f"the migration {reason}", at)
         self._explain(finding, plan, site)
+
+    def incomplete(self, before: Program, after: Program, fix: Fix) -> tuple[str, Location] | None:
+        from fsdplint.rules.migration.missed_uses import missed_use
+
+        return missed_use(before, after, fix)
 
     def _explain(self, finding: Finding, plan: Plan, site: NodeSite) -> None:
         """Say in a finding what prevents the migration."""

@@ -1,0 +1,67 @@
+"""Uses of FSDP1's wrapper that a migration leaves in code that no run comes to with a wrapped model.
+
+`if fp16:` and `if fsdp:` may never hold together in a run that can be followed. What stands there and only
+FSDP1's wrapper has is swept by its text: the name stands for a wrapped model elsewhere in the function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from fsdplint.editing.bindings import bindings_of
+from fsdplint.program import Program
+from fsdplint.program.source import Source
+from fsdplint.program.values import ModuleValue, Value
+from fsdplint.rule import Fix
+from fsdplint.rules.migration.context import attributes, is_fsdp1
+from fsdplint.rules.migration.loop.wrapper import GONE, INNER
+from fsdplint.rules.migration.scopes import ancestors
+from fsdplint.trace import Location
+
+# What neither a plain module nor that of another library has.
+OWN = {"clip_grad_norm_", "summon_full_params", "fsdp_modules", "set_state_dict_type", INNER} | {
+    name for name in GONE if "flat_param" in name
+}
+
+
+def missed_use(before: Program, after: Program, fix: Fix) -> tuple[str, Location] | None:
+    """A use that a fix leaves, and its place in the program after it."""
+    for path in sorted({edit.path for edit in fix.edits}):
+        old, new = before.sources.get(path), after.sources.get(path)
+        if old is None or new is None:
+            continue
+        wrapped = set(_wrapped_names(before, old))
+        for node in attributes(new):
+            if node.attr.value not in OWN or _name(new, node.value) not in wrapped:
+                continue
+            if all(map(_is_plain, after.values(node.value))) and not _is_asked_for(new, node):
+                return f"`{new.code(node)}`", new.location(node)
+    return None
+
+
+def _wrapped_names(program: Program, source: Source) -> Iterator[tuple[str, str]]:
+    """The names by which functions know models that FSDP1 wraps."""
+    for node in attributes(source):
+        if any(map(is_fsdp1, program.values(node.value))):
+            yield _name(source, node.value)
+
+
+def _name(source: Source, node: cst.BaseExpression) -> tuple[str, str]:
+    return bindings_of(source).scope_at(node).key, source.code(node)
+
+
+def _is_plain(value: Value) -> bool:
+    """Whether a value is a module without a method of its own for this: it would fail."""
+    if not isinstance(value, ModuleValue):
+        return False
+    return value.cls is None or not any(value.cls.lookup(name) for name in OWN)
+
+
+def _is_asked_for(source: Source, node: cst.Attribute) -> bool:
+    """Whether the code asks the object whether it has the attribute."""
+    return any(
+        isinstance(outer, cst.If | cst.IfExp) and "hasattr(" in source.code(outer.test)
+        for outer in ancestors(source, node)
+    )
