@@ -251,6 +251,7 @@ def _moved(wanted: Import, changed: Pieces) -> Import:
 
 def _parsed(source: Source, text: str) -> Source:
     result = source.renewed(text)
+    result.earlier = source  # most of it is as it was
     try:
         result.validate()
     except (cst.ParserSyntaxError, ConfigError, NotebookError, RecursionError) as error:
