@@ -27,7 +27,7 @@ from fsdplint.folders import project_root
 from fsdplint.options import Options
 from fsdplint.reading import read
 from fsdplint.report.result import Result
-from fsdplint.scope import options_of, target_of, unsafe_fixes
+from fsdplint.scope import options_of, unsafe_fixes
 from fsdplint.settings import CommandLine, Settings, SettingsError, SettingsFinder
 from fsdplint.trace import FixedSite, Site
 
@@ -246,7 +246,7 @@ class Run:
         from fsdplint.plugins import plugins
         from fsdplint.rule import all_rules
 
-        trace.target = target_of(self.settings.target_torch, self.paths or [self._root])
+        trace.target = self.options_of(self.paths or [self._root]).target
         self._add_problems(plugins().problems)
         rules = [rule() for rule in all_rules()]
         found = engine.check_recorded(trace, rules)

@@ -11,7 +11,6 @@ from fsdplint.options import Options
 from fsdplint.settings import SettingsFinder
 from fsdplint.target import Target, explicit, of_project
 
-
 Unread = list[tuple[Path, OSError]]
 
 
@@ -37,11 +36,11 @@ def target_of(
     if setting is not None:
         return explicit(setting)
     root = project_root(paths[0])
-    folders = [str(path.absolute().parent) for path in paths]
+    folders = [str(path.absolute() if path.is_dir() else path.absolute().parent) for path in paths]
     common = Path(os.path.commonpath(folders))
     if not common.is_relative_to(root):  # files of several projects
         common = Path(folders[0])
-    return of_project(common, root, [] if unreadable is None else unreadable)
+    return of_project(common, root, unreadable)
 
 
 def unsafe_fixes(finder: SettingsFinder, paths: Iterable[Path]) -> bool:
