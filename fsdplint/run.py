@@ -27,7 +27,7 @@ from fsdplint.folders import project_root
 from fsdplint.options import Options
 from fsdplint.reading import read
 from fsdplint.report.result import Result
-from fsdplint.scope import options_of, unsafe_fixes
+from fsdplint.scope import Scope
 from fsdplint.settings import CommandLine, Settings, SettingsError, SettingsFinder
 from fsdplint.trace import FixedSite, Site
 
@@ -103,6 +103,7 @@ class Run:
         """
         self.command_line = command_line or CommandLine()
         self._finder = SettingsFinder(command_line)
+        self._scope = Scope(self._finder, self._note_unreadable)
         self._root = arguments[0] if arguments else Path()
         self.settings: Settings = self._finder.of(self._root)
         Limits.max_bytes = self.settings.max_file_size
@@ -388,14 +389,14 @@ class Run:
 
     def unsafe_in(self, paths: Sequence[Path]) -> bool:
         """Whether unsafe fixes may be applied to files that belong together."""
-        return unsafe_fixes(self._finder, paths)
+        return self._scope.unsafe_fixes(paths)
 
     def options_of(self, paths: Sequence[Path]) -> Options:
         """How files that belong together are fixed."""
-        unreadable: list[tuple[Path, OSError]] = []
-        found = options_of(self._finder, paths, unreadable)
-        self._add_problems([missing(str(path), error) for path, error in unreadable])
-        return found
+        return self._scope.options(paths)
+
+    def _note_unreadable(self, path: Path, error: OSError) -> None:
+        self._add_problems([missing(str(path), error)])
 
     def editable(self, path: str) -> bool:
         """Whether a file, given by its real path, may be changed."""
@@ -455,7 +456,8 @@ class Run:
             from fsdplint.plugins import plugins
 
             self._add_problems(plugins().problems)
-            _ = self.target  # it names the files of requirements that cannot be read
+            for group in self._groups:
+                self.options_of(group)  # this names the requirements that cannot be read
 
     def _behind_links(self, found: Sequence[Finding]) -> list[str]:
         """What is said of files that are not changed because a link leads out to them."""

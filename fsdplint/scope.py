@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from fsdplint.folders import project_root
@@ -11,38 +11,43 @@ from fsdplint.options import Options
 from fsdplint.settings import SettingsFinder
 from fsdplint.target import Target, explicit, of_project
 
-Unread = list[tuple[Path, OSError]]
 
+class Scope:
+    """The options of groups of files, each worked out from these files alone."""
 
-def options_of(
-    finder: SettingsFinder, paths: Sequence[Path], unreadable: Unread | None = None
-) -> Options:
-    """How a group of files is fixed: as the settings of its first file and its requirements say.
+    def __init__(self, finder: SettingsFinder, unreadable: Callable[[Path, OSError], None]) -> None:
+        """
+        Args:
+            finder: knows the settings of each file.
+            unreadable: is told which requirements cannot be read.
+        """
+        self._finder = finder
+        self._unreadable = unreadable
+        self._required: dict[tuple[Path, Path], Target | None] = {}
 
-    unreadable: gets the requirements that cannot be read, with the reason.
-    """
-    settings = finder.of(paths[0])
-    return Options(target_of(settings.target_torch, paths, unreadable), settings.checkpoint)
+    def options(self, paths: Sequence[Path]) -> Options:
+        """How files are fixed: as the settings of the first and the requirements of all say."""
+        settings = self._finder.of(paths[0])
+        target = explicit(settings.target_torch) or self._of_requirements(paths)
+        return Options(target, settings.checkpoint)
 
+    def unsafe_fixes(self, paths: Iterable[Path]) -> bool:
+        """Whether unsafe fixes may be applied to files: where their settings disagree, no."""
+        return all(self._finder.of(path).unsafe_fixes for path in paths)
 
-def target_of(
-    setting: str | None, paths: Sequence[Path], unreadable: Unread | None = None
-) -> Target | None:
-    """The torch that files are for: as a setting says, else as the nearest requirements do that are
-    above all of them.
-
-    unreadable: see `options_of`.
-    """
-    if setting is not None:
-        return explicit(setting)
-    root = project_root(paths[0])
-    folders = [str(path.absolute() if path.is_dir() else path.absolute().parent) for path in paths]
-    common = Path(os.path.commonpath(folders))
-    if not common.is_relative_to(root):  # files of several projects
-        common = Path(folders[0])
-    return of_project(common, root, unreadable)
-
-
-def unsafe_fixes(finder: SettingsFinder, paths: Iterable[Path]) -> bool:
-    """Whether unsafe fixes may be applied to files: where their settings disagree, no."""
-    return all(finder.of(path).unsafe_fixes for path in paths)
+    def _of_requirements(self, paths: Sequence[Path]) -> Target | None:
+        """The torch that the nearest requirements ask for which are above all of these files."""
+        folders = [
+            str(path.absolute() if path.is_dir() else path.absolute().parent) for path in paths
+        ]
+        root = project_root(paths[0])
+        common = Path(os.path.commonpath(folders))
+        if not common.is_relative_to(root):  # files of several projects
+            common = Path(folders[0])
+        key = common, root
+        if key not in self._required:
+            problems: list[tuple[Path, OSError]] = []
+            self._required[key] = of_project(common, root, problems)
+            for path, error in problems:
+                self._unreadable(path, error)
+        return self._required[key]
