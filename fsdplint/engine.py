@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fsdplint.files import Problem
     from fsdplint.program import Program
     from fsdplint.program.source import Source
+    from fsdplint.target import Target
     from fsdplint.validation import Result as Tried
 
 T = TypeVar("T")
@@ -177,7 +178,10 @@ def _validated(
     def found(program: Program, rules: Sequence[Rule]) -> list[Finding]:
         return check(program, rules, options, judging)
 
-    validation = Validation(program, examined.found, rules, changed, found, candidates)
+    def offer(finding: Finding, program: Program) -> None:
+        _offer(finding.rule(), finding, program, options.target)
+
+    validation = Validation(program, examined.found, rules, changed, found, offer, candidates)
     validation.settle()
     return replace(examined, tried=[*examined.tried, *validation.results])
 
@@ -254,11 +258,16 @@ def check(
     result = sorted(chosen.values(), key=lambda pair: _order(pair[0]))
     for finding, rule in result if effort.fixes else ():
         effort.go_on()
-        finding.fix = _fix_of(rule, finding, program)
-        if finding.fix is not None and target is not None and target.predates(rule.fix_since):
-            finding.fix = None
-            finding.blocker = f"the fix needs torch {rule.fix_since}; {target.said()}"
+        _offer(rule, finding, program, target)
     return [finding for finding, _ in result]
+
+
+def _offer(rule: Rule, finding: Finding, program: Program, target: Target | None) -> None:
+    """Give a finding its fix, or say what the fix lacks."""
+    finding.fix = _fix_of(rule, finding, program)
+    if finding.fix is not None and target is not None and target.predates(rule.fix_since):
+        finding.fix = None
+        finding.blocker = f"the fix needs torch {rule.fix_since}; {target.said()}"
 
 
 def _fix_of(rule: Rule, finding: Finding, program: Program) -> Fix | None:

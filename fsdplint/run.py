@@ -393,7 +393,7 @@ class Run:
 
     def options_of(self, paths: Sequence[Path]) -> Options:
         """How files that belong together are fixed."""
-        return self._scope.options(paths)
+        return self._scope.options(paths or [self._root])
 
     def _note_unreadable(self, path: Path, error: OSError) -> None:
         self._add_problems([missing(str(path), error)])

@@ -8,16 +8,16 @@ together, as `--fix` applies them; only where the result is worse are they tried
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdplint.configs.source import ConfigSource
 from fsdplint.editing import edits
-from fsdplint.editing.lines import LineMap
+from fsdplint.editing.lines import LineMap, lines_of
 from fsdplint.editing.unbound import lost_names
 from fsdplint.engine import group_of
-from fsdplint.rule import Finding, Fix, Rule, Safety, Severity, own_rules
+from fsdplint.rule import Edit, Finding, Fix, Rule, Safety, Severity, own_rules
 from fsdplint.trace import Location
 
 if TYPE_CHECKING:
@@ -32,10 +32,13 @@ class Refusal:
     Attributes:
         reason: what is wrong with it, as the rest of a sentence about it: "would leave ...".
         at: the line of the program where that is; None where only the fix writes it.
+        program, errors: the program after the fix, and the errors that are new in it.
     """
 
     reason: str
     at: Location | None = None
+    program: Program | None = None
+    errors: Sequence[Finding] = ()
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ class Validation:
         rules: Sequence[Rule],
         load: Callable[[Mapping[Path, str], Mapping[str, Source]], Program],
         check: Callable[[Program, Sequence[Rule]], list[Finding]],
+        offer: Callable[[Finding, Program], None],
         candidates: Sequence[Finding] | None = None,
     ) -> None:
         """
@@ -85,11 +89,13 @@ class Validation:
             rules: the rules that found it.
             load: gives the program with other texts in some of its files, which are parsed.
             check: gives what rules find in a program, without fixes.
+            offer: gives a finding in a program its fix.
         """
         self.program = program
         self.results: list[Result] = []
         self._load = load
         self._check = check
+        self._offer = offer
         self._last: tuple[list[Fix], edits.Applied] | None = None
         self._units = _units(found if candidates is None else candidates)
         given = [rule for rule in rules if _judges(type(rule))]
@@ -139,6 +145,8 @@ class Validation:
         if refusal is None:
             return units
         if len(units) == 1:
+            if self._completed(base, units[0], refusal):
+                return units
             self._refuse(units[0], refusal)
             return []
         middle = len(units) // 2
@@ -150,6 +158,32 @@ class Validation:
             one.fix = None
         for one in unit.findings:
             one.rule().refuse(one, self.program, refusal.reason, refusal.at)
+
+    def _completed(self, base: list[Unit], unit: Unit, refusal: Refusal) -> bool:
+        """Whether the fixes of the errors that a unit brings complete it, so that all is well. They
+        are a part of it then."""
+        repairs = [] if refusal.program is None else list(self._repairs(refusal))
+        if not repairs or None in repairs:
+            return False
+        before = [(one, one.fix) for one in unit.findings]
+        for one, fix in before:
+            if fix is not None:
+                one.fix = extended(fix, [repair for repair in repairs if repair is not None])
+        if self._harm(base, [unit]) is None:
+            return True
+        for one, fix in before:
+            one.fix = fix
+        return False
+
+    def _repairs(self, refusal: Refusal) -> Iterator[Fix | None]:
+        """The fixes of the errors that were found after a fix, in the program as it is; None for
+        one that cannot be taken over."""
+        assert refusal.program is not None
+        known = Known(self.program, self._before, refusal.program)
+        for one in refusal.errors:
+            self._offer(one, refusal.program)
+            sound = one.fix is not None and one.fix.safety is Safety.SAFE and one.fix.group is None
+            yield known.moved_back(one.fix) if one.fix is not None and sound else None
 
     # What is worse ----------------------------------------------------------------------------
 
@@ -172,21 +206,27 @@ class Validation:
         """What is wrong with the program that fixes make."""
         migrated = {group_of(one) for unit in units for one in unit.findings} - {None}
         known = Known(self.program, self._before, program)
+        errors: list[Finding] = []
+        left: list[Finding] = []
         for one in self._check(program, self._rules):
             before = known.match(one)
-            what = f"{one.message} ({one.rule.code})"
-            at = one.site.location()
             if before is None and one.rule.severity is Severity.ERROR:
-                reason = f"would bring an error that the program does not have now: {what}"
-                yield Refusal(reason, known.place(at))
+                errors.append(one)
             elif before is not None and one.rule.grouped and group_of(before) in migrated:
-                yield Refusal(f"would leave a use of FSDP1: {what}", known.place(at))
+                left.append(one)
+        for one in errors:
+            at = known.place(one.site.location())
+            reason = "would bring an error that the program does not have now"
+            yield Refusal(f"{reason}: {one.message} ({one.rule.code})", at, program, errors)
+        for one in left:
+            at = known.place(one.site.location())
+            yield Refusal(f"would leave a use of FSDP1: {one.message} ({one.rule.code})", at)
         for unit in units:
             rule = unit.findings[0].rule()
-            left = rule.incomplete(self.program, program, unit.fixes[0])
-            if left is not None:
-                code, at = left
-                yield Refusal(f"would leave {code} as it is", known.place(at))
+            use = rule.incomplete(self.program, program, unit.fixes[0])
+            if use is not None:
+                code, where = use
+                yield Refusal(f"would leave {code} as it is", known.place(where))
 
 
 class Known:
@@ -217,6 +257,25 @@ class Known:
         lines = self._old(at)
         return Location(at.path, lines[0]) if len(lines) == 1 else None
 
+    def moved_back(self, fix: Fix) -> Fix | None:
+        """A fix of the program after as one of the program before; None where it changes lines
+        that are not the same there."""
+        moved: list[Edit] = []
+        for edit in fix.edits:
+            before, after = self._before.files.get(edit.path), self._after.files.get(edit.path)
+            if before is None or after is None:
+                return None
+            line, column = after.position(edit.start)
+            end_line, _ = after.position(edit.end)
+            lines = self._old(Location(edit.path, line))
+            same = len(lines) == 1 and before.line(lines[0]) == after.line(line)
+            if line != end_line or not same:
+                return None
+            start = _offset(before, lines[0]) + column - 1
+            moved.append(Edit(edit.path, start, start + edit.end - edit.start, edit.text))
+        imports = tuple((path, replace(one, at=None)) for path, one in fix.imports)
+        return replace(fix, edits=tuple(moved), imports=imports, relies_on=())
+
     def _old(self, at: Location) -> range:
         if at.path not in self._maps:
             before, after = self._before.files.get(at.path), self._after.files.get(at.path)
@@ -230,6 +289,23 @@ class Known:
         source: Source | ConfigSource | None = program.files.get(at.path)
         text = "" if source is None else source.line(at.line).strip()
         return finding.rule.code, at.path, text
+
+
+def _offset(source: Source | ConfigSource, line: int) -> int:
+    """Where a line begins."""
+    return sum(len(one) for one in lines_of(source.text)[: line - 1])
+
+
+def extended(fix: Fix, others: Iterable[Fix]) -> Fix:
+    """A fix with others as parts of it."""
+    for other in others:
+        fix = replace(
+            fix,
+            edits=(*fix.edits, *(edit for edit in other.edits if edit not in fix.edits)),
+            imports=tuple(dict.fromkeys([*fix.imports, *other.imports])),
+            unused=tuple(dict.fromkeys([*fix.unused, *other.unused])),
+        )
+    return fix
 
 
 def _judges(rule: type[Rule]) -> bool:

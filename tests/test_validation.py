@@ -239,3 +239,31 @@ def test_what_only_the_wrapper_has_is_not_left_in_a_branch(tmp_path: Path) -> No
     (section,) = result.report.sections
     reasons = [one.reason for one in section.obstacles]
     assert section.applied or "would leave `model.clip_grad_norm_` as it is" in reasons[0]
+
+
+OFFLOADED = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel as FSDP
+
+dist.init_process_group("nccl")
+torch.cuda.set_device(dist.get_rank())
+model = nn.Linear(4, 4)
+model = FSDP(model, cpu_offload=CPUOffload(offload_params=True))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.randn(2, 4)).sum().backward()
+model.clip_grad_norm_(1.0)
+optimizer.step()
+"""
+
+
+def test_the_fix_of_an_error_that_a_migration_brings_is_a_part_of_it(tmp_path: Path) -> None:
+    """FSDP2 clips on the CPU where FSDP1 does not, which needs a backend for it (FSDP508)."""
+    path = tmp_path / "train.py"
+    path.write_text(OFFLOADED)
+    migrated = MigrationRun([path]).migrate(fix=True)
+    assert [one.applied for one in migrated.report.sections] == [True]
+    after = migrated.contents[path][1].decode()
+    assert 'dist.init_process_group("cpu:gloo,cuda:nccl")' in after
+    assert fix([path], [rule() for rule in own_rules()]).texts[path] == after

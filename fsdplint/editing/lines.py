@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import difflib
+import re
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a text with their ends, as Python counts them."""
+    return _LINE.findall(text)
 
 
 class LineMap:
     """The lines of a changed text, and those of the original that stood there. All count from 1."""
 
     def __init__(self, before: str, after: str) -> None:
-        old, new = before.splitlines(), after.splitlines()
+        old, new = lines_of(before), lines_of(after)
         self._old: dict[int, range] = {}
         matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
         for tag, i1, i2, j1, j2 in matcher.get_opcodes():
