@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fsdplint.folders import project_root
 from fsdplint.options import Options
 from fsdplint.settings import SettingsFinder
-from fsdplint.target import Target, explicit, of_project
+
+if TYPE_CHECKING:
+    from fsdplint.target import Target
 
 
 class Scope:
@@ -27,6 +30,8 @@ class Scope:
 
     def options(self, paths: Sequence[Path]) -> Options:
         """How files are fixed: as the settings of the first and the requirements of all say."""
+        from fsdplint.target import explicit
+
         settings = self._finder.of(paths[0])
         target = explicit(settings.target_torch) or self._of_requirements(paths)
         return Options(target, settings.checkpoint)
@@ -37,6 +42,8 @@ class Scope:
 
     def _of_requirements(self, paths: Sequence[Path]) -> Target | None:
         """The torch that the nearest requirements ask for which are above all of these files."""
+        from fsdplint.target import of_project
+
         folders = [
             str(path.absolute() if path.is_dir() else path.absolute().parent) for path in paths
         ]

@@ -16,7 +16,6 @@ from fsdplint.editing.layout import descend
 from fsdplint.editing.pieces import Pieces
 from fsdplint.editing.rewrite import in_order, is_lines
 from fsdplint.editing.unused import unused_imports
-from fsdplint.notebooks import NotebookError
 from fsdplint.program.source import Source
 from fsdplint.rule import Edit, Fix, Import
 
@@ -254,7 +253,8 @@ def _parsed(source: Source, text: str) -> Source:
     result.earlier = source  # most of it is as it was
     try:
         result.validate()
-    except (cst.ParserSyntaxError, ConfigError, NotebookError, RecursionError) as error:
+    except (cst.ParserSyntaxError, ConfigError, ValueError, RecursionError) as error:
+        # A ValueError is one of a notebook, whose module only notebooks need.
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise BrokenFixError(f"{source.path} could no longer be parsed: {reason}") from None
     if not isinstance(result, ConfigSource) and _newer_strings(result) > _newer_strings(source):
