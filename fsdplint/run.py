@@ -427,7 +427,10 @@ class Run:
         targets = list(targets)
         roots = {self.projects.root(path): path for path in targets}
         files = [file for path in roots.values() for file in self.projects.files(path)]
-        found = self.projects.callers(targets, files, CALLERS)
+        if all(self.projects.real(path) in self.given for path in files):
+            found = []  # those that have to do with FSDP are in the group
+        else:
+            found = self.projects.callers(targets, files, CALLERS)
         self.projects.notes.callers.append((list(map(str, targets)), list(map(str, found))))
         return found
 

@@ -238,6 +238,9 @@ def test_a_root_that_may_be_sharded_out_of_sight_is_no_finding(tmp_path: Path) -
 
 def test_the_root_goes_after_all_loops_and_has_their_options(tmp_path: Path) -> None:
     body = """\
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+
+
     def parallelize(net, mesh, policy):
         for index, layer in enumerate(net.layers):
             keep = index == len(net.layers) - 1
@@ -245,7 +248,7 @@ def test_the_root_goes_after_all_loops_and_has_their_options(tmp_path: Path) -> 
         return net
 
 
-    model = parallelize(Net(), None, None)
+    model = parallelize(Net(), None, MixedPrecisionPolicy())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     """ + textwrap.indent(STEP, "    ")
     path = program(tmp_path, body)
