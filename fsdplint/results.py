@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 SeverityName = Literal["error", "warning", "info"]
 SafetyName = Literal["safe", "unsafe"]
-VerdictName = Literal["proven", "refuted", "not reached", "not comparable"]
+VerdictName = Literal["proven", "refuted", "other layout", "not reached", "not comparable"]
 
 
 class FsdplintError(Exception):

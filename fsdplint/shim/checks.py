@@ -49,6 +49,7 @@ class Check:
 
     holds: None where it could not be compared.
     binding: whether the verdict hangs on it; else it is only told.
+    layout: whether a difference changes what the ranks hold and send, and not what is trained.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Check:
     detail: str
     tolerance: str = ""
     binding: bool = True
+    layout: bool = False
     values: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -72,7 +74,12 @@ class Comparison:
 
     @property
     def holds(self) -> bool:
-        return all(check.holds for check in self.checks if check.binding)
+        return not self.failed
+
+    @property
+    def trains_alike(self) -> bool:
+        """Whether nothing differs but what the ranks hold and send."""
+        return all(check.layout for check in self.failed)
 
     @property
     def failed(self) -> list[Check]:

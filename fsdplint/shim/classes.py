@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fsdplint.shim import values
+from fsdplint.shim.layout import LAYOUTS
 from fsdplint.shim.objects import OBJECTS, original_class
 from fsdplint.shim.recorder import RECORDER
 from fsdplint.shim.sites import is_direct
@@ -99,12 +100,15 @@ def _watched(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     import torch
 
     is_compiling = torch.compiler.is_compiling
-    enter = _enter_forward if name == "forward" else _enter_method
+    is_forward = name == "forward"
+    enter = _enter_forward if is_forward else _enter_method
 
     @functools.wraps(function)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if is_compiling() or RECORDER.in_backward or not RECORDER.listening():
             return function(self, *args, **kwargs)
+        if is_forward and OBJECTS.sharded.get(self) is not None:
+            LAYOUTS.note_inputs(self, (args, kwargs))  # FSDP2's hook has cast them by now
         try:
             entered = enter(self, name, sys._getframe(1))
         except Exception:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from fsdplint.report.result import plural
 from fsdplint.shim.checks import (
@@ -18,6 +18,7 @@ from fsdplint.shim.checks import (
     Tolerance,
 )
 from fsdplint.shim.compare_costs import costs
+from fsdplint.shim.compare_layout import compare_layouts, groups_apart, parameter_sets
 from fsdplint.shim.compare_tensors import checkpoints, optimizer, parameters, rounding_noise
 from fsdplint.shim.records import Line, by_step
 from fsdplint.trace import Clipped, Sharded, Trace, Wrapped
@@ -34,12 +35,16 @@ def compare(before: Side, after: Side, *, same_units: bool) -> Comparison:
     checks += _losses(before, after, tolerance)
     checks += _norms(before, after, tolerance)
     checks += clipping(before, after, tolerance, same_units)
+    checks.append(_clipping_arguments(before, after, same_units))
     checks.append(_rates(before, after))
+    checks.append(_optimizers(before, after, same_units))
+    checks.append(_loss_scale(before, after, same_units))
     noise = rounding_noise(before, tolerance)
     checks += parameters(before, after, tolerance, noise)
     checks += optimizer(before, after, tolerance, noise)
     checks += checkpoints(before, after, tolerance, noise)
-    checks += _units(before, after, same_units)
+    checks.append(_units(before, after, same_units))
+    checks += compare_layouts(before, after, same_units)
     checks.append(_precision(before, after, same_units))
     checks.append(_reductions(before, after, same_units))
     checks.append(_collectives(before, after))
@@ -175,20 +180,73 @@ def clipping(before: Side, after: Side, tolerance: Tolerance, binding: bool) -> 
     return [Check("gradient clipping", same, f"{calls}; {effect}", binding=binding)]
 
 
+def _steps_of_ranks(before: Side, after: Side) -> Iterator[tuple[str, Line, Line]]:
+    """The measures of each step of each rank, before and after, and where they were taken."""
+    for one, other in zip(before.records, after.records, strict=False):
+        for a, b in zip(one.measures, other.measures, strict=False):
+            yield f"step {a['step']}, rank {one.rank}", a, b
+
+
+def _clipping_arguments(before: Side, after: Side, binding: bool) -> Check:
+    """What gradients are clipped by, exactly: a tolerance would hide a bound that is a little off.
+
+    How often they are clipped is compared by itself.
+    """
+    name = "clipping arguments"
+    for where, a, b in _steps_of_ranks(before, after):
+        for one, other in zip(a["clips"], b["clips"], strict=False):
+            for key in sorted({*one, *other}):
+                x, y = one.get(key), other.get(key)
+                if x is not None and y is not None and x != y:
+                    text = f"{where}: {key} {x!r} before, {y!r} after"
+                    return Check(name, False, text, binding=binding)
+    return Check(name, True, "equal in every step", binding=binding)
+
+
 def _rates(before: Side, after: Side) -> Check:
     name = "parameter groups"
-    for step, (a, b) in enumerate(
-        zip(by_step(before.records), by_step(after.records), strict=False), 1
-    ):
-        if a[0]["rates"] != b[0]["rates"]:
-            detail = f"learning rates {a[0]['rates']} before, {b[0]['rates']} after"
-            return Check(name, False, f"step {step}: {detail} (one a group)")
-        for one, other in zip(a[0]["settings"], b[0]["settings"], strict=False):
+    for where, a, b in _steps_of_ranks(before, after):
+        if a["rates"] != b["rates"]:
+            detail = f"learning rates {a['rates']} before, {b['rates']} after"
+            return Check(name, False, f"{where}: {detail} (one a group)")
+        for one, other in zip(a["settings"], b["settings"], strict=False):
             for key in sorted({*one, *other}):
                 if one.get(key) != other.get(key):
                     detail = f"{key} {one.get(key)} before, {other.get(key)} after"
-                    return Check(name, False, f"step {step}: {detail}")
+                    return Check(name, False, f"{where}: {detail}")
     return Check(name, True, "learning rates and other settings are equal in every step")
+
+
+def _optimizers(before: Side, after: Side, binding: bool) -> Check:
+    """Which optimizer steps, and which parameters it has in which group."""
+    name = "optimizers"
+    for where, a, b in _steps_of_ranks(before, after):
+        if a["class"] != b["class"]:
+            text = f"{where}: {a['class']} before, {b['class']} after"
+            return Check(name, False, text, binding=binding)
+    for one, other in zip(before.records, after.records, strict=False):
+        apart = groups_apart(one, other)
+        if apart:
+            return Check(name, False, f"rank {one.rank}, {apart}", binding=binding)
+    text = "the same classes, with the same parameters in each group"
+    return Check(name, True, text, binding=binding)
+
+
+def _loss_scale(before: Side, after: Side, binding: bool) -> Check:
+    """The settings of gradient scalers, and the scale in every step."""
+    name = "loss scale"
+    seen = False
+    for where, a, b in _steps_of_ranks(before, after):
+        one, other = (side["scaler"] or {"enabled": False} for side in (a, b))
+        seen = seen or one["enabled"]
+        if not one["enabled"] and not other["enabled"]:
+            continue
+        for key in sorted({*one, *other}):
+            if one.get(key) != other.get(key):
+                text = f"{where}: {key} {one.get(key)} before, {other.get(key)} after"
+                return Check(name, False, text, binding=binding)
+    text = "equal in every step" if seen else "losses are not scaled"
+    return Check(name, True, text, binding=binding)
 
 
 # Sharding and communication -----------------------------------------------------------------------
@@ -219,22 +277,31 @@ def plain_names(trace: Trace) -> dict[str, str]:
     return names
 
 
-def _units(before: Side, after: Side, binding: bool) -> list[Check]:
+def _units(before: Side, after: Side, binding: bool) -> Check:
     ours, theirs = units(before.trace), units(after.trace)
-    if ours == theirs:
-        return [
-            Check(
-                "sharded modules", True, f"the same {plural(len(ours), 'module')}", binding=binding
-            )
-        ]
-    parts = []
-    if ours - theirs:
-        parts.append(
-            "only before: " + ", ".join(sorted(name or "(root)" for name in ours - theirs))
+    same = ours == theirs
+    detail = f"the same {plural(len(ours), 'module')}" if same else _set_difference(ours, theirs)
+    groups = [parameter_sets(side) for side in (before, after)]
+    if same and groups[0] != groups[1]:
+        same = False
+        detail = "the same modules, but other parameters are gathered together: " + _set_difference(
+            *({_few(group) for group in one} for one in groups)
         )
-    if theirs - ours:
-        parts.append("only after: " + ", ".join(sorted(name or "(root)" for name in theirs - ours)))
-    return [Check("sharded modules", False, "; ".join(parts), binding=binding)]
+    return Check("sharded modules", same, detail, binding=binding, layout=True)
+
+
+def _few(names: Iterable[str]) -> str:
+    """A group of parameters by the first of its names."""
+    first, *others = sorted(names)
+    return f"{first} with {plural(len(others), 'other')}" if others else f"{first} alone"
+
+
+def _set_difference(ours: set[str], theirs: set[str]) -> str:
+    parts = []
+    for which, names in (("before", ours - theirs), ("after", theirs - ours)):
+        if names:
+            parts.append(f"only {which}: " + ", ".join(sorted(name or "(root)" for name in names)))
+    return "; ".join(parts)
 
 
 def _precision(before: Side, after: Side, binding: bool) -> Check:
@@ -286,10 +353,9 @@ def _reductions(before: Side, after: Side, binding: bool) -> Check:
     for step, (a, b) in enumerate(zip(*counts, strict=False), 1):
         if a != b:
             detail = f"step {step}: {a} reduce-scatters before, {b} after"
-            return Check(name, False, detail, binding=binding)
-    return Check(
-        name, True, f"{plural(counts[0][-1], 'reduce-scatter')} a step in both", binding=binding
-    )
+            return Check(name, False, detail, binding=binding, layout=True)
+    detail = f"{plural(counts[0][-1], 'reduce-scatter')} a step in both"
+    return Check(name, True, detail, binding=binding, layout=True)
 
 
 def _collectives(before: Side, after: Side) -> Check:

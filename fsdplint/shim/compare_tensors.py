@@ -12,6 +12,8 @@ from typing import Any
 from fsdplint.shim.checkpoints import is_part, read
 from fsdplint.shim.checks import Check, Side, Tolerance
 
+# How an optimizer computes, not what.
+_MEANS = re.compile(r"(^|\.)param_groups\.\d+\.(foreach|fused|capturable|differentiable)$")
 _GROUP = re.compile(r"(^|\.)param_groups\.\d+\.params$")
 
 
@@ -273,8 +275,9 @@ def _named_groups(state: Mapping[str, Any]) -> dict[str, Any]:
     """A state whose groups of parameters are in the order of their names, where they have names.
 
     What loads such a state goes by the names; their order is that in which parameters were sharded.
+    How the optimizer computes (`foreach`, say) is left out.
     """
-    result = dict(state)
+    result = {key: value for key, value in state.items() if not _MEANS.search(key)}
     lists: dict[str, list[str]] = {}
     for key, value in state.items():
         head, _, index = key.rpartition(".")
@@ -326,12 +329,20 @@ def _values_apart(a: Any, b: Any, tolerance: Tolerance, noise: Noise | None) -> 
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
         if a.shape != b.shape:
             return f"shape {tuple(a.shape)} before, {tuple(b.shape)} after"
+        if a.dtype != b.dtype and a.dim() and not torch.equal(a.double(), b.double()):
+            return f"{a.dtype} before, {b.dtype} after"
         return _difference(a, b, tolerance, noise)[1]
     if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
         plain = [v.item() if isinstance(v, torch.Tensor) and v.numel() == 1 else v for v in (a, b)]
         a, b = plain
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
         return "" if tolerance.holds(float(a), float(b)) else f"{a!r} before, {b!r} after"
-    if isinstance(a, (str, bool, type(None))) and a != b:
-        return f"{a!r} before, {b!r} after"
+    known = (str, int, float, type(None), torch.Tensor)
+    if isinstance(a, known) and isinstance(b, known) and (type(a) is not type(b) or a != b):
+        return f"{_value(a)} before, {_value(b)} after"
     return ""
+
+
+def _value(value: Any) -> str:
+    """A value of a state for a message."""
+    return f"a tensor of {value.numel()} values" if hasattr(value, "numel") else repr(value)

@@ -11,16 +11,27 @@ from pathlib import Path
 from fsdplint.shim.checks import Check, Comparison
 from fsdplint.trace import Event, Trace
 
+_SHARDING = (
+    "sharded modules",
+    "placement",
+    "bytes of",
+    "mixed precision",
+    "types of",
+    "trained parameters",
+    "gradient divide factor",
+    "losses",
+    "parameters",
+)
 # What the events at a line have to do with: the beginnings of the names of checks.
 _ABOUT: Mapping[str, tuple[str, ...]] = {
-    "module-wrapped": ("sharded modules", "mixed precision", "losses", "parameters"),
-    "module-sharded": ("sharded modules", "mixed precision", "losses", "parameters"),
-    "gradients-clipped": ("gradient norms", "gradient clipping"),
+    "module-wrapped": _SHARDING,
+    "module-sharded": _SHARDING,
+    "gradients-clipped": ("gradient norms", "gradient clipping", "clipping arguments"),
     "gradient-sync-switched": ("gradient reductions", "gradient norms"),
-    "optimizer-built": ("steps", "parameter groups", "parameters"),
+    "optimizer-built": ("steps", "parameter groups", "optimizers", "parameters"),
     "optimizer-stepped": ("steps", "parameters", "optimizer state"),
-    "scaler-built": ("steps", "losses", "parameters"),
-    "scaler-stepped": ("steps", "losses", "parameters"),
+    "scaler-built": ("steps", "losses", "loss scale", "parameters"),
+    "scaler-stepped": ("steps", "losses", "loss scale", "parameters"),
     "state-taken": ("checkpoint", "optimizer state", "resumed"),
     "saved": ("checkpoint", "resumed"),
     "state-loaded": ("losses", "parameters", "optimizer state", "resumed"),

@@ -38,7 +38,7 @@ def keep(optimizer: Any) -> None:
     if not wanted or _done or id(optimizer) in _kept:
         return
     mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    trained = [root for root in _models() if any(id(p) in mine for p in root.parameters())]
+    trained = [root for root in models() if any(id(p) in mine for p in root.parameters())]
     _kept[id(optimizer)] = optimizer, trained
     if len(_kept) > _KEPT:
         del _kept[next(iter(_kept))]
@@ -61,7 +61,7 @@ def capture() -> None:
     RECORDER.on = False
     try:
         if _everyone_is_here():
-            _write(_models())
+            _write(models())
     except Exception as error:
         _troubled(error)
     finally:
@@ -97,7 +97,7 @@ def _everyone_is_here() -> bool:
     return True
 
 
-def _models() -> list[Any]:
+def models() -> list[Any]:
     """The outermost modules around those that were sharded, optimised or called.
 
     They come in the order in which they were built, which a fix does not change. A program may
@@ -142,7 +142,7 @@ def _write(models: list[Any]) -> None:
         for index, model in enumerate(models):
             for name, tensor in _full(model):
                 tensors[f"{index}:{name}"] = tensor
-            for name, parameter in _named(model, "_parameters"):
+            for name, parameter in named(model, "_parameters"):
                 # The first name of a tied weight, as FSDP1 has it.
                 names.setdefault(id(parameter), f"{index}:{plain_name(name)}")
         _save("parameters", tensors)
@@ -223,8 +223,7 @@ def _full(model: Any) -> Any:
         context = FSDP.summon_full_params(model, writeback=False)
     ddp = type(model).__name__ == "DistributedDataParallel"
     with context:
-        named = [*_named(model, "_parameters"), *_named(model, "_buffers")]
-        for name, tensor in named:
+        for name, tensor in [*named(model, "_parameters"), *named(model, "_buffers")]:
             if ddp:
                 name = name.removeprefix("module.")
             whole = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
@@ -233,7 +232,7 @@ def _full(model: Any) -> Any:
             yield plain_name(name), whole.detach().cpu().clone()
 
 
-def _named(model: Any, kind: str) -> list[tuple[str, Any]]:
+def named(model: Any, kind: str) -> list[tuple[str, Any]]:
     """Parameters or buffers by name, in the order of the modules; a tied one under each name."""
     found = []
     for prefix, module in model.named_modules(remove_duplicate=True):

@@ -9,14 +9,19 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
+from fsdplint.shim.layout import LAYOUTS
 from fsdplint.shim.memory import Peak
 from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.pulse import PULSE
 from fsdplint.shim.recorder import RECORDER
 
 _PIECE = 2**16  # elements
+
+# What gradients were clipped by: "by" ("norm", "value"), "bound", "norm_type"; None: not known.
+Clip = dict[str, Any]
 
 
 class StopTraining(SystemExit):
@@ -36,6 +41,8 @@ class Measures:
         self.per_optimizer: Counter[str] = Counter()
         self.losses: list[Any] = []
         self.clipped: list[dict[str, float]] = []
+        self.clips: list[Clip] = []
+        self.scaler: dict[str, Any] | None = None
         self.autocast: set[str] = set()
         self.collectives: Counter[str] = Counter()
         self.bytes = 0
@@ -44,6 +51,7 @@ class Measures:
         self.peak.restart()
         self._versions: dict[int, int] = {}
         self._before: dict[str, float] | None = None
+        self._gradients = 0
 
     def collective(self, name: str, size: int) -> None:
         self.collectives[name] += 1
@@ -66,13 +74,28 @@ class Measures:
         local = getattr(tensor, "_local_tensor", tensor)
         self.losses.append(float(local.detach()))
 
-    def gradients(self, parameters: list[Any]) -> None:
-        """The norm of the gradients as they are now, before they are clipped."""
+    def note_clipping(self, parameters: list[Any], clip: Clip) -> None:
+        """Gradients are about to be clipped: their norm as it is now, and by what."""
         self.clipped.append(squares(parameters))
+        self.clips.append(clip)
 
-    def before_step(self, optimizer: Any) -> None:
+    def note_scale(self, scaler: Any) -> None:
+        """An optimizer steps through this gradient scaler."""
+        if not scaler.is_enabled():
+            return
+        self.scaler = {
+            "enabled": True,
+            "scale": scaler.get_scale(),
+            "growth_factor": scaler.get_growth_factor(),
+            "backoff_factor": scaler.get_backoff_factor(),
+            "growth_interval": scaler.get_growth_interval(),
+        }
+
+    def before_step(self, optimizer: Any, name: str) -> None:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self._before = squares(parameters)
+        self._gradients = local_bytes(p.grad for p in parameters)
+        LAYOUTS.before_step(self.step + 1, optimizer, name)
         self._versions = {id(p): _version(p) for p in parameters}
 
     def after_step(self, optimizer: Any, name: str) -> None:
@@ -88,22 +111,32 @@ class Measures:
                 "t": "measure",
                 "step": self.step,
                 "optimizer": name,
+                "class": type(optimizer).__name__,
                 "dtypes": sorted(_dtypes(parameters)),
                 "losses": self.losses,
                 "gradients": self.clipped[0] if self.clipped else before,
                 "stepped": before,
-                "clips": len(self.clipped),
+                "clips": self.clips,
+                "scaler": self.scaler,
                 "collectives": dict(self.collectives),
                 "bytes": self.bytes,
                 "parameters": len(parameters),
                 "updated": updated,
                 "rates": [float(group.get("lr", 0.0)) for group in optimizer.param_groups],
                 "settings": [_settings(group) for group in optimizer.param_groups],
+                "local_bytes": {
+                    "gradients": self._gradients,
+                    "optimizer state": local_bytes(
+                        value for state in optimizer.state.values() for value in state.values()
+                    ),
+                },
                 "seconds": now - self.started,
                 "peak": self.peak.take(),
             }
         )
-        self.losses, self.clipped = [], []
+        LAYOUTS.after_step()
+        self.losses, self.clipped, self.clips = [], [], []
+        self.scaler = None
         self.collectives, self.bytes = Counter(), 0
         self.peak.restart()
         self.started = time.perf_counter()
@@ -121,6 +154,16 @@ def _settings(group: dict[str, Any]) -> dict[str, Any]:
         for key, value in group.items()
         if key not in left_out and isinstance(value, (bool, int, float, str, tuple, list))
     }
+
+
+def local_bytes(tensors: Iterable[Any]) -> int:
+    """The bytes that this rank holds of these tensors, single numbers left out."""
+    count = 0
+    for tensor in tensors:
+        local = getattr(tensor, "_local_tensor", tensor)
+        if hasattr(local, "numel") and tensor.dim() and not local.is_sparse:
+            count += local.numel() * local.element_size()
+    return count
 
 
 def _dtypes(parameters: list[Any]) -> set[str]:

@@ -70,7 +70,13 @@ def watched(
 
 
 def watch_method(
-    owner: type, name: str, before: Before, after: After | None = None, *, direct: bool = True
+    owner: type,
+    name: str,
+    before: Before,
+    after: After | None = None,
+    *,
+    direct: bool = True,
+    failed: Failed | None = None,
 ) -> None:
     """Watch a method (also a static or class method) that `owner` itself defines, if it does."""
     found = owner.__dict__.get(name)
@@ -78,11 +84,11 @@ def watch_method(
         return
     wrapper: Any
     if isinstance(found, staticmethod):
-        wrapper = staticmethod(watched(found.__func__, before, after, direct=direct))
+        wrapper = staticmethod(watched(found.__func__, before, after, direct=direct, failed=failed))
     elif isinstance(found, classmethod):
-        wrapper = classmethod(watched(found.__func__, before, after, direct=direct))
+        wrapper = classmethod(watched(found.__func__, before, after, direct=direct, failed=failed))
     else:
-        wrapper = watched(found, before, after, direct=direct)
+        wrapper = watched(found, before, after, direct=direct, failed=failed)
     setattr(owner, name, wrapper)
 
 

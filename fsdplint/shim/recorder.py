@@ -7,6 +7,7 @@ Every line is an object with a key "t":
              handled), the fields of the event's class
     update   n and fields that were known only after the call
     module   one module of the program, written again when it changes
+    layout   which part of each parameter this rank holds, from an optimizer step on; see `layout`
     measure  what one optimizer step measured
     end      how the program ended on this rank
 A line is written with one system call as soon as it is known, so that a crash loses nothing. Where

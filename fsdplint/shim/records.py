@@ -21,6 +21,7 @@ class RankRecord:
         modules: the last description of each module, `own` being the most parameters it ever had
             itself (not counting FSDP1's flat parameter) and `flat` whether it ever had a flat one.
         reached: (path, line) of the lines in question that were executed.
+        layouts: which part of each parameter the rank holds, from the step of the line on.
         accounts: what the rank held and sent in each step, where that was counted.
         wrote: the files that it wrote outside of the copy of its project.
         end: the line that says how the program ended, None where the rank was killed or aborted.
@@ -32,6 +33,7 @@ class RankRecord:
     events: list[Line] = field(default_factory=list)
     modules: dict[str, Line] = field(default_factory=dict)
     measures: list[Line] = field(default_factory=list)
+    layouts: list[Line] = field(default_factory=list)
     accounts: list[Line] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
@@ -90,6 +92,8 @@ def _take(record: RankRecord, line: Line, by_number: dict[int, Line]) -> None:
         _take_module(record, line)
     elif kind == "measure":
         record.measures.append(line)
+    elif kind == "layout":
+        record.layouts.append(line)
     elif kind == "account":
         record.accounts.append(line)
     elif kind == "head":

@@ -118,7 +118,7 @@ def resume(pair: Pair, before: Run, first: Run, same_units: bool) -> Resumed:
             found.lost = found.lost if not way.binding else ""  # that excuses no failure
             continue
         comparison = compare(ours, pair.side_of(run), same_units=same_units)
-        if way.binding and not comparison.holds and found.unlike is None and not found.lost:
+        if way.binding and not comparison.trains_alike and found.unlike is None and not found.lost:
             found.unlike = _unlike(pair, ours)
         found.checks.append(
             Check(
@@ -127,6 +127,7 @@ def resume(pair: Pair, before: Run, first: Run, same_units: bool) -> Resumed:
                 _detail(comparison),
                 str(tolerance_of(ours)),
                 binding=way.binding,
+                layout=comparison.trains_alike,
             )
         )
     return found

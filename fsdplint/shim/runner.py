@@ -73,6 +73,7 @@ def start(options: Options) -> None:
     """Open this rank's record and set what the options ask for."""
     from fsdplint.shim import emulation, final, oracle, outside
     from fsdplint.shim.classes import ACTIVITY
+    from fsdplint.shim.layout import LAYOUTS
     from fsdplint.shim.measures import MEASURES
     from fsdplint.shim.missed import MISSED
     from fsdplint.shim.objects import OBJECTS
@@ -85,6 +86,7 @@ def start(options: Options) -> None:
     rank, world = rank_and_world()
     OBJECTS.clear()
     ACTIVITY.clear()
+    LAYOUTS.clear()
     MEASURES.clear()
     MISSED.clear()
     REPLICAS.clear()

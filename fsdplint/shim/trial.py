@@ -37,6 +37,7 @@ _TRAINING = frozenset(
         "optimizer state",
     )
 )
+OTHER_LAYOUT = "the two train alike, but the ranks hold or send something else"
 # What is told of the oracle beside a comparison of the program with itself.
 _TOLD = ("losses", "gradient norms", "parameters")
 
@@ -108,12 +109,14 @@ class Trial:
             instead = [self.mended, f"what that changes is compared with the program {ORACLE}"]
         if self.comparison.holds:
             return Verdict.PROVEN, instead
+        reasons = [f"{check.name}: {check.detail}" for check in self.comparison.failed]
+        if self.comparison.trains_alike:
+            return Verdict.OTHER_LAYOUT, [*instead, OTHER_LAYOUT, *reasons]
         if self.untrained:
             nothing = (
                 "no optimizer step was made in either run: give arguments with which it trains"
             )
             return Verdict.NOT_COMPARABLE, [*instead, nothing]
-        reasons = [f"{check.name}: {check.detail}" for check in self.comparison.failed]
         # It has failed only where the programs go on, or they had not been made to.
         if self.resumed is not None and self.resumed.lost:
             return Verdict.NOT_COMPARABLE, [*instead, self.resumed.lost, *reasons]
@@ -158,11 +161,11 @@ def hold(
         pair.progress(f"running it {ORACLE}")
         trial.oracle = _oracle(pair)
     _compare(pair, trial, same_units)
-    if not trial.broken and trial.comparison is not None and not trial.comparison.holds:
+    if not trial.broken and trial.comparison is not None and not trial.comparison.trains_alike:
         _compare_as_meant(pair, trial)
-    if trial.comparison is not None and not trial.comparison.holds:
+    if trial.comparison is not None and not trial.comparison.trains_alike:
         trial.blended = blended(*traces)
-    if trial.comparison is not None and trial.comparison.holds and first is not None:
+    if trial.comparison is not None and trial.comparison.trains_alike and first is not None:
         trial.resumed = resume(pair, before, first, same_units)
         trial.unlike = trial.resumed.unlike
         trial.comparison.checks += trial.resumed.checks
@@ -203,7 +206,7 @@ def _compare(pair: Pair, trial: Trial, same_units: bool) -> None:
     if trial.broken:
         left = pair.side(trial.before, trial.traces[0])
         trial.comparison = _but_parts(trial.comparison, left, theirs)
-    if not trial.comparison.holds and not trial.untrained:
+    if not trial.comparison.trains_alike and not trial.untrained:
         # Before anything is refuted: does the program agree with itself?
         pair.progress("the runs differ: running the program once more")
         trial.unlike = _unlike(pair, ours, oracle if trial.broken else None)
@@ -234,7 +237,7 @@ def _compare_as_meant(pair: Pair, trial: Trial) -> None:
         meant.get(check.name, check) if check.fails and _is_training(check) else check
         for check in trial.comparison.checks
     ]
-    if Comparison(checks).holds:
+    if Comparison(checks).trains_alike:
         trial.comparison, trial.mended = Comparison(checks), error
 
 

@@ -21,6 +21,7 @@ class Verdict(Enum):
     """What the two runs say about a fix."""
 
     PROVEN = "proven"
+    OTHER_LAYOUT = "other layout"  # trains alike; the ranks hold or send something else
     REFUTED = "refuted"
     NOT_REACHED = "not reached"
     NOT_COMPARABLE = "not comparable"
@@ -119,6 +120,11 @@ class Evidence:
             checks=about([*before, *after], self.comparison),
         )
 
+    @property
+    def _positive(self) -> Verdict:
+        """The verdict on what has done what it was to do."""
+        return self.verdict if self.verdict is Verdict.OTHER_LAYOUT else Verdict.PROVEN
+
     def _verdict(self, finding: Finding) -> tuple[Verdict, list[str]]:
         place, overall = place_of(finding), self.verdict
         fired = place in self.fired[finding.rule]
@@ -139,10 +145,10 @@ class Evidence:
         if overall is Verdict.NOT_COMPARABLE:
             return overall, [*self.reasons, gone] if fired else list(self.reasons)
         if fired:
-            return Verdict.PROVEN, [gone, *self.reasons]
+            return self._positive, [gone, *self.reasons]
         if finding.group in self.groups:
             part = "the line ran; compared as part of its migration"
-            return Verdict.PROVEN, [part, *self.reasons]
+            return self._positive, [part, *self.reasons]
         return Verdict.NOT_REACHED, ["the line ran, but the rule did not fire there at run time"]
 
 

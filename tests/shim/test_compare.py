@@ -40,11 +40,23 @@ def test_a_faithful_migration_holds(before: Outcome, two_ranks: TwoRanks) -> Non
         "losses",
         "gradient norms",
         "gradient norms at the optimizer step",
+        "clipping arguments",
         "parameter groups",
+        "optimizers",
+        "loss scale",
         "parameters",
         "optimizer state",
         "checkpoint checkpoints/model.pt",
         "sharded modules",
+        "placement of parameters",
+        "parameters between forward and backward",
+        "parameters at the optimizer step",
+        "trained parameters",
+        "gradient divide factor",
+        "bytes of parameters",
+        "bytes of gradients",
+        "bytes of optimizer state",
+        "types of inputs and outputs",
         "mixed precision",
         "gradient reductions",
     }
@@ -190,6 +202,41 @@ def test_a_buffer_of_another_type_differs_within_any_tolerance(tmp_path: Path) -
     (found,) = parameters(*sides, BFLOAT16, {})
     assert found.holds is False
     assert "torch.float32 before, torch.bfloat16 after" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "detail"),
+    [
+        (torch.rand(3), torch.rand(3).bfloat16(), "torch.float32 before, torch.bfloat16 after"),
+        (torch.ones(3), None, "a tensor of 3 values before, None after"),
+        (1, "1", "1 before, '1' after"),
+        (None, 0, "None before, 0 after"),
+    ],
+)
+def test_a_checkpoint_holds_the_same_types(
+    tmp_path: Path, before: object, after: object, detail: str
+) -> None:
+    sides = []
+    for name, value in (("before", before), ("after", after)):
+        (tmp_path / name).mkdir()
+        file = tmp_path / name / "last.pt"
+        torch.save({"state": value}, file)
+        sides.append(Side([], Trace(producer="runtime"), file, {"last.pt": file}))
+    (found,) = checkpoints(*sides, BFLOAT16, {})
+    assert found.holds is False
+    assert found.detail == f"state: {detail}"
+
+
+def test_a_checkpoint_may_hold_equal_values_in_another_type(tmp_path: Path) -> None:
+    """FSDP1 saves a buffer that it has cast in the type that it had; its values stay rounded."""
+    sides = []
+    for name, value in (("before", torch.ones(3)), ("after", torch.ones(3).bfloat16())):
+        (tmp_path / name).mkdir()
+        file = tmp_path / name / "last.pt"
+        torch.save({"buffer": value}, file)
+        sides.append(Side([], Trace(producer="runtime"), file, {"last.pt": file}))
+    (found,) = checkpoints(*sides, FLOAT32, {})
+    assert found.holds, found.detail
 
 
 def test_a_path_in_a_checkpoint_is_that_of_the_folder_that_was_copied(tmp_path: Path) -> None:

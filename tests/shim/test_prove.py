@@ -63,15 +63,43 @@ def test_a_hand_migration_is_proven(project: Path) -> None:
 
 @pytest.mark.usefixtures("forked")
 def test_a_sabotaged_migration_is_refuted(project: Path) -> None:
-    pairs, complaint = SABOTAGED["one block not sharded"]
+    pairs, complaint = SABOTAGED["another weight decay"]
     after = project / "after.py"
     after.write_text(replaced(after.read_text(), pairs))
     proof = fsdplint.prove("before.py", against="after.py")
     assert not proof.holds
     (judged,) = proof.fixes
     assert judged.verdict == "refuted"
-    assert any(f"{complaint}: only before: blocks.0" in reason for reason in judged.reasons)
+    assert any(reason.startswith(f"{complaint}: step 1") for reason in judged.reasons)
     assert proof.data["proven"] is False
+
+
+@pytest.mark.usefixtures("forked")
+def test_a_migration_that_shards_in_another_way_is_no_plain_proof(project: Path) -> None:
+    after = project / "after.py"
+    mesh = 'mesh=dist.init_device_mesh("cpu", (2, 1), mesh_dim_names=("copies", "parts"))'
+    text = after.read_text().replace("fully_shard(block)", f"fully_shard(block, {mesh})")
+    after.write_text(text.replace("fully_shard(model)", f"fully_shard(model, {mesh})"))
+    out, summary, page = (project / f"proof.{kind}" for kind in ("json", "md", "html"))
+    options = ("--json", out, "--markdown", summary, "--html", page)
+    result = prove("before.py", "--against", "after.py", *options)
+    assert result.exit_code == 1
+    first, why, where, *_ = result.stdout.splitlines()
+    assert first.startswith("OTHER LAYOUT")
+    assert why.strip() == "the two train alike, but the ranks hold or send something else"
+    assert "whole on each of 2 ranks (0, 1) after" in where
+    assert "1 other layout (2 ranks" in summary.read_text().splitlines()[2]
+    assert '<span class="badge other-layout">other layout</span>' in page.read_text()
+    proof = json.loads(out.read_text())
+    assert proof["proven"] is False
+    assert [fix["verdict"] for fix in proof["fixes"]] == ["other layout"]
+    layout = {check["name"] for check in proof["checks"] if check["layout"] and not check["holds"]}
+    assert layout == {
+        "placement of parameters",
+        "bytes of parameters",
+        "bytes of gradients",
+        "bytes of optimizer state",
+    }
 
 
 @pytest.mark.usefixtures("forked")

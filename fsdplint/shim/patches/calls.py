@@ -8,6 +8,7 @@ from typing import Any
 
 from fsdplint.shim import patching, values
 from fsdplint.shim.classes import ACTIVITY
+from fsdplint.shim.layout import LAYOUTS
 from fsdplint.shim.measures import MEASURES
 from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.patches.data import PASS
@@ -30,6 +31,8 @@ def install() -> None:
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if is_compiling() or RECORDER.in_backward or not RECORDER.listening():
             return original(self, *args, **kwargs)
+        if OBJECTS.fsdp1_of.get(self) is not None:
+            LAYOUTS.note_inputs(self, (args, kwargs))
         inner = bool(ACTIVITY.running) and OBJECTS.sharded.get(self) is None
         if inner and not ACTIVITY.ungathered():
             if ACTIVITY.waiting:
@@ -48,6 +51,8 @@ def install() -> None:
         ACTIVITY.running.append((self, number, "call"))
         try:
             result = original(self, *args, **kwargs)
+            if OBJECTS.sharded.get(self) is not None:
+                LAYOUTS.note_outputs(getattr(self, "_fsdp_wrapped_module", self), result)
             if OBJECTS.sharded.get(self) == "fsdp2":
                 VIEWS.returned(number, result)
             return result

@@ -7,7 +7,8 @@ from types import FrameType
 from typing import Any
 
 from fsdplint.shim import losses, patching, values
-from fsdplint.shim.measures import MEASURES
+from fsdplint.shim.layout import LAYOUTS
+from fsdplint.shim.measures import MEASURES, Clip
 from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.patches.sharding import not_everywhere
 from fsdplint.shim.recorder import RECORDER
@@ -49,6 +50,7 @@ def _watch_backward(torch: Any) -> None:
     def run(function: Any, frame: FrameType, loss: Any, args: Any, kwargs: Any) -> Any:
         try:
             MEASURES.loss(loss)
+            LAYOUTS.before_backward()
             RECORDER.event(
                 "backward", frame, collective=OBJECTS.generation > 0, averaged=losses.averaged(loss)
             )
@@ -116,7 +118,7 @@ def _clipped_by_method(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str
         modules=[OBJECTS.module(module)],
         collective=True,
     )
-    MEASURES.gradients(list(module.parameters()))
+    MEASURES.note_clipping(list(module.parameters()), _clip("norm", args, kwargs))
 
 
 def _clipped_by_function(
@@ -147,7 +149,23 @@ def _clipped_by_function(
         collective=sharded,
     )
     if parameters:
-        MEASURES.gradients(parameters)
+        MEASURES.note_clipping(
+            parameters, _clip("norm" if "norm" in name else "value", args, kwargs)
+        )
+
+
+def _clip(by: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Clip:
+    """What a call clips by; a bound that is no plain number is not known."""
+    bound = "max_norm" if by == "norm" else "clip_value"
+    given = dict(zip((bound, "norm_type"), args[1:], strict=False)) | kwargs
+    clip = {"by": by, "bound": _number(given.get(bound))}
+    return {**clip, "norm_type": _number(given.get("norm_type", 2.0))} if by == "norm" else clip
+
+
+def _number(value: Any) -> float | None:
+    if hasattr(value, "item") and not hasattr(value, "placements") and value.numel() == 1:
+        value = value.item()
+    return float(value) if isinstance(value, (int, float, str)) else None
 
 
 def _peek(frame: FrameType, iterator: Any) -> list[Any]:

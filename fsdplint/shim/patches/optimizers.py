@@ -123,6 +123,7 @@ def _scaler_stepped(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, A
         scaler=OBJECTS.scaler(args[0]),
         optimizer=OBJECTS.optimizer(optimizer),
     )
+    MEASURES.note_scale(args[0])
 
 
 def _is_training(frame: FrameType | None) -> bool:
@@ -141,7 +142,7 @@ def _stepping(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         RECORDER.event(
             "optimizer-stepped", sys._getframe(1), optimizer=OBJECTS.optimizer(optimizer)
         )
-        MEASURES.before_step(optimizer)
+        MEASURES.before_step(optimizer, OBJECTS.optimizer(optimizer))
         for watcher in (MISSED, REPLICAS):
             watcher.stepping(optimizer, OBJECTS.optimizer(optimizer), sys._getframe(1))
     except Exception:

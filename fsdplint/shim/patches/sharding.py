@@ -10,6 +10,7 @@ from typing import Any
 
 from fsdplint.editing.importing import optional_lines, tried_lines
 from fsdplint.shim import classes, patching, values
+from fsdplint.shim.layout import LAYOUTS
 from fsdplint.shim.objects import OBJECTS
 from fsdplint.shim.patches import marks
 from fsdplint.shim.recorder import RECORDER
@@ -43,7 +44,12 @@ def install() -> None:
     from torch.nn.parallel import DistributedDataParallel
 
     patching.watch_method(
-        FullyShardedDataParallel, "__init__", _wrapped, _wrapped_made, direct=False
+        FullyShardedDataParallel,
+        "__init__",
+        _wrapped,
+        _wrapped_made,
+        direct=False,
+        failed=lambda note, error: LAYOUTS.exit_wrapper(),
     )
     for name in _FSDP1_STATICS:
         patching.watch_method(FullyShardedDataParallel, name, functools.partial(_fsdp1_used, name))
@@ -88,6 +94,7 @@ def _wrapped(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         collective=bool(passed.get("sync_module_states")),
     )
     classes.watch(inner)
+    LAYOUTS.enter_wrapper(wrapper, "offload_params=True" in str(passed.get("cpu_offload")))
     return number, wrapper
 
 
@@ -127,6 +134,7 @@ def _mixes(inner: Any, passed: dict[str, Any], args: tuple[Any, ...], kwargs: An
 
 
 def _wrapped_made(note: Any, result: Any) -> None:
+    LAYOUTS.exit_wrapper()
     OBJECTS.changed()
     OBJECTS.describe(note[1])
 
@@ -164,11 +172,14 @@ def _replicated(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 def _sharded(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    from torch.distributed.fsdp import CPUOffloadPolicy
+
     target = args[0] if args else kwargs.get("module")
     group = list(target) if isinstance(target, (list, tuple)) else [target]
     names = [OBJECTS.module(module) for module in group]
     for module in group:
         marks.note(module, frame)
+        LAYOUTS.note_offload(module, isinstance(kwargs.get("offload_policy"), CPUOffloadPolicy))
     number = RECORDER.event(
         "module-sharded",
         frame,
