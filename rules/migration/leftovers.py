@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import libcst as cst
@@ -143,9 +143,11 @@ def _patched(
         for node, key in _patches(source, gone):
             yield Blocked(source, node, _said(source, node, key), advice=PATCHED_ADVICE)
     paths = [Path(source.path) for source in migration.sources]
-    words = [name.encode() for _, name in gone]
+    if not gone:
+        return
+    named = _named(gone)
     for path in others(migration, paths):
-        found = _unread(path, words, gone)
+        found = _unread(path, named, gone)
         if found is not None:
             other, node, key = found
             home, item = gone[key]
@@ -153,13 +155,19 @@ def _patched(
             yield not_given(migration, home, item.statement, path, what)
 
 
+def _named(gone: Iterable[tuple[str, str]]) -> re.Pattern[bytes]:
+    """Finds text like `module.FSDP"` and `module, "FSDP"`: only files with some are parsed."""
+    pairs = (rf"{re.escape(stem)}(?:\.|\s*,\s*[\"']){re.escape(name)}[\"']" for stem, name in gone)
+    return re.compile("|".join(rf"(?<!\w){pair}" for pair in pairs).encode())
+
+
 def _unread(
-    path: Path, words: list[bytes], gone: dict[tuple[str, str], tuple[Source, Imported]]
+    path: Path, named: re.Pattern[bytes], gone: dict[tuple[str, str], tuple[Source, Imported]]
 ) -> tuple[Source, cst.CSTNode, tuple[str, str]] | None:
     """The first such string in a file that was not read."""
     try:
         data = read_bytes(path)
-        if not PATCHES.search(data) or not any(word in data for word in words):
+        if not PATCHES.search(data) or not named.search(data):
             return None
         source = read_source(path)
     except Unreadable:
