@@ -19,7 +19,7 @@ DEFAULT_EXCLUDES = frozenset(
         *(".bzr", ".direnv", ".eggs", ".fsdplint_cache", ".git", ".hg", ".ipynb_checkpoints"),
         *(".mypy_cache", ".nox"),
         *(".pytest_cache", ".pytype", ".ruff_cache", ".svn", ".tox", ".venv", "__pycache__"),
-        *("__pypackages__", "build", "dist", "node_modules", "site-packages", "venv", "wandb"),
+        *("__pypackages__", "build", "node_modules", "site-packages", "venv", "wandb"),
     ]
 )
 MAX_IGNORE_BYTES = 256 * 1024  # of a .gitignore, each line of which costs time for every file

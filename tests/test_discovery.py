@@ -36,6 +36,12 @@ def test_default_excludes(tmp_path: Path) -> None:
     assert names(tmp_path) == ["a.py"]
 
 
+def test_a_folder_of_distributed_code_is_searched(tmp_path: Path) -> None:
+    """Python builds put archives into `dist`, and no source files."""
+    write(tmp_path, "dist/train.py")
+    assert names(tmp_path) == ["dist/train.py"]
+
+
 def test_a_named_file_is_taken_whatever_it_is(tmp_path: Path) -> None:
     write(tmp_path, "build/x.py", "script")
     (tmp_path / ".gitignore").write_text("script\n")

@@ -187,6 +187,7 @@ def symbols_in(source: Source) -> dict[cst.CSTNode, str]:
     own names not among them), in the order of the file. Not to be changed."""
     imports = imported_names(source)
     result: dict[cst.CSTNode, str] = {}
+    shadowing = _parameters(source) & imports.keys() if imports else frozenset()
     for node in walk(source, skip_imports=True) if imports else ():
         if not isinstance(node, cst.Name | cst.Attribute):
             continue
@@ -194,12 +195,34 @@ def symbols_in(source: Source) -> dict[cst.CSTNode, str]:
         if text is None:
             continue
         head, _, rest = text.partition(".")
-        if head not in imports:
+        if head not in imports or (head in shadowing and _is_parameter(source, node, head)):
             continue
         full = canonical(imports[head] + ("." + rest if rest else ""))
         if full:
             result[node] = full
     return result
+
+
+@once
+def _parameters(source: Source) -> frozenset[str]:
+    """The names of all parameters of a file's functions."""
+    nodes = walk(source, skip_imports=True)
+    return frozenset(node.name.value for node in nodes if isinstance(node, cst.Param))
+
+
+def _is_parameter(source: Source, node: cst.CSTNode, name: str) -> bool:
+    """Whether a name is a parameter of a function around it, and not what the file imports."""
+    child, around = node, source.parent(node)
+    while around is not None:
+        if isinstance(around, cst.FunctionDef | cst.Lambda) and child is around.body:
+            params = around.params
+            lists = (params.posonly_params, params.params, params.kwonly_params)
+            own: list[object] = [param for several in lists for param in several]
+            own += [params.star_arg, params.star_kwarg]
+            if any(isinstance(one, cst.Param) and one.name.value == name for one in own):
+                return True
+        child, around = around, source.parent(around)
+    return False
 
 
 # What every walk passes by: whitespace, brackets, commas.

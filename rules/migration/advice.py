@@ -256,6 +256,10 @@ KINDS: tuple[tuple[str, str], ...] = (
         "`auto_wrap_policy=ModuleWrapPolicy({Block})`.",
     ),
     (
+        r"^where the arguments in `\*\*",
+        "Write the keywords in this call itself; then run this again.",
+    ),
+    (
         r"run time|cannot be read|cannot be told|comes? from cannot be seen|is made cannot be seen",
         "Write the value out here (a literal, or a name that is assigned once, in these files), so "
         "that it can be read; or rewrite this call by hand.",

@@ -258,3 +258,20 @@ def test_a_batch_norm_is_one_of_torchs(tmp_path: Path, line: str, blocked: bool)
     assert [b.reason.startswith("FSDP1 keeps batch norms out") for b in found.blockers] == [
         True
     ] * blocked
+
+
+def test_a_parameter_of_the_name_of_an_import_is_not_the_import(tmp_path: Path) -> None:
+    body = """
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy, wrap
+
+
+def policy(wrap, *rest, **more):
+    if wrap == "linear":
+        return ModuleWrapPolicy({nn.Linear})
+    raise ValueError(f"{wrap}")
+
+
+model = FSDP(Net(), auto_wrap_policy=policy("linear"))
+"""
+    found, _ = plan(tmp_path, body)
+    assert not found.blockers
