@@ -6,13 +6,13 @@ readers that a run comes to; the code is followed here, whether a run comes by o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import libcst as cst
 
 from fsdplint.editing.bindings import bindings_of
-from fsdplint.program.source import Source
+from fsdplint.program.source import Source, once
 from fsdplint.program.values import Bound, Class, Function
 from fsdplint.rules.migration.calls import arguments
 from fsdplint.rules.migration.context import Migration
@@ -122,19 +122,14 @@ class Uses:
                     for node in reads(other, other.tree, item.local):
                         self._follow(other, node)
                 elif item.name in (None, stem):
-                    for node in other.descend(other.tree):
-                        if isinstance(node, cst.Attribute) and node.attr.value == name:
-                            if isinstance(node.value, cst.Name) and node.value.value == item.local:
-                                self._follow(other, node)
+                    for node in _attributes_by_name(other).get(name, ()):
+                        if isinstance(node.value, cst.Name) and node.value.value == item.local:
+                            self._follow(other, node)
 
     def _attribute(self, name: str) -> None:
         """Follow an attribute, of whichever object, to what reads it."""
         for source in self.sources:
-            if name not in source.text:
-                continue
-            for node in source.descend(source.tree):
-                if not isinstance(node, cst.Attribute) or node.attr.value != name:
-                    continue
+            for node in _attributes_by_name(source).get(name, ()):
                 if node in self.migration.symbols:
                     continue
                 if not isinstance(source.parent(node), cst.AssignTarget | cst.AnnAssign):
@@ -166,13 +161,10 @@ class Uses:
     def _calls(self, function: cst.CSTNode, name: str) -> Iterator[tuple[Source, cst.Call]]:
         """The calls of a function or class, by its name where its value is not known."""
         for source in self.sources:
-            if name not in source.text:
-                continue
-            for node in source.descend(source.tree):
-                if isinstance(node, cst.Call) and _last(node.func) == name:
-                    known = self._functions(node.func)
-                    if not known or function in known:
-                        yield source, node
+            for call in _calls_by_name(source).get(name, ()):
+                known = self._functions(call.func)
+                if not known or function in known:
+                    yield source, call
 
     def _functions(self, node: cst.CSTNode) -> list[cst.CSTNode]:
         """The functions and classes of the program that a node may be."""
@@ -209,25 +201,15 @@ class Uses:
         call = source.parent(arg)
         if not isinstance(call, cst.Call) or arg.star or self.migration.symbol(call.func):
             return False
+        known, name = self._functions(call.func), _last(call.func)
         found = [
             (other, node)
             for other in self.sources
-            for node in other.descend(other.tree)
-            if node in self._targets_of(other, call)
+            for node in known or _named(other).get(name, ())
+            if not known or node in _definitions(other)
         ]
         taken = [self._parameter(other, node, call, arg) for other, node in found]
         return bool(taken) and all(taken)
-
-    def _targets_of(self, source: Source, call: cst.Call) -> list[cst.CSTNode]:
-        known = self._functions(call.func)
-        if known:
-            return known
-        name = _last(call.func)
-        return [
-            node
-            for node in source.descend(source.tree)
-            if isinstance(node, cst.FunctionDef | cst.ClassDef) and node.name.value == name
-        ]
 
     def _parameter(self, source: Source, node: cst.CSTNode, call: cst.Call, arg: cst.Arg) -> bool:
         """Follow an argument to the parameter of a function that takes it; whether there is one."""
@@ -265,6 +247,42 @@ class Uses:
         if name:
             self._attribute(name)
         return bool(name)
+
+
+# What a file has by its names, found once for all values that are followed.
+
+
+@once
+def _definitions(source: Source) -> frozenset[cst.CSTNode]:
+    kinds = cst.FunctionDef | cst.ClassDef | cst.Lambda
+    return frozenset(node for node in source.descend(source.tree) if isinstance(node, kinds))
+
+
+@once
+def _named(source: Source) -> Mapping[str, list[cst.CSTNode]]:
+    found: dict[str, list[cst.CSTNode]] = {}
+    for node in source.descend(source.tree):
+        if isinstance(node, cst.FunctionDef | cst.ClassDef):
+            found.setdefault(node.name.value, []).append(node)
+    return found
+
+
+@once
+def _calls_by_name(source: Source) -> Mapping[str, list[cst.Call]]:
+    found: dict[str, list[cst.Call]] = {}
+    for node in source.descend(source.tree):
+        if isinstance(node, cst.Call):
+            found.setdefault(_last(node.func), []).append(node)
+    return found
+
+
+@once
+def _attributes_by_name(source: Source) -> Mapping[str, list[cst.Attribute]]:
+    found: dict[str, list[cst.Attribute]] = {}
+    for node in source.descend(source.tree):
+        if isinstance(node, cst.Attribute):
+            found.setdefault(node.attr.value, []).append(node)
+    return found
 
 
 def _targets(node: cst.Assign | cst.AnnAssign) -> list[cst.BaseExpression]:
