@@ -205,7 +205,7 @@ class Uses:
         found = [
             (other, node)
             for other in self.sources
-            for node in known or _named(other).get(name, ())
+            for node in known or _named(other).get(name, [])
             if not known or node in _definitions(other)
         ]
         taken = [self._parameter(other, node, call, arg) for other, node in found]
