@@ -22,7 +22,7 @@ class Scope:
         """
         Args:
             finder: knows the settings of each file.
-            unreadable: is told which requirements cannot be read.
+            unreadable: called with a requirements file that cannot be read, and the error.
         """
         self._finder = finder
         self._unreadable = unreadable

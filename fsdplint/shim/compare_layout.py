@@ -1,7 +1,7 @@
 """Comparing which rank holds what of the parameters, and when they are gathered.
 
-Flat parameters (FSDP1) and rows (FSDP2) are told in the same words, see `layout`; what follows from
-the way of cutting alone, the padding, is computed from the shapes and allowed.
+`layout` describes flat parameters (FSDP1) and rows (FSDP2) in the same words. The padding follows
+from the way of cutting alone: it is computed from the shapes and allowed.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _state_change(when: str) -> Words:
     def words(one: _Parameter, other: _Parameter) -> tuple[str, str] | None:
         ours, theirs = one.unit.get(when, ""), other.unit.get(when, "")
         if not one.unit["over"] or not other.unit["over"] or "" in (ours, theirs):
-            return None  # told by the placement, or not known
+            return None  # known from the placement, or not known
         return (ours, theirs) if ours != theirs else None
 
     return words

@@ -127,7 +127,7 @@ class Layouts:
                 yield self._described(unit, name, handle, module), ids
             for group in _groups(module) if kind == "fsdp2" else ():
                 if group.modules[0] is not module:
-                    continue  # told with the first of its modules
+                    continue  # written with the first of its modules
                 ids = {}
                 for part in group.fsdp_params:
                     info = part._module_info
@@ -268,7 +268,7 @@ def _dims(parameter: Any) -> set[int]:
 
 
 def _state(group: Any) -> str:
-    """How a unit is held now; empty where that cannot be told."""
+    """How a unit is held now; empty where that is not known."""
     try:
         if hasattr(group, "flat_param"):
             return SHARDED if group.needs_unshard() else WHOLE

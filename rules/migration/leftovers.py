@@ -16,25 +16,11 @@ from fsdplint.program.values import Unknown
 from fsdplint.rule import Edit
 from fsdplint.rules.migration.context import Blocked, Migration, attributes, nodes
 from fsdplint.rules.migration.importers import not_given, others, shown
-from fsdplint.rules.migration.names import fsdp1_name
+from fsdplint.rules.migration.names import WRAPPER_METHODS, fsdp1_name
 from fsdplint.rules.migration.out_of_sight import constructors
 from fsdplint.rules.migration.scopes import reads
 from fsdplint.rules.migration.unreached import stands_in
 
-# Methods that FSDP1's wrapper alone has.
-OWN = {
-    "check_is_root",
-    "clip_grad_norm_",
-    "fsdp_modules",
-    "optim_state_dict_to_load",
-    "register_comm_hook",
-    "rekey_optim_state_dict",
-    "scatter_full_optim_state_dict",
-    "set_state_dict_type",
-    "shard_full_optim_state_dict",
-    "state_dict_type",
-    "summon_full_params",
-}
 PATCHED_ADVICE = "Patch `fully_shard` in its place, or take the test out; then run this again."
 PASSED_ADVICE = "Import it from `torch.distributed.fsdp` here, too; then run this again."
 PATCHES = re.compile(rb"patch|setattr")
@@ -74,7 +60,7 @@ def _methods(migration: Migration, edits: tuple[Edit, ...]) -> Iterator[Blocked]
         changed = [(edit.start, edit.end) for edit in edits if edit.path == source.path]
         for node in attributes(source):
             call: cst.CSTNode | None = source.parent(node)
-            if node.attr.value not in OWN or not isinstance(call, cst.Call):
+            if node.attr.value not in WRAPPER_METHODS or not isinstance(call, cst.Call):
                 continue
             if call.func != node or node in migration.symbols or not _unknown(migration, node):
                 continue

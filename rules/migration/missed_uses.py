@@ -17,13 +17,12 @@ from fsdplint.program.values import ModuleValue, Value
 from fsdplint.rule import Fix
 from fsdplint.rules.migration.context import attributes, is_fsdp1
 from fsdplint.rules.migration.loop.wrapper import GONE, INNER
+from fsdplint.rules.migration.names import WRAPPER_METHODS
 from fsdplint.rules.migration.scopes import ancestors
 from fsdplint.trace import Location
 
 # What neither a plain module nor that of another library has.
-OWN = {"clip_grad_norm_", "summon_full_params", "fsdp_modules", "set_state_dict_type", INNER} | {
-    name for name in GONE if "flat_param" in name
-}
+OWN = WRAPPER_METHODS | {INNER} | {name for name in GONE if "flat_param" in name}
 
 
 def missed_use(before: Program, after: Program, fix: Fix) -> tuple[str, Location] | None:
@@ -36,7 +35,10 @@ def missed_use(before: Program, after: Program, fix: Fix) -> tuple[str, Location
         for node in attributes(new):
             if node.attr.value not in OWN or _name(new, node.value) not in wrapped:
                 continue
-            if all(map(_is_plain, after.values(node.value))) and not _is_asked_for(new, node):
+            values = after.values(node.value)
+            if all(_lacks(value, node.attr.value) for value in values) and not _is_tested(
+                new, node
+            ):
                 return f"`{new.code(node)}`", new.location(node)
     return None
 
@@ -52,15 +54,15 @@ def _name(source: Source, node: cst.BaseExpression) -> tuple[str, str]:
     return bindings_of(source).scope_at(node).key, source.code(node)
 
 
-def _is_plain(value: Value) -> bool:
-    """Whether a value is a module without a method of its own for this: it would fail."""
+def _lacks(value: Value, name: str) -> bool:
+    """Whether a value is a module whose class does not define the attribute."""
     if not isinstance(value, ModuleValue):
         return False
-    return value.cls is None or not any(value.cls.lookup(name) for name in OWN)
+    return value.cls is None or not value.cls.lookup(name)
 
 
-def _is_asked_for(source: Source, node: cst.Attribute) -> bool:
-    """Whether the code asks the object whether it has the attribute."""
+def _is_tested(source: Source, node: cst.Attribute) -> bool:
+    """Whether a condition around the use tests with `hasattr`."""
     return any(
         isinstance(outer, cst.If | cst.IfExp) and "hasattr(" in source.code(outer.test)
         for outer in ancestors(source, node)

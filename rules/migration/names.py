@@ -44,6 +44,22 @@ STRATEGIES = (
 )
 
 
+# Methods that FSDP1's wrapper alone has.
+WRAPPER_METHODS = {
+    "check_is_root",
+    "clip_grad_norm_",
+    "fsdp_modules",
+    "optim_state_dict_to_load",
+    "register_comm_hook",
+    "rekey_optim_state_dict",
+    "scatter_full_optim_state_dict",
+    "set_state_dict_type",
+    "shard_full_optim_state_dict",
+    "state_dict_type",
+    "summon_full_params",
+}
+
+
 def fsdp1_name(full: str) -> str | None:
     """The FSDP1 name in a canonical dotted name: "ShardingStrategy.FULL_SHARD", "wrap", ...
 
