@@ -52,7 +52,8 @@ class Uses:
         found: list[Use] = []
         while self._todo and len(self._seen) < MAX_PLACES:
             found += self._step(*self._todo.pop())
-        return found
+        # A place that the bound leaves out may do anything with the value.
+        return [*found, *(Use(at, last, at.parent(last)) for at, last in self._todo)]
 
     def _follow(self, source: Source, node: cst.CSTNode) -> None:
         if node not in self._seen:

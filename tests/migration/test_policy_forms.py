@@ -570,3 +570,17 @@ FORMS = {
 @pytest.mark.parametrize(("before", "after"), list(FORMS.values()), ids=list(FORMS))
 def test_a_form_becomes(before: str, after: str, tmp_path: Path) -> None:
     assert migrated(tmp_path, before).strip() == textwrap.dedent(after).strip()
+
+
+def test_a_policy_with_more_places_than_are_followed_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not followed may call the policy with FSDP1's three arguments."""
+    monkeypatch.setattr("fsdplint.rules.migration.value_uses.MAX_PLACES", 1)
+    body = """
+policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+model = FSDP(Net(), auto_wrap_policy=policy)
+"""
+    text = migrated(tmp_path, body)
+    assert "policy = functools.partial(transformer_auto_wrap_policy" in text
+    assert "fully_shard(model)" in text
