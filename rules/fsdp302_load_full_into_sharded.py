@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
 from fsdplint.rules.common import class_name, only_fsdp2, optimizer_of, sharded_here, whole_file
-from fsdplint.trace import Event, Layout, Loaded, StateLoaded, StateTaken, Trace
+from fsdplint.trace import Event, Layout, Loaded, Saved, StateLoaded, StateTaken, Trace
 
 if TYPE_CHECKING:
     from fsdplint.program import Program
@@ -230,6 +230,53 @@ model.load_state_dict(state)
 dist.destroy_process_group()
 """
 
+OWN_OPTIMIZER_STATE = """\
+import os
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+
+
+def build():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8))
+    for layer in (model[0], model[2]):
+        fully_shard(layer)
+    fully_shard(model)
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+
+def train(model, optimizer):
+    loss = model(torch.ones(4, 8)).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.item()
+
+
+def save(optimizer, folder):
+    torch.save({"optim": optimizer.state_dict()}, os.path.join(folder, f"{os.getpid()}.pt"))
+
+
+def resume(optimizer, folder):
+    state = torch.load(os.path.join(folder, f"{os.getpid()}.pt"))
+    optimizer.load_state_dict(state["optim"])
+
+
+dist.init_process_group("gloo")
+folder = os.path.join(tempfile.gettempdir(), "parts-" + os.environ["MASTER_PORT"])
+os.makedirs(folder, exist_ok=True)
+model, optimizer = build()
+train(model, optimizer)
+save(optimizer, folder)
+resume(optimizer, folder)
+print(f"loss {train(model, optimizer):.4f}")
+dist.destroy_process_group()
+"""
+
 DISTRIBUTED_BY_HAND = """\
 import os
 import tempfile
@@ -306,7 +353,10 @@ class LoadFullIntoSharded(Rule):
     optimizer's parameters are sharded.
 
     A state taken from the sharded model itself, read from a file per rank, filled by
-    `torch.distributed.checkpoint.load`, or made of DTensors by `distribute_tensor` is fine.
+    `torch.distributed.checkpoint.load`, or made of DTensors by `distribute_tensor` is fine. A path counts
+    as one per rank if it is made of the rank, of the number of the process's device or of another value
+    that each process has of its own. Nothing is reported either where the program itself writes the
+    sharded state into the same file: it reads DTensors (FSDP301 reports a file that all ranks write).
 
     ## Why is this bad?
     `load_state_dict` copies tensor by tensor into the sharded parameters, which only take DTensors:
@@ -437,6 +487,7 @@ set_optimizer_state_dict(
     good = (
         Good(BEFORE_SHARDING, why="not sharded yet, or FSDP1, which takes whole states"),
         Good(OWN_STATE, why="the states are the sharded model's own"),
+        Good(OWN_OPTIMIZER_STATE, why="each rank reads the optimizer state that it wrote"),
         Good(DISTRIBUTED_BY_HAND, why="the tensors were made DTensors"),
         Good(SETTER, why="set_model_state_dict takes whole states"),
     )
@@ -489,12 +540,29 @@ set_optimizer_state_dict(
 
 def _whole(trace: Trace, event: StateLoaded) -> list[tuple[Event, str]] | None:
     """The events that say that the state holds whole tensors; None where it may not."""
+    if event.layout is Layout.SHARDED:
+        return None
     for other in trace.before(event, Loaded):
         if other.state is not None and other.state == event.state:
-            if whole_file(other.api) and not other.per_rank:
-                return [(other, "read here")]
-            return None
+            if not whole_file(other.api) or other.per_rank or _saved_sharded(trace, event, other):
+                return None
+            return [(other, "read here")]
     if event.layout not in (Layout.FULL, Layout.PLAIN):
         return None
     taken = [t for t in trace.before(event, StateTaken) if t.state == event.state]
     return [(t, "taken here") for t in taken[-1:]]
+
+
+def _saved_sharded(trace: Trace, event: StateLoaded, read: Loaded) -> bool:
+    """Whether the program itself writes sharded tensors of that kind into the file that is read."""
+    optimizer = optimizer_of(trace, event.into) is not None
+    kinds = {t.state: optimizer_of(trace, t.of) is not None for t in trace.of(StateTaken)}
+    return any(
+        saved.path == read.path
+        and any(
+            layout is Layout.SHARDED and kinds.get(state) is optimizer
+            for state, layout in zip(saved.states, saved.layouts, strict=False)
+        )
+        for saved in trace.of(Saved)
+        if read.path and whole_file(saved.api)
+    )

@@ -34,6 +34,7 @@ from fsdplint.program.values import (
     ParameterName,
     ParametersOf,
     Partial,
+    RankValue,
     SamplerValue,
     Sequence,
     StateValue,
@@ -511,8 +512,8 @@ class Calls:
         result = named(name, f"{origin}()" if origin else "")
         if isinstance(result, Unknown):
             result.library = function.library if isinstance(function, Unknown) else ""
-            result.by_rank = any(
-                getattr(v, "by_rank", False) or type(v).__name__ == "RankValue" for v in call.values
+            result.by_rank = any(depends_on_rank(v) for v in call.values) or (
+                isinstance(function, Method) and isinstance(function.receiver, RankValue)
             )
             result.varying = any(isinstance(v, Unknown) and v.varying for v in call.values)
             if any(isinstance(v, TensorValue) for v in call.values):

@@ -14,7 +14,7 @@ from fsdplint.program import conditions, lazy
 from fsdplint.program.conditions import Outcome, truth
 from fsdplint.program.models import mixing, tensors
 from fsdplint.program.module_calls import WRAPPER_ATTRIBUTES
-from fsdplint.program.ranks import depends_on_rank, named, used
+from fsdplint.program.ranks import depends_on_process, depends_on_rank, named, used
 from fsdplint.program.values import (
     MAX_BITS,
     MAX_ELEMENTS,
@@ -126,14 +126,15 @@ class Expressions:
         return Const(value) if value is not None else Unknown()
 
     def eval_FormattedString(self: Interpreter, node: cst.FormattedString) -> Value:
-        by_rank = False
+        result = Unknown(origin=self.text(node))
         for part in node.parts:
             if isinstance(part, cst.FormattedStringExpression):
                 value = self.eval(part.expression)
-                by_rank = depends_on_rank(value) or by_rank
+                result.by_rank = depends_on_rank(value) or result.by_rank
+                result.by_process = depends_on_process(value) or result.by_process
                 if _DEVICE.match(self.text(node)):
                     used(self, node, value)
-        return Unknown(origin=self.text(node), by_rank=by_rank, varying=False)
+        return result
 
     def eval_Ellipsis(self: Interpreter, node: cst.Ellipsis) -> Value:
         return Const(...)
@@ -338,7 +339,13 @@ class Expressions:
         by_rank = depends_on_rank(left) or depends_on_rank(right)
         origin = self.text(node) if node is not None and not varying else ""
         library = _library(left, right) or _library(right, left)
-        return Unknown(origin=origin, varying=varying, by_rank=by_rank, library=library)
+        return Unknown(
+            origin=origin,
+            varying=varying,
+            by_rank=by_rank,
+            by_process=depends_on_process(left) or depends_on_process(right),
+            library=library,
+        )
 
     def eval_IfExp(self: Interpreter, node: cst.IfExp) -> Value:
         verdict = truth(self, node.test)

@@ -105,6 +105,11 @@ def depends_on_rank(value: Value) -> bool:
     return isinstance(value, RankValue) or (isinstance(value, Unknown) and value.by_rank)
 
 
+def depends_on_process(value: Value) -> bool:
+    """Whether a value is made of something that each process has of its own."""
+    return isinstance(value, Unknown) and value.by_process
+
+
 # The local rank as a command-line argument --------------------------------------------------------
 
 ARGUMENT = "--local_rank"  # what an old launcher passed

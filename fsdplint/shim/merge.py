@@ -346,6 +346,7 @@ _CONVERT: dict[str, Callable[[Any], Any]] = {
     "grad": GradMode,
     "layout": Layout,
     "layouts": lambda values: tuple(Layout(value) for value in values),
+    "path": lambda path: path or "",
 }
 
 

@@ -66,6 +66,7 @@ class Saved(Event):
     """Something was written to disk; `states` are the state dicts and `modules` the modules in it.
 
     per_rank: the path differs from rank to rank, or it cannot be told that it does not.
+    path: the file, or the text in the program that makes its path; "" where that is not known.
     """
 
     kind: ClassVar[str] = "saved"
@@ -74,16 +75,18 @@ class Saved(Event):
     modules: tuple[str, ...] = ()
     layouts: tuple[Layout, ...] = ()
     per_rank: bool = False
+    path: str = ""
 
 
 @event
 class Loaded(Event):
-    """Something was read from disk (torch.load, dcp.load); `per_rank` as for `Saved`."""
+    """Something was read from disk (torch.load, dcp.load); `per_rank` and `path` as for `Saved`."""
 
     kind: ClassVar[str] = "loaded"
     api: str
     state: str | None = None
     per_rank: bool = False
+    path: str = ""
 
 
 @event

@@ -370,6 +370,7 @@ def saved(
         modules=tuple(m.id for m in modules),
         layouts=tuple(layouts),
         per_rank=path is None or may_depend_on_rank(run.settle(path)),
+        path=path_pattern(run.settle(path)) if path is not None else "",
         collective=collective,
     )
 
@@ -386,8 +387,15 @@ def parameter_layout(run: Interpreter, parameters: ParametersOf | ShardTensor) -
 def may_depend_on_rank(path: Value) -> bool:
     """Whether a path differs between ranks, or comes from where it can't be told."""
     if isinstance(path, Unknown):
-        return path.by_rank or (not path.origin and not path.varying)
+        return path.by_rank or path.by_process or (not path.origin and not path.varying)
     return depends_on_rank(path) or not isinstance(path, Const)
+
+
+def path_pattern(path: Value) -> str:
+    """The constant of a path, or the text that makes it; "" where it may be any file."""
+    if isinstance(path, Const):
+        return str(path.value)
+    return path.origin if isinstance(path, Unknown) and not path.varying else ""
 
 
 @function("torch.save", "safetensors.torch.save_file")
@@ -422,7 +430,14 @@ def _together(call: Call) -> bool:
 def load(run: Interpreter, name: str, call: Call) -> Value:
     path = run.settle(call.arg(0, "f") or call.arg(0, "filename") or Unknown())
     state = StateValue(run.new_id("state"), Layout.UNKNOWN, None, name)
-    run.emit(Loaded, call.node, api=name, state=state.id, per_rank=may_depend_on_rank(path))
+    run.emit(
+        Loaded,
+        call.node,
+        api=name,
+        state=state.id,
+        per_rank=may_depend_on_rank(path),
+        path=path_pattern(path),
+    )
     return state
 
 

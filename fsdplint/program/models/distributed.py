@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.program import meta
 from fsdplint.program.frames import Call
-from fsdplint.program.models import function, tensors
+from fsdplint.program.models import function, method, tensors
 from fsdplint.program.models.randomness import set_by
 from fsdplint.program.ranks import WORLD_SIZE, used
 from fsdplint.program.values import (
@@ -91,6 +91,18 @@ def get_rank(run: Interpreter, name: str, call: Call) -> Value:
 @function(f"{DIST}.get_node_local_rank", "torch.distributed.get_group_rank")
 def get_local_rank(run: Interpreter, name: str, call: Call) -> Value:
     return RankValue("local")
+
+
+@function("torch.accelerator.current_device_index", "torch.accelerator.current_device_idx",
+          *(f"torch.{kind}.current_device" for kind in ("cuda", "xpu", "mtia")))  # fmt: skip
+def current_device(run: Interpreter, name: str, call: Call) -> Value:
+    """The number of this process's device, which no two ranks of a machine share."""
+    return Unknown(origin=f"{name}()", by_process=True)
+
+
+@method("Made", "get_local_rank", "get_coordinate")
+def place_in_mesh(run: Interpreter, receiver: Made, name: str, call: Call) -> Value:
+    return Unknown(origin=run.text(call.node), by_process=True)
 
 
 @function(f"{DIST}.get_world_size")

@@ -13,7 +13,7 @@ from fsdplint.program import meta
 from fsdplint.program.attributes import LOADER_PARTS
 from fsdplint.program.frames import Call
 from fsdplint.program.models import function, method, tensors
-from fsdplint.program.ranks import depends_on_rank, environment
+from fsdplint.program.ranks import depends_on_process, depends_on_rank, environment
 from fsdplint.program.values import (
     Class,
     Const,
@@ -50,6 +50,7 @@ def derived(call: Call, origin: str = "") -> Unknown:
         origin=origin,
         varying=any(varies(v) for v in call.values),
         by_rank=any(depends_on_rank(v) for v in call.values),
+        by_process=any(depends_on_process(v) for v in call.values),
     )
 
 
@@ -73,6 +74,11 @@ def quiet(run: Interpreter, name: str, call: Call) -> Value:
     if name.startswith("argparse."):
         origin = name
     return derived(call, origin)
+
+
+@function("os.getpid")
+def process_id(run: Interpreter, name: str, call: Call) -> Value:
+    return Unknown(origin=f"{name}()", by_process=True)
 
 
 @function("builtins.int", "builtins.str", "builtins.float", "builtins.bool", "builtins.abs")

@@ -50,6 +50,8 @@ def differs(run: Interpreter, seed: Value | None) -> bool | None:
     if isinstance(seed, Unknown):
         if seed.by_rank:
             return True
+        if seed.by_process:
+            return None
         known = seed.default is not None or (seed.origin and not seed.varying)
         return False if known or seed.origin == WORLD_SIZE else None
     return False if isinstance(seed, Const) else None
