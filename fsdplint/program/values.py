@@ -42,8 +42,8 @@ class Unknown(Value):
 
     varying: it differs within a run (derives from a loop's variable).
     by_rank: it differs between ranks (a path with the rank in it).
-    by_process: it is made of what a process has of its own (its device, its id, its place in a mesh),
-        and may differ between ranks; nothing is concluded from a test of it.
+    by_process: it is made of what a process has of its own (its device, its id, its place in a
+        mesh), and may differ between ranks; nothing is concluded from a test of it.
     default: a value that it has unless the user sets it otherwise (a dataclass field's default).
     within: it was read off this module, whose children are not all known.
     owner: the unknown value that it was read off.
