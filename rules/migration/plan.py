@@ -25,6 +25,7 @@ from fsdplint.rules.migration import (
     symbols,
     twins,
     uncalled,
+    unread_parameters,
 )
 from fsdplint.rules.migration.components import parts
 from fsdplint.rules.migration.constructor import (
@@ -592,6 +593,7 @@ def _make_plan(program: Program, sources: list[Source], untouched: uncalled.Func
     if plan.blockers:
         return plan
     plan.steps = migration.steps
+    unread_parameters.note(migration, fix.edits)
     plan.edits, plan.imports, plan.unused = fix.edits, fix.imports, fix.unused
     plan.notes = tuple(migration.notes.values())
     return plan

@@ -109,6 +109,52 @@ def test_what_is_no_parameter_makes_no_note(tmp_path: Path) -> None:
     assert notes(tmp_path, before="x = torch.randn(2)\nprint(x.numel(), x.dim() == 1)") == {}
 
 
+HELPER = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+device = torch.device("cpu")
+
+
+def wrap(model, sharding_strategy):
+    {first}
+    return FSDP(model, sharding_strategy=sharding_strategy, device_id=device)
+
+
+dist.init_process_group("gloo")
+model = wrap(nn.Linear(4, 4), ShardingStrategy.{one})
+other = wrap(nn.Linear(4, 4), sharding_strategy=ShardingStrategy.{two})
+"""
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "first", "unread", "switch"),
+    [
+        ("FULL_SHARD", "FULL_SHARD", "pass", True, False),
+        ("FULL_SHARD", "FULL_SHARD", "print(sharding_strategy)", False, False),
+        ("FULL_SHARD", "SHARD_GRAD_OP", "pass", False, True),
+        ("SHARD_GRAD_OP", "SHARD_GRAD_OP", "pass", False, True),
+    ],
+)
+def test_a_parameter_that_nothing_reads_any_more(
+    one: str, two: str, first: str, unread: bool, switch: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(HELPER.format(one=one, two=two, first=first))
+    (plan,) = plans_of(load([file]))
+    assert not plan.blockers, [blocker.reason for blocker in plan.blockers]
+    text = "`wrap` does not read its parameter `sharding_strategy` any more"
+    found = {
+        note.text: [source.location(node).line for source, node in note.places]
+        for note in plan.notes
+    }
+    assert found == ({text: [9]} if unread else {})
+    test = 'if sharding_strategy == "SHARD_GRAD_OP":'
+    assert any(test in edit.text for edit in plan.edits) is switch
+
+
 def test_advice() -> None:
     def on(reason: str, advice: str = "") -> str:
         blocked = Blocked.__new__(Blocked)
