@@ -187,7 +187,7 @@ def symbols_in(source: Source) -> dict[cst.CSTNode, str]:
     own names not among them), in the order of the file. Not to be changed."""
     imports = imported_names(source)
     result: dict[cst.CSTNode, str] = {}
-    shadowing = _parameters(source) & imports.keys() if imports else frozenset()
+    rebound = _rebound(source) & imports.keys() if imports else frozenset()
     for node in walk(source, skip_imports=True) if imports else ():
         if not isinstance(node, cst.Name | cst.Attribute):
             continue
@@ -195,7 +195,7 @@ def symbols_in(source: Source) -> dict[cst.CSTNode, str]:
         if text is None:
             continue
         head, _, rest = text.partition(".")
-        if head not in imports or (head in shadowing and _is_parameter(source, node, head)):
+        if head not in imports or (head in rebound and _is_local(source, node, head)):
             continue
         full = canonical(imports[head] + ("." + rest if rest else ""))
         if full:
@@ -204,25 +204,40 @@ def symbols_in(source: Source) -> dict[cst.CSTNode, str]:
 
 
 @once
-def _parameters(source: Source) -> frozenset[str]:
-    """The names of all parameters of a file's functions."""
-    nodes = walk(source, skip_imports=True)
-    return frozenset(node.name.value for node in nodes if isinstance(node, cst.Param))
+def _rebound(source: Source) -> frozenset[str]:
+    """The names that a file's code binds without an import, whatever the scope."""
+    found: set[str] = set()
+    for node in walk(source, skip_imports=True):
+        if isinstance(node, _NAMED):
+            found.add(node.name.value)
+        elif isinstance(node, _TARGETED):
+            stack: list[cst.CSTNode] = [node.target]
+            while stack:
+                part = stack.pop()
+                if isinstance(part, cst.Name):
+                    found.add(part.value)
+                stack.extend(code_children(part))
+        elif isinstance(node, cst.AsName | cst.MatchAs | cst.MatchStar):
+            if isinstance(node.name, cst.Name):
+                found.add(node.name.value)
+    return frozenset(found)
 
 
-def _is_parameter(source: Source, node: cst.CSTNode, name: str) -> bool:
-    """Whether a name is a parameter of a function around it, and not what the file imports."""
-    child, around = node, source.parent(node)
-    while around is not None:
-        if isinstance(around, cst.FunctionDef | cst.Lambda) and child is around.body:
-            params = around.params
-            lists = (params.posonly_params, params.params, params.kwonly_params)
-            own: list[object] = [param for several in lists for param in several]
-            own += [params.star_arg, params.star_kwarg]
-            if any(isinstance(one, cst.Param) and one.name.value == name for one in own):
-                return True
-        child, around = around, source.parent(around)
-    return False
+_NAMED = (cst.Param, cst.FunctionDef, cst.ClassDef)
+_TARGETED = (
+    cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For, cst.CompFor, cst.NamedExpr,
+)  # fmt: skip
+
+
+def _is_local(source: Source, node: cst.CSTNode, name: str) -> bool:
+    """Whether a name belongs to a scope below the module that binds it without an import."""
+    from fsdplint.editing.bindings import bindings_of  # it reads names with this module
+
+    bindings = bindings_of(source)
+    owner = bindings.owner(bindings.scope_at(node), name)
+    if owner is None or owner is bindings.module:
+        return False
+    return all(item.local != name for item in owner.imports)
 
 
 # What every walk passes by: whitespace, brackets, commas.

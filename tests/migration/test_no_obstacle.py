@@ -10,7 +10,8 @@ from forms import HEAD, migrated, plan
 from fsdplint.engine import check
 from fsdplint.options import Options
 from fsdplint.program import load
-from fsdplint.program.names import canonical
+from fsdplint.program.names import canonical, symbols_in
+from fsdplint.program.source import Source
 from fsdplint.rule import all_rules
 from fsdplint.rules.migration.names import fsdp1_name
 from fsdplint.rules.migration.plan import plans_of
@@ -275,3 +276,54 @@ model = FSDP(Net(), auto_wrap_policy=policy("linear"))
 """
     found, _ = plan(tmp_path, body)
     assert not found.blockers
+
+
+HIDDEN = {
+    "assigned": "def build(make):\n    FSDP = make()\n    return FSDP(nn.Linear(4, 4))\n",
+    "assigned later": "def build(make):\n    if make:\n        FSDP = make()\n    print(FSDP)\n",
+    "unpacked": "def build(make):\n    other, (FSDP, *_) = make()\n    return FSDP\n",
+    "with": "def build(make):\n    with make() as FSDP:\n        return FSDP\n",
+    "loop": "def build(make):\n    for FSDP in make():\n        print(FSDP)\n",
+    "comprehension": "names = [str(FSDP) for FSDP in (1, 2)]\n",
+    "lambda": "build = lambda FSDP: FSDP(nn.Linear(4, 4))\n",
+    "inner function": "def build():\n    def FSDP(x):\n        return x\n    return FSDP(1)\n",
+    "closure": "def build(FSDP):\n    def inner():\n        return FSDP(1)\n    return inner\n",
+    "class": "class Kinds:\n    FSDP = 1\n    other = FSDP + 1\n",
+}
+SEEN = {
+    "method of the name": "class Net2:\n    def FSDP(self):\n        return FSDP(nn.Linear(4, 4))\n",
+    "global": "def build():\n    global FSDP\n    FSDP = print(FSDP)\n",
+    "other function": "def build(make):\n    FSDP = make()\n\n\nprint(FSDP)\n",
+    "imported again": (
+        "def build():\n    try:\n"
+        "        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+        "    except ImportError:\n        FSDP = None\n    return FSDP\n"
+    ),
+    "default": "def build(FSDP=FSDP):\n    return FSDP(1)\n",
+}
+IMPORT = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "hidden"),
+    [*((body, True) for body in HIDDEN.values()), *((body, False) for body in SEEN.values())],
+    ids=[*HIDDEN, *SEEN],
+)
+def test_a_local_name_hides_the_import(body: str, hidden: bool) -> None:
+    source = Source("train.py", IMPORT + body)
+    found = [node for node, full in symbols_in(source).items() if full.endswith("DataParallel")]
+    assert (not found) is hidden
+
+
+def test_a_local_variable_is_not_migrated(tmp_path: Path) -> None:
+    body = """
+def other(make):
+    FSDP = make()
+    return FSDP(nn.Linear(4, 4))
+
+
+model = FSDP(Net())
+"""
+    found, text = plan(tmp_path, body)
+    assert not found.blockers
+    assert "    FSDP = make()\n    return FSDP(nn.Linear(4, 4))\n" in text
