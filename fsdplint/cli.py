@@ -45,6 +45,10 @@ class DefaultCheck(click.Group):
             args = ["check", *args]
         return super().parse_args(ctx, args)
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        with streams():  # around what click says itself of wrong options
+            return super().main(*args, **extra)
+
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         with streams():
             return super().make_context(*args, **extra)
@@ -181,7 +185,7 @@ def check(
         if len(paths) > 1:
             raise click.UsageError("`-` (standard input) cannot be combined with other paths.")
         paths = (stdin_filename or STDIN,)
-        stdin = sys.stdin.buffer.read()
+        stdin = _standard_input()
     elif stdin_filename is not None:
         raise click.UsageError("--stdin-filename goes with `-`.")
     values["fix"] = values["fix"] or values["fix_only"]
@@ -193,6 +197,13 @@ def check(
         again(job.paths, lambda: _do(job), command_line)
         return
     sys.exit(_do(job))
+
+
+def _standard_input() -> bytes:
+    try:
+        return sys.stdin.buffer.read()
+    except OSError as error:
+        _fail(f"standard input cannot be read: {error.strerror or error}")
 
 
 def _refuse_together(values: dict[str, Any], watch: bool, stdin: bool) -> None:

@@ -243,6 +243,18 @@ def check_text(path: Path, data: bytes) -> Problem | None:
     return None if error is None else _from_syntax_error(str(path), error)
 
 
+def read_program(path: Path) -> str:
+    """The text of a file that Python itself compiles. Raises Unreadable where it does not.
+
+    A program that Python runs may still be one that cannot be checked, such as a deeply nested one.
+    """
+    text, _, _ = decode_or_refuse(str(path), read_bytes(path))
+    error = _compile_error(text, whole=True)
+    if error is not None:
+        raise Unreadable(_from_syntax_error(str(path), error))
+    return text
+
+
 def is_too_large(path: Path, data: bytes) -> bool:
     """Whether a file holds more than is read as code; of a notebook only its code counts."""
     return len(data) > Limits.max_bytes and path.suffix != NOTEBOOK
@@ -333,15 +345,19 @@ def _refuse_lone_backslash(source: Source) -> None:
     raise Unreadable(Problem(source.path, line, "a line holds a backslash only", hint))
 
 
-def _compile_error(text: str) -> SyntaxError | None:
-    """Python's own complaint about a text, if it has one."""
+def _compile_error(text: str, *, whole: bool = False) -> SyntaxError | None:
+    """Python's own complaint about a text, if it has one.
+
+    whole: compile it, too, which finds more than the parser does.
+    """
     import ast
     import warnings
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            ast.parse(text)
+            flags = 0 if whole else ast.PyCF_ONLY_AST
+            compile(text, "<unknown>", "exec", flags, dont_inherit=True)
     except SyntaxError as error:
         return error
     except (ValueError, MemoryError, RecursionError) as error:

@@ -38,11 +38,11 @@ def emit(
         for line in lines:
             click.echo(line, err=err, color=colour or None)
         return
-    from fsdplint.editing.write import save
+    from fsdplint.editing.write import make_folder, save
 
     text = "".join(f"{line}\n" for line in lines)
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(output.parent)
         save(output, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
         fail(f"{output}: cannot be written: {error.strerror or error}")

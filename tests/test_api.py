@@ -98,7 +98,7 @@ def test_what_cannot_be_done(folder: Path) -> None:
         fsdplint.check("train.py", select=["FSDP999"])
     (problem,) = fsdplint.check("gone.py").problems
     assert (problem.code, problem.path) == ("FSDP901", "gone.py")
-    with pytest.raises(api.FsdplintError, match="there is no such file"):
+    with pytest.raises(api.FsdplintError, match="no such file or folder"):
         fsdplint.prove("gone.py")
 
 

@@ -126,11 +126,14 @@ def save(path: str | os.PathLike[str], content: bytes) -> None:
     can take the place of: in a folder that may not be written, or mounted by itself.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: it cannot be written, or it is a named pipe that no program reads.
     """
     with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISREG(os.stat(path).st_mode) or is_open_name(path):
-            Path(path).write_bytes(content)
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode) or is_open_name(path):
+            is_pipe = stat.S_ISFIFO(mode) and not is_open_name(path)
+            with open(_open_pipe(path) if is_pipe else path, "wb") as stream:
+                stream.write(content)
             return
         if not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -141,6 +144,28 @@ def save(path: str | os.PathLike[str], content: bytes) -> None:
         if error.errno not in _IN_PLACE or not os.path.exists(target):
             raise
         Path(target).write_bytes(content)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder with those above it, where there is none yet. Raises OSError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        why = os.strerror(errno.ENOTDIR)
+        raise NotADirectoryError(errno.ENOTDIR, why, str(folder)) from error
+
+
+def _open_pipe(path: str | os.PathLike[str]) -> int:
+    """A named pipe, open for writing. One that no program reads would be waited for without an
+    end; it is refused. Raises OSError."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        raise OSError(errno.ENXIO, "no program reads this named pipe", str(path)) from error
+    os.set_blocking(descriptor, True)
+    return descriptor
 
 
 def is_open_name(path: str | os.PathLike[str]) -> bool:

@@ -194,7 +194,7 @@ def prove_command(
     from fsdplint.shim.reports.page import PageError
     from fsdplint.shim.workplace import WorkplaceError
 
-    again = None if resume is None else tuple(shlex.split(resume))
+    again = _arguments_of(resume)
     options = Options(simulate=world_size, resume=again, nodes=_nodes(values), **values)
     paths = {"json": json_path, "html": html_path, "markdown": markdown_path}
     files = {kind: path for kind, path in paths.items() if path}
@@ -208,6 +208,14 @@ def prove_command(
     except (ProveError, WorkplaceError, PageError) as error:
         _fail(str(error))
     sys.exit(0 if good else 1)
+
+
+def _arguments_of(resume: str | None) -> tuple[str, ...] | None:
+    """The arguments in the value of --resume, as a shell splits them."""
+    try:
+        return None if resume is None else tuple(shlex.split(resume))
+    except ValueError as error:
+        raise click.UsageError(f"--resume {resume}: {str(error).lower()}") from error
 
 
 def _nodes(values: dict[str, Any]) -> Nodes:
@@ -226,20 +234,21 @@ def _nodes(values: dict[str, Any]) -> Nodes:
 def _prepare_files(paths: Iterable[Path], force: bool) -> None:
     """Make the folders of the reports, and refuse to overwrite what is no such report: what cannot
     be written is not found out when all has been run."""
+    from fsdplint.editing.write import make_folder
     from fsdplint.overwriting import OverwriteError, refuse_overwriting
 
     for path in paths:
         try:
             refuse_overwriting(path, "report of a proof", force=force)
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
         except OSError as error:
             _fail(f"cannot write {path}: {error.strerror or error}")
         except OverwriteError as error:
             _fail(str(error))
 
 
-def _write(files: Mapping[str, Path], writers: Mapping[str, Callable[[], str]]) -> None:
-    """Write the reports: each that can be."""
+def _write(files: Mapping[str, Path], writers: Mapping[str, Callable[[], str]], text: str) -> None:
+    """Write the reports, each that can be, and then the text: its reader may have gone by now."""
     from fsdplint.editing.write import save
 
     failed = []
@@ -248,6 +257,7 @@ def _write(files: Mapping[str, Path], writers: Mapping[str, Callable[[], str]]) 
             save(path, writers[kind]().encode())
         except OSError as error:
             failed.append(f"cannot write {path}: {error.strerror or error}")
+    click.echo(text, nl=False)
     if failed:
         _fail("; ".join(failed))
 
@@ -269,13 +279,12 @@ def _prove(options: Options, files: dict[str, Path]) -> bool:
     if "html" in files:
         check_libraries()  # not only when all has been run
     proof = prove(options, OnStandardError())
-    click.echo(as_text(proof), nl=False)
     writers = {
         "json": lambda: json.dumps(as_json(proof), indent=2) + "\n",
         "html": lambda: as_page(proof),
         "markdown": lambda: as_markdown(proof),
     }
-    _write(files, writers)
+    _write(files, writers, as_text(proof))
     return proof.holds
 
 
@@ -290,13 +299,12 @@ def _simulate(options: Options, files: dict[str, Path]) -> bool:
     if "html" in files:
         check_libraries()
     simulated = simulate(replace(options, steps=options.steps or STEPS), OnStandardError())
-    click.echo(as_text(simulated), nl=False)
     writers = {
         "json": lambda: json.dumps(as_json(simulated), indent=2) + "\n",
         "html": lambda: as_page(simulated),
         "markdown": lambda: as_markdown(simulated),
     }
-    _write(files, writers)
+    _write(files, writers, as_text(simulated))
     return simulated.ok
 
 

@@ -6,7 +6,6 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsdplint.files import NOTEBOOK
 from fsdplint.report.result import Result, plural
 from fsdplint.run import Run as Checked
 from fsdplint.settings import CommandLine
@@ -15,6 +14,7 @@ from fsdplint.shim.launcher import Launch, LaunchError, Run, launch
 from fsdplint.shim.merge import merge
 from fsdplint.shim.nodes import Nodes
 from fsdplint.shim.progress import Progress
+from fsdplint.shim.script import refusal
 from fsdplint.shim.workplace import workplace
 
 
@@ -52,10 +52,9 @@ def watch(options: Options, progress: Progress | None = None) -> Watched:
         SettingsError: the settings are wrong.
         WorkplaceError: there is no folder for the records.
     """
-    if not options.script.is_file():
-        raise LaunchError(f"{options.script}: there is no such file")
-    if options.script.suffix == NOTEBOOK:
-        raise LaunchError(f"{options.script}: torchrun starts no notebooks; run a script")
+    reason = refusal(options.script)
+    if reason:
+        raise LaunchError(reason)
     checked = Checked([options.script], options.command_line)
     with workplace("run", options.keep, options.nodes.count > 1) as work:
         progress = progress or Progress()

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdplint.files import NOTEBOOK
 from fsdplint.shim import reached
 from fsdplint.shim.checkpoints import written
 from fsdplint.shim.checks import Side
@@ -29,6 +28,7 @@ from fsdplint.shim.launcher import Launch, LaunchError, Run, launch
 from fsdplint.shim.merge import merge
 from fsdplint.shim.nodes import Nodes
 from fsdplint.shim.progress import Progress
+from fsdplint.shim.script import refusal
 from fsdplint.trace import Trace
 
 if TYPE_CHECKING:
@@ -69,10 +69,9 @@ class ProveError(Exception):
 
 
 def script_of(path: Path) -> Path:
-    if not path.is_file():
-        raise ProveError(f"{path}: there is no such file")
-    if path.suffix == NOTEBOOK:
-        raise ProveError(f"{path}: torchrun starts no notebooks; prove a script")
+    reason = refusal(path)
+    if reason:
+        raise ProveError(reason)
     return Path(os.path.realpath(path))
 
 

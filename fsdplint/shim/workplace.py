@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fsdplint.editing.write import make_folder
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -39,7 +41,7 @@ def workplace(command: str, keep: Path | None, shared: bool = False) -> Iterator
         try:
             _prepare(keep, shared)
         except OSError as error:
-            raise WorkplaceError(f"cannot make {keep}: {error}") from error
+            raise WorkplaceError(f"cannot make {keep}: {error.strerror or error}") from error
         yield keep.resolve()
         return
     _sweep()
@@ -64,7 +66,7 @@ def _prepare(keep: Path, shared: bool) -> None:
         OSError: it cannot be made.
         WorkplaceError: it is not empty, and no other node has begun in it.
     """
-    keep.mkdir(parents=True, exist_ok=True)
+    make_folder(keep)
     # The mark is the first thing that a node puts into it.
     if any(keep.iterdir()) and not (shared and (keep / _MARK).is_file()):
         raise WorkplaceError(f"{keep} is not empty; give --keep a new folder")

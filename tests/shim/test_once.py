@@ -111,7 +111,7 @@ def test_a_hang_names_the_line_of_each_rank(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("missing.py",), "missing.py: there is no such file"),
+        (("missing.py",), "missing.py: no such file or folder"),
         (("train.py", "--select", "FSDP999"), "unknown rule 'FSDP999'"),
         (("train.py", "--keep", "."), "is not empty"),
         (("train.py", "--statistics", "--output-format", "sarif"), "no format sarif"),

@@ -199,8 +199,8 @@ def test_a_program_that_fails_before_and_not_after(project: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("missing.py",), "there is no such file"),
-        (("before.py", "--against", "missing.py"), "there is no such file"),
+        (("missing.py",), "no such file or folder"),
+        (("before.py", "--against", "missing.py"), "no such file or folder"),
         (("before.py", "--against", "after.py", "--keep", "."), "is not empty"),
         (("before.py", "--html", "before.py/proof.html"), "cannot write before.py/proof.html"),
         (("before.py", "--target-torch", "new"), "--target-torch"),
