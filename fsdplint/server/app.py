@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -86,6 +85,10 @@ class Server(LanguageServer):
         for key in ("fsdplint", "settings"):
             inner = settings.get(key)
             settings = inner if isinstance(inner, dict) else settings
+        wrong = [key for key in _LISTS if not isinstance(settings.get(key) or [], list)]
+        if wrong:
+            self.failed(SettingsError(f"{wrong[0]} must be a list of rules"))
+            return CommandLine()
         select, ignore, more = (tuple(map(str, settings.get(key) or ())) for key in _LISTS)
         target = settings.get("targetTorch") or None
         command_line = CommandLine(select, ignore, more, target_torch=target)
@@ -285,9 +288,3 @@ def create() -> Server:
     code_actions(server)
     hover(server)
     return server
-
-
-def serve() -> None:
-    """Answer an editor over standard input and output."""
-    sys.setswitchinterval(0.001)  # so that the loop answers while a check is under way
-    create().start_io()

@@ -16,6 +16,8 @@ def server_command(stdio: bool) -> None:
     if importlib.util.find_spec("pygls") is None:
         click.echo("fsdplint server needs pygls: pip install 'fsdplint[lsp]'", err=True)
         sys.exit(2)
-    from fsdplint.server.app import serve
+    from fsdplint.server.app import create
+    from fsdplint.server.session import serve
 
-    serve()
+    sys.setswitchinterval(0.001)  # so that the loop answers while a check is under way
+    sys.exit(serve(create()))

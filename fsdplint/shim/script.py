@@ -1,4 +1,4 @@
-"""What may be run: a program that Python itself reads. Anything else is refused before it starts."""
+"""What may be run: a program that Python itself reads. Anything else is refused beforehand."""
 
 from __future__ import annotations
 

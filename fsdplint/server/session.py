@@ -1,0 +1,222 @@
+"""The session with an editor: messages read from standard input, and how it ends.
+
+What is no message gets an error as an answer, and the session goes on. It ends where the editor
+says so or is gone, or where it is not known any more at which byte the next message begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import logging
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException
+
+from fsdplint.server.app import Server
+
+MAX_BYTES = 100 * 1024 * 1024  # of one message
+MAX_HEADER = 8192  # bytes of one line of a header
+ENDED, ABORTED, FAILED = 0, 1, 2
+PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS, NOT_INITIALIZED = -32700, -32600, -32602, -32002
+
+_LENGTH = re.compile(rb"content-length:[ \t]*(\d{1,15})[ \t]*", re.IGNORECASE)
+_CHUNK = 65536
+
+
+class FramingError(Exception):
+    """The bytes hold no further message that could be found; the text says why."""
+
+
+class Output:
+    """Standard output, as pygls writes to it. Closing it is left to the end of the process.
+
+    Attributes:
+        error: what the operating system refused; nothing is written after that.
+    """
+
+    def __init__(self, lost: asyncio.Event) -> None:
+        self.error: OSError | None = None
+        self._lost = lost
+
+    def write(self, data: bytes) -> None:
+        if self.error is not None:
+            return
+        try:
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+        except OSError as error:
+            self.error = error
+            self._lost.set()
+
+    def close(self) -> None:
+        pass
+
+
+def bodies(descriptor: int) -> Iterator[bytes]:
+    """The messages that come through a descriptor.
+
+    Raises:
+        FramingError: no message begins where one has to.
+        OSError: it cannot be read.
+    """
+    # Without a buffer of Python's, whose lock a waiting thread would hold when the process ends.
+    data = bytearray()
+
+    def more() -> bool:
+        part = os.read(descriptor, _CHUNK)
+        data.extend(part)
+        return bool(part)
+
+    while True:
+        length, lines = None, 0
+        while True:
+            while b"\n" not in data:
+                if len(data) > MAX_HEADER:
+                    raise FramingError(f"a line of a header has over {MAX_HEADER} bytes")
+                if not more():
+                    return
+            line, _, rest = bytes(data).partition(b"\n")
+            data[:] = rest
+            if not line.strip():
+                if lines:
+                    break
+                continue
+            lines += 1
+            found = _LENGTH.fullmatch(line.strip())
+            length = int(found[1]) if found else length
+        if length is None:
+            raise FramingError("a header has no Content-Length that is a number")
+        if length > MAX_BYTES:
+            raise FramingError(f"a message has {length:,} bytes; the limit is {MAX_BYTES:,}")
+        while len(data) < length:
+            if not more():
+                return
+        yield bytes(data[:length])
+        del data[:length]
+
+
+class Session:
+    """What has been agreed upon with the editor so far.
+
+    Attributes:
+        shut_down: whether it asked for the end.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._initialized = False
+        self.shut_down = False
+
+    def handle(self, body: bytes) -> None:
+        """Handle one message; what is wrong with it is answered."""
+        try:
+            data = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            self._refuse(None, PARSE_ERROR, f"not JSON in UTF-8: {error}")
+            return
+        if not isinstance(data, dict) or data.get("jsonrpc") != "2.0":
+            self._refuse(None, INVALID_REQUEST, "not a message of JSON-RPC 2.0")
+            return
+        method, number = data.get("method"), data.get("id")
+        if method is not None and not self._permitted(method, number):
+            return
+        try:
+            message = self._server.protocol.structure_message(data)
+        except JsonRpcException as error:
+            if method is not None and number is not None:
+                self._refuse(number, INVALID_PARAMS, f"{method}: {error}")
+            return
+        self._server.protocol.handle_message(message)
+        self._initialized = self._initialized or method == types.INITIALIZE
+        self.shut_down = self.shut_down or method == types.SHUTDOWN
+
+    def _permitted(self, method: object, number: object) -> bool:
+        """Whether a message may come at this time; a request that may not is answered."""
+        if method == types.EXIT:
+            return True
+        if self.shut_down:
+            code, why = INVALID_REQUEST, "the server was shut down"
+        elif self._initialized == (method == types.INITIALIZE):
+            is_first = not self._initialized
+            code = NOT_INITIALIZED if is_first else INVALID_REQUEST
+            why = f"the server is {'not' if is_first else 'already'} initialized"
+        else:
+            return True
+        if number is not None:
+            self._refuse(number, code, why)
+        return False
+
+    def _refuse(self, number: object, code: int, why: str) -> None:
+        answer = {"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": why}}
+        body = json.dumps(answer).encode()
+        writer = self._server.protocol.writer
+        if writer is not None:
+            writer.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+
+
+def serve(server: Server) -> int:
+    """Answer an editor until it ends the session; gives the exit code.
+
+    It is 0 after `shutdown`, and 1 where the editor went without one, as the protocol has it. It is
+    2 where standard input or output cannot be used.
+    """
+    if not os.environ.get("FSDPLINT_DEBUG"):
+        log = logging.getLogger("pygls")  # the editor is answered; a traceback helps nobody there
+        log.addHandler(logging.NullHandler())
+        log.propagate = False
+    return asyncio.run(_serve(server))
+
+
+async def _serve(server: Server) -> int:
+    loop = asyncio.get_running_loop()
+    lost, queue = asyncio.Event(), asyncio.Queue[Any]()
+    output, session = Output(lost), Session(server)
+    server.protocol.set_writer(output)
+
+    def read() -> None:
+        end: Exception | None = None
+        try:
+            for body in bodies(sys.stdin.fileno()):
+                loop.call_soon_threadsafe(queue.put_nowait, body)
+        except (FramingError, OSError) as error:
+            end = error
+        try:
+            loop.call_soon_threadsafe(queue.put_nowait, end)
+        except RuntimeError:  # the loop has ended in the meantime
+            pass
+
+    threading.Thread(target=read, daemon=True).start()
+    try:
+        while True:
+            waiting = [asyncio.ensure_future(one) for one in (queue.get(), lost.wait())]
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for one in waiting:
+                one.cancel()
+            if output.error is not None:
+                return _ended(output.error, "standard output")
+            body = waiting[0].result()
+            if not isinstance(body, bytes):
+                return _ended(body, "standard input") if body else int(not session.shut_down)
+            session.handle(body)
+    except SystemExit as end:  # the notification `exit`
+        return int(end.code or 0)
+    finally:
+        if server.schedule is not None:
+            server.schedule.stop()
+
+
+def _ended(error: Exception, stream: str) -> int:
+    """Say why the session cannot go on; gives the exit code."""
+    if isinstance(error, OSError) and error.errno == errno.EPIPE:
+        return ABORTED  # the editor is gone
+    why = error.strerror if isinstance(error, OSError) else str(error)
+    print(f"error: {stream}: {why}", file=sys.stderr)
+    return FAILED
