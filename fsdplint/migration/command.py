@@ -121,6 +121,7 @@ def _write(migrated: Migrated) -> None:
 
 def _show(report: Report, file: Path | None, colour: str) -> None:
     from fsdplint.editing.write import save
+    from fsdplint.output import fail
     from fsdplint.report import migration_json, migration_markdown, migration_text
     from fsdplint.report.migration import summary
     from fsdplint.report.result import problem_line
@@ -134,7 +135,11 @@ def _show(report: Report, file: Path | None, colour: str) -> None:
             click.echo(line, color=coloured or None)
         return
     writer = migration_json if SUFFIXES[file.suffix.lower()] == "json" else migration_markdown
-    save(file, "".join(f"{line}\n" for line in writer.write(report)).encode("utf-8"))
+    content = "".join(f"{line}\n" for line in writer.write(report)).encode("utf-8")
+    try:
+        save(file, content)
+    except OSError as error:
+        fail(f"{file}: cannot be written: {error.strerror or error}")
     for problem in report.problems:
         click.echo(problem_line(problem), err=True)
     for line in [*summary(report), f"The report is in {file}."]:
