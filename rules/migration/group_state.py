@@ -24,25 +24,38 @@ SET_ADVICE = (
 
 
 def tied(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """Block on weights that modules of different units share: FSDP2 refuses them."""
+    """Block on weights that modules of different units share, or may share: FSDP2 refuses them."""
     for trace in migration.program.traces:
         units = Units(trace)
         for event in trace.of(ParametersTied):
-            if event.other is None:
-                continue
-            one, other = units.unit(event.module), units.unit(event.other)
-            if one is None or other is None or one == other:
-                continue
-            site = units.wraps[one].site
-            later = units.wraps[one].index < event.index
-            if later or not isinstance(site, NodeSite) or _known(migration, site.node):
-                continue
-            names = [units.groups.name(x) for x in (event.module, event.other)]
-            reason = (
-                f"{names[0]} shares its {event.name} with {names[1]}, and FSDP1 wraps them in "
-                "different units, which FSDP2 refuses"
-            )
-            migration.blockers.append(Blocked(site.source, site.node, reason, advice=TIED_ADVICE))
+            blocker = _of_tie(units, event)
+            if blocker is not None and not _known(migration, blocker.node):
+                migration.blockers.append(blocker)
+
+
+def _of_tie(units: Units, event: ParametersTied) -> Blocked | None:
+    """The blocker of two modules that share a weight, unless one unit holds it."""
+    if event.other is None:
+        return None
+    one, other = units.unit(event.module), units.unit(event.other)
+    wrap = units.wrapped(event.module)
+    if wrap is None or units.wrapped(event.other) is None or (one == other and one is not None):
+        return None
+    if one is not None and other is not None:
+        wrap = units.wraps[one]
+    if wrap.index < event.index or not isinstance(wrap.site, NodeSite):
+        return None
+    names = [units.groups.name(x) for x in (event.module, event.other)]
+    shares = f"{names[0]} shares its {event.name} with {names[1]}, and "
+    if one is not None and other is not None:
+        reason = shares + "FSDP1 wraps them in different units, which FSDP2 refuses"
+    else:
+        reason = (
+            shares
+            + "the policy, whose choice is not known here, may wrap them in different units, "
+            "which FSDP2 refuses"
+        )
+    return Blocked(wrap.site.source, wrap.site.node, reason, advice=TIED_ADVICE)
 
 
 # `requires_grad` of parameters that a forward under no_grad has left gathered ------------------------

@@ -86,6 +86,61 @@ def test_weights_shared_within_a_unit_are_migrated(classes: str, tmp_path: Path)
     assert not found.blockers
 
 
+UNKNOWN_POLICIES = [
+    "sharding_kit.make_policy()",
+    "ModuleWrapPolicy(sharding_kit.LAYERS)",
+    "functools.partial(lambda_auto_wrap_policy, lambda_fn=sharding_kit.wraps)",
+    "functools.partial(lambda_auto_wrap_policy, lambda_fn=lambda m: sharding_kit.wraps(m))",
+    "functools.partial(size_based_auto_wrap_policy, min_num_params=100)",
+]
+KNOWN_POLICIES = [
+    "functools.partial(lambda_auto_wrap_policy, lambda_fn=lambda m: isinstance(m, Block))",
+    "functools.partial(lambda_auto_wrap_policy, lambda_fn=is_block)",
+    "CustomPolicy(is_block)",
+]
+IS_BLOCK = """\
+import sharding_kit
+from torch.distributed.fsdp.wrap import (
+    CustomPolicy, lambda_auto_wrap_policy, size_based_auto_wrap_policy
+)
+
+
+def is_block(module):
+    return isinstance(module, Block)
+
+
+dist.init_process_group"""
+
+
+def with_policy(policy: str) -> str:
+    text = TIED.replace("ModuleWrapPolicy({Block, nn.Embedding})", policy)
+    return text.replace("dist.init_process_group", IS_BLOCK)
+
+
+@pytest.mark.parametrize("policy", UNKNOWN_POLICIES)
+def test_weights_shared_under_an_unknown_policy_block(policy: str, tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, with_policy(policy))
+    assert [blocker.reason for blocker in found.blockers] == [
+        "`Linear` shares its weight with `Embedding`, and the policy, whose choice is not known here, "
+        "may wrap them in different units, which FSDP2 refuses"
+    ]
+    found, _ = plan(tmp_path, with_policy(policy).replace("self.head.weight =", "unused ="))
+    assert not found.blockers
+
+
+@pytest.mark.parametrize("policy", KNOWN_POLICIES)
+def test_weights_shared_under_a_function_of_the_program(policy: str, tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, with_policy(policy))
+    assert not found.blockers
+    found, _ = plan(
+        tmp_path,
+        with_policy(policy)
+        .replace("isinstance(module, Block)", "isinstance(module, (Block, nn.Embedding))")
+        .replace("isinstance(m, Block)", "isinstance(m, (Block, nn.Embedding))"),
+    )
+    assert "different units, which FSDP2 refuses" in found.blockers[0].reason
+
+
 EPOCHS = """\
 import torch
 import torch.distributed as dist

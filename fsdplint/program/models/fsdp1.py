@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,8 @@ from fsdplint.program.values import (
 from fsdplint.trace import Fsdp1Used, Sharding, Wrapped
 
 if TYPE_CHECKING:
+    import libcst as cst
+
     from fsdplint.program.interpreter import Interpreter
 
 FSDP1 = "torch.distributed.fsdp.FullyShardedDataParallel"
@@ -63,7 +67,7 @@ def constructor(run: Interpreter, name: str, call: Call) -> Value:
     given.pop("module", None)
     wrapper = wrap(run, module, "FullyShardedDataParallel", "fsdp1", call)
     wrapper.attributes["*options"] = Made(name, given, call.open)
-    units = None if call.open else _units(run, module, given.get("auto_wrap_policy"))
+    units = None if call.open else _units(run, module, given.get("auto_wrap_policy"), call.node)
     run.emit(
         Wrapped,
         call.node,
@@ -82,30 +86,58 @@ def constructor(run: Interpreter, name: str, call: Call) -> Value:
 WRAP = "torch.distributed.fsdp.wrap"
 
 
-def _units(run: Interpreter, inner: ModuleValue, policy: Value | None) -> list[ModuleValue] | None:
+Test = Callable[[ModuleValue], bool | None]
+
+
+def _units(
+    run: Interpreter, inner: ModuleValue, policy: Value | None, node: cst.CSTNode
+) -> list[ModuleValue] | None:
     """The modules that a policy wraps on their own; None where that can't be told."""
     policy = run.settle(policy) if policy is not None else None
     if policy is None or is_none(policy):
         return []
+    test = _test(run, policy, node)
+    if test is None:
+        return None
+    found = []
+    for part in run.submodule_values(ModulesOf(inner, "modules"))[1:]:
+        answer = test(part) if isinstance(part, ModuleValue) else None
+        if not isinstance(part, ModuleValue) or answer is None:
+            return None
+        if answer:
+            found.append(part)
+    return found
+
+
+def _test(run: Interpreter, policy: Value, node: cst.CSTNode) -> Test | None:
+    """What a policy says of a module, by the module's class or by a function of the program."""
     given = None
     if isinstance(policy, Made) and policy.name == f"{WRAP}.ModuleWrapPolicy":
         given = policy.get("0", "module_classes")
+    elif isinstance(policy, Made) and policy.name == f"{WRAP}.CustomPolicy":
+        given = policy.get("0", "lambda_fn")
     elif isinstance(policy, Partial) and option(policy) == f"{WRAP}.transformer_auto_wrap_policy":
         given = policy.kwargs.get("transformer_layer_cls")
+    elif isinstance(policy, Partial) and option(policy) == f"{WRAP}.lambda_auto_wrap_policy":
+        given = policy.kwargs.get("lambda_fn")
     given = run.settle(given) if given is not None else None
+    if isinstance(given, Function):
+        return functools.partial(_answer, run, given, node)
     if not isinstance(given, Sequence) or given.open:
         return None
-    kinds = [run.settle(kind) for kind in given.items]
-    found = []
-    for part in run.submodule_values(ModulesOf(inner, "modules"))[1:]:
-        if not isinstance(part, ModuleValue):
-            return None
-        answers = [module_is(run, part, kind) for kind in kinds]
-        if True in answers:
-            found.append(part)
-        elif None in answers:
-            return None
-    return found
+    return functools.partial(_is_one_of, run, [run.settle(kind) for kind in given.items])
+
+
+def _is_one_of(run: Interpreter, kinds: list[Value], part: ModuleValue) -> bool | None:
+    answers = [module_is(run, part, kind) for kind in kinds]
+    return True if True in answers else (None if None in answers else False)
+
+
+def _answer(
+    run: Interpreter, function: Function, node: cst.CSTNode, part: ModuleValue
+) -> bool | None:
+    answer = constant(run.call(function, Call(node, [part])))
+    return answer if isinstance(answer, bool) else None
 
 
 def _mesh(run: Interpreter, value: Value | None) -> str | None:
