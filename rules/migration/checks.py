@@ -15,7 +15,7 @@ from fsdplint.rules.migration import group_state, notes, out_of_sight, outside
 from fsdplint.rules.migration.calls import arguments, is_constant
 from fsdplint.rules.migration.constructor import device
 from fsdplint.rules.migration.context import Blocked, Migration, nodes
-from fsdplint.rules.migration.loop import gradients, parameters, part_forward
+from fsdplint.rules.migration.loop import gradients, parameters, part_forward, replaced_data
 from fsdplint.rules.migration.names import PARAMETERS
 from fsdplint.rules.migration.scopes import is_named, outer_function
 from fsdplint.rules.migration.states import part_states
@@ -53,6 +53,7 @@ def run(migration: Migration) -> None:
         _parts_first,
         gradients.check,
         parameters.check,
+        replaced_data.check,
         outside.handed_out,
         outside.branches,
         outside.optimizers,
