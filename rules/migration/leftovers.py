@@ -10,20 +10,23 @@ import libcst as cst
 
 from fsdplint.editing.bindings import Imported, bindings_of
 from fsdplint.files import Unreadable, read_bytes, read_source
-from fsdplint.program.names import canonical
+from fsdplint.program.names import canonical, dotted, symbols_in
 from fsdplint.program.source import Source
-from fsdplint.program.values import Unknown
+from fsdplint.program.values import ParametersOf, Sequence, Unknown
 from fsdplint.rule import Edit
 from fsdplint.rules.migration.context import Blocked, Migration, attributes, nodes
 from fsdplint.rules.migration.importers import not_given, others, shown
 from fsdplint.rules.migration.names import WRAPPER_METHODS, fsdp1_name
 from fsdplint.rules.migration.out_of_sight import constructors
-from fsdplint.rules.migration.scopes import reads
+from fsdplint.rules.migration.scopes import definitions, reads
 from fsdplint.rules.migration.unreached import stands_in
 
 PATCHED_ADVICE = "Patch `fully_shard` in its place, or take the test out; then run this again."
 PASSED_ADVICE = "Import it from `torch.distributed.fsdp` here, too; then run this again."
-PATCHES = re.compile(rb"patch|setattr")
+PATCHES = re.compile(rb"patch|setattr|mock")
+MOCK = re.compile(r"(unittest\.)?mock\.patch(\.(object|dict|multiple))?")
+FIXTURES = re.compile(r".*\b(setattr|delattr)|(\w+_)?mocker\.patch(\.(object|dict|multiple))?")
+MAX_ASSIGNMENTS = 4  # that a variable is followed through
 
 
 def check(migration: Migration, edits: tuple[Edit, ...]) -> list[Blocked]:
@@ -67,7 +70,7 @@ def _methods(migration: Migration, edits: tuple[Edit, ...]) -> Iterator[Blocked]
             start, end = source.span(call)
             if any(left < end and start < right for left, right in changed):
                 continue
-            if node.attr.value == "clip_grad_norm_" and not _clips_itself(source, call):
+            if node.attr.value == "clip_grad_norm_" and not _clips_itself(migration, source, call):
                 continue
             if migration.on_other_side(node):
                 continue
@@ -86,10 +89,33 @@ def _unknown(migration: Migration, node: cst.Attribute) -> bool:
     return all(isinstance(value, Unknown) or stands_in(value, node) for value in values)
 
 
-def _clips_itself(source: Source, call: cst.Call) -> bool:
+def _clips_itself(migration: Migration, source: Source, call: cst.Call) -> bool:
     """Whether `x.clip_grad_norm_(limit)` gives no parameters, as those of other libraries do."""
-    given = [source.code(arg.value) for arg in call.args]
-    return 1 <= len(given) <= 2 and not any("param" in text for text in given)
+    if not 1 <= len(call.args) <= 2:
+        return False
+    first = call.args[0]
+    named = {arg.keyword.value for arg in call.args if arg.keyword is not None}
+    if named - {"max_norm", "norm_type"} or ("max_norm" in named and first.keyword is None):
+        return False  # FSDP1's has these two parameters, in this order
+    return not _gives_parameters(migration, source, first.value)
+
+
+def _gives_parameters(
+    migration: Migration, source: Source, node: cst.BaseExpression, depth: int = 0
+) -> bool:
+    """Whether an expression is the parameters of a module, or a list of some."""
+    if any(isinstance(value, ParametersOf | Sequence) for value in migration.values(node)):
+        return True
+    if isinstance(node, cst.List | cst.Tuple | cst.ListComp | cst.GeneratorExp):
+        return True
+    if isinstance(node, cst.Name) and depth < MAX_ASSIGNMENTS:
+        found = definitions(source, node) or []
+        return any(_gives_parameters(migration, source, x.value, depth + 1) for x in found)
+    if not isinstance(node, cst.Call):
+        return False
+    if isinstance(node.func, cst.Attribute):
+        return node.func.attr.value in ("parameters", "trainable_parameters")
+    return any(_gives_parameters(migration, source, arg.value, depth) for arg in node.args)
 
 
 # Names that other files take from here ---------------------------------------------------------------
@@ -142,9 +168,9 @@ def _patched(
 
 
 def _named(gone: Iterable[tuple[str, str]]) -> re.Pattern[bytes]:
-    """Finds text like `module.FSDP"` and `module, "FSDP"`: only files with some are parsed."""
-    pairs = (rf"{re.escape(stem)}(?:\.|\s*,\s*[\"']){re.escape(name)}[\"']" for stem, name in gone)
-    return re.compile("|".join(rf"(?<!\w){pair}" for pair in pairs).encode())
+    """Finds strings like `"module.FSDP"` and `"FSDP"`: only files with some are parsed."""
+    names = "|".join(sorted(re.escape(name) for _, name in gone))
+    return re.compile(rf"[\"'](?:[\w.]+\.)?(?:{names})[\"']".encode())
 
 
 def _unread(
@@ -171,7 +197,7 @@ def _patches(
     for call in nodes(source):
         if not isinstance(call, cst.Call) or not call.args:
             continue
-        if not re.search(r"patch|setattr|dict$|object$", source.code(call.func)):
+        if not _replaces(source, call.func):
             continue
         first = call.args[0].value
         text = _text(first)
@@ -179,11 +205,23 @@ def _patches(
             module, _, name = text.rpartition(".")
             key = module.rpartition(".")[2], name
         elif len(call.args) > 1 and (name := _text(call.args[1].value) or ""):
-            key = source.code(first).rpartition(".")[2], name
+            key = symbols_in(source).get(first, source.code(first)).rpartition(".")[2], name
         else:
             continue
         if key in gone:
             yield first if text is not None else call.args[1].value, key
+
+
+def _replaces(source: Source, func: cst.BaseExpression) -> bool:
+    """Whether a function puts something in place of a name that it is given as a string."""
+    full = symbols_in(source).get(func, "")
+    if full:
+        return MOCK.fullmatch(full) is not None
+    name = dotted(func) or source.code(func)
+    if isinstance(func, cst.Name):
+        return name == "setattr"
+    # pytest's `monkeypatch` and pytest-mock's `mocker`, which a test gets by these names
+    return FIXTURES.fullmatch(name) is not None
 
 
 def _text(node: cst.BaseExpression) -> str | None:

@@ -62,8 +62,35 @@ def _lacks(value: Value, name: str) -> bool:
 
 
 def _is_tested(source: Source, node: cst.Attribute) -> bool:
-    """Whether a condition around the use tests with `hasattr`."""
-    return any(
-        isinstance(outer, cst.If | cst.IfExp) and "hasattr(" in source.code(outer.test)
-        for outer in ancestors(source, node)
+    """Whether the use only runs where `hasattr` has found the attribute, or another of FSDP1's."""
+    inner: cst.CSTNode = node
+    for outer in ancestors(source, node):
+        if isinstance(outer, cst.If | cst.IfExp) and inner is not outer.test:
+            if _holds(source, outer.test, node.value, inner is not outer.orelse):
+                return True
+        elif isinstance(outer, cst.BooleanOperation) and inner is outer.right:
+            if _holds(source, outer.left, node.value, isinstance(outer.operator, cst.And)):
+                return True
+        inner = outer
+    return False
+
+
+def _holds(
+    source: Source, test: cst.BaseExpression, owner: cst.BaseExpression, outcome: bool
+) -> bool:
+    """Whether a test of that outcome says that an object has an attribute that only FSDP1 gives it."""
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        return _holds(source, test.expression, owner, not outcome)
+    if isinstance(test, cst.BooleanOperation):
+        both = (_holds(source, x, owner, outcome) for x in (test.left, test.right))
+        return any(both) if isinstance(test.operator, cst.And) == outcome else all(both)
+    if not outcome or not isinstance(test, cst.Call) or len(test.args) != 2:
+        return False
+    if not isinstance(test.func, cst.Name) or test.func.value != "hasattr":
+        return False
+    name = test.args[1].value
+    return (
+        isinstance(name, cst.SimpleString)
+        and name.evaluated_value in OWN
+        and source.code(test.args[0].value) == source.code(owner)
     )

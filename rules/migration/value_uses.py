@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from fsdplint.editing.bindings import bindings_of
+from fsdplint.editing.bindings import Imported, bindings_of
 from fsdplint.program.source import Source, once
 from fsdplint.program.values import Bound, Class, Function
 from fsdplint.rules.migration.calls import arguments
@@ -153,18 +153,18 @@ class Uses:
         if any(source.code(mark.decorator).endswith("property") for mark in function.decorators):
             self._attribute(function.name.value)
             return
-        for other, call in self._calls(function, function.name.value):
+        for other, call in self._calls(source, function):
             if index is None:
                 self._follow(other, call)
             else:
                 self._part(other, call, index)
 
-    def _calls(self, function: cst.CSTNode, name: str) -> Iterator[tuple[Source, cst.Call]]:
-        """The calls of a function or class, by its name where its value is not known."""
+    def _calls(self, home: Source, function: cst.FunctionDef) -> Iterator[tuple[Source, cst.Call]]:
+        """The calls of a function: by its value, and by its name where the value is not known."""
         for source in self.sources:
-            for call in _calls_by_name(source).get(name, ()):
+            for call in _calls_by_name(source).get(function.name.value, ()):
                 known = self._functions(call.func)
-                if not known or function in known:
+                if function in known or (not known and _may_be(source, call.func, home)):
                     yield source, call
 
     def _functions(self, node: cst.CSTNode) -> list[cst.CSTNode]:
@@ -273,8 +273,31 @@ def _calls_by_name(source: Source) -> Mapping[str, list[cst.Call]]:
     found: dict[str, list[cst.Call]] = {}
     for node in source.descend(source.tree):
         if isinstance(node, cst.Call):
-            found.setdefault(_last(node.func), []).append(node)
+            found.setdefault(_called(source, node.func), []).append(node)
     return found
+
+
+def _called(source: Source, func: cst.BaseExpression) -> str:
+    """The name that a called function has where it is defined, as far as an import says it."""
+    item = _import_of(source, func)
+    return item.name if item is not None and item.name else _last(func)
+
+
+def _import_of(source: Source, func: cst.BaseExpression) -> Imported | None:
+    """The import that binds a name, if one import does."""
+    if not isinstance(func, cst.Name):
+        return None
+    bindings = bindings_of(source)
+    scope = bindings.owner(bindings.scope_at(func), func.value)
+    items = [item for item in scope.imports if item.local == func.value] if scope else []
+    return items[0] if len(items) == 1 else None
+
+
+def _may_be(source: Source, func: cst.BaseExpression, home: Source) -> bool:
+    """Whether a call by a name may mean what another file defines under that name."""
+    if not isinstance(func, cst.Name) or source is home or _import_of(source, func) is not None:
+        return True
+    return func.value not in _named(source)
 
 
 @once

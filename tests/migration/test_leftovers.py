@@ -38,6 +38,21 @@ OTHERS = {
         "    with mock.patch.object(finetune, 'FSDP'):\n        finetune.main()\n",
         "`'FSDP'` names what `finetune` has of FSDP1",
     ),
+    "a patch under names of its own": (
+        "from unittest.mock import patch as replaced\nimport finetune\n\n\n"
+        "@replaced('finetune.FSDP')\ndef test_main(wrapper):\n    finetune.main()\n",
+        "`'finetune.FSDP'` names what `finetune` has of FSDP1",
+    ),
+    "a patch of a module under a name of its own": (
+        "from unittest import mock\nimport finetune as program\n\n\ndef test_main():\n"
+        "    with mock.patch.object(program, 'FSDP'):\n        program.main()\n",
+        "`'FSDP'` names what `finetune` has of FSDP1",
+    ),
+    "a patch by a fixture": (
+        "import finetune\n\n\ndef test_main(monkeypatch):\n"
+        "    monkeypatch.setattr(finetune, 'FSDP', list)\n    finetune.main()\n",
+        "`'FSDP'` names what `finetune` has of FSDP1",
+    ),
     "a name that is passed on": (
         "import torch.nn as nn\nfrom finetune import FSDP, main\n\nmain()\n"
         "print(isinstance(nn.Linear(2, 2), FSDP))\n",
@@ -55,7 +70,7 @@ def test_what_another_file_takes_blocks(
     paths = [tmp_path / "finetune.py", tmp_path / "test_finetune.py"]
     for path, content in zip(paths, (FINETUNE, text), strict=True):
         path.write_text(content, encoding="utf-8")
-    if not given and "patch" not in text:
+    if not given and "patch" not in text.lower():
         pytest.skip("who imports a file is read in any case")
     (found,) = plans_of(load(paths if given else paths[:1]))
     assert [blocked.reason for blocked in found.blockers if reason in blocked.reason]
@@ -67,7 +82,8 @@ def test_an_import_that_nothing_uses_and_other_patches_are_left_alone(tmp_path: 
     paths[1].write_text(
         "from unittest.mock import patch\nfrom finetune import FSDP, main\n\n\n"
         "@patch('finetune.main')\n@patch('elsewhere.FSDP')\ndef test_main(one, other):\n"
-        "    main()\n",
+        "    main()\n    dispatch('finetune.FSDP')\n\n\n"
+        "def dispatch(event):\n    print(event)\n",
         encoding="utf-8",
     )
     (found,) = plans_of(load(paths))
@@ -84,12 +100,24 @@ HOOKS = {{"clip": clip}}
 """
 
 
-def test_a_method_of_the_wrapper_that_no_run_comes_to_blocks(tmp_path: Path) -> None:
-    found, _ = plan(tmp_path, CLIPS.format(call="clip_grad_norm_(1.0)"))
+@pytest.mark.parametrize(
+    "call", ["1.0", "max_param_norm", "trainer.hyperparameters.clip, 2.0", "max_norm=1.0"]
+)
+def test_a_method_of_the_wrapper_that_no_run_comes_to_blocks(call: str, tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, CLIPS.format(call=f"clip_grad_norm_({call})"))
     assert ["no run comes here" in blocked.reason for blocked in found.blockers] == [True]
 
 
-@pytest.mark.parametrize("call", ["clip_grad_norm_(trainer.parameters(), 1.0)", "no_sync_later()"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "clip_grad_norm_(trainer.parameters(), 1.0)",
+        "clip_grad_norm_(list(trainer.net.parameters()), 1.0)",
+        "clip_grad_norm_((weights := trainer.weights), max_norm=1.0)",
+        "clip_grad_norm_([p for p in trainer.weights])",
+        "no_sync_later()",
+    ],
+)
 def test_methods_of_others_are_left_alone(call: str, tmp_path: Path) -> None:
     assert call in migrated(tmp_path, CLIPS.format(call=call))
 
