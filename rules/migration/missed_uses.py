@@ -24,6 +24,9 @@ from fsdplint.trace import Location
 # What neither a plain module nor that of another library has.
 OWN = WRAPPER_METHODS | {INNER} | {name for name in GONE if "flat_param" in name}
 
+# What a module that FSDP2 shards lacks, and a test can ask for.
+LACKING = OWN | {"no_sync"}
+
 
 def missed_use(before: Program, after: Program, fix: Fix) -> tuple[str, Location] | None:
     """A use that a fix leaves, and its place in the program after it."""
@@ -62,7 +65,7 @@ def _lacks(value: Value, name: str) -> bool:
 
 
 def _is_tested(source: Source, node: cst.Attribute) -> bool:
-    """Whether the use only runs where `hasattr` has found the attribute, or another of FSDP1's."""
+    """Whether the use only runs where `hasattr` has found the attribute, or another that FSDP2 lacks."""
     inner: cst.CSTNode = node
     for outer in ancestors(source, node):
         if isinstance(outer, cst.If | cst.IfExp) and inner is not outer.test:
@@ -78,7 +81,7 @@ def _is_tested(source: Source, node: cst.Attribute) -> bool:
 def _holds(
     source: Source, test: cst.BaseExpression, owner: cst.BaseExpression, outcome: bool
 ) -> bool:
-    """Whether a test of that outcome says that an object has an attribute that only FSDP1 gives it."""
+    """Whether a test of that outcome says that an object has an attribute that FSDP2 lacks."""
     if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
         return _holds(source, test.expression, owner, not outcome)
     if isinstance(test, cst.BooleanOperation):
@@ -91,6 +94,6 @@ def _holds(
     name = test.args[1].value
     return (
         isinstance(name, cst.SimpleString)
-        and name.evaluated_value in OWN
+        and name.evaluated_value in LACKING
         and source.code(test.args[0].value) == source.code(owner)
     )

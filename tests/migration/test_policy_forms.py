@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from forms import migrated
 
+from fsdplint.program import load
+from fsdplint.rules.migration.plan import plans_of
+
 FORMS = {
     "a policy in a dict that the program calls": (
         """
@@ -584,3 +587,50 @@ model = FSDP(Net(), auto_wrap_policy=policy)
     text = migrated(tmp_path, body)
     assert "policy = functools.partial(transformer_auto_wrap_policy" in text
     assert "fully_shard(model)" in text
+
+
+ELSEWHERE = """\
+import functools
+from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
+
+
+def make_policy():
+    return functools.partial(lambda_auto_wrap_policy, lambda_fn=lambda m: hasattr(m, "bias"))
+"""
+RENAMED = """\
+import torch
+import torch.nn as nn
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from kinds import make_policy as linears
+
+
+def show(module):
+    policy = linears()
+    print(policy(module=module, recurse=False, nonwrapped_numel=3))
+
+
+dist.init_process_group("nccl")
+model = FSDP(nn.Linear(4, 4), auto_wrap_policy=linears(), device_id=dist.get_rank())
+HOOKS = {"show": show}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (RENAMED, True),
+        (RENAMED.replace("policy = linears()", "policy = make_policy()").replace(
+            "HOOKS", "def make_policy():\n    return print\n\n\nHOOKS"
+        ), False),
+    ],
+)  # fmt: skip
+def test_a_policy_is_followed_by_what_names_are_bound_to(
+    text: str, kept: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "kinds.py").write_text(ELSEWHERE, encoding="utf-8")
+    (tmp_path / "train.py").write_text(text, encoding="utf-8")
+    (found,) = plans_of(load(sorted(tmp_path.glob("*.py"))))
+    assert not found.blockers
+    changed = {Path(edit.path).name for edit in found.edits}
+    assert ("kinds.py" not in changed) is kept
