@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from forms import migrated
+from forms import migrated, plan
 
 FORMS = {
     "own casts of inputs, of which only one is said": (
@@ -516,3 +516,26 @@ def test_what_needs_its_parentheses_keeps_them(tmp_path: Path) -> None:
             pass
     """
     assert "mp_policy=(yield) or MixedPrecisionPolicy()" in migrated(tmp_path, body)
+
+
+BUFFERS = """
+class Scaled(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.ones(8))
+
+
+model = FSDP(Scaled(), mixed_precision=MixedPrecision(buffer_dtype=torch.bfloat16))
+SAVED
+"""
+
+
+@pytest.mark.parametrize(
+    ("saved", "noted"), [("torch.save(model.state_dict(), 'x.pt')", True), ("model.eval()", False)]
+)
+def test_buffers_that_are_saved_in_low_precision_are_noted(
+    saved: str, noted: bool, tmp_path: Path
+) -> None:
+    found, _ = plan(tmp_path, BUFFERS.replace("SAVED", saved))
+    assert not found.blockers
+    assert any("saved in the low precision" in note.text for note in found.notes) is noted

@@ -19,6 +19,7 @@ from fsdplint.rules.migration.scopes import definitions, function_of
 from fsdplint.trace import Wrapped
 
 DEPTH = 8
+STATES = re.compile(r"state_dict|save_pretrained|push_to_hub")
 
 
 @dataclass
@@ -58,7 +59,9 @@ class Buffers:
             raise self.migration.block(
                 self.source, value, "which `buffer_dtype` the buffers get cannot be told here"
             )
-        if not any("state_dict" in source.text for source in self.migration.sources):
+        if not any(
+            STATES.search(source.text) for source in self.migration.program.sources.values()
+        ):
             return
         self.migration.note(
             "buffers are saved in the low precision that they are cast to",
