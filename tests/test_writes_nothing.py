@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -196,3 +197,72 @@ def test_the_language_server(project: Path, audit: Audit, monkeypatch: pytest.Mo
     assert audit.seen() == []
     left.unlink()
     assert snapshot(project) == before
+
+
+def test_watching(project: Path, audit: Audit) -> None:
+    before = snapshot(project)
+    with subprocess.Popen(
+        [sys.executable, "-m", "fsdplint", "--watch", "."],
+        cwd=project,
+        env={**os.environ, **audit.environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        for number in range(2):
+            assert any("Watching for changes" in line for line in process.stderr)
+            if number == 0:
+                (project / "clean.py").write_text("x = 2\n")
+        process.send_signal(signal.SIGINT)
+        process.stderr.read()
+    before[str(project / "clean.py")] = b"x = 2\n"
+    assert audit.seen(project / FOLDER) == []
+    assert snapshot(project) == before
+
+
+TRAINED = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+fully_shard(model)
+for _ in range(2):
+    model.forward(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+# What makes or changes a file. What is removed, the snapshots show.
+CHANGES = ("open", "os.rename", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod")
+
+
+@pytest.mark.parametrize("command", ["run", "prove"])
+def test_programs_that_are_started(
+    command: str, tmp_path: Path, audit: Audit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They write to a folder for temporary files, which is gone in the end."""
+    pytest.importorskip("torch")
+    folder, temporary, home = (tmp_path / name for name in ("project", "temporary", "home"))
+    for made in (folder, temporary, home):
+        made.mkdir()
+    (folder / "train.py").write_text(TRAINED)
+    before = snapshot(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "fsdplint", command, "train.py", "--nproc-per-node", "2"],
+        cwd=folder,
+        env={**os.environ, **audit.environment, "TMPDIR": str(temporary), "HOME": str(home)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    assert "FSDP103" in done.stdout + done.stderr
+    seen = audit.seen(temporary, Path("/proc"))
+    assert [event for event in seen if event[0] in CHANGES] == []
+    assert list(temporary.glob("*fsdplint*")) == []  # torch leaves a folder of its own
+    audit.log.unlink()
+    assert snapshot(tmp_path) == before
