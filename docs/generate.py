@@ -7,9 +7,10 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from fsdplint.registry.rule import Rule
+from fsdplint.registry.rules import own_rules
 from fsdplint.report.pages import rule_table, text
 from fsdplint.report.urls import page_of
-from fsdplint.rule import Rule, own_rules
 
 ROOT = Path(__file__).parents[1]
 GROUPS = {

@@ -3,12 +3,12 @@
 import os as _os
 import typing as _typing
 
+from fsdplint.version import __version__
+
 if _typing.TYPE_CHECKING:
     from fsdplint.api import check as check
     from fsdplint.api import fix as fix
     from fsdplint.api import prove as prove
-
-__version__ = "0.1.0"
 
 # In a checkout the rules stand beside this folder; installed, they are in it.
 _beside = _os.path.dirname(_os.path.dirname(_os.path.abspath(__file__)))

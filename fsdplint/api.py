@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from fsdplint.results import (
+from fsdplint.api_results import (
     Change,
     Checked,
     Condition,
@@ -34,11 +34,11 @@ from fsdplint.results import (
 )
 
 if TYPE_CHECKING:
+    from fsdplint.diagnostics.finding import Edit as _Edit
+    from fsdplint.diagnostics.finding import Finding as _Finding
+    from fsdplint.diagnostics.finding import Fix as _Fix
+    from fsdplint.engine.session import Run
     from fsdplint.report.result import Result
-    from fsdplint.rule import Edit as _Edit
-    from fsdplint.rule import Finding as _Finding
-    from fsdplint.rule import Fix as _Fix
-    from fsdplint.run import Run
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 Selectors = str | Sequence[str]
@@ -122,7 +122,7 @@ def fix(
         FsdplintError: the settings are wrong.
         TypeError: `paths` are none.
     """
-    from fsdplint.editing.write import NewContent
+    from fsdplint.edits.write import NewContent
 
     options = (select, ignore, extend_select, target_torch, unsafe_fixes, project)
     changes = _run(paths, texts, *options).fix()
@@ -151,10 +151,10 @@ def _run(
     unsafe_fixes: bool | None,
     project: bool,
 ) -> Run:
-    from fsdplint.editing.journal import Interrupted
-    from fsdplint.files import missing
-    from fsdplint.run import Run
-    from fsdplint.settings import CommandLine, SettingsError
+    from fsdplint.config.settings import CommandLine, SettingsError
+    from fsdplint.edits.journal import Interrupted
+    from fsdplint.engine.session import Run
+    from fsdplint.source.files import missing
 
     names = _names(paths)
     given = [Path(name) for name in names if name]
@@ -201,8 +201,8 @@ def _by_cell(result: Result) -> Result:
 
 def _settled(found: Iterable[_Finding]) -> tuple[Finding, ...]:
     """Findings in files as they were, whose fixes are not asked for any more."""
-    from fsdplint.program.source import NodeSite
     from fsdplint.report.result import Result
+    from fsdplint.source.source import NodeSite
 
     found = list(found)
     sites = [one.site for one in found if isinstance(one.site, NodeSite)]
@@ -217,7 +217,7 @@ def _findings(
 
 
 def _finding(result: Result, one: _Finding, edits: bool) -> Finding:
-    from fsdplint.engine import group_of
+    from fsdplint.diagnostics.finding import group_of
     from fsdplint.report.cells import split
     from fsdplint.report.urls import page_of
 
@@ -277,7 +277,7 @@ def _notes(fix: _Fix) -> tuple[Note, ...]:
 
 
 def _all_edits(result: Result, one: _Finding) -> tuple[_Edit, ...]:
-    from fsdplint.editing.edits import BrokenFixError, complete
+    from fsdplint.edits.apply import BrokenFixError, complete
 
     assert one.fix is not None
     try:
@@ -345,11 +345,12 @@ def prove(
 
     if importlib.util.find_spec("torch") is None:
         raise FsdplintError("proving needs torch: pip install 'fsdplint[prove]'")
-    from fsdplint.shim import pairs, workplace
-    from fsdplint.shim.prove import prove as run_proof
-    from fsdplint.shim.reports.data import as_json
+    from fsdplint.runtime.launch import workplace
+    from fsdplint.runtime.proof import program_pair
+    from fsdplint.runtime.proof.prove import prove as run_proof
+    from fsdplint.runtime.proof.reports.data import as_json
 
-    options = pairs.Options(
+    options = program_pair.Options(
         script=Path(script),
         args=tuple(arguments),
         against=None if against is None else Path(against),
@@ -365,7 +366,7 @@ def prove(
     )
     try:
         proof = run_proof(options)
-    except (pairs.ProveError, workplace.WorkplaceError) as error:
+    except (program_pair.ProveError, workplace.WorkplaceError) as error:
         raise FsdplintError(str(error)) from error
     from fsdplint.report.result import Result
 

@@ -1,3 +1,3 @@
 """The rules: one file each, found by `fsdplint.rule.all_rules`."""
 
-import fsdplint.quick_libcst  # noqa: F401 (before anything imports libcst)
+import fsdplint.source.quick_libcst  # noqa: F401 (before anything imports libcst)

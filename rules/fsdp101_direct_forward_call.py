@@ -6,15 +6,17 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.gathered import PerhapsGathered
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import Called, GradMode, Site, Trace
 from fsdplint.trace.groups import Groups
+from fsdplint.trace.queries.gathered import PerhapsGathered
 
 if TYPE_CHECKING:
     import libcst as cst
 
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 
 class DirectForwardCall(Rule):
@@ -86,8 +88,8 @@ class DirectForwardCall(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.program.source import NodeSite
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.source.source import NodeSite
 
         site = finding.site
         if not isinstance(site, NodeSite) or not isinstance(site.node, cst.Call):
@@ -395,7 +397,7 @@ dist.destroy_process_group()
 
 def _is_module(program: Program, node: cst.BaseExpression) -> bool:
     """Whether an expression is a module itself, and no `super()`, which cannot be called."""
-    from fsdplint.program.values import ModuleValue
+    from fsdplint.interpreter.values import ModuleValue
 
     values = program.values(node)
     return bool(values) and all(isinstance(value, ModuleValue) for value in values)

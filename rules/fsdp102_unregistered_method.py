@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.gathered import PerhapsGathered
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import Called, Sharded, Site, Trace
 from fsdplint.trace.groups import Groups
+from fsdplint.trace.queries.gathered import PerhapsGathered
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 
 class UnregisteredMethod(Rule):
@@ -83,8 +85,8 @@ class UnregisteredMethod(Rule):
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.rules.rewrites.forward_method import spot_for
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.fixes.forward_method import spot_for
 
         event = finding.events[0]
         shard = finding.events[1]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.common import first_step
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import (
     Event,
     OptimizerBuilt,
@@ -16,9 +17,10 @@ from fsdplint.trace import (
     first,
 )
 from fsdplint.trace.groups import Groups, Shard, shard_events, sharded_by
+from fsdplint.trace.queries.common import first_step
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 
 class OptimizerBeforeShard(Rule):
@@ -116,9 +118,9 @@ class OptimizerBeforeShard(Rule):
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.editing.moves import move_after
-        from fsdplint.editing.places import meeting
-        from fsdplint.editing.rewrite import Rewrite
+        from fsdplint.edits.moves import move_after
+        from fsdplint.edits.places import meeting
+        from fsdplint.edits.rewrite import Rewrite
 
         built, last = finding.events[0], finding.events[1]
         if last.index < built.index:
@@ -505,9 +507,9 @@ dist.destroy_process_group()
 
 def _keep_parameters(event: Wrapped, program: Program) -> Fix | None:
     """Have FSDP1 keep the parameters that the optimizer holds, if there is one wrapping only."""
-    from fsdplint.editing.rewrite import Rewrite
-    from fsdplint.rules.rewrites.syntax import call_at
-    from fsdplint.rules.rewrites.wrapper_options import set_option
+    from fsdplint.edits.rewrite import Rewrite
+    from fsdplint.fixes.syntax import call_at
+    from fsdplint.fixes.wrapper_options import set_option
 
     found = call_at(event.site)
     sites = {other.site for trace in program.traces for other in trace.of(Wrapped)}

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import Sharded, Site, Trace, Wrapped
 from fsdplint.trace.groups import Groups, Shard, shard_events, sharded_by
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 # torch's own classes that are blocks of a model, as a user's class would be.
 _LIBRARY_BLOCKS = ("torch.nn.TransformerEncoderLayer", "torch.nn.TransformerDecoderLayer")
@@ -86,10 +88,10 @@ class RootOnlySharding(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
-        from fsdplint.editing.dotted import names_in_scope, path_of
-        from fsdplint.editing.places import module_argument, options_text
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.program.source import NodeSite
+        from fsdplint.edits.places import module_argument, options_text
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.source.source import NodeSite
+        from fsdplint.syntax.dotted import names_in_scope, path_of
 
         event, site = finding.events[0], finding.site
         if not isinstance(event, Sharded) or not isinstance(site, NodeSite):

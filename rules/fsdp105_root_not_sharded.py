@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.common import reduced_by_hand
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import (
     BackwardRun,
     Called,
@@ -18,9 +19,10 @@ from fsdplint.trace import (
     Trace,
 )
 from fsdplint.trace.groups import Groups, Shard, shard_events, sharded_by
+from fsdplint.trace.queries.common import reduced_by_hand
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 
 class RootNotSharded(Rule):
@@ -98,8 +100,8 @@ class RootNotSharded(Rule):
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.editing.places import after_shards, expression_of, options_text
-        from fsdplint.editing.rewrite import Rewrite
+        from fsdplint.edits.places import after_shards, expression_of, options_text
+        from fsdplint.edits.rewrite import Rewrite
 
         last, call = finding.events[0], finding.events[1]
         if not isinstance(last, Sharded) or not isinstance(call, Called):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import ModuleAttached, Sharded, Site, Trace
 from fsdplint.trace.groups import Groups, sharded_by
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 
 class ChildrenAfterRoot(Rule):
@@ -61,9 +63,9 @@ class ChildrenAfterRoot(Rule):
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.editing.moves import move_shard_after
-        from fsdplint.editing.places import last_meeting, modules_loop
-        from fsdplint.editing.rewrite import Rewrite
+        from fsdplint.edits.moves import move_shard_after
+        from fsdplint.edits.places import last_meeting, modules_loop
+        from fsdplint.edits.rewrite import Rewrite
 
         child, parent = finding.events[0], finding.events[1]
         rewrite = Rewrite()
@@ -369,7 +371,7 @@ dist.destroy_process_group()
 
 def _misordered(groups: Groups) -> Iterator[tuple[Sharded, Sharded]]:
     """(child, parent) pairs of shardings where the child comes second and has parameters."""
-    from fsdplint.program.visits import tested
+    from fsdplint.interpreter.loop_certainty import tested
 
     shards = list(groups.trace.of(Sharded))
     certain = {event.index for event in shards if not tested(event)}

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.common import certain
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import Sharded, Trace
 from fsdplint.trace.groups import Groups, sharded_by
+from fsdplint.trace.queries.common import certain
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 SCRIPT = """\
 import torch
@@ -251,8 +253,8 @@ class ShardedContainer(Rule):
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.rules.rewrites.shard_elements import shard_elements
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.fixes.shard_elements import shard_elements
 
         rewrite = Rewrite()
         title = shard_elements(rewrite, program, finding.site)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.common import first_step, optimizer_named, varying
-from fsdplint.rules.gathered import optimizers_over_gathered
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import (
     Called,
     Event,
@@ -16,9 +16,11 @@ from fsdplint.trace import (
     Trace,
 )
 from fsdplint.trace.groups import Groups
+from fsdplint.trace.queries.common import first_step, optimizer_named, varying
+from fsdplint.trace.queries.gathered import optimizers_over_gathered
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 
 class ForwardBeforeOptimizer(Rule):
@@ -85,9 +87,9 @@ class ForwardBeforeOptimizer(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
-        from fsdplint.editing.places import AfterShards, blocks_around, expression_of
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.program.source import NodeSite
+        from fsdplint.edits.places import AfterShards, blocks_around, expression_of
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.source.source import NodeSite
 
         site = finding.site
         if not isinstance(site, NodeSite) or not isinstance(site.node, cst.Call):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
-from fsdplint.rules.first_calls import early_calls
+from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import Called, Site, Trace
 from fsdplint.trace.groups import Groups
+from fsdplint.trace.queries.early_calls import early_calls
 
 
 class SubmoduleBeforeRoot(Rule):

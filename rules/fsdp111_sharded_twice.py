@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.common import certain, varying
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import Event, Sharded, Trace
 from fsdplint.trace.groups import Groups, sharded_by
+from fsdplint.trace.queries.common import certain, varying
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 LOOP_WITH_ROOT = """\
 import torch
@@ -221,9 +223,9 @@ class ShardedTwice(Rule):
                 )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.editing.places import module_argument, options_text, shard_statement
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.rules.rewrites.syntax import call_at
+        from fsdplint.edits.places import module_argument, options_text, shard_statement
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.fixes.syntax import call_at
 
         event, before = finding.events
         shard, other = shard_statement(event.site), call_at(before.site)
@@ -280,7 +282,7 @@ def _both_happen(trace: Trace, one: Sharded, other: Sharded) -> bool:
 
 def _unconditional(one: Sharded, other: Sharded) -> bool:
     """Whether the second call is made whenever the first one is."""
-    from fsdplint.program.visits import handles_errors, same_function
+    from fsdplint.interpreter.loop_certainty import handles_errors, same_function
 
     if handles_errors(other):
         return False

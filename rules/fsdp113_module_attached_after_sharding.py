@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.common import reduced_by_hand
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import (
     BackwardRun,
     Called,
@@ -21,9 +22,10 @@ from fsdplint.trace import (
     first,
 )
 from fsdplint.trace.groups import Groups, Shard, shard_events, sharded_by
+from fsdplint.trace.queries.common import reduced_by_hand
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 
 class ModuleAttachedAfterSharding(Rule):
@@ -93,9 +95,9 @@ class ModuleAttachedAfterSharding(Rule):
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.editing.moves import move_shard_after
-        from fsdplint.editing.places import last_meeting
-        from fsdplint.editing.rewrite import Rewrite
+        from fsdplint.edits.moves import move_shard_after
+        from fsdplint.edits.places import last_meeting
+        from fsdplint.edits.rewrite import Rewrite
 
         event, shard = finding.events[0], finding.events[1]
         if not isinstance(event, ModuleAttached) or not isinstance(shard, Sharded):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
-from fsdplint.rules.common import certain, only_fsdp2, sharded_here
+from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import Replicated, Trace
 from fsdplint.trace.groups import Groups
+from fsdplint.trace.queries.common import certain, only_fsdp2, sharded_here
 
 SCRIPT = """\
 import torch

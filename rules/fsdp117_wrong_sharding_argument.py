@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import Sharded, Trace
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 # FSDP1's keywords, and what FSDP2 has in their place.
 FSDP1_KEYWORDS = {
@@ -286,9 +288,9 @@ class WrongShardingArgument(Rule):
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.rules.rewrites.sharding_arguments import mend_arguments
-        from fsdplint.rules.rewrites.syntax import call_at
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.fixes.sharding_arguments import mend_arguments
+        from fsdplint.fixes.syntax import call_at
 
         found = call_at(finding.site)
         event = finding.events[0]

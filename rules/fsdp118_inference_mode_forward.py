@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.common import unseen_before, varying
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import (
     BackwardRun,
     Called,
@@ -19,12 +20,13 @@ from fsdplint.trace import (
     Wrapped,
 )
 from fsdplint.trace.groups import Groups, sharded_by
+from fsdplint.trace.queries.common import unseen_before, varying
 
 if TYPE_CHECKING:
     import libcst as cst
 
-    from fsdplint.program import Program
-    from fsdplint.program.source import Source
+    from fsdplint.interpreter import Program
+    from fsdplint.source.source import Source
 
 
 class InferenceModeForward(Rule):
@@ -96,7 +98,7 @@ class InferenceModeForward(Rule):
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.editing.rewrite import Rewrite
+        from fsdplint.edits.rewrite import Rewrite
 
         first = finding.events[0]
         rewrite = Rewrite()
@@ -349,8 +351,8 @@ def _contexts(program: Program, site: Site) -> Iterator[tuple[Source, cst.BaseEx
     """The uses of inference mode around a place, in its function: `with` items and decorators."""
     import libcst as cst
 
-    from fsdplint.program import gradmode
-    from fsdplint.program.source import NodeSite
+    from fsdplint.interpreter import grad_mode
+    from fsdplint.source.source import NodeSite
 
     node: cst.CSTNode | None = site.node if isinstance(site, NodeSite) else None
     while isinstance(site, NodeSite) and node is not None:
@@ -361,7 +363,7 @@ def _contexts(program: Program, site: Site) -> Iterator[tuple[Source, cst.BaseEx
         elif isinstance(node, cst.FunctionDef):
             uses = [decorator.decorator for decorator in node.decorators]
         for use in uses:
-            kinds = [gradmode.of_decorator(value) for value in program.values(use)]
+            kinds = [grad_mode.of_decorator(value) for value in program.values(use)]
             if any(kind is not None and kind.kind == "inference_mode" for kind in kinds):
                 yield site.source, use
         if isinstance(node, cst.FunctionDef):
@@ -372,7 +374,7 @@ def _replace(rewrite: object, source: Source, use: cst.BaseExpression) -> bool:
     """`torch.inference_mode()` becomes `torch.no_grad()`; False where it is written otherwise."""
     import libcst as cst
 
-    from fsdplint.editing.rewrite import Rewrite
+    from fsdplint.edits.rewrite import Rewrite
 
     assert isinstance(rewrite, Rewrite)
     name = use.func if isinstance(use, cst.Call) else use

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.wrapping import outermost, shards, unit_of, uses_original_parameters
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import BackwardRun, Called, Site, Trace, Wrapped
 from fsdplint.trace.groups import Groups
+from fsdplint.trace.queries.wrappers import outermost, shards, unit_of, uses_original_parameters
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 GENERATE = """\
 import torch
@@ -297,10 +299,10 @@ class Fsdp1MethodWithoutFullParams(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.program.values import ModuleValue
-        from fsdplint.rules.rewrites.syntax import call_at
-        from fsdplint.rules.wrapping import rely_on_wrapping
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.fixes.syntax import call_at
+        from fsdplint.interpreter.values import ModuleValue
+        from fsdplint.trace.queries.wrappers import rely_on_wrapping
 
         event, found = finding.events[0], call_at(finding.site)
         if not isinstance(event, Called) or event.via != "call" or found is None:

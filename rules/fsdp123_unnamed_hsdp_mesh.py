@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.common import mesh_of
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import Sharded, Trace
+from fsdplint.trace.queries.common import mesh_of
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 SCRIPT = """\
 import torch
@@ -186,8 +188,8 @@ class UnnamedHsdpMesh(Rule):
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.rules.rewrites.mesh import name_dimensions
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.fixes.mesh import name_dimensions
 
         rewrite = Rewrite()
         if not name_dimensions(rewrite, finding.events[1].site):

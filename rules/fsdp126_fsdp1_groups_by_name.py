@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.common import class_name
-from fsdplint.rules.wrapping import shards, uses_original_parameters
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import OptimizerBuilt, Trace, Wrapped
+from fsdplint.trace.queries.common import class_name
+from fsdplint.trace.queries.wrappers import shards, uses_original_parameters
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 BY_NAME = """\
 import torch
@@ -316,10 +318,10 @@ class Fsdp1GroupsByName(Rule):
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.rules.rewrites.syntax import call_at
-        from fsdplint.rules.rewrites.wrapper_options import set_option
-        from fsdplint.rules.wrapping import rely_on_wrapping
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.fixes.syntax import call_at
+        from fsdplint.fixes.wrapper_options import set_option
+        from fsdplint.trace.queries.wrappers import rely_on_wrapping
 
         built, wrapped = finding.events[0], finding.events[1]
         found = call_at(wrapped.site)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.common import certain, unseen_before
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import ModuleMoved, ParametersTied, Sharded, StateLoaded, Trace, first
 from fsdplint.trace.groups import Groups, sharded_by
+from fsdplint.trace.queries.common import certain, unseen_before
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 MODEL = """\
 import torch
@@ -162,8 +164,8 @@ class TiedAcrossGroups(Rule):
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.rules.rewrites.one_group import shard_together
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.fixes.one_group import shard_together
 
         other, one, tie = finding.events
         if not isinstance(other, Sharded) or not isinstance(one, Sharded):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
-from fsdplint.rules.common import class_name
-from fsdplint.rules.wrapping import strategy
+from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import MeshBuilt, Site, Trace, Wrapped
+from fsdplint.trace.queries.common import class_name
+from fsdplint.trace.queries.wrappers import strategy
 
 FLAT = """\
 import torch

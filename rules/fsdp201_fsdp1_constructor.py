@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fsdplint.rule import Bad, Finding, Good, Safety, Severity, Symptom
-from fsdplint.rules.migration.examples import FSDP2, OWN_CLASS, program
-from fsdplint.rules.migration.rule import MigrationRule
+from fsdplint.diagnostics.finding import Finding, Safety, Severity
+from fsdplint.migration.examples import FSDP2, OWN_CLASS, program
+from fsdplint.migration.rule import MigrationRule
+from fsdplint.registry.examples import Bad, Good, Symptom
 from fsdplint.trace import Trace, Wrapped
 
 SAME_NAME = program(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fsdplint.rule import Bad, Finding, Good, Safety, Severity, Symptom
-from fsdplint.rules.common import fsdp1_on_fsdp2
-from fsdplint.rules.migration.examples import FSDP2, OWN_CLASS, program
-from fsdplint.rules.migration.rule import OPTIMIZER_APIS, MigrationRule
+from fsdplint.diagnostics.finding import Finding, Safety, Severity
+from fsdplint.migration.examples import FSDP2, OWN_CLASS, program
+from fsdplint.migration.rule import OPTIMIZER_APIS, MigrationRule
+from fsdplint.registry.examples import Bad, Good, Symptom
 from fsdplint.trace import Event, Fsdp1Used, StateTaken, Trace
+from fsdplint.trace.queries.common import fsdp1_on_fsdp2
 
 WRAPPED = """\
 model = FSDP(nn.Linear(8, 4), device_id=torch.device("cpu"), use_orig_params=True)  # <- FSDP201

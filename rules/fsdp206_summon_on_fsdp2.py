@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.common import asked_for, class_name, fsdp1_on_fsdp2, sharded_here
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import Fsdp1Used, Trace
+from fsdplint.trace.queries.common import asked_for, class_name, fsdp1_on_fsdp2, sharded_here
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 API = "summon_full_params"
 
@@ -344,9 +346,9 @@ for module in model.modules():
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.rules.rewrites.summon import rewrite_summon
-        from fsdplint.rules.rewrites.syntax import call_at
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.fixes.summon import rewrite_summon
+        from fsdplint.fixes.syntax import call_at
 
         found = call_at(finding.site)
         event = finding.events[0]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fsdplint.rule import Bad, Finding, Good, Safety, Severity, Symptom
-from fsdplint.rules.common import class_name, fsdp1_on_fsdp2, sharded_here
-from fsdplint.rules.migration.rule import OPTIMIZER_APIS, STATE_APIS, MigrationRule
+from fsdplint.diagnostics.finding import Finding, Safety, Severity
+from fsdplint.migration.rule import OPTIMIZER_APIS, STATE_APIS, MigrationRule
+from fsdplint.registry.examples import Bad, Good, Symptom
 from fsdplint.trace import Fsdp1Used, Trace
+from fsdplint.trace.queries.common import class_name, fsdp1_on_fsdp2, sharded_here
 
 BLOCK = """\
 import torch

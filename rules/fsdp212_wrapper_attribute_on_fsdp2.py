@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.common import asked_for, class_name, fsdp1_on_fsdp2, sharded_here
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import Fsdp1Used, Trace
+from fsdplint.trace.queries.common import asked_for, class_name, fsdp1_on_fsdp2, sharded_here
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 ATTRIBUTES = ("module", "_fsdp_wrapped_module")
 
@@ -294,9 +296,9 @@ class WrapperAttributeOnFsdp2(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.program.source import NodeSite
-        from fsdplint.program.values import ModuleValue
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.interpreter.values import ModuleValue
+        from fsdplint.source.source import NodeSite
 
         site = finding.site
         if finding.configuration or not isinstance(site, NodeSite):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.torch_versions import ALIASES, COMPOSABLE, FSDP, GONE, HOMES, OLD, PUBLIC
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import Imported, Trace
+from fsdplint.trace.torch_versions import ALIASES, COMPOSABLE, FSDP, GONE, HOMES, OLD, PUBLIC
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 ALIAS = """\
 import torch
@@ -313,7 +315,7 @@ class OldFullyShardImport(Rule):
                 yield finding
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.rules.rewrites.old_import import rewrite_import
+        from fsdplint.fixes.old_import import rewrite_import
 
         event = finding.events[0]
         assert isinstance(event, Imported)

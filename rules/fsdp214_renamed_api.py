@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fsdplint.editing.importing import asks_for_version
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.torch_versions import METHODS
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
+from fsdplint.syntax.version_guards import asks_for_version
 from fsdplint.trace import Event, Fsdp2Used, Loaded, Saved, Site, Trace
+from fsdplint.trace.torch_versions import METHODS
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
-    from fsdplint.target import Target
+    from fsdplint.config.target_torch import Target
+    from fsdplint.interpreter import Program
 
 FACTOR, NEW_FACTOR = "set_reduce_scatter_divide_factor", "set_gradient_divide_factor"
 DCP = "torch.distributed.checkpoint"
@@ -280,9 +282,9 @@ class RenamedApi(Rule):
         return finding
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.rules.rewrites.renamed import rename_checkpoint, rename_method
-        from fsdplint.rules.rewrites.syntax import call_at
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.fixes.renamed import rename_checkpoint, rename_method
+        from fsdplint.fixes.syntax import call_at
 
         found = call_at(finding.site)
         if found is None:
@@ -304,8 +306,8 @@ def _before(target: Target | None, version: str) -> bool:
 
 def _is_fallback(site: Site) -> bool:
     """Whether the function that is called at a place has another name with another torch."""
-    from fsdplint.program.importing import stands_for_either
-    from fsdplint.rules.rewrites.syntax import call_at
+    from fsdplint.fixes.syntax import call_at
+    from fsdplint.interpreter.imports import stands_for_either
 
     found = call_at(site)
     return found is not None and stands_for_either(found[0], found[1].func)

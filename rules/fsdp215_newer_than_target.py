@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from fsdplint.editing.importing import asks_for_version
-from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
-from fsdplint.rules.common import asked_for
-from fsdplint.torch_versions import ARGUMENTS, FSDP, METHODS, NAMES, Since
+from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
+from fsdplint.syntax.version_guards import asks_for_version
 from fsdplint.trace import Event, Fsdp2Used, Imported, Trace
+from fsdplint.trace.queries.common import asked_for
+from fsdplint.trace.torch_versions import ARGUMENTS, FSDP, METHODS, NAMES, Since
 
 RECOVERS = """\
 import torch

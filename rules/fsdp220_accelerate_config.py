@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import Trace
 
 if TYPE_CHECKING:
-    from fsdplint.configs.source import ConfigSource
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
+    from fsdplint.source.config_source import ConfigSource
 
 WHY_NOT = "it is read by `accelerate launch`, which is not installed for the tests"
 USUAL = """\
@@ -190,7 +192,7 @@ parallelism_config:
         return ()
 
     def check_config(self, config: ConfigSource) -> Iterable[Finding]:
-        from fsdplint.rules.frameworks.accelerate_file import fsdp1_entry, translated
+        from fsdplint.migration.frameworks.accelerate_file import fsdp1_entry, translated
 
         entry = fsdp1_entry(config)
         if entry is None:
@@ -212,10 +214,10 @@ parallelism_config:
         yield finding
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.configs.source import ConfigError
-        from fsdplint.program.names import imported_names
-        from fsdplint.rules.frameworks.accelerate_file import edits_of, fsdp1_entry, translated
-        from fsdplint.rules.frameworks.prepared import obstacles
+        from fsdplint.migration.frameworks.accelerate_file import edits_of, fsdp1_entry, translated
+        from fsdplint.migration.frameworks.prepared import obstacles
+        from fsdplint.source.config_source import ConfigError
+        from fsdplint.syntax.qualified_names import imported_names
 
         config = program.configs[finding.site.path]
         entry = fsdp1_entry(config)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import FrameworkConfigured, Trace
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 WHY_NOT = "Accelerate is not installed for the tests"
 TRAIN = """\
@@ -192,7 +194,7 @@ plugin = FullyShardedDataParallelPlugin(
     )
 
     def check(self, trace: Trace) -> Iterable[Finding]:
-        from fsdplint.rules.frameworks.versions import is_fsdp1_plugin
+        from fsdplint.migration.frameworks.versions import is_fsdp1_plugin
 
         for event in trace.of(FrameworkConfigured):
             if event.framework == "accelerate" and is_fsdp1_plugin(event.options):
@@ -205,10 +207,14 @@ plugin = FullyShardedDataParallelPlugin(
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
-        from fsdplint.program.source import NodeSite
-        from fsdplint.rules.frameworks.plugin import PluginChange
-        from fsdplint.rules.frameworks.prepared import obstacles
-        from fsdplint.rules.frameworks.versions import ACCELERATE, same_options, version_obstacle
+        from fsdplint.migration.frameworks.plugin import PluginChange
+        from fsdplint.migration.frameworks.prepared import obstacles
+        from fsdplint.migration.frameworks.versions import (
+            ACCELERATE,
+            same_options,
+            version_obstacle,
+        )
+        from fsdplint.source.source import NodeSite
 
         site, event = finding.site, finding.events[0]
         if not isinstance(site, NodeSite) or not isinstance(site.node, cst.Call):

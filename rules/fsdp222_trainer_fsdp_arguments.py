@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Edit, Finding, Fix, Good, Rule, Safety, Severity
+from fsdplint.diagnostics.finding import Edit, Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import FrameworkConfigured, Trace
 
 if TYPE_CHECKING:
     import libcst as cst
 
-    from fsdplint.program import Program
-    from fsdplint.program.source import Source
-    from fsdplint.rules.frameworks.arguments import Wanted
+    from fsdplint.interpreter import Program
+    from fsdplint.migration.frameworks.arguments import Wanted
+    from fsdplint.source.source import Source
 
 WHY_NOT = "Transformers is not installed for the tests"
 TRAINER = """\
@@ -131,7 +133,7 @@ class TrainerFsdpArguments(Rule):
     )
 
     def check(self, trace: Trace) -> Iterable[Finding]:
-        from fsdplint.rules.frameworks.arguments import is_fsdp1, plain, settings_of
+        from fsdplint.migration.frameworks.arguments import is_fsdp1, plain, settings_of
 
         for event in trace.of(FrameworkConfigured):
             if event.framework != "transformers" or not is_fsdp1(event.options):
@@ -148,13 +150,13 @@ class TrainerFsdpArguments(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
-        from fsdplint.program.source import NodeSite
-        from fsdplint.rules.frameworks.arguments import is_fsdp1, translate
-        from fsdplint.rules.frameworks.versions import (
+        from fsdplint.migration.frameworks.arguments import is_fsdp1, translate
+        from fsdplint.migration.frameworks.versions import (
             TRANSFORMERS,
             same_options,
             version_obstacle,
         )
+        from fsdplint.source.source import NodeSite
 
         site, event = finding.site, finding.events[0]
         if not isinstance(site, NodeSite) or not isinstance(site.node, cst.Call):
@@ -185,10 +187,10 @@ def _rewritten(
     """The fix: of the dict, of the file, or with a new argument."""
     import libcst as cst
 
-    from fsdplint.configs.editing import MappingEdit
-    from fsdplint.configs.source import ConfigError
-    from fsdplint.editing.rewrite import Rewrite
-    from fsdplint.rules.frameworks.dicts import change
+    from fsdplint.edits.config_edits import MappingEdit
+    from fsdplint.edits.rewrite import Rewrite
+    from fsdplint.migration.frameworks.dicts import change
+    from fsdplint.source.config_source import ConfigError
 
     words = "; ".join([*wanted.doubts, *wanted.notes])
     title = "Configure FSDP2" + (f" ({words})" if words else "")
@@ -242,8 +244,8 @@ def _display(
 
 def _argument(rewrite: object, source: Source, after: cst.Arg, text: str) -> None:
     """Put an argument behind another one, on a line of its own where that has one."""
-    from fsdplint.editing.rewrite import Rewrite
-    from fsdplint.rules.migration.calls import value_end
+    from fsdplint.edits.rewrite import Rewrite
+    from fsdplint.migration.calls import value_end
 
     assert isinstance(rewrite, Rewrite)
     start = source.span(after)[0]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fsdplint.rule import Bad, Finding, Good, Rule, Severity
+from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.registry.examples import Bad, Good
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import FrameworkConfigured, Trace
 
 WHY_NOT = "Lightning is not installed for the tests"

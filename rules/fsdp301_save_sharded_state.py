@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.common import class_name, only_fsdp2, optimizer_of, sharded_here, whole_file
-from fsdplint.rules.wrapping import shards, wrappers_of
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import Event, Layout, OptimizerBuilt, Saved, StateTaken, Trace, Wrapped
+from fsdplint.trace.queries.common import (
+    class_name,
+    only_fsdp2,
+    optimizer_of,
+    sharded_here,
+    whole_file,
+)
+from fsdplint.trace.queries.wrappers import shards, wrappers_of
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 RELOADED = """\
 import os
@@ -657,10 +665,10 @@ from torch.distributed.checkpoint.state_dict import (
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.options import DCP
-        from fsdplint.rules.rewrites.parts import save_parts
-        from fsdplint.rules.rewrites.state_dict import gather_and_save
+        from fsdplint.config.options import DCP
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.fixes.parts import save_parts
+        from fsdplint.fixes.state_dict import gather_and_save
 
         if any(isinstance(event, Wrapped) for event in finding.events):
             return None  # FSDP1 has contexts of its own for this

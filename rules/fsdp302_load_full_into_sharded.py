@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.common import class_name, only_fsdp2, optimizer_of, sharded_here, whole_file
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import Event, Layout, Loaded, Saved, StateLoaded, StateTaken, Trace
+from fsdplint.trace.queries.common import (
+    class_name,
+    only_fsdp2,
+    optimizer_of,
+    sharded_here,
+    whole_file,
+)
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 FROM_FILE = """\
 import os
@@ -528,8 +536,8 @@ set_optimizer_state_dict(
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.rules.rewrites.state_dict import load_with_setter
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.fixes.state_dict import load_with_setter
 
         rewrite = Rewrite()
         safety = load_with_setter(rewrite, finding, program)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.common import perhaps_one_rank, whole_file
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import ProcessGroupInit, Saved, StateTaken, Trace
+from fsdplint.trace.queries.common import perhaps_one_rank, whole_file
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 UNGUARDED = """\
 import os
@@ -277,9 +279,9 @@ class EmptyStateOverCheckpoint(Rule):
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.rules.rewrites.rank_guard import on_rank0
-        from fsdplint.rules.rewrites.syntax import call_at
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.fixes.rank_guard import on_rank0
+        from fsdplint.fixes.syntax import call_at
 
         found = call_at(finding.site)
         rewrite = Rewrite()

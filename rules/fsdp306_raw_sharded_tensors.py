@@ -6,14 +6,16 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.common import class_name, only_fsdp2, perhaps_one_rank, sharded_here
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import Layout, RawRead, Trace
+from fsdplint.trace.queries.common import class_name, only_fsdp2, perhaps_one_rank, sharded_here
 
 if TYPE_CHECKING:
     import libcst as cst
 
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 EXPORT = """\
 import os
@@ -254,9 +256,9 @@ class RawShardedTensors(Rule):
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.program.values import ParametersOf
-        from fsdplint.rules.rewrites.syntax import call_at
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.fixes.syntax import call_at
+        from fsdplint.interpreter.values import ParametersOf
 
         event = finding.events[0]
         found = call_at(finding.site)

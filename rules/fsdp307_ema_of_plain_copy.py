@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
-from fsdplint.rules.common import class_name, only_fsdp2, sharded_here
+from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import TensorsMixed, Trace
+from fsdplint.trace.queries.common import class_name, only_fsdp2, sharded_here
 
 COPY = """\
 import copy

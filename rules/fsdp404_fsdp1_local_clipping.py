@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.common import class_name, perhaps_one_rank
-from fsdplint.rules.wrapping import (
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
+from fsdplint.trace import Clipped, Trace, Wrapped
+from fsdplint.trace.queries.common import class_name, perhaps_one_rank
+from fsdplint.trace.queries.wrappers import (
     outermost,
     shards,
     uses_original_parameters,
     wrapper_around,
     wrappers_of,
 )
-from fsdplint.trace import Clipped, Trace, Wrapped
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 FLAT = """\
 import torch
@@ -308,10 +310,10 @@ class Fsdp1LocalClipping(Rule):
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.rules.rewrites.clipping import clip_with_method
-        from fsdplint.rules.rewrites.syntax import call_at
-        from fsdplint.rules.wrapping import rely_on_wrapping
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.fixes.clipping import clip_with_method
+        from fsdplint.fixes.syntax import call_at
+        from fsdplint.trace.queries.wrappers import rely_on_wrapping
 
         found = call_at(finding.site)
         if found is None or not _of_the_root(finding, program):

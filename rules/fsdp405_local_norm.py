@@ -6,13 +6,15 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.common import perhaps_one_rank
-from fsdplint.torch_versions import WHOLE_NORM_SINCE
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import BackwardRun, Collective, Event, GuardKind, PartialRead, Trace
+from fsdplint.trace.queries.common import perhaps_one_rank
+from fsdplint.trace.torch_versions import WHOLE_NORM_SINCE
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 FLAT = """\
 import torch
@@ -339,8 +341,8 @@ class LocalNorm(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.program.source import NodeSite
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.source.source import NodeSite
 
         event, site = finding.events[0], finding.site
         if not isinstance(event, PartialRead) or not isinstance(site, NodeSite):

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.common import class_name, optimizer_of
-from fsdplint.rules.wrapping import outermost, shards, wrappers_of
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import ScalerBuilt, ScalerStepped, Trace, Wrapped
+from fsdplint.trace.queries.common import class_name, optimizer_of
+from fsdplint.trace.queries.wrappers import outermost, shards, wrappers_of
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 FLAT = """\
 import torch
@@ -263,9 +265,9 @@ class PlainGradScalerWithFsdp1(Rule):
         )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.rules.rewrites.syntax import call_at
-        from fsdplint.rules.wrapping import forget_name, rely_on_wrapping
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.fixes.syntax import call_at
+        from fsdplint.trace.queries.wrappers import forget_name, rely_on_wrapping
 
         found = call_at(finding.site)
         wrapper = finding.events[1]
@@ -305,7 +307,7 @@ def _alike(program: Program, call: object) -> int:
     """How many positional arguments mean the same to both scalers."""
     import libcst as cst
 
-    from fsdplint.program.values import Symbol
+    from fsdplint.interpreter.values import Symbol
 
     assert isinstance(call, cst.Call)
     values = program.values(call.func)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import BackwardRun, Collective, Event, Fsdp2Used, SyncSwitched, Trace
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 FLAT = """\
 import torch
@@ -264,10 +266,10 @@ class LossReducedBeforeBackward(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
-        from fsdplint.editing.dotted import bound_by, dotted, part_of, path_of
-        from fsdplint.editing.places import meeting
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.rules.rewrites.syntax import call_at
+        from fsdplint.edits.places import meeting
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.fixes.syntax import call_at
+        from fsdplint.syntax.dotted import bound_by, dotted, part_of, path_of
 
         found = call_at(finding.site)
         if found is None or len(finding.events) != 2:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import MixedParameters, Sharded, Trace
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 FOREACH = """\
 import torch
@@ -221,8 +223,8 @@ class ForeachOverMixedParameters(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.rules.rewrites.syntax import call_at
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.fixes.syntax import call_at
 
         found, event = call_at(finding.site), finding.events[0]
         if found is None or not isinstance(event, MixedParameters) or event.api != "foreach":

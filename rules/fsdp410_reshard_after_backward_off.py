@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.common import class_name
-from fsdplint.rules.switches import left_off
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import Trace
+from fsdplint.trace.queries.common import class_name
+from fsdplint.trace.queries.sync_switches import left_off
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 FLAT = """\
 import torch
@@ -236,8 +238,8 @@ class ReshardAfterBackwardOff(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.rules.rewrites.syntax import call_at
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.fixes.syntax import call_at
 
         found = call_at(finding.site)
         if found is None:

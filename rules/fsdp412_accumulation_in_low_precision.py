@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.common import only_fsdp2
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import BackwardRun, PrecisionChosen, Sharded, SyncSwitched, Trace
+from fsdplint.trace.queries.common import only_fsdp2
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 FLAT = """\
 import copy
@@ -226,8 +228,8 @@ class AccumulationInLowPrecision(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.rules.rewrites.syntax import argument, call_at, library_name
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.fixes.syntax import argument, call_at, library_name
 
         found = call_at(finding.site)
         if found is None:

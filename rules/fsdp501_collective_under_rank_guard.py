@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.common import class_name, optimizer_of
-from fsdplint.rules.matching import ran_out
-from fsdplint.rules.parting import sided
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import (
     BackwardRun,
     Called,
@@ -23,9 +22,12 @@ from fsdplint.trace import (
     StateTaken,
     Trace,
 )
+from fsdplint.trace.queries.common import class_name, optimizer_of
+from fsdplint.trace.queries.rank_divergence import sided
+from fsdplint.trace.queries.rank_matching import ran_out
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 STATE_ON_RANK0 = """\
 import os
@@ -569,8 +571,8 @@ if is_main:
         return finding
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.rules.rewrites.rank_guard import move_out
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.fixes.rank_guard import move_out
 
         event = finding.events[0]
         guard = rank_guard(event)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
+from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import (
     Event,
     GuardKind,

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import LauncherArgumentUsed, Sharded, Trace, Wrapped, first
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 GUARD = """\
 import argparse
@@ -213,8 +215,8 @@ class LauncherArgument(Rule):
             yield finding
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.rules.rewrites.syntax import argument, call_at
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.fixes.syntax import argument, call_at
 
         found = call_at(finding.site)
         default = argument(found[1], 99, "default") if found is not None else None

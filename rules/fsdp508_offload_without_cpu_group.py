@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import Clipped, ProcessGroupInit, Sharded, Trace
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 FLAT = """\
 import os
@@ -177,8 +179,8 @@ class OffloadWithoutCpuGroup(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.rules.rewrites.syntax import argument, call_at
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.fixes.syntax import argument, call_at
 
         found = call_at(finding.site)
         backend = argument(found[1], 0, "backend") if found is not None else None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
-from fsdplint.rules.loading import out_of_sight, training_passes
+from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import (
     Collective,
     GuardKind,
@@ -20,6 +21,7 @@ from fsdplint.trace import (
     Wrapped,
     first,
 )
+from fsdplint.trace.queries.data_passes import out_of_sight, training_passes
 
 OWN_DATASET = """\
 import torch

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from fsdplint.rule import Bad, Finding, Fix, Good, Rule, Safety, Severity, Symptom
-from fsdplint.rules.loading import out_of_sight, training_passes
+from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import EpochSet, GuardKind, LoaderIterated, SamplerBuilt, Trace
+from fsdplint.trace.queries.data_passes import out_of_sight, training_passes
 
 if TYPE_CHECKING:
-    from fsdplint.program import Program
+    from fsdplint.interpreter import Program
 
 FLAT = """\
 import torch
@@ -395,8 +397,8 @@ class EpochNeverSet(Rule):
                 yield one
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
-        from fsdplint.editing.rewrite import Rewrite
-        from fsdplint.rules.rewrites.epochs import set_epoch_in_loop
+        from fsdplint.edits.rewrite import Rewrite
+        from fsdplint.fixes.epochs import set_epoch_in_loop
 
         built, begun = finding.events
         if not isinstance(begun, LoaderIterated):

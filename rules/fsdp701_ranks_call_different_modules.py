@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
-from fsdplint.rules.parting import Parting, partings
-from fsdplint.rules.wording import ranks
+from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.diagnostics.wording import ranks
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import Called, Trace
+from fsdplint.trace.queries.rank_divergence import Parting, partings
 
 
 class RanksCallDifferentModules(Rule):

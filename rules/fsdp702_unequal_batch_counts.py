@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
-from fsdplint.rules.common import class_name
-from fsdplint.rules.matching import ran_out, same_place
-from fsdplint.rules.parting import sided
-from fsdplint.rules.wording import ranks
+from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.diagnostics.wording import ranks
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import BatchesEnded, Called, Event, JoinUsed, Trace
+from fsdplint.trace.queries.common import class_name
+from fsdplint.trace.queries.rank_divergence import sided
+from fsdplint.trace.queries.rank_matching import ran_out, same_place
 
 
 class UnequalBatchCounts(Rule):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
-from fsdplint.rules.common import class_name, sharded_here
+from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import Called, Site, Trace
+from fsdplint.trace.queries.common import class_name, sharded_here
 
 
 class InPlaceOnViewOutput(Rule):

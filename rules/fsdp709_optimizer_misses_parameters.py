@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdplint.rule import Bad, Finding, Good, Rule, Severity, Symptom
-from fsdplint.rules.common import class_name, optimizer_of
-from fsdplint.rules.wording import names
+from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.diagnostics.wording import names
+from fsdplint.registry.examples import Bad, Good, Symptom
+from fsdplint.registry.rule import Rule
 from fsdplint.trace import OptimizerBuilt, ParametersMissed, Trace
 from fsdplint.trace.groups import shard_events, sharded_by
+from fsdplint.trace.queries.common import class_name, optimizer_of
 
 
 class OptimizerMissesParameters(Rule):

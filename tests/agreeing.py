@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fsdplint import api
-from fsdplint.migration.run import MigrationRun, migration_rules
-from fsdplint.run import Run
+from fsdplint.config.settings import CommandLine
+from fsdplint.engine.migration import MigrationRun, migration_rules
+from fsdplint.engine.session import Run
 from fsdplint.server.analysis import Workspace
-from fsdplint.settings import CommandLine
 
 TORCH = "2.13"
 Texts = Mapping[str, str]  # of the files that change, by their real paths

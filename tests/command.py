@@ -6,7 +6,7 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
-from fsdplint.cli import main
+from fsdplint.cli.main import main
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "fsdp1"
 BAD = """\

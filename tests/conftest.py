@@ -34,7 +34,7 @@ def two_ranks() -> Iterator[TwoRanks]:
 @pytest.fixture
 def forked(two_ranks: TwoRanks, monkeypatch: pytest.MonkeyPatch) -> None:
     """`fsdplint prove` runs its programs in forked ranks, without torchrun; see `tests/forked.py`."""
-    monkeypatch.setattr("fsdplint.shim.pairs.launch", launcher(two_ranks))
+    monkeypatch.setattr("fsdplint.runtime.proof.program_pair.launch", launcher(two_ranks))
 
 
 @pytest.hookimpl(optionalhook=True)

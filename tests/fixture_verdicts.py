@@ -5,7 +5,7 @@
 Each is copied, fixed and run before and after on two ranks, as a user would, with the first of its
 arguments or with `--all` of them (and once more from what it has saved, where it can): about 20 seconds
 a run on two idle cores, or with `--forked` about two (torch is imported once, as in the tests).
-`tests/shim/test_fixtures.py` compares the same programs with their expected
+`tests/runtime/test_fixtures.py` compares the same programs with their expected
 migrations to the bit; this shows what the proof says of them.
 """
 
@@ -57,10 +57,10 @@ def main() -> None:
 
 def forked() -> Run:
     """Runs fsdplint in this process, and its ranks forked from one that has imported torch."""
-    import fsdplint.shim.pairs
-    from fsdplint.cli import main as command_line
+    import fsdplint.runtime.proof.program_pair
+    from fsdplint.cli.main import main as command_line
 
-    fsdplint.shim.pairs.launch = launcher(TwoRanks())
+    fsdplint.runtime.proof.program_pair.launch = launcher(TwoRanks())
 
     def run(command: Sequence[str], folder: Path) -> tuple[int, str]:
         before = os.getcwd()

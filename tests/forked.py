@@ -9,17 +9,17 @@ from pathlib import Path
 
 from two_ranks import TwoRanks
 
-from fsdplint.shim import reached
-from fsdplint.shim.ends import ends_of
-from fsdplint.shim.launcher import Launch, Run, Tick, refuse_lost
-from fsdplint.shim.records import read_records
+from fsdplint.runtime.launch.endings import ends_of
+from fsdplint.runtime.launch.launcher import Launch, Run, Tick, refuse_lost
+from fsdplint.runtime.launch.records import read_records
+from fsdplint.runtime.proof import reached
 
 # What torchrun would write; without it the first rank that failed is not known.
 _NOTHING = Path(os.devnull)
 
 
 def launcher(two_ranks: TwoRanks) -> Callable[..., Run]:
-    """`fsdplint.shim.launcher.launch`, but for how the ranks are started and watched."""
+    """`fsdplint.runtime.launch.launcher.launch`, but for how the ranks are started and watched."""
 
     def launch(what: Launch, tick: Tick = lambda seconds: None) -> Run:
         started = time.monotonic()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fsdplint.editing import journal
+from fsdplint.edits import journal
 
 
 def leave_journal(folder: Path, *files: tuple[Path, bytes, bytes]) -> Path:

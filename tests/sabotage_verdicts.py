@@ -16,7 +16,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent / "shim"))
+sys.path.insert(0, str(Path(__file__).parent / "runtime"))
 
 from comparing import compared
 from migrations import replaced

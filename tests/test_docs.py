@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from fsdplint.diagnostics.codes import known_rules
+from fsdplint.registry.rules import own_rules
 from fsdplint.report.urls import BASE, page_of, rule_url
-from fsdplint.rule import own_rules
-from fsdplint.selection import known_rules
 
 pytest.importorskip("sphinx")
 

@@ -14,9 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 import fsdplint
-from fsdplint import reading
-from fsdplint.cli import main
-from fsdplint.target import of_project
+from fsdplint.cli.main import main
+from fsdplint.config.target_torch import of_project
+from fsdplint.source import reading
 
 HEAD = "from torch.distributed.fsdp import fully_shard\n"
 GOOD = """\

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 from journals import leave_journal
 
-from fsdplint.cli import main
+from fsdplint.cli.main import main
 
 WRAP = """\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP

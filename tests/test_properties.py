@@ -172,8 +172,8 @@ def test_promises(tmp_path_factory: pytest.TempPathFactory, mode: str) -> None:
 
 def test_the_programs_are_worth_it(tmp_path: Path) -> None:
     """Most of them are programs, and many have something to be fixed."""
-    from fsdplint.run import Run
-    from fsdplint.settings import CommandLine
+    from fsdplint.config.settings import CommandLine
+    from fsdplint.engine.session import Run
 
     (tmp_path / "pyproject.toml").touch()
     path = tmp_path / "train.py"
@@ -205,9 +205,9 @@ def test_the_oracle_sees_what_is_broken(tmp_path: Path, monkeypatch: pytest.Monk
     """Each promise can be broken, and that is seen."""
     import dataclasses
 
-    from fsdplint.editing import edits
-    from fsdplint.program.source import Source
-    from fsdplint.rule import Edit
+    from fsdplint.diagnostics.finding import Edit
+    from fsdplint.edits import apply as edits
+    from fsdplint.source.source import Source
 
     bad = (
         b"import torch\nfrom torch.distributed.fsdp import fully_shard\n# first\n"

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fsdplint.cli import main
+from fsdplint.cli.main import main
+from fsdplint.config.settings import _KEYS
+from fsdplint.registry.rules import documented_rules
 from fsdplint.report import rule_table
-from fsdplint.rule import documented_rules
-from fsdplint.settings import _KEYS
 
 README = Path(__file__).parents[1] / "README.md"
 START, END = "<!-- rules -->\n", "\n<!-- /rules -->"

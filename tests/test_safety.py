@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fsdplint.cli import main
+from fsdplint.cli.main import main
 
 ROOT = Path(__file__).parent.parent
 BAD = """\
@@ -64,7 +64,7 @@ def watch(event, args):
 sys.path.append(folder)  # even where it could be imported
 sys.addaudithook(watch)
 sys.argv = ["fsdplint", "check", "--no-cache", *sys.argv[1:]]
-from fsdplint.cli import main
+from fsdplint.cli.main import main
 try:
     main()
 except SystemExit as end:

@@ -19,8 +19,8 @@ from audit_hook import Audit
 from command import BAD
 from journals import leave_journal
 
-from fsdplint.cache import FOLDER
-from fsdplint.options import FORMATS
+from fsdplint.config.options import FORMATS
+from fsdplint.engine.cache import FOLDER
 
 sys.path.insert(0, str(Path(__file__).parent / "server"))
 
@@ -50,8 +50,8 @@ COMMANDS = [
 # Each command line, on standard input, in a process of its own that has imported all of it.
 RUNNER = """\
 import contextlib, io, json, os, sys
-from fsdplint.cli import main
-import fsdplint, fsdplint.checking, fsdplint.engine, fsdplint.rule, fsdplint.migration.run
+from fsdplint.cli.main import main
+import fsdplint, fsdplint.cli.check, fsdplint.engine.fixpoint, fsdplint.rule, fsdplint.engine.migration
 
 fsdplint.rule.all_rules()
 

@@ -54,8 +54,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fsdplint.rule import Symptom
-    from fsdplint.shim.records import RankRecord
+    from fsdplint.registry.examples import Symptom
+    from fsdplint.runtime.launch.records import RankRecord
     from fsdplint.trace import Trace
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -239,8 +239,8 @@ class TwoRanks:
 def _outcome(
     script: Path, record: Path, work: Path, answer: list[dict[str, Any]], seconds: float
 ) -> Outcome:
-    from fsdplint.shim.merge import merge
-    from fsdplint.shim.records import read_records
+    from fsdplint.runtime.launch.merge import merge
+    from fsdplint.runtime.launch.records import read_records
 
     records = read_records(record)
     ends = {r.rank: r.end for r in records}
@@ -289,7 +289,7 @@ def _user_line(path: Path, folder: Path) -> str:
 def _serve() -> None:
     """Answer one request a line until the standard input ends."""
     _die_with_parent()
-    from fsdplint.shim.runner import prepare
+    from fsdplint.runtime.recorder.runner import prepare
 
     prepare()
     import torch
@@ -365,7 +365,7 @@ def _be_rank(
     os.chdir(request["work"])
     keep = _meet(rank, request, port_pipe)
     os.environ.update(request["env"])
-    from fsdplint.shim import runner
+    from fsdplint.runtime.recorder import runner
 
     options = runner.Options(
         record=request["record"],

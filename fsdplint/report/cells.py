@@ -1,7 +1,7 @@
 """Places in notebooks: cell and line for people, the file's own lines for tools.
 
-Findings are about the code of a notebook's cells as one text (see `fsdplint.notebooks`). A report
-for people is about `train.ipynb:cell 3`, whose lines are those of the cell.
+Findings are about the code of a notebook's cells as one text (see `fsdplint.source.notebooks`). A
+report for people is about `train.ipynb:cell 3`, whose lines are those of the cell.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from fsdplint.diagnostics.finding import Edit, Finding, Fix
 from fsdplint.report.result import Result
-from fsdplint.rule import Edit, Finding, Fix
 from fsdplint.trace import FixedSite, Location
 
 if TYPE_CHECKING:
-    from fsdplint.notebooks import NotebookSource
-    from fsdplint.program.source import Source
+    from fsdplint.source.notebooks import NotebookSource
+    from fsdplint.source.source import Source
 
 # Formats that name cells; the others are read by what knows only files.
 BY_CELL = ("full", "concise", "grouped", "pylint", "json", "json-lines")
@@ -34,7 +34,7 @@ def translated(result: Result, output_format: str) -> Result:
     """The result with the places in notebooks as the format is to tell them."""
     if not any(path.endswith(".ipynb") for path in result.sources):
         return result
-    from fsdplint.notebooks import NotebookSource
+    from fsdplint.source.notebooks import NotebookSource
 
     notebooks = {
         path: one for path, one in result.sources.items() if isinstance(one, NotebookSource)
@@ -94,7 +94,7 @@ class _Translation:
 
     def _cell(self, path: str, number: int) -> str:
         """The name of a cell, whose text is among the sources from now on."""
-        from fsdplint.notebooks import CellSource
+        from fsdplint.source.notebooks import CellSource
 
         name = f"{path}:cell {number}"
         if name not in self.sources:
@@ -106,13 +106,13 @@ class _Translation:
         if fix is None or not any(edit.path in self.notebooks for edit in fix.edits):
             return fix
         notes = tuple(replace(x, places=tuple(map(self._place, x.places))) for x in fix.notes)
-        from fsdplint.editing import edits
+        from fsdplint.edits import apply
 
         found: list[Edit] = []
         if self.by_cell:
             try:
-                complete = edits.complete(self.old.sources, fix)
-            except (edits.BrokenFixError, KeyError):
+                complete = apply.complete(self.old.sources, fix)
+            except (apply.BrokenFixError, KeyError):
                 complete = fix.edits
             found = [new for edit in complete if (new := self._edit(edit)) is not None]
         return replace(fix, edits=tuple(found), imports=(), unused=(), relies_on=(), notes=notes)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fsdplint.trace import Location
 
 if TYPE_CHECKING:
-    from fsdplint.program.source import Source
+    from fsdplint.source.source import Source
 
 TAB = 4
 CONTEXT = 1  # lines before and after

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from fsdplint.diagnostics.finding import Finding, Fix
+from fsdplint.migration.report.as_text import remark_lines
+from fsdplint.migration.report.model import Place, Remark
 from fsdplint.report.cells import split, translated
-from fsdplint.report.migration import Place, Remark
-from fsdplint.report.migration_text import remark_lines
 from fsdplint.report.result import Result
-from fsdplint.rule import Finding, Fix
 from fsdplint.trace import Location
 
 HEAD = "What changes in behaviour or cost:"
@@ -32,7 +32,7 @@ def remarks(fix: Fix, place: Callable[[Location], Place] = _place) -> list[Remar
 
 def remarks_on(applied: Iterable[Finding]) -> list[Remark]:
     """The notes of the fixes of findings that were mended, each once."""
-    from fsdplint.program.source import NodeSite
+    from fsdplint.source.source import NodeSite
 
     applied = [one for one in applied if one.fix is not None and one.fix.notes]
     sites = [one.site for one in applied if isinstance(one.site, NodeSite)]

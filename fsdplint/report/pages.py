@@ -6,16 +6,17 @@ import inspect
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from fsdplint.diagnostics.finding import RuleInfo, Safety
+from fsdplint.registry.rule import Rule
 from fsdplint.report.urls import page_of
-from fsdplint.rule import Rule, Safety
 
 
-def summary(rule: type[Rule]) -> str:
+def summary(rule: type[RuleInfo]) -> str:
     """The first paragraph of the rule's page, in one line."""
     return " ".join(page(rule).split("\n\n")[0].split())
 
 
-def section(rule: type[Rule], title: str) -> str:
+def section(rule: type[RuleInfo], title: str) -> str:
     """The text of a section of the rule's page; empty where it has none."""
     inside = False
     lines = []
@@ -27,12 +28,12 @@ def section(rule: type[Rule], title: str) -> str:
     return "\n".join(lines).strip()
 
 
-def page(rule: type[Rule]) -> str:
+def page(rule: type[RuleInfo]) -> str:
     """The rule's page without its examples, as Markdown."""
     return inspect.cleandoc(rule.__doc__ or "")
 
 
-def fix_availability(rule: type[Rule]) -> str:
+def fix_availability(rule: type[RuleInfo]) -> str:
     """How the rule's findings can be fixed, in words."""
     if rule.fixable is None:
         return "There is no fix."
@@ -93,7 +94,7 @@ def as_data(rule: type[Rule]) -> dict[str, Any]:
     }
 
 
-def rule_table(rules: Iterable[type[Rule]]) -> str:
+def rule_table(rules: Iterable[type[RuleInfo]]) -> str:
     """The rules as a Markdown table."""
     lines = [
         "| Code | Name | Severity | By | Fix | Finds |",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fsdplint.diagnostics.finding import Edit, Finding, Fix, Severity
 from fsdplint.report.result import Result, conditions
 from fsdplint.report.urls import page_of, rule_url
-from fsdplint.rule import Edit, Finding, Fix, Severity
 from fsdplint.trace import Location
 
 
@@ -75,7 +75,7 @@ class Edits:
     def of(self, finding: Finding) -> tuple[Edit, ...]:
         """The edits of all fixes of the finding's group, with those of the imports that they need
         or leave unused; empty where there is no fix."""
-        from fsdplint.engine import group_of
+        from fsdplint.diagnostics.finding import group_of
 
         if finding.fix is None:
             return ()
@@ -89,13 +89,13 @@ class Edits:
         return self.of(finding) if self.result.applicable(finding) else ()
 
     def _complete(self, finding: Finding, fix: Fix) -> tuple[Edit, ...]:
-        from fsdplint.editing import edits
-        from fsdplint.engine import group_of
+        from fsdplint.diagnostics.finding import group_of
+        from fsdplint.edits import apply
 
         group = group_of(finding)
         others = (*self.result.findings, *self.result.elsewhere)
         fixes = [one.fix for one in others if one.fix and group and group_of(one) == group]
         try:
-            return edits.complete(self.result.sources, fixes or fix)
-        except (edits.BrokenFixError, KeyError):
+            return apply.complete(self.result.sources, fixes or fix)
+        except (apply.BrokenFixError, KeyError):
             return ()  # others would apply it as it stands here

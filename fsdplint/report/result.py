@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fsdplint.files import Problem
-from fsdplint.rule import Finding, Severity
+from fsdplint.diagnostics.finding import Finding, Severity
+from fsdplint.source.files import Problem
 
 if TYPE_CHECKING:
-    from fsdplint.program.source import Source
+    from fsdplint.source.source import Source
 
 MAX_CONDITIONS = 4  # of a finding that are shown to people
 _LINE_END = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")  # as `str.splitlines` sees them

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fsdplint.diagnostics.finding import Severity
 from fsdplint.report.records import Record
 from fsdplint.report.result import Result, on_one_line
-from fsdplint.rule import Severity
 
 COLOURS = {Severity.ERROR: "31", Severity.WARNING: "33", Severity.INFO: "36"}
 

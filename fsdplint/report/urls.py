@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fsdplint.rule import Rule
+    from fsdplint.diagnostics.finding import RuleInfo
 
 BASE = "https://fsdplint.readthedocs.io"
 
@@ -15,6 +15,6 @@ def rule_url(name: str) -> str:
     return f"{BASE}/rules/{name}"
 
 
-def page_of(rule: type[Rule]) -> str:
+def page_of(rule: type[RuleInfo]) -> str:
     """The page of a rule; empty where a plug-in's rule says none."""
     return rule_url(rule.name) if rule.plugin is None else rule.url or ""

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fsdplint.engine import Effort, group_of
-from fsdplint.files import Problem
-from fsdplint.program.source import Source
+from fsdplint.config.settings import CommandLine
+from fsdplint.diagnostics.finding import Edit, Finding, group_of
+from fsdplint.engine.fixpoint import Effort
+from fsdplint.engine.session import CALLERS, Run
 from fsdplint.report.result import Result
-from fsdplint.rule import Edit, Finding
-from fsdplint.run import CALLERS, Run
 from fsdplint.server.index import Index, overlaid
-from fsdplint.settings import CommandLine
+from fsdplint.source.files import Problem
+from fsdplint.source.source import Source
 from fsdplint.trace import FixedSite, Location
 
 Stop = Callable[[], bool]
@@ -251,7 +251,7 @@ def _moved(seen: Seen, text: str, kept: Mapping[int, int]) -> Seen | None:
 
 def edits_of(result: Result, finding: Finding) -> dict[str, list[Edit]] | None:
     """The edits that mend a finding, of all of its group, by file; None where it cannot be."""
-    from fsdplint.editing.edits import BrokenFixError, complete
+    from fsdplint.edits.apply import BrokenFixError, complete
 
     if finding.fix is None or id(finding) not in result.fixable_unsafe:
         return None

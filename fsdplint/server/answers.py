@@ -7,7 +7,7 @@ from typing import Any
 
 from lsprotocol import types
 
-from fsdplint.rule import rule_by_code
+from fsdplint.registry.rules import rule_by_code
 from fsdplint.server import convert
 from fsdplint.server.app import Server
 from fsdplint.server.positions import Lines

@@ -11,12 +11,10 @@ from lsprotocol import types
 from pygls import uris
 from pygls.lsp.server import LanguageServer
 
-from fsdplint import __version__
-from fsdplint.configs import SUFFIXES as CONFIGS
-from fsdplint.editing.journal import Interrupted
-from fsdplint.files import NOTEBOOK, SUFFIXES, Problem
+from fsdplint.config.settings import CommandLine, SettingsError, SettingsFinder
+from fsdplint.diagnostics.finding import Edit, Safety
+from fsdplint.edits.journal import Interrupted
 from fsdplint.report.cells import split
-from fsdplint.rule import Edit, Safety
 from fsdplint.server import convert
 from fsdplint.server.analysis import (
     Seen,
@@ -28,8 +26,10 @@ from fsdplint.server.analysis import (
 from fsdplint.server.positions import Lines
 from fsdplint.server.schedule import Document, Schedule
 from fsdplint.server.views import NotebookDocument, View, views
-from fsdplint.settings import CommandLine, SettingsError, SettingsFinder
+from fsdplint.source.config_files import SUFFIXES as CONFIGS
+from fsdplint.source.files import NOTEBOOK, SUFFIXES, Problem
 from fsdplint.trace import Location
+from fsdplint.version import __version__
 
 _LISTS = ("select", "ignore", "extendSelect")
 

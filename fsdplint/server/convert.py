@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterable, Mapping
 from lsprotocol import types
 from pygls import uris
 
-from fsdplint.files import NOTEBOOK
+from fsdplint.diagnostics.finding import Edit, RuleInfo, Severity
+from fsdplint.registry.rule import Rule
 from fsdplint.report.pages import section, summary, text
 from fsdplint.report.records import condition
 from fsdplint.report.urls import page_of
-from fsdplint.rule import Edit, Rule, Severity
 from fsdplint.server.analysis import Seen
 from fsdplint.server.positions import Lines
 from fsdplint.server.schedule import Document
 from fsdplint.server.views import NotebookDocument
+from fsdplint.source.files import NOTEBOOK
 from fsdplint.trace import Location
 
 NAME = "fsdplint"
@@ -159,7 +160,7 @@ def page(rule: type[Rule]) -> str:
     return "\n".join(text(rule))
 
 
-def short_page(rule: type[Rule]) -> str:
+def short_page(rule: type[RuleInfo]) -> str:
     """The beginning of a rule's page."""
     url = page_of(rule)
     title = f"[{rule.code}]({url})" if url else rule.code

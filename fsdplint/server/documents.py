@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from lsprotocol import types
 
-from fsdplint.configs import SUFFIXES as CONFIGS
-from fsdplint.files import NOTEBOOK, SUFFIXES
 from fsdplint.server import convert
 from fsdplint.server.app import Server
 from fsdplint.server.schedule import Document
 from fsdplint.server.views import Cell, NotebookDocument
+from fsdplint.source.config_files import SUFFIXES as CONFIGS
+from fsdplint.source.files import NOTEBOOK, SUFFIXES
 
 
 def text_documents(server: Server) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsdplint import configs
-from fsdplint.discovery import project_files
-from fsdplint.files import Unreadable, read_bytes
-from fsdplint.folders import project_root
-from fsdplint.imports import Modules
-from fsdplint.program.frames import Stopped
-from fsdplint.statements import mentions
+from fsdplint.discovery.byte_scanner import mentions
+from fsdplint.discovery.module_resolver import Modules
+from fsdplint.discovery.walk import project_files
+from fsdplint.interpreter.frames import Stopped
+from fsdplint.source import config_files
+from fsdplint.source.files import Unreadable, read_bytes
+from fsdplint.source.folders import project_root
 
 MAX_FILES = 20_000  # of a project that are looked at
 
@@ -66,8 +66,8 @@ class Index:
 
     def matters(self, path: str, stop: Callable[[], bool]) -> bool:
         """Whether a file mentions FSDP, or imports one that does, however indirectly."""
-        if configs.is_config(Path(path)):
-            return configs.matters(self._documents.get(path, "").encode("utf-8", "replace"))
+        if config_files.is_config(Path(path)):
+            return config_files.matters(self._documents.get(path, "").encode("utf-8", "replace"))
         seen, queue = {path}, [path]
         for one in queue:  # grows while it is walked
             if stop():

@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from fsdplint.files import Problem
-from fsdplint.program.frames import Stopped
+from fsdplint.interpreter.frames import Stopped
 from fsdplint.server.analysis import Checked, Seen, Stop, Workspace, merged
+from fsdplint.source.files import Problem
 
 T = TypeVar("T")
 

@@ -1,7 +1,8 @@
 """What the editor calls a document: a file, or a cell of a notebook.
 
-A notebook is checked as one document whose text is that of the file (see `fsdplint.notebooks`), so
-what is found in it stands in the code of all cells. An editor knows only the cells.
+A notebook is checked as one document whose text is that of the file (see
+`fsdplint.source.notebooks`), so what is found in it stands in the code of all cells. An editor
+knows only the cells.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from fsdplint.notebooks import Notebook, NotebookError, NotebookSource
-from fsdplint.rule import Edit
+from fsdplint.diagnostics.finding import Edit
 from fsdplint.server.analysis import Seen, line_edits
 from fsdplint.server.schedule import Document
+from fsdplint.source.notebooks import Notebook, NotebookError, NotebookSource
 from fsdplint.trace import FixedSite, Location
 
 _HIDDEN = "__fsdplint_"  # what lines that are no Python are masked with

@@ -1,10 +1,10 @@
-"""`python -m fsdplint.shim`: run one rank of a program under the recorder."""
+"""`python -m fsdplint.shim`: the same as `python -m fsdplint.runtime`."""
 
 from __future__ import annotations
 
 import sys
 
-from fsdplint.shim.runner import main
+from fsdplint.runtime.recorder.runner import main
 
 if __name__ == "__main__":
     main(sys.argv[1:])

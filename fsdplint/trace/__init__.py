@@ -1,9 +1,9 @@
 """Events and traces: the one vocabulary of rules, interpreter and recorder.
 
 A *trace* is what happened to the models, optimizers and state dicts of one run of a training
-program, in order. It has two producers: the abstract interpreter (`fsdplint.program`), which yields
-one trace per configuration of the program, and the recorder (`fsdplint.shim`), which writes down
-what really happened. A rule reads a trace and does not know which of the two made it.
+program, in order. It has two producers: the abstract interpreter (`fsdplint.interpreter`), which
+yields one trace per configuration of the program, and the recorder (`fsdplint.runtime`), which
+writes down what really happened. A rule reads a trace and does not know which of the two made it.
 
 Nothing here imports torch or libcst.
 """

@@ -11,7 +11,7 @@ from fsdplint.trace.history import History, Shardings
 from fsdplint.trace.modules import Sharded, Wrapped
 
 if TYPE_CHECKING:
-    from fsdplint.target import Target
+    from fsdplint.config.target_torch import Target
 
 E = TypeVar("E", bound=Event)
 

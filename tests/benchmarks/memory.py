@@ -34,8 +34,8 @@ KINDS = {"flat": flat, "nested": nested}
 
 def peak(kind: str, number: int) -> int:
     """The bytes that checking such a file takes at most, besides what is there before."""
-    from fsdplint.rule import all_rules
-    from fsdplint.run import Run
+    from fsdplint.engine.session import Run
+    from fsdplint.registry.rules import all_rules
 
     all_rules()
     with tempfile.TemporaryDirectory() as folder:

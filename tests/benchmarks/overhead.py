@@ -67,7 +67,7 @@ def step_seconds(folder: Path, ranks: int, device: str, recorded: bool) -> float
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", str(ranks)]
     if recorded:
-        command += ["-m", "fsdplint.shim", "--record", str(folder / "record"), "--no-parameters"]
+        command += ["-m", "fsdplint.runtime", "--record", str(folder / "record"), "--no-parameters"]
     done = subprocess.run(
         [*command, str(script), device], cwd=folder, capture_output=True, text=True, check=False
     )

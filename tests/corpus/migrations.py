@@ -42,15 +42,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from programs import NEWEST, WORKERS, Program, read_index
 
-from fsdplint.decoding import decode
-from fsdplint.editing.bindings import bindings_of
-from fsdplint.migration.run import MigrationRun
-from fsdplint.program.names import canonical, references
-from fsdplint.program.source import Source
-from fsdplint.report.diffs import unified
-from fsdplint.rule import Finding
-from fsdplint.rules.migration.names import PREFIX, fsdp1_name
-from fsdplint.run import Changes, Run
+from fsdplint.diagnostics.finding import Finding
+from fsdplint.engine.migration import MigrationRun
+from fsdplint.engine.session import Changes, Run
+from fsdplint.migration.names import PREFIX, fsdp1_name
+from fsdplint.report.unified_diff import unified
+from fsdplint.source.decoding import decode
+from fsdplint.source.source import Source
+from fsdplint.syntax.bindings import bindings_of
+from fsdplint.syntax.qualified_names import canonical, references
 
 NAMES = "F401,F811,F821,F841"  # ruff's rules on unused and undefined names
 HEADER = ["program", "verdict", "files changed", "blockers or defects"]

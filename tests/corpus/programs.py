@@ -19,8 +19,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsdplint.run import Run
-from fsdplint.settings import CommandLine
+from fsdplint.config.settings import CommandLine
+from fsdplint.engine.session import Run
 
 WORKERS = 2
 NEWEST = CommandLine(target_torch="2.13")  # whatever the programs' own requirements say

@@ -148,8 +148,8 @@ def work(corpus: Path, seconds: float) -> None:
     import atheris
 
     with atheris.instrument_imports(include=["fsdplint"]):
-        import fsdplint.engine
-        import fsdplint.rule
+        import fsdplint.engine.fixpoint
+        import fsdplint.registry.rule
 
         fsdplint.rule.all_rules()
         from promises import Keeper
@@ -190,7 +190,8 @@ def work(corpus: Path, seconds: float) -> None:
 
 def seeds() -> Iterator[tuple[str, bytes]]:
     """Programs to begin with: the fixtures, and the examples of the rules."""
-    from fsdplint.rule import documented_rules, without_markers
+    from fsdplint.registry.examples import without_markers
+    from fsdplint.registry.rules import documented_rules
 
     for path in sorted((ROOT / "fixtures").rglob("*.py")):
         yield path.relative_to(ROOT).as_posix().replace("/", "-"), path.read_bytes()

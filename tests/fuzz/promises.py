@@ -22,12 +22,12 @@ from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 
-from fsdplint.decoding import decode
-from fsdplint.editing import edits
-from fsdplint.program.source import Source
-from fsdplint.rule import Edit, Fix
-from fsdplint.run import DEBUG, Changes, Run
-from fsdplint.settings import CommandLine
+from fsdplint.config.settings import CommandLine
+from fsdplint.diagnostics.finding import Edit, Fix
+from fsdplint.edits import apply as edits
+from fsdplint.engine.session import DEBUG, Changes, Run
+from fsdplint.source.decoding import decode
+from fsdplint.source.source import Source
 
 # How a file is given to the tool.
 UNSAFE, SAFE, NOTEBOOK, MIXED = "unsafe", "safe", "notebook", "mixed"

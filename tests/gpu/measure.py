@@ -32,14 +32,14 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent
-sys.path[:0] = [str(TESTS), str(TESTS / "migration"), str(TESTS / "shim")]
+sys.path[:0] = [str(TESTS), str(TESTS / "migration"), str(TESTS / "runtime")]
 
 import fixture_runs  # noqa: E402
 from comparing import compared  # noqa: E402
 from two_ranks import Outcome, TwoRanks  # noqa: E402
 
-from fsdplint.engine import fix  # noqa: E402
-from fsdplint.rule import all_rules  # noqa: E402
+from fsdplint.engine.fixpoint import fix  # noqa: E402
+from fsdplint.registry.rules import all_rules  # noqa: E402
 
 TINY = ("--dim", "32", "--heads", "2", "--layers", "2", "--vocabulary", "64", "--length", "16")
 TINY += ("--batch", "2", "--warmup", "1", "--steps", "2")

@@ -17,7 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.rule import Bad, Good, Rule, Symptom, all_rules, without_markers
+from fsdplint.registry.examples import Bad, Good, Symptom, without_markers
+from fsdplint.registry.rule import Rule
+from fsdplint.registry.rules import all_rules
 
 NEEDS_GPU = "needs a GPU"
 SECONDS = 180

@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-from fsdplint.program import load
-from fsdplint.rules.migration.plan import Plan, plans_of
+from fsdplint.interpreter import load
+from fsdplint.migration.planner import Plan, plans_of
 
 HEAD = """\
 import functools
@@ -58,8 +58,8 @@ dist.init_process_group("nccl")
 
 def plan(tmp_path: Path, body: str, head: str = HEAD) -> tuple[Plan, str]:
     """The plan of a program, and its migrated text ("" where it is blocked)."""
-    from fsdplint.editing.edits import apply
-    from fsdplint.rule import Fix, Safety
+    from fsdplint.diagnostics.finding import Fix, Safety
+    from fsdplint.edits.apply import apply
 
     path = tmp_path / "train.py"
     path.write_text(head + textwrap.dedent(body), encoding="utf-8")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import fixture_runs
 import pytest
 
-from fsdplint.program import load
-from fsdplint.rules.migration.plan import plans_of
+from fsdplint.interpreter import load
+from fsdplint.migration.planner import plans_of
 
 FOLDER = fixture_runs.FIXTURES / "fsdp1_blocked"
 

@@ -18,7 +18,7 @@ import torch.distributed.fsdp as fsdp
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.fsdp import wrap
 
-from fsdplint.rules.migration.names import FSDP2
+from fsdplint.migration.names import FSDP2
 
 README = fixture_runs.FIXTURES / "README.md"
 START, END = "<!-- symbols -->\n", "<!-- /symbols -->\n"

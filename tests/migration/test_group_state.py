@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from two_ranks import TwoRanks
 
-from fsdplint.editing.edits import apply
-from fsdplint.program import load
-from fsdplint.rule import Fix, Safety
-from fsdplint.rules.migration.plan import Plan, plans_of
+from fsdplint.diagnostics.finding import Fix, Safety
+from fsdplint.edits.apply import apply
+from fsdplint.interpreter import load
+from fsdplint.migration.planner import Plan, plans_of
 
 
 def plan(tmp_path: Path, text: str) -> tuple[Plan, str]:

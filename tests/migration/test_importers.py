@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.program import load
-from fsdplint.rules.migration.plan import plans_of
+from fsdplint.interpreter import load
+from fsdplint.migration.planner import plans_of
 
 WRAP = """\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP

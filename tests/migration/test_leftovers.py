@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from forms import migrated, plan
 
-from fsdplint.program import load
-from fsdplint.rule import Safety
-from fsdplint.rules.migration.plan import plans_of
+from fsdplint.diagnostics.finding import Safety
+from fsdplint.interpreter import load
+from fsdplint.migration.planner import plans_of
 
 FINETUNE = """\
 import torch

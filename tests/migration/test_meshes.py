@@ -6,8 +6,8 @@ from pathlib import Path
 
 from two_ranks import TwoRanks
 
-from fsdplint.engine import fix
-from fsdplint.rule import all_rules
+from fsdplint.engine.fixpoint import fix
+from fsdplint.registry.rules import all_rules
 
 HEAD = """\
 import os

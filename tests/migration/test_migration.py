@@ -15,9 +15,9 @@ from pathlib import Path
 import fixture_runs
 import pytest
 
-from fsdplint.engine import FixResult, fix
-from fsdplint.migration.run import MigrationRun
-from fsdplint.rule import all_rules
+from fsdplint.engine.fixpoint import FixResult, fix
+from fsdplint.engine.migration import MigrationRun
+from fsdplint.registry.rules import all_rules
 
 RULES = [rule() for rule in all_rules()]
 PROGRAMS = fixture_runs.programs()

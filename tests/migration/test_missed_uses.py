@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.files import read_source
-from fsdplint.rules.migration.context import attributes
-from fsdplint.rules.migration.missed_uses import _is_tested
+from fsdplint.migration.analysis.missed_uses import _is_tested
+from fsdplint.migration.context import attributes
+from fsdplint.source.files import read_source
 
 TESTS = {
     'if hasattr(model, "no_sync"):\n    USE': True,

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 from forms import HEAD, migrated, plan
 
-from fsdplint.engine import check
-from fsdplint.options import Options
-from fsdplint.program import load
-from fsdplint.program.names import canonical, symbols_in
-from fsdplint.program.source import Source
-from fsdplint.rule import all_rules
-from fsdplint.rules.migration.names import fsdp1_name
-from fsdplint.rules.migration.plan import plans_of
-from fsdplint.rules.migration.rule import NOT_COVERED
-from fsdplint.target import explicit
+from fsdplint.config.options import Options
+from fsdplint.config.target_torch import explicit
+from fsdplint.engine.fixpoint import check
+from fsdplint.interpreter import load
+from fsdplint.migration.names import fsdp1_name
+from fsdplint.migration.planner import plans_of
+from fsdplint.migration.rule import NOT_COVERED
+from fsdplint.registry.rules import all_rules
+from fsdplint.source.source import Source
+from fsdplint.syntax.qualified_names import canonical, symbols_in
 
 FSDP2_INSIDE = """
 from torch.distributed._composable.fsdp import _fsdp_state

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.program import load
-from fsdplint.rules.migration.advice import KINDS, OTHERWISE, advice_on
-from fsdplint.rules.migration.context import Blocked
-from fsdplint.rules.migration.plan import plans_of
+from fsdplint.interpreter import load
+from fsdplint.migration.advice import KINDS, OTHERWISE, advice_on
+from fsdplint.migration.context import Blocked
+from fsdplint.migration.planner import plans_of
 
 PROGRAM = """\
 import torch

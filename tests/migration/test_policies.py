@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from two_ranks import TwoRanks
 
-from fsdplint.engine import fix
-from fsdplint.program import load
-from fsdplint.rule import all_rules
-from fsdplint.rules.migration.plan import plans_of
+from fsdplint.engine.fixpoint import fix
+from fsdplint.interpreter import load
+from fsdplint.migration.planner import plans_of
+from fsdplint.registry.rules import all_rules
 
 PROGRAM = """\
 import torch

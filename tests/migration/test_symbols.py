@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from forms import plan
 
-from fsdplint.rules.migration.symbols import BECOMES, FSDP, reason
+from fsdplint.migration.symbols import BECOMES, FSDP, reason
 
 MODEL = "model = FSDP(Net())\n"
 OPTIMIZER = MODEL + "optimizer = torch.optim.AdamW(model.parameters())\n"
@@ -393,7 +393,7 @@ def public_names() -> set[str]:
     from torch.distributed import fsdp
     from torch.distributed.fsdp import api, sharded_grad_scaler, wrap
 
-    from fsdplint.rules.migration.names import FSDP2
+    from fsdplint.migration.names import FSDP2
 
     names = {*fsdp.__all__, *api.__all__, *wrap.__all__, "FlatParameter"} - FSDP2
     cls = fsdp.FullyShardedDataParallel
@@ -411,7 +411,7 @@ def test_the_older_home_of_fsdp2_is_known() -> None:
     """`torch.distributed._composable.fsdp` has nothing that FSDP213 does not find elsewhere."""
     from torch.distributed._composable import fsdp
 
-    from fsdplint.rules.migration.names import FSDP2
+    from fsdplint.migration.names import FSDP2
 
     assert {name for name in vars(fsdp) if not name.startswith("_")} <= FSDP2
 

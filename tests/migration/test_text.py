@@ -6,8 +6,8 @@ import ast
 
 import pytest
 
-from fsdplint.program.source import Source
-from fsdplint.rules.migration.text import statement
+from fsdplint.migration.text import statement
+from fsdplint.source.source import Source
 
 SOURCE = Source("train.py", "def main():\n    model = shard(model)\n")
 LONG = "a_name_of_forty_letters_and_some_more_xx"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from forms import HEAD, migrated
 
-from fsdplint.options import Options
-from fsdplint.program import load
-from fsdplint.rules.migration.plan import plans_of
-from fsdplint.target import explicit
+from fsdplint.config.options import Options
+from fsdplint.config.target_torch import explicit
+from fsdplint.interpreter import load
+from fsdplint.migration.planner import plans_of
 
 FORMS = {
     "what a test says where nobody calls": (

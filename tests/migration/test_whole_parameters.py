@@ -10,8 +10,8 @@ import pytest
 from forms import migrated, plan
 from two_ranks import TwoRanks
 
-from fsdplint.engine import fix
-from fsdplint.rule import all_rules
+from fsdplint.engine.fixpoint import fix
+from fsdplint.registry.rules import all_rules
 
 FORMS = {
     "read": (

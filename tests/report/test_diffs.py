@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.report.diffs import unified
+from fsdplint.report.unified_diff import unified
 
 
 def test_nothing_for_equal_texts() -> None:

@@ -18,11 +18,12 @@ import junitparser
 import pytest
 
 from fsdplint import __version__
-from fsdplint.files import Problem
-from fsdplint.options import FORMATS
-from fsdplint.program.source import Source
+from fsdplint.config.options import FORMATS
+from fsdplint.diagnostics.finding import Edit, Finding, Fix, Safety, Severity
+from fsdplint.registry.rule import Rule
 from fsdplint.report import Result, write
-from fsdplint.rule import Edit, Finding, Fix, Rule, Safety, Severity
+from fsdplint.source.files import Problem
+from fsdplint.source.source import Source
 from fsdplint.trace import FixedSite, Guard, GuardKind, Location, Trace
 
 NAME = "my pkg/ü,:;]%.py"

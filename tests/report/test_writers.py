@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from fsdplint.files import Problem
-from fsdplint.program.source import Source
+from fsdplint.diagnostics.finding import Edit, Finding, Fix, Import, Safety, Severity
+from fsdplint.registry.rule import Rule
 from fsdplint.report import Result, write
-from fsdplint.rule import Edit, Finding, Fix, Import, Rule, Safety, Severity
+from fsdplint.source.files import Problem
+from fsdplint.source.source import Source
 from fsdplint.trace import FixedSite, Guard, GuardKind, Location, Trace
 
 TEXT = """\

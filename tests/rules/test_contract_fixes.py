@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.engine import check, fix
-from fsdplint.program import load
-from fsdplint.rule import Rule, rule_by_code
+from fsdplint.engine.fixpoint import check, fix
+from fsdplint.interpreter import load
+from fsdplint.registry.rule import Rule
+from fsdplint.registry.rules import rule_by_code
 
 HEAD = """\
 import torch

@@ -6,7 +6,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from fsdplint.rule import Finding, rule_by_code
+from fsdplint.diagnostics.finding import Finding
+from fsdplint.registry.rules import rule_by_code
 from fsdplint.trace import (
     BackwardRun,
     Called,

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from two_ranks import TwoRanks
 
-from fsdplint.engine import check, fix
-from fsdplint.options import DCP, Options
-from fsdplint.program import load
+from fsdplint.config.options import DCP, Options
+from fsdplint.engine.fixpoint import check, fix
+from fsdplint.interpreter import load
 from fsdplint.rules.fsdp301_save_sharded_state import SaveShardedState
 
 OPTIONS = Options(checkpoint=DCP)

@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 from two_ranks import Outcome, TwoRanks
 
-from fsdplint.engine import check, fix
-from fsdplint.options import Options
-from fsdplint.program import load
-from fsdplint.rule import Bad, Good, Rule, Safety, all_rules, markers, without_markers
-from fsdplint.target import explicit
+from fsdplint.config.options import Options
+from fsdplint.config.target_torch import explicit
+from fsdplint.diagnostics.finding import Safety
+from fsdplint.engine.fixpoint import check, fix
+from fsdplint.interpreter import load
+from fsdplint.registry.examples import Bad, Good, markers, without_markers
+from fsdplint.registry.rule import Rule
+from fsdplint.registry.rules import all_rules
 
 RULES = [rule() for rule in all_rules()]
 

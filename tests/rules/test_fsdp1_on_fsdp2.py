@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.engine import check
-from fsdplint.program import load
-from fsdplint.rule import Bad, all_rules, without_markers
+from fsdplint.engine.fixpoint import check
+from fsdplint.interpreter import load
+from fsdplint.registry.examples import Bad, without_markers
+from fsdplint.registry.rules import all_rules
 
 RULES = [rule() for rule in all_rules()]
 CODES = {"FSDP206", "FSDP208", "FSDP211", "FSDP212"}

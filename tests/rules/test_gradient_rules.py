@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.engine import check, fix
-from fsdplint.options import Options
-from fsdplint.program import load
-from fsdplint.rule import all_rules
-from fsdplint.target import explicit
+from fsdplint.config.options import Options
+from fsdplint.config.target_torch import explicit
+from fsdplint.engine.fixpoint import check, fix
+from fsdplint.interpreter import load
+from fsdplint.registry.rules import all_rules
 
 CODES = ("FSDP403", "FSDP405", "FSDP408", "FSDP409", "FSDP410", "FSDP601")
 RULES = [rule() for rule in all_rules() if rule.code in CODES]

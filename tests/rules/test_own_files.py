@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.engine import check
-from fsdplint.program import load
-from fsdplint.rule import rule_by_code
+from fsdplint.engine.fixpoint import check
+from fsdplint.interpreter import load
+from fsdplint.registry.rule import rule_by_code
 
 HEAD = """\
 import argparse

@@ -5,15 +5,15 @@ from __future__ import annotations
 import libcst as cst
 import pytest
 
-from fsdplint.editing.edits import apply
-from fsdplint.editing.layout import descend
-from fsdplint.editing.rewrite import Rewrite
-from fsdplint.program import Program
-from fsdplint.program.source import NodeSite, Source
-from fsdplint.rule import Safety
-from fsdplint.rules.rewrites.clipping import clip_with_utils
-from fsdplint.rules.rewrites.no_sync import rewrite_no_sync
-from fsdplint.rules.rewrites.rank_guard import move_out, on_rank0
+from fsdplint.diagnostics.finding import Safety
+from fsdplint.edits.apply import apply
+from fsdplint.edits.rewrite import Rewrite
+from fsdplint.fixes.clipping import clip_with_utils
+from fsdplint.fixes.no_sync import rewrite_no_sync
+from fsdplint.fixes.rank_guard import move_out, on_rank0
+from fsdplint.interpreter import Program
+from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.layout import descend
 from fsdplint.trace import Guard, GuardKind, Ranks
 
 

@@ -1,0 +1,343 @@
+"""What `fsdplint check` does, option by option; the options themselves are in `fsdplint.cli.main`.
+
+Exit codes: 0 nothing found (or all of it fixed), 1 findings or a diff, 2 the job could not be done.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fsdplint.cli.output import FAILED, emit, fail, refuse_statistics, report
+from fsdplint.cli.overwriting import refuse_overwriting
+from fsdplint.config.settings import CommandLine, SettingsFinder
+from fsdplint.engine.cache import FOLDER, Cache
+from fsdplint.engine.session import Changes, Run
+from fsdplint.engine.workers import processors
+from fsdplint.report.result import Result, plural, problem_line
+from fsdplint.source.folders import leads_out, project_root
+
+if TYPE_CHECKING:
+    from fsdplint.diagnostics.finding import Finding
+
+CLEAN, FOUND = 0, 1
+FOR_PEOPLE = ("full", "concise", "grouped")
+BASELINE = "fsdplint-baseline.json"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the command line asks for, besides the settings.
+
+    Attributes:
+        paths: files and folders.
+        stdin: the content of the only path, where it comes from standard input.
+        output: the file for the report; None for standard output.
+    """
+
+    paths: Sequence[Path]
+    command_line: CommandLine
+    stdin: bytes | None = None
+    fix: bool = False
+    fix_only: bool = False
+    diff: bool = False
+    add_noqa: bool = False
+    show_fixes: bool = False
+    statistics: bool = False
+    show_files: bool = False
+    show_settings: bool = False
+    output: Path | None = None
+    colour: str = "auto"
+    exit_zero: bool = False
+    exit_non_zero_on_fix: bool = False
+    no_cache: bool = False
+    cache_dir: Path | None = None
+    force: bool = False
+
+
+def do(job: Job) -> int:
+    """Do it; gives the exit code.
+
+    Raises:
+        SettingsError: the settings are wrong.
+        Interrupted: an earlier run was killed while it wrote, and that can't be completed, or
+            this one writes nothing.
+        OverwriteError: the report would overwrite a file of another kind.
+    """
+    if job.output is not None:
+        refuse_overwriting(job.output, _kind(job), force=job.force)
+    # Trees and traces are full of cycles that stay: looking for garbage that often finds none.
+    gc.set_threshold(100_000, 20, 20)
+    cache = None if job.no_cache or job.stdin is not None else _cache(job)
+    run = Run(
+        job.paths,
+        job.command_line,
+        stdin=job.stdin,
+        processes=processors(),
+        cache=cache,
+        writes=_writes_sources(job),
+    )
+    if job.show_files:
+        return _show_files(job, run)
+    if job.show_settings:
+        return _show_settings(job, run)
+    if job.statistics:
+        refuse_statistics(run.settings.output_format)
+    if job.add_noqa:
+        code = _add_noqa(job, run)
+    elif job.diff:
+        code = _diff(job, run)
+    elif job.fix:
+        code = _fix(job, run)
+    else:
+        result = run.check()
+        _report(job, run, result)
+        code = _exit_code(result.findings, result.problems)
+    return CLEAN if job.exit_zero and code == FOUND else code
+
+
+def _kind(job: Job) -> str:
+    """What is written to the file for the report (see `fsdplint.cli.overwriting`)."""
+    if job.show_files:
+        return "list of files"
+    if job.show_settings:
+        return "list of settings"
+    return "diff" if job.diff and not job.add_noqa else "report"
+
+
+def _writes_sources(job: Job) -> bool:
+    """Whether it changes the files that it looks at."""
+    if job.diff or job.show_files or job.show_settings:
+        return False
+    return job.fix or job.add_noqa
+
+
+def _cache(job: Job) -> Cache:
+    settings = SettingsFinder(job.command_line).of(job.paths[0])
+    if job.cache_dir is not None:  # no shell replaces the ~ of a variable
+        return Cache(Path(os.path.expanduser(job.cache_dir)))
+    if settings.cache_dir is not None:
+        return Cache(settings.cache_dir, within=settings.root)
+    root = project_root(job.paths[0])
+    return Cache(root / FOLDER, within=root)
+
+
+def _exit_code(found: Iterable[Finding], problems: Iterable[object]) -> int:
+    if any(True for _ in problems):
+        return FAILED
+    return FOUND if any(one.rule.counts for one in found) else CLEAN
+
+
+# Output -------------------------------------------------------------------------------------------
+
+
+def _emit(job: Job, lines: Iterable[str], *, err: bool = False) -> None:
+    emit(job.output, lines, err=err)
+
+
+def _report(
+    job: Job, run: Run, result: Result, *, err: bool = False, before: Sequence[str] = ()
+) -> None:
+    _warn(result)
+    output_format = run.settings.output_format
+    report(
+        result,
+        output_format,
+        job.output,
+        job.colour,
+        counted=job.statistics,
+        err=err,
+        before=before,
+    )
+
+
+def _warn(result: Result) -> None:
+    for line in result.warnings:
+        click.echo(line, err=True)
+
+
+def _show_files(job: Job, run: Run) -> int:
+    _emit(job, sorted(os.path.abspath(path) for path in run.files))
+    return _problems(run)
+
+
+def _show_settings(job: Job, run: Run) -> int:
+    path = (run.files or list(job.paths))[0]
+    _emit(job, run.settings_of(path).lines(path))
+    return _problems(run)
+
+
+def _problems(run: Run) -> int:
+    for problem in run.problems:
+        click.echo(problem_line(problem), err=True)
+    return FAILED if run.problems else CLEAN
+
+
+# Fixing -------------------------------------------------------------------------------------------
+
+
+def _fix(job: Job, run: Run) -> int:
+    changes = run.fix()
+    result = changes.result
+    if run.stdin is not None:
+        contents = [new for _, new in changes.contents.values()] or [run.stdin]
+        sys.stdout.buffer.write(contents[0])
+        sys.stdout.buffer.flush()
+    else:
+        _write(changes)
+    err = run.stdin is not None
+    before = _fixes(changes.applied) if job.show_fixes and _for_people(run) else []
+    if job.fix_only:
+        lines = [f"Fixed {plural(result.fixed, 'finding')}."] if result.fixed else []
+        _warn(result)
+        for problem in result.problems:
+            click.echo(problem_line(problem), err=True)
+        _emit(job, [*before, *lines] if _for_people(run) else [], err=err)
+    else:
+        _report(job, run, result, err=err, before=before)
+    for line in _notes(changes):
+        click.echo(line, err=True)
+    code = _exit_code(() if job.fix_only else result.findings, result.problems)
+    return FOUND if code == CLEAN and job.exit_non_zero_on_fix and result.fixed else code
+
+
+def _notes(changes: Changes) -> Iterable[str]:
+    """What the fixes change in behaviour or cost."""
+    from fsdplint.report.notes import note_lines, remarks_on
+
+    return note_lines(remarks_on(changes.applied))
+
+
+def _for_people(run: Run) -> bool:
+    return run.settings.output_format in FOR_PEOPLE
+
+
+def _write(changes: Changes) -> None:
+    from fsdplint.edits.write import NewContent, WriteError, write
+
+    try:
+        write([NewContent(str(p), old, new) for p, (old, new) in changes.contents.items()])
+    except WriteError as error:
+        fail(error.strerror or str(error))
+
+
+def _fixes(applied: Sequence[Finding]) -> list[str]:
+    """Which findings were fixed, counted in each file."""
+    files: dict[str, dict[tuple[str, str], int]] = {}
+    for one in applied:
+        counts = files.setdefault(one.site.path, {})
+        key = (one.rule.code, one.rule.name)
+        counts[key] = counts.get(key, 0) + 1
+    if not files:
+        return []
+    lines = [f"Fixed {plural(len(applied), 'finding')}:"]
+    for path, counts in sorted(files.items()):
+        lines.append(f"- {path}:")
+        width = max(len(str(count)) for count in counts.values())
+        for (code, name), count in sorted(counts.items(), key=lambda row: (-row[1], row[0])):
+            lines.append(f"    {count:>{width}} \N{MULTIPLICATION SIGN} {code} ({name})")
+    return [*lines, ""]
+
+
+def _diff(job: Job, run: Run) -> int:
+    from fsdplint.report.unified_diff import unified
+
+    changes = run.fix()
+    pieces = [
+        piece.removesuffix("\n")
+        for path, (old, new) in changes.texts.items()
+        for piece in unified(str(path), old, new)
+    ]
+    _emit(job, pieces)
+    result = changes.result
+    _warn(result)
+    for problem in result.problems:
+        click.echo(problem_line(problem), err=True)
+    for line in [*_notes(changes), *_left(result)]:
+        click.echo(line, err=True)
+    words = [f"would fix {plural(result.fixed, 'finding')}"] if result.fixed else []
+    if result.findings:
+        words.append(f"{plural(len(result.findings), 'finding')} would remain")
+    if words:
+        text = ", ".join(words)
+        click.echo(f"{text[0].upper()}{text[1:]}.", err=True)
+    return FOUND if changes.texts and not result.problems else _exit_code((), result.problems)
+
+
+def _left(result: Result) -> list[str]:
+    """Why a migration is not in the diff."""
+    from fsdplint.report.result import waiting
+
+    lines: dict[str, str] = {}  # what holds for all uses of FSDP1 in a program is said once
+    for one in result.findings:
+        why = f"Not migrated: {one.blocker}." if one.blocker else ""
+        if one.rule.grouped and one.fix is None:
+            why = why or one.help
+        if why:
+            at = one.site.location()
+            lines.setdefault(why, f"{at.path}:{at.line}: {one.rule.code} {why}")
+    return [*lines.values(), *waiting(result)]
+
+
+# Comments and the baseline ------------------------------------------------------------------------
+
+
+def _add_noqa(job: Job, run: Run) -> int:
+    from fsdplint.edits.noqa import with_comments
+
+    result = run.check()
+    changes = Changes(result=result)
+    added = 0
+    for path, source in result.sources.items():
+        found = [one for one in result.findings if one.site.path == path]
+        if not run.editable(os.path.realpath(path)):
+            found = []
+        text, count, refused = with_comments(source, found)
+        added += count
+        for line in refused:
+            click.echo(line, err=True)
+        if text != source.text and run.editable(os.path.realpath(path)):
+            contents = (source.to_bytes(source.text), source.to_bytes(text))
+            changes.contents[Path(path)] = contents
+    _write(changes)
+    _warn(result)
+    for problem in result.problems:
+        click.echo(problem_line(problem), err=True)
+    click.echo(f"Added {plural(added, 'noqa comment')}.", err=True)
+    return _exit_code((), result.problems)
+
+
+def record_baseline(job: Job) -> int:
+    """Record what is found now, so that it is not reported again.
+
+    Where something cannot be checked, nothing is: what was recorded of it would be lost.
+
+    Raises: see `do`.
+    """
+    from fsdplint.diagnostics.baseline import text_of
+    from fsdplint.edits.write import save
+
+    file = job.output or SettingsFinder().of(job.paths[0]).baseline or Path(BASELINE)
+    if job.output is None and leads_out(project_root(file), file):
+        fail(f"{file}: a link leads out of the project; nothing is recorded; -o names another file")
+    refuse_overwriting(file, "baseline", force=job.force)
+    run = Run(job.paths, job.command_line, processes=processors())
+    result = run.check()
+    _warn(result)
+    for problem in result.problems:
+        click.echo(problem_line(problem), err=True)
+    if result.problems:
+        fail(f"nothing is recorded in {file}, for not everything could be checked")
+    try:
+        save(file, text_of(file, result.findings, result.sources).encode("utf-8"))
+    except OSError as error:
+        fail(f"{file}: cannot be written: {error.strerror or error}")
+    click.echo(f"{plural(len(result.findings), 'finding')} recorded in {os.path.relpath(file)}.")
+    return CLEAN

@@ -1,0 +1,345 @@
+"""The commands of the command line, and nothing else: what they do is in modules of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from fsdplint.cli.options import (
+    GivenPath,
+    Sections,
+    cache_options,
+    file_options,
+    force_option,
+    output_options,
+    rule_options,
+    section,
+    target_option,
+)
+from fsdplint.cli.streams import streams
+from fsdplint.version import __version__
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+FAILED = 2
+_ELSEWHERE = ("migrate", "prove", "run", "server")
+_ORDER = {
+    name: n for n, name in enumerate(("check", "migrate", "prove", "run", "rule", "baseline"))
+}
+
+
+class DefaultCheck(click.Group):
+    """A group whose command may be left out: `fsdplint train.py` is `fsdplint check train.py`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own = {name for parameter in self.get_params(ctx) for name in parameter.opts}
+        if args and args[0] not in self.list_commands(ctx) and args[0] not in own:
+            args = ["check", *args]
+        return super().parse_args(ctx, args)
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        with streams():  # around what click says itself of wrong options
+            return super().main(*args, **extra)
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with streams():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with streams():
+            return super().invoke(ctx)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        known = {*super().list_commands(ctx), *_ELSEWHERE}
+        return sorted(known, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """What may follow: commands, and what `check` takes, which may be left out."""
+        found = super().shell_complete(ctx, incomplete)
+        known = {item.value for item in found}
+        of_check = check.shell_complete(ctx, incomplete)
+        of_check += check.params[0].shell_complete(ctx, incomplete)  # its paths
+        return [*found, *(item for item in of_check if item.value not in known)]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name in ("prove", "run"):
+            return _running_command(name)
+        if name == "migrate":
+            from fsdplint.cli.migrate import migrate_command
+
+            return migrate_command
+        if name == "server":
+            from fsdplint.server.command import server_command
+
+            return server_command
+        return super().get_command(ctx, name)
+
+
+@click.group(
+    cls=DefaultCheck,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="`fsdplint PATHS...` is short for `fsdplint check PATHS...`.",
+)
+@click.version_option(__version__, "-V", "--version", message="fsdplint %(version)s")
+def main() -> None:
+    """Check, migrate and prove PyTorch FSDP training programs."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+@main.command(cls=Sections, short_help="Check files and folders, and fix them.")
+@click.argument("paths", nargs=-1, type=GivenPath(allow_dash=True))
+@section("Fixing")
+@click.option("--fix", is_flag=True, help="Apply the fixes to the files.")
+@click.option(
+    "--unsafe-fixes/--no-unsafe-fixes",
+    default=None,
+    help="Take fixes too that may change what the program does.",
+)
+@click.option(
+    "--project",
+    is_flag=True,
+    help="Let fixes change other files of the project as well, where they have to change together.",
+)
+@click.option("--diff", is_flag=True, help="Show what --fix would change; write nothing.")
+@click.option(
+    "--fix-only", is_flag=True, help="Apply the fixes, and say nothing about what remains."
+)
+@click.option("--show-fixes", is_flag=True, help="List what was fixed.")
+@click.option(
+    "--exit-non-zero-on-fix",
+    is_flag=True,
+    help="Exit with 1 also where all that was found is fixed.",
+)
+@section("Rules")
+@rule_options
+@target_option
+@section("Known findings")
+@click.option(
+    "--add-noqa", is_flag=True, help="Put a comment on every line with a finding, to turn it off."
+)
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Report only what is not in this file (see `fsdplint baseline`).",
+)
+@click.option("--no-baseline", is_flag=True, help="Report also what is in the baseline.")
+@section("Files")
+@click.option(
+    "--force-exclude/--no-force-exclude",
+    default=None,
+    help="Let `exclude` hold for the paths given, too.",
+)
+@click.option(
+    "--stdin-filename",
+    type=click.Path(path_type=Path),
+    help="The name of the file that is read from standard input.",
+)
+@cache_options
+@click.option("--show-files", is_flag=True, help="List the files that would be looked at.")
+@click.option("--show-settings", is_flag=True, help="Show the settings of the first file.")
+@section("Output")
+@output_options
+@file_options
+@click.option("-w", "--watch", is_flag=True, help="Do it again whenever a file changes.")
+def check(
+    paths: tuple[Path, ...],
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    extend_select: tuple[str, ...],
+    stdin_filename: Path | None,
+    watch: bool,
+    **values: Any,
+) -> None:
+    """Check files and folders (by default the current one); `-` is standard input.
+
+    RULES are codes, beginnings of codes, names or ALL, with commas between them.
+
+    Exit code 0: nothing was found, or all of it was fixed; 1: there are findings, or with --diff a
+    diff; 2: something could not be checked.
+    """
+    from fsdplint.cli.check import Job
+    from fsdplint.config.settings import CommandLine
+    from fsdplint.diagnostics.codes import split
+    from fsdplint.engine.session import STDIN
+
+    _refuse_together(values, watch, stdin=Path("-") in paths)
+    names = (
+        *("output_format", "unsafe_fixes", "force_exclude", "target_torch", "project"),
+        *("baseline", "no_baseline"),
+    )
+    settings = {name: values.pop(name) for name in names}
+    command_line = CommandLine(split(select), split(ignore), split(extend_select), **settings)
+    stdin = None
+    if Path("-") in paths:
+        if len(paths) > 1:
+            raise click.UsageError("`-` (standard input) cannot be combined with other paths.")
+        paths = (stdin_filename or STDIN,)
+        stdin = _standard_input()
+    elif stdin_filename is not None:
+        raise click.UsageError("--stdin-filename goes with `-`.")
+    values["fix"] = values["fix"] or values["fix_only"]
+    values["output"] = values.pop("output_file")
+    job = Job(paths or (Path(),), command_line, stdin, **values)
+    if watch:
+        from fsdplint.cli.watch import watch as again
+
+        again(job.paths, lambda: _do(job), command_line)
+        return
+    sys.exit(_do(job))
+
+
+def _standard_input() -> bytes:
+    try:
+        return sys.stdin.buffer.read()
+    except OSError as error:
+        _fail(f"standard input cannot be read: {error.strerror or error}")
+
+
+def _refuse_together(values: dict[str, Any], watch: bool, stdin: bool) -> None:
+    """Refuse options that contradict each other, as far as nothing else does."""
+    pairs = [
+        ("--exit-zero", values["exit_zero"], "--exit-non-zero-on-fix", "exit_non_zero_on_fix"),
+        ("--diff", values["diff"], "--add-noqa", "add_noqa"),
+        ("--fix", values["fix"] or values["fix_only"], "--add-noqa", "add_noqa"),
+        ("--watch", watch, "--add-noqa", "add_noqa"),
+        ("`-`", stdin, "--add-noqa", "add_noqa"),
+        ("--baseline", values["baseline"] is not None, "--no-baseline", "no_baseline"),
+    ]
+    for name, given, other, key in pairs:
+        if given and values[key]:
+            raise click.UsageError(f"{name} cannot be used with {other}.")
+    if watch and stdin:
+        raise click.UsageError("`-` cannot be used with --watch.")
+
+
+def _do(job: Any) -> int:
+    from fsdplint.cli.check import do
+
+    return _guarded(lambda: do(job))
+
+
+def _guarded(work: Callable[[], int]) -> int:
+    """Do it, with what the user can do something about as a message."""
+    from fsdplint.cli.overwriting import OverwriteError
+    from fsdplint.config.settings import SettingsError
+    from fsdplint.edits.journal import Interrupted
+
+    try:
+        return work()
+    except (SettingsError, Interrupted, OverwriteError) as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        click.echo("error: interrupted", err=True)
+        sys.stdout.flush()
+        os._exit(FAILED)  # the thread that does the work cannot be stopped in any other way
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(f"error: {message}", err=True)
+    sys.exit(FAILED)
+
+
+@main.command(short_help="Record what is found now, so that only what is new is reported.")
+@click.argument("paths", nargs=-1, type=GivenPath())
+@rule_options
+@click.option(
+    "-o",
+    "--output-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The file to write.  [default: `baseline` of the settings, or fsdplint-baseline.json]",
+)
+@force_option
+def baseline(
+    paths: tuple[Path, ...],
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    extend_select: tuple[str, ...],
+    output_file: Path | None,
+    force: bool,
+) -> None:
+    """Record what is found in files and folders (by default the current one) in a file.
+
+    `fsdplint --baseline FILE`, or `baseline = "FILE"` in the settings, then reports only what is
+    not in it. A finding is the same one when its lines are moved.
+    """
+    from fsdplint.cli.check import Job, record_baseline
+    from fsdplint.config.settings import CommandLine
+    from fsdplint.diagnostics.codes import split
+
+    command_line = CommandLine(split(select), split(ignore), split(extend_select), no_baseline=True)
+    job = Job(paths or (Path(),), command_line, output=output_file, force=force)
+    sys.exit(_guarded(lambda: record_baseline(job)))
+
+
+@main.command(short_help="Print what makes a shell complete the commands.")
+@click.argument("shell", type=click.Choice(["bash", "fish", "zsh"]))
+def generate_shell_completion(shell: str) -> None:
+    """Print a script for SHELL, e.g. for its start-up file."""
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None
+    click.echo(found(main, {}, "fsdplint", "_FSDPLINT_COMPLETE").source())
+
+
+@main.command()
+@click.argument("rule", metavar="[RULE]", required=False)
+@click.option("--all", "every", is_flag=True, help="All rules.")
+@click.option(
+    "--output-format",
+    type=click.Choice(["text", "json", "markdown"]),
+    default="text",
+    show_default=True,
+    help="markdown is a table.",
+)
+def rule(rule: str | None, every: bool, output_format: str) -> None:
+    """Explain a rule, given by its code or name."""
+    from fsdplint.registry.rules import documented_rules, rule_by_code
+    from fsdplint.report import pages
+
+    if (rule is None) == (not every):
+        raise click.UsageError("Give one rule, or --all.")
+    if rule is None:
+        rules = list(documented_rules())
+    else:
+        one = rule_by_code(rule)
+        if one is None:
+            from fsdplint.diagnostics.codes import UnknownRuleError, resolve
+
+            try:
+                resolve(rule)
+            except UnknownRuleError as error:
+                _fail(str(error))
+            _fail(f"{rule!r} is no single rule; `fsdplint rule --all` lists the rules")
+        rules = [one]
+    if output_format == "json":
+        data = [pages.as_data(one) for one in rules]
+        click.echo(json.dumps(data if every else data[0], indent=2))
+        return
+    if output_format == "markdown":
+        click.echo(pages.rule_table(rules))
+        return
+    for number, one in enumerate(rules):
+        if number:
+            click.echo("")
+        for line in pages.text(one):
+            click.echo(line)
+
+
+def _running_command(name: str) -> click.Command:
+    """A command that runs programs; it says itself if torch is missing."""
+    from fsdplint.cli.prove import prove_command, run_command
+
+    return prove_command if name == "prove" else run_command

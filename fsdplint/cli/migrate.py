@@ -1,0 +1,146 @@
+"""The command `fsdplint migrate`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fsdplint.cli.options import GivenPath, colour_option, force_option, target_option
+
+if TYPE_CHECKING:
+    from fsdplint.engine.migration import Migrated
+    from fsdplint.migration.report.model import Report
+
+CLEAN, FOUND, FAILED = 0, 1, 2
+SUFFIXES = {".md": "markdown", ".markdown": "markdown", ".json": "json"}
+
+
+def _suffix(_: click.Context, __: click.Parameter, value: Path | None) -> Path | None:
+    if value is not None and value.suffix.lower() not in SUFFIXES:
+        raise click.BadParameter("the name has to end in .md or .json")
+    if value is not None and not value.absolute().parent.is_dir():
+        raise click.BadParameter(f"there is no folder {value.parent}")
+    return value
+
+
+@click.command("migrate", short_help="Report on the migration to FSDP2, and do it.")
+@click.argument("paths", nargs=-1, type=GivenPath())
+@click.option("--fix", is_flag=True, help="Write the files; without it nothing is changed.")
+@click.option(
+    "--unsafe-fixes/--no-unsafe-fixes",
+    "unsafe",
+    default=None,
+    help="Take rewrites too that may change what the program does.",
+)
+@click.option(
+    "--project",
+    is_flag=True,
+    help="Let it change other files of the project as well, where they have to change together.",
+)
+@click.option(
+    "--report",
+    "report_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    callback=_suffix,
+    metavar="FILE",
+    help="Write the report to FILE.md or FILE.json, and its summary to the terminal.",
+)
+@force_option
+@click.option(
+    "--annotate",
+    is_flag=True,
+    help="Mark what blocks by comments in the files; take away those that no longer hold.",
+)
+@target_option
+@colour_option
+@click.option("-e", "--exit-zero", is_flag=True, help="Exit with 0 also where FSDP1 is left.")
+def migrate_command(
+    paths: tuple[Path, ...],
+    fix: bool,
+    unsafe: bool | None,
+    project: bool,
+    report_file: Path | None,
+    force: bool,
+    annotate: bool,
+    target_torch: str | None,
+    colour: str,
+    exit_zero: bool,
+) -> None:
+    """Report on the migration of files and folders (by default the current one) to FSDP2.
+
+    For each program: what is rewritten and why, what blocks it and what has to be decided, what
+    changes in behaviour or cost, and the command that proves it. A program is migrated whole or
+    not at all; with --fix those that can be are.
+
+    Exit code 0: no FSDP1 is left; 1: some is, blocked or not written yet; 2: something could not
+    be read or written.
+    """
+    from fsdplint.cli.overwriting import OverwriteError, refuse_overwriting
+    from fsdplint.config.settings import SettingsError
+    from fsdplint.edits.journal import Interrupted
+    from fsdplint.edits.write import WriteError
+    from fsdplint.engine.migration import MigrationRun
+
+    try:
+        if report_file is not None:
+            refuse_overwriting(report_file, "report of a migration", force=force)
+        run = MigrationRun(
+            paths or (Path(),),
+            target_torch,
+            project=project,
+            unsafe=unsafe,
+            writes=fix or annotate,
+        )
+        migrated = run.migrate(fix=fix, annotate=annotate)
+        _write(migrated)
+        _show(migrated.report, report_file, colour)
+    except (SettingsError, Interrupted, OverwriteError, WriteError) as error:
+        text = error.strerror if isinstance(error, WriteError) else None
+        click.echo(f"error: {text or error}", err=True)
+        sys.exit(FAILED)
+    except KeyboardInterrupt:
+        click.echo("error: interrupted", err=True)
+        sys.stdout.flush()
+        os._exit(FAILED)  # the thread that does the work cannot be stopped in any other way
+    if migrated.report.problems:
+        sys.exit(FAILED)
+    sys.exit(FOUND if migrated.report.left and not exit_zero else CLEAN)
+
+
+def _write(migrated: Migrated) -> None:
+    """Write the changed files, all or none."""
+    from fsdplint.edits.write import NewContent, write
+
+    if migrated.contents:
+        write([NewContent(str(p), old, new) for p, (old, new) in migrated.contents.items()])
+
+
+def _show(report: Report, file: Path | None, colour: str) -> None:
+    from fsdplint.cli.output import fail
+    from fsdplint.edits.write import save
+    from fsdplint.migration.report import as_json, as_markdown, as_text
+    from fsdplint.migration.report.model import summary
+    from fsdplint.report.result import problem_line
+    from fsdplint.report.terminal import colours
+
+    for line in report.warnings:
+        click.echo(line, err=True)
+    if file is None:
+        coloured = colours(colour, sys.stdout)
+        for line in as_text.write(report, colour=coloured):
+            click.echo(line, color=coloured or None)
+        return
+    writer = as_json if SUFFIXES[file.suffix.lower()] == "json" else as_markdown
+    content = "".join(f"{line}\n" for line in writer.write(report)).encode("utf-8")
+    try:
+        save(file, content)
+    except OSError as error:
+        fail(f"{file}: cannot be written: {error.strerror or error}")
+    for problem in report.problems:
+        click.echo(problem_line(problem), err=True)
+    for line in [*summary(report), f"The report is in {file}."]:
+        click.echo(line)

@@ -1,0 +1,163 @@
+"""What commands have in common: options, and a help text whose options stand in sections."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from fsdplint.config.options import FORMATS
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class GivenPath(click.Path):
+    """A file or folder to look at. An empty text, as a variable that is not set gives, is none: as
+    a path it would be the current folder."""
+
+    def __init__(self, *, allow_dash: bool = False) -> None:
+        super().__init__(path_type=Path, allow_dash=allow_dash)
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str | bytes | os.PathLike[str]:
+        if value == "":
+            self.fail("'': no such file or folder", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Sections(click.Command):
+    """A command whose options are shown in sections, as `section` divides them."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        titles: dict[str, str] = getattr(self.callback, "_sections", {})
+        sections: dict[str, list[tuple[str, str]]] = {}
+        title = "Options"
+        for parameter in self.get_params(ctx):
+            title = titles.get(parameter.name or "", title)
+            record = parameter.get_help_record(ctx)
+            if record is not None and not isinstance(parameter, click.Argument):
+                last = "Options" if "--help" in parameter.opts else title
+                sections.setdefault(last, []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+def section(title: str) -> Callable[[F], F]:
+    """Begin a section with the options below."""
+
+    def decorate(command: F) -> F:
+        parameters = getattr(command, "__click_params__", [])
+        titles = getattr(command, "_sections", {})
+        titles[parameters[-1].name] = title  # the nearest option comes last
+        command._sections = titles  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def _all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def _rules(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Codes and names of rules, for a shell that completes them."""
+    from click.shell_completion import CompletionItem
+
+    from fsdplint.diagnostics.codes import known_rules
+
+    done, comma, last = incomplete.rpartition(",")
+    return [
+        CompletionItem(f"{done}{comma}{code}", help=name)
+        for code, name in known_rules().items()
+        if code.startswith(last.upper()) or name.startswith(last.lower())
+    ]
+
+
+def _select(name: str, text: str) -> Callable[[F], F]:
+    return click.option(name, multiple=True, metavar="RULES", help=text, shell_complete=_rules)
+
+
+rule_options = _all_of(
+    _select("--select", "The rules that are on."),
+    _select("--ignore", "Rules that are off."),
+    _select("--extend-select", "Further rules."),
+)
+
+colour_option = click.option(
+    "--color",
+    "colour",
+    type=click.Choice(("auto", "always", "never")),
+    default="auto",
+    help="When to write colours.  [default: auto, to a terminal]",
+)
+
+target_option = click.option(
+    "--target-torch",
+    metavar="VERSION",
+    help="The oldest torch that the program has to run on.  [default: as the project requires]",
+)
+
+force_option = click.option(
+    "--force",
+    is_flag=True,
+    help="Let the report overwrite a file that is no such report.",
+)
+
+file_options = _all_of(
+    click.option(
+        "-o",
+        "--output-file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        envvar="FSDPLINT_OUTPUT_FILE",
+        metavar="FILE",
+        help="Write the report to this file.",
+    ),
+    force_option,
+    click.option("--statistics", is_flag=True, help="Show how often each rule was found."),
+)
+
+cache_options = _all_of(
+    click.option(
+        "-n",
+        "--no-cache",
+        is_flag=True,
+        envvar="FSDPLINT_NO_CACHE",
+        help="Find everything anew, and remember nothing.",
+    ),
+    click.option(
+        "--cache-dir",
+        type=click.Path(path_type=Path, file_okay=False),
+        envvar="FSDPLINT_CACHE_DIR",
+        metavar="FOLDER",
+        help="Where to remember what was found.  [default: .fsdplint_cache in the project]",
+    ),
+)
+
+output_options = _all_of(
+    click.option(
+        "--output-format",
+        type=click.Choice(FORMATS),
+        envvar="FSDPLINT_OUTPUT_FORMAT",
+        help="How findings are shown.  [default: full]",
+    ),
+    colour_option,
+    click.option(
+        "-e", "--exit-zero", is_flag=True, help="Exit with 0 also where there are findings."
+    ),
+)

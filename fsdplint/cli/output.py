@@ -1,0 +1,107 @@
+"""Where a command's report goes, and what is said of one in numbers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from fsdplint.report import write
+from fsdplint.report.result import Result, summary
+from fsdplint.report.terminal import colours, links
+from fsdplint.source.nesting import deep_stack
+
+FAILED = 2
+COUNTED = ("full", "concise", "json")  # formats that statistics have
+
+
+def fail(message: str) -> NoReturn:
+    click.echo(f"error: {message}", err=True)
+    sys.exit(FAILED)
+
+
+def refuse_statistics(output_format: str) -> None:
+    """End the command where the format is one that statistics do not have."""
+    if output_format not in COUNTED:
+        fail(f"--statistics has no format {output_format}: full, concise or json")
+
+
+def emit(
+    output: Path | None, lines: Iterable[str], *, err: bool = False, colour: bool = False
+) -> None:
+    """Write lines where the report goes: a file, or a standard stream."""
+    if output is None:
+        for line in lines:
+            click.echo(line, err=err, color=colour or None)
+        return
+    from fsdplint.edits.write import make_folder, save
+
+    text = "".join(f"{line}\n" for line in lines)
+    try:
+        make_folder(output.parent)
+        save(output, text.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        fail(f"{output}: cannot be written: {error.strerror or error}")
+
+
+def report(
+    result: Result,
+    output_format: str,
+    output: Path | None,
+    colour: str,
+    *,
+    counted: bool = False,
+    err: bool = False,
+    before: Iterable[str] = (),
+) -> None:
+    """Write the findings, or how many there are, where the report goes.
+
+    before: lines that come first.
+    """
+    stream = sys.stderr if err else sys.stdout
+    result.colour = output is None and colours(colour, stream)
+    result.links = result.colour and links(stream)
+    if counted:
+        lines = statistics(result, output_format)
+    else:
+        lines = list(deep_stack(lambda: list(write(result, output_format))))
+    emit(output, [*before, *lines], err=err, colour=result.colour)
+
+
+def statistics(result: Result, output_format: str) -> list[str]:
+    """How often each rule was found, the most frequent first."""
+    from fsdplint.report.records import records
+
+    found: dict[str, list[bool]] = {}
+    names: dict[str, str] = {}
+    for one in records(result):
+        fixable = one.finding is not None and result.applicable(one.finding)
+        found.setdefault(one.code, []).append(fixable)
+        names[one.code] = one.name
+    rows = sorted(found.items(), key=lambda row: (-len(row[1]), row[0]))
+    if output_format == "json":
+        objects = [
+            {
+                "code": code,
+                "name": names[code],
+                "count": len(each),
+                "fixable": all(each),
+                "fixable_count": sum(each),
+            }
+            for code, each in rows
+        ]
+        return [json.dumps(objects, indent=2)]
+    width = max((len(str(len(each))) for _, each in rows), default=0)
+    codes = max((len(code) for code, _ in rows), default=0)
+    marked = any(any(each) for each in found.values())
+    lines = []
+    for code, each in rows:
+        mark = "[*] " if all(each) else "[-] " if any(each) else "[ ] "
+        lines.append(
+            f"{len(each):>{width}}\t{code:<{codes}}\t{mark if marked else ''}{names[code]}"
+        )
+    return [*lines, *summary(result)]

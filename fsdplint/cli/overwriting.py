@@ -1,0 +1,172 @@
+"""Which files a report may overwrite: an earlier report of its kind, and nothing else.
+
+An existing file is recognised by its content. A file of the user's, such as a program that was
+named by mistake, is none of ours and stays.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from fsdplint.source import config_files
+from fsdplint.source.files import SUFFIXES
+
+LONGEST = 10_000  # characters of a line up to the code of its finding
+LARGEST = 256 * 1024 * 1024  # bytes of a report; a larger file is none
+GENERATOR = '<meta name="generator" content="fsdplint">'  # in every page
+
+_PLACE = re.compile(r"(?:.+:\d+:\d+|.+:\d+|.+): \[?([A-Z]+\d+)\]? ")  # of a finding or problem
+_BELOW_NAME = re.compile(r"  \d+:\d+ +([A-Z]+\d+) ")
+_COUNT = re.compile(r" *\d+\t([A-Z]+\d+) *\t")
+_SENTENCE = re.compile(
+    r"All checks passed\.|Found \d+ (?:error|warning|note)|Fixed \d+ findings?[.:;]"
+    r"|Nothing was found in what ran of the program\."
+    r"|No Python files were found; nothing was checked\."
+)
+_OF_FINDING = {"code", "name", "severity", "message", "filename"}
+_OF_COUNT = {"code", "name", "count", "fixable"}
+_OF_GITLAB = {"check_name", "description", "severity", "fingerprint"}
+
+
+class OverwriteError(Exception):
+    """A report would overwrite a file that is none of its kind; the text names it."""
+
+
+def refuse_overwriting(path: Path, kind: str, *, force: bool = False) -> None:
+    """Refuse to overwrite a file with a report of a kind, one of `KINDS`.
+
+    force: overwrite it whatever it is.
+
+    Raises:
+        OverwriteError: it is a file with something else in it.
+    """
+    from fsdplint.edits.write import is_open_name
+
+    if force or is_open_name(path):
+        return
+    try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode) or status.st_size == 0:
+            return
+        known = status.st_size <= LARGEST and KINDS[kind](path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        known = False
+    except OSError:  # there is none, or the report cannot be written either
+        return
+    if not known:
+        raise OverwriteError(f"{path} exists and is no {kind} of fsdplint; --force overwrites it")
+
+
+# The kinds ----------------------------------------------------------------------------------------
+
+
+def _is_report(text: str) -> bool:
+    """Whether a text holds findings, in any of the formats."""
+    if text[0] in "[{":
+        data = _json(text)
+        if data is None:  # one object on each line
+            return _all_have(map(_json, text.splitlines()), _OF_FINDING)
+        if isinstance(data, list):
+            return any(_all_have(data, keys) for keys in (_OF_FINDING, _OF_COUNT, _OF_GITLAB))
+        return _has(data, _OF_FINDING) or _names_its_tool(data)
+    if text.startswith("<?xml"):
+        return '<testsuites name="fsdplint"' in text[:200]
+    lines = [line for line in text.splitlines() if line]
+    if all("fsdplint (" in line[:40] and line.startswith("::") for line in lines):
+        return True
+    if all(line.startswith("##vso[task.logissue ") for line in lines):
+        return True
+    return bool(lines) and _begins_as_for_people(lines)
+
+
+def _begins_as_for_people(lines: list[str]) -> bool:
+    if _SENTENCE.match(lines[0]):
+        return True
+    from fsdplint.diagnostics.codes import known_rules
+
+    if lines[0].endswith(":") and len(lines) > 1:
+        found = _BELOW_NAME.match(lines[1])
+    else:
+        found = _PLACE.match(lines[0][:LONGEST]) or _COUNT.match(lines[0])
+    return found is not None and found[1] in known_rules()
+
+
+def _names_its_tool(data: Any) -> bool:
+    """Whether it is a report in SARIF or in the format of reviewdog."""
+    try:
+        runs = data.get("runs")
+        tool = runs[0]["tool"]["driver"] if runs else data["source"]
+        return bool(tool["name"] == "fsdplint")
+    except (AttributeError, KeyError, TypeError, IndexError):
+        return False
+
+
+def _is_diff(text: str) -> bool:
+    lines = text.splitlines()
+    starts = ("--- ", "+++ ", "@@ ", " ", "+", "-", "\\")
+    return lines[0].startswith("--- ") and all(line.startswith(starts) for line in lines if line)
+
+
+def _is_file_list(text: str) -> bool:
+    checked = (*SUFFIXES, *config_files.SUFFIXES)
+    return all(os.path.isabs(line) and line.endswith(checked) for line in text.splitlines())
+
+
+def _is_settings(text: str) -> bool:
+    return text.startswith("Settings of: ")
+
+
+def _is_baseline(text: str) -> bool:
+    data = _json(text)
+    if not _has(data, {"version", "findings"}) or not isinstance(data["findings"], dict):
+        return False
+    return _all_have(data["findings"].values(), {"path", "code", "count"})
+
+
+def _is_migration_report(text: str) -> bool:
+    return text.startswith("# Migration from FSDP1 to FSDP2\n") or _has(
+        _json(text), {"summary", "wrote", "annotated", "programs"}
+    )
+
+
+def _is_proof(text: str) -> bool:
+    """Whether a text is the page, the Markdown or the JSON of a proof or a simulation."""
+    if text.startswith(("## Proof of `", "## Simulation of `")):
+        return True
+    if text.lstrip()[:9].lower() == "<!doctype":
+        return GENERATOR in text[:2000]
+    data = _json(text)
+    return _has(data, {"script", "proven", "fixes"}) or _has(data, {"script", "simulated"})
+
+
+KINDS: dict[str, Callable[[str], bool]] = {
+    "report": _is_report,
+    "diff": _is_diff,
+    "list of files": _is_file_list,
+    "list of settings": _is_settings,
+    "baseline": _is_baseline,
+    "report of a migration": _is_migration_report,
+    "report of a proof": _is_proof,
+}
+
+
+def _json(text: str) -> Any:
+    """What a text holds as JSON; None where it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _has(data: Any, keys: set[str]) -> bool:
+    return isinstance(data, dict) and keys <= data.keys()
+
+
+def _all_have(items: Iterable[Any], keys: set[str]) -> bool:
+    return all(_has(one, keys) for one in items)

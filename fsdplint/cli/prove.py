@@ -1,0 +1,408 @@
+"""The commands that run programs: `fsdplint prove` and `fsdplint run`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+from fsdplint.cli.options import (
+    file_options,
+    force_option,
+    output_options,
+    rule_options,
+    target_option,
+)
+
+if TYPE_CHECKING:
+    from fsdplint.runtime.launch.machines import Nodes
+    from fsdplint.runtime.proof.program_pair import Options
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _launching(seed: int | None) -> Callable[[F], F]:
+    """The options of both commands: how the program is run."""
+    options = [
+        click.option(
+            "--nproc-per-node",
+            "ranks",
+            type=click.IntRange(min=1),
+            default=2,
+            show_default=True,
+            help="Ranks on this machine.",
+        ),
+        click.option(
+            "--nnodes",
+            type=click.IntRange(min=1),
+            default=1,
+            show_default=True,
+            help="Machines; the same command runs on each, with a --keep that all of them see.",
+        ),
+        click.option(
+            "--node-rank", type=click.IntRange(min=0), default=0, help="Which of them this is."
+        ),
+        click.option("--rdzv-endpoint", default="", metavar="HOST:PORT", help="Where they meet."),
+        click.option(
+            "--rdzv-id", default="fsdplint", show_default=True, help="What they meet for."
+        ),
+        click.option(
+            "--steps",
+            type=click.IntRange(min=1),
+            help="End each run after this many optimizer steps.",
+        ),
+        click.option(
+            "--seed",
+            type=int,
+            default=seed,
+            show_default=seed is not None,
+            help="Seed of torch, random and numpy.",
+        ),
+        click.option(
+            "--timeout",
+            type=click.FloatRange(min=1),
+            default=600.0,
+            show_default=True,
+            help="Seconds for each run.",
+        ),
+        click.option(
+            "--device",
+            type=click.Choice(["auto", "cpu", "cuda"]),
+            default="auto",
+            show_default=True,
+            help="cpu: a program written for CUDA runs on the CPU.",
+        ),
+        click.option(
+            "--keep",
+            type=click.Path(path_type=Path, file_okay=False),
+            help="Keep what is recorded (and copied) in this new folder.",
+        ),
+        click.option(
+            "--torchrun",
+            "torchrun",
+            multiple=True,
+            metavar="OPTION",
+            help="A further option for torchrun itself, e.g. --torchrun=--max-restarts=1.",
+        ),
+    ]
+
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+class _Launcher(click.Command):
+    """A command whose program has options of its own, which come after `--`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            at = [arg.partition("=")[0] for arg in given].index(error.option_name)
+            command = shlex.join([*ctx.command_path.split(), *given[:at], "--", *given[at:]])
+            text = f"{error.format_message()}\nAn option of the program comes after `--`: {command}"
+            raise click.UsageError(text, ctx) from error
+
+
+@click.command(
+    "prove", cls=_Launcher, short_help="Run a program before and after its fixes, and compare."
+)
+@click.argument("script", type=click.Path(path_type=Path))
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path),
+    help="Compare with this program instead of fixing.",
+)
+@_launching(seed=0)
+@click.option(
+    "--unsafe-fixes", "unsafe", is_flag=True, help="Also apply fixes that may change meaning."
+)
+@target_option
+@click.option(
+    "--json",
+    "json_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write everything to this file.",
+)
+@click.option(
+    "--html",
+    "html_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a report to this file, one page that needs no network.",
+)
+@click.option(
+    "--markdown",
+    "markdown_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a report for a pull request to this file.",
+)
+@force_option
+@click.option(
+    "--oracle",
+    is_flag=True,
+    help="Also run the program without sharding. Done anyway where it is broken as it is.",
+)
+@click.option(
+    "--resume",
+    metavar="ARGS",
+    help="Also go on from the checkpoints: SCRIPT's arguments for that, all of them.",
+)
+@click.option(
+    "--simulate",
+    "simulated",
+    is_flag=True,
+    help="Run one rank of --world-size without the others and without values, and count bytes.",
+)
+@click.option(
+    "--world-size", type=click.IntRange(min=1), help="With --simulate: the number of ranks."
+)
+def prove_command(
+    json_path: Path | None,
+    html_path: Path | None,
+    markdown_path: Path | None,
+    force: bool,
+    simulated: bool,
+    world_size: int | None,
+    resume: str | None,
+    **values: Any,
+) -> None:
+    """Run SCRIPT before and after its fixes on several ranks and give a verdict for every fix.
+
+    What follows `--` goes to the script. Exit code 0: all is proven; 1: something is not; 2: the
+    job could not be done.
+    """
+    if simulated != (world_size is not None):
+        raise click.UsageError("--simulate and --world-size go together")
+    if simulated and resume is not None:
+        raise click.UsageError("a simulation writes no checkpoints that --resume could go on from")
+    _prepare("prove")
+    from fsdplint.runtime.launch.workplace import WorkplaceError
+    from fsdplint.runtime.proof.program_pair import Options, ProveError
+    from fsdplint.runtime.proof.reports.page import PageError
+
+    again = _arguments_of(resume)
+    options = Options(simulate=world_size, resume=again, nodes=_nodes(values), **values)
+    paths = {"json": json_path, "html": html_path, "markdown": markdown_path}
+    files = {kind: path for kind, path in paths.items() if path}
+    _prepare_files(files.values(), force)
+    try:
+        with _ended_cleanly():
+            if simulated:
+                good = _simulate(options, files)
+            else:
+                good = _prove(options, files)
+    except (ProveError, WorkplaceError, PageError) as error:
+        _fail(str(error))
+    sys.exit(0 if good else 1)
+
+
+def _arguments_of(resume: str | None) -> tuple[str, ...] | None:
+    """The arguments in the value of --resume, as a shell splits them."""
+    try:
+        return None if resume is None else tuple(shlex.split(resume))
+    except ValueError as error:
+        raise click.UsageError(f"--resume {resume}: {str(error).lower()}") from error
+
+
+def _nodes(values: dict[str, Any]) -> Nodes:
+    """The options about nodes, taken out of all options."""
+    from fsdplint.runtime.launch.machines import Nodes
+
+    names = ("nnodes", "node_rank", "rdzv_endpoint", "rdzv_id")
+    nodes = Nodes(*(values.pop(name) for name in names))
+    if nodes.rank >= nodes.count:
+        raise click.UsageError(f"--node-rank {nodes.rank} is not one of --nnodes {nodes.count}")
+    if nodes.count > 1 and not (nodes.endpoint and values["keep"]):
+        raise click.UsageError("--nnodes needs --rdzv-endpoint, and a --keep that all nodes see")
+    return nodes
+
+
+def _prepare_files(paths: Iterable[Path], force: bool) -> None:
+    """Make the folders of the reports, and refuse to overwrite what is no such report: what cannot
+    be written is not found out when all has been run."""
+    from fsdplint.cli.overwriting import OverwriteError, refuse_overwriting
+    from fsdplint.edits.write import make_folder
+
+    for path in paths:
+        try:
+            refuse_overwriting(path, "report of a proof", force=force)
+            make_folder(path.parent)
+        except OSError as error:
+            _fail(f"cannot write {path}: {error.strerror or error}")
+        except OverwriteError as error:
+            _fail(str(error))
+
+
+def _write(files: Mapping[str, Path], writers: Mapping[str, Callable[[], str]], text: str) -> None:
+    """Write the reports, each that can be, and then the text: its reader may have gone by now."""
+    from fsdplint.edits.write import save
+
+    failed = []
+    for kind, path in files.items():
+        try:
+            save(path, writers[kind]().encode())
+        except OSError as error:
+            failed.append(f"cannot write {path}: {error.strerror or error}")
+    click.echo(text, nl=False)
+    if failed:
+        _fail("; ".join(failed))
+
+
+def _fail(text: str) -> NoReturn:
+    click.echo(f"fsdplint prove: {text}", err=True)
+    sys.exit(2)
+
+
+def _prove(options: Options, files: dict[str, Path]) -> bool:
+    """Show the proof and write it to these files; gives whether it holds."""
+    from fsdplint.runtime.launch.progress import OnStandardError
+    from fsdplint.runtime.proof.prove import prove
+    from fsdplint.runtime.proof.reports.data import as_json
+    from fsdplint.runtime.proof.reports.markdown import as_markdown
+    from fsdplint.runtime.proof.reports.page import as_page, check_libraries
+    from fsdplint.runtime.proof.reports.text import as_text
+
+    if "html" in files:
+        check_libraries()  # not only when all has been run
+    proof = prove(options, OnStandardError())
+    writers = {
+        "json": lambda: json.dumps(as_json(proof), indent=2) + "\n",
+        "html": lambda: as_page(proof),
+        "markdown": lambda: as_markdown(proof),
+    }
+    _write(files, writers, as_text(proof))
+    return proof.holds
+
+
+def _simulate(options: Options, files: dict[str, Path]) -> bool:
+    """Show what was counted and write it to these files; gives whether both came to their end."""
+    from fsdplint.runtime.launch.progress import OnStandardError
+    from fsdplint.runtime.proof.reports.page import check_libraries
+    from fsdplint.runtime.proof.reports.simulated import as_markdown, as_page
+    from fsdplint.runtime.simulation.report import as_json, as_text
+    from fsdplint.runtime.simulation.runs import STEPS, simulate
+
+    if "html" in files:
+        check_libraries()
+    simulated = simulate(replace(options, steps=options.steps or STEPS), OnStandardError())
+    writers = {
+        "json": lambda: json.dumps(as_json(simulated), indent=2) + "\n",
+        "html": lambda: as_page(simulated),
+        "markdown": lambda: as_markdown(simulated),
+    }
+    _write(files, writers, as_text(simulated))
+    return simulated.ok
+
+
+def _prepare(command: str) -> None:
+    import importlib.util
+
+    if importlib.util.find_spec("torch") is None:
+        click.echo(f"fsdplint {command} needs torch: pip install 'fsdplint[prove]'", err=True)
+        sys.exit(2)
+
+
+_ENDING = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+]
+
+
+@contextmanager
+def _ended_cleanly() -> Iterator[None]:
+    """Whatever ends the command in here, it ends its ranks and removes its folder."""
+    before = {number: signal.getsignal(number) for number in _ENDING}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, frame: object) -> NoReturn:
+    """Leave; a second signal does not disturb the cleaning up."""
+    for other in _ENDING:
+        signal.signal(other, signal.SIG_IGN)
+    os.write(2, b"\nstopped; ending the ranks\n")
+    sys.exit(128 + number)
+
+
+@click.command(
+    "run", cls=_Launcher, short_help="Run a program once, and check what really happened."
+)
+@click.argument("script", type=click.Path(path_type=Path))
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@_launching(seed=None)
+@rule_options
+@output_options
+@file_options
+def run_command(
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    extend_select: tuple[str, ...],
+    output_format: str | None,
+    colour: str,
+    exit_zero: bool,
+    output_file: Path | None,
+    force: bool,
+    statistics: bool,
+    **values: Any,
+) -> None:
+    """Run SCRIPT once on several ranks, where it is, and check what really happened.
+
+    All rules read the record, also those that only a real run can show. What follows `--` goes to
+    the script; what it prints is not shown. Exit code 0: nothing was found; 1: there are findings;
+    2: the program could not be run, or did not come to its end and nothing was found.
+    """
+    _prepare("run")
+    from fsdplint.cli.output import refuse_statistics, report
+    from fsdplint.cli.overwriting import OverwriteError, refuse_overwriting
+    from fsdplint.config.settings import CommandLine, SettingsError, SettingsFinder
+    from fsdplint.diagnostics.codes import split
+    from fsdplint.edits.journal import Interrupted
+    from fsdplint.runtime.launch.failures import failed
+    from fsdplint.runtime.launch.launcher import LaunchError
+    from fsdplint.runtime.launch.progress import OnStandardError
+    from fsdplint.runtime.launch.workplace import WorkplaceError
+    from fsdplint.runtime.proof.run_once import Options, watch
+
+    command_line = CommandLine(split(select), split(ignore), split(extend_select), output_format)
+    try:
+        if output_file is not None:
+            refuse_overwriting(output_file, "report", force=force)
+        if statistics:  # said before the program is run
+            refuse_statistics(SettingsFinder(command_line).of(values["script"]).output_format)
+        with _ended_cleanly():
+            watched = watch(
+                Options(command_line=command_line, nodes=_nodes(values), **values),
+                OnStandardError(),
+            )
+    except (LaunchError, SettingsError, Interrupted, WorkplaceError, OverwriteError) as error:
+        click.echo(f"fsdplint run: {error}", err=True)
+        sys.exit(2)
+    result = watched.result
+    for line in result.warnings:
+        click.echo(line, err=True)
+    report(result, watched.output_format, output_file, colour, counted=statistics)
+    if not watched.run.ok:
+        for line in failed("The program", watched.run):
+            click.echo(line, err=True)
+    if result.findings:
+        sys.exit(0 if exit_zero else 1)
+    sys.exit(0 if watched.run.ok else 2)

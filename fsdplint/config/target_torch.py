@@ -1,0 +1,279 @@
+"""For which torch a program is: what the settings say, else what its project requires.
+
+Two questions have different answers. A fix must run on the *oldest* torch that the program has to
+run on: the setting, or the lower bound or pin of the requirements. And what the program already
+uses must be there in the torch that it runs on; that it is not is certain only where the setting, a
+pin (`==`, `~=`) or an upper bound leaves no newer torch. A lower bound alone says nothing about it:
+a program for `torch>=2.4` that uses what came in 2.7 runs, and its bound is too low.
+"""
+
+from __future__ import annotations
+
+import configparser
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from fsdplint.source.reading import read_text
+from fsdplint.trace.torch_versions import FIRST, NEWEST, as_numbers, older
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+SETTING = "target-torch"
+
+Problems: TypeAlias = "list[tuple[Path, OSError]] | None"
+
+
+@dataclass(frozen=True)
+class Target:
+    """The torch that a program is for.
+
+    Attributes:
+        oldest: the oldest torch that it has to run on; None where that is not known.
+        newest: the torch by which all that it uses must be there; None where newer ones will do.
+        origin: where this is from: "target-torch", or "requirements.txt: torch==2.5.1".
+    """
+
+    oldest: str | None = None
+    newest: str | None = None
+    origin: str = SETTING
+
+    def lacks(self, since: str) -> bool:
+        """Whether something is certainly missing that came with a version."""
+        return self.newest is not None and older(self.newest, since)
+
+    def predates(self, since: str) -> bool:
+        """Whether the program may have to run on a torch that is older than a version.
+
+        A program with FSDP2 runs on none without it, whatever its requirements say.
+        """
+        return older(FIRST, since) and self.may_be_older(since)
+
+    def may_be_older(self, version: str) -> bool:
+        """Whether the torch that a program has to run on may be older, be it one without FSDP2."""
+        return self.oldest is not None and older(self.oldest, version)
+
+    def said(self) -> str:
+        """The target as a part of a sentence: "target-torch is 2.5"."""
+        if self.origin == SETTING:
+            return f"{SETTING} is {self.oldest}"
+        file, _, requirement = self.origin.partition(": ")
+        return f"{file} asks for {requirement} (--target-torch says otherwise)"
+
+
+def explicit(version: str | None) -> Target | None:
+    """The target of a setting or option."""
+    return None if version is None else Target(version, version)
+
+
+def of_project(path: Path, root: Path, problems: Problems = None) -> Target | None:
+    """What the nearest requirements above a file or folder say, up to the project's root.
+
+    problems: gets the files of requirements that cannot be read.
+    """
+    problems = [] if problems is None else problems
+    folder = path.absolute() if path.is_dir() else path.absolute().parent
+    for parent in (folder, *folder.parents):
+        if _of_torch(parent, problems):
+            return required(parent)
+        if parent == root:
+            break
+    return None
+
+
+def required(root: Path) -> Target | None:
+    """What the requirements of the project in this folder say of torch; None if they do not.
+
+    Where several name torch, the oldest lower bound counts, and a newest torch is known only if
+    each of them leaves no newer one.
+    """
+    found = _of_torch(root)
+    lowest: tuple[str, str] | None = None
+    highest: tuple[str, str] | None = None
+    bounded = bool(found)
+    for requirement, origin in found:
+        # A requirement of some platforms only ("torch==2.2.2; platform_machine == ...") is not
+        # what the program as such is for.
+        low = None if requirement.marker is not None else _low(requirement)
+        if low is not None and (lowest is None or older(low, lowest[0])):
+            lowest = low, origin
+        high = _high(requirement)
+        bounded = bounded and high is not None
+        if high is not None and (highest is None or older(highest[0], high)):
+            highest = high, origin
+    newest = highest if bounded else None
+    if lowest is None and newest is None:
+        return None
+    origin = (newest or lowest or ("", ""))[1]
+    return Target(lowest[0] if lowest else None, newest[0] if newest else None, origin)
+
+
+def too_old(package: str, since: str, path: Path, root: Path) -> str | None:
+    """The requirement that keeps a package older than a version ("requirements.txt: x==1.2"), if
+    the nearest ones above a file, up to the project's root, do."""
+    folder = path.absolute().parent
+    for parent in (folder, *folder.parents):
+        found = _of_package(parent, package)
+        if found:
+            bounds = [(_bound(requirement), origin) for requirement, origin in found]
+            if all(bound is not None and older(bound, since) for bound, _ in bounds):
+                return bounds[0][1]
+            return None
+        if parent == root:
+            break
+    return None
+
+
+def _bound(requirement: Requirement) -> str | None:
+    """The newest release that a requirement allows, or the first that it no longer does."""
+    found = []
+    for spec in requirement.specifier:
+        release = spec.version.split(".")
+        if spec.operator in {"==", "===", "<=", "<"}:
+            found.append(spec.version)
+        elif spec.operator == "~=" and len(release) > 2:
+            found.append(".".join(release[:2]))
+    numbers = [m.group() for m in map(re.compile(r"\d+(\.\d+)?").match, found) if m]
+    plain = [number if "." in number else f"{number}.0" for number in numbers]
+    return min(plain, key=as_numbers, default=None)
+
+
+def _of_torch(root: Path, problems: Problems = None) -> list[tuple[Requirement, str]]:
+    return _of_package(root, "torch", problems)
+
+
+def _of_package(
+    root: Path, package: str, problems: Problems = None
+) -> list[tuple[Requirement, str]]:
+    """The requirements of a package of the project in a folder, each with where it is from."""
+    found: list[tuple[Requirement, str]] = []
+    for origin, text in _requirements(root, package, problems):
+        if not text.strip().lower().startswith(package):
+            continue
+        requirement = _parsed(text)
+        if requirement is not None and requirement.name.lower() == package:
+            found.append((requirement, f"{origin}: {package}{requirement.specifier}"))
+    return found
+
+
+def _low(requirement: Requirement) -> str | None:
+    """The oldest torch that a requirement allows."""
+    versions = [
+        version
+        for operator, version in _clauses(requirement)
+        if operator in {">=", ">", "==", "===", "~="}
+    ]
+    return max(versions, key=as_numbers, default=None)
+
+
+def _high(requirement: Requirement) -> str | None:
+    """The newest torch that a requirement allows, where this is one that is out already."""
+    found: list[str] = []
+    for spec in requirement.specifier:
+        release = [int(part) for part in re.findall(r"\d+", spec.version.partition("+")[0])]
+        if not release:
+            continue
+        major, minor = release[0], release[1] if len(release) > 1 else 0
+        if spec.operator in {"==", "===", "<="} and len(release) > 1:
+            found.append(f"{major}.{minor}")
+        elif spec.operator == "~=" and len(release) > 2:
+            found.append(f"{major}.{minor}")
+        elif spec.operator == "<" and any(release[2:]):
+            found.append(f"{major}.{minor}")
+        elif spec.operator == "<" and minor:
+            found.append(f"{major}.{minor - 1}")
+    lowest = min(found, key=as_numbers, default=None)
+    return None if lowest is None or older(NEWEST, lowest) else lowest
+
+
+def _clauses(requirement: Requirement) -> Iterator[tuple[str, str]]:
+    for spec in requirement.specifier:
+        numbers = re.match(r"\d+(\.\d+)?", spec.version)
+        if numbers is not None:
+            yield spec.operator, numbers.group() if numbers.group(1) else f"{numbers.group()}.0"
+
+
+def _parsed(text: str) -> Requirement | None:
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        return Requirement(text)
+    except InvalidRequirement:
+        return None
+
+
+# Files ------------------------------------------------------------------------------------------
+
+
+def _requirements(root: Path, package: str, problems: Problems = None) -> Iterator[tuple[str, str]]:
+    """The requirements of a project that may be a package's: the file's name, and one's text."""
+    for name, texts in (
+        ("pyproject.toml", _of_pyproject(_text(root / "pyproject.toml", problems), package)),
+        ("setup.cfg", _of_setup_cfg(_text(root / "setup.cfg", problems), package)),
+    ):
+        for text in texts:
+            yield name, text
+    try:
+        files = sorted((*root.glob("requirements*.txt"), *root.glob("requirements/*.txt")))
+    except OSError:
+        files = []
+    for file in files:
+        for line in _text(file, problems).splitlines():
+            text = re.split(r"(?:^|\s)#|\s--|\s*\\$", line.strip())[0].strip()
+            if text.lower().startswith(package):
+                yield file.relative_to(root).as_posix(), text
+
+
+def _text(file: Path, problems: Problems = None) -> str:
+    """The text of a file of requirements; nothing where it cannot be read."""
+    try:
+        # What names a package is plain ASCII, whatever the encoding of the comments is.
+        return read_text(file, errors="replace")
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:
+        if problems is not None:
+            problems.append((file, error))
+        return ""
+
+
+def _of_pyproject(text: str, package: str) -> Iterator[str]:
+    if package not in text:
+        return
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        project: Any = tomllib.loads(text).get("project")
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return
+    if not isinstance(project, dict):
+        return
+    optional = project.get("optional-dependencies")
+    lists = [
+        project.get("dependencies"),
+        *(optional.values() if isinstance(optional, dict) else ()),
+    ]
+    for one in lists:
+        if isinstance(one, list):
+            yield from (item for item in one if isinstance(item, str))
+
+
+def _of_setup_cfg(text: str, package: str) -> Iterator[str]:
+    if package not in text:
+        return
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        parser.read_string(text)
+    except configparser.Error:
+        return
+    values = [parser.get("options", "install_requires", fallback="")]
+    if parser.has_section("options.extras_require"):
+        values.extend(value for _, value in parser.items("options.extras_require"))
+    for value in values:
+        yield from (line.strip() for line in value.splitlines() if line.strip())

@@ -1,0 +1,1 @@
+"""Findings and what decides whether they are reported: codes, comments, baselines."""

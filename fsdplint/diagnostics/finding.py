@@ -1,0 +1,172 @@
+"""Findings and fixes: what rules give, and what everything above them passes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar
+
+from fsdplint.trace import Event, Guard, GuardKind, Location, Site
+
+
+class Severity(Enum):
+    """What a finding means for the user's training run."""
+
+    ERROR = "error"  # crashes, hangs, or trains wrongly
+    WARNING = "warning"  # wastes memory or time, or breaks on another torch
+    INFO = "info"
+
+
+class Safety(Enum):
+    """SAFE keeps meaning and comments; UNSAFE may not and needs --unsafe-fixes."""
+
+    SAFE = "safe"
+    UNSAFE = "unsafe"
+
+
+@dataclass(frozen=True, order=True)
+class Edit:
+    """Replace the characters start..end (offsets into the file's text) of `path` by `text`."""
+
+    path: str
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Import:
+    """A name that a fix needs: `from module import name`, or `import module` where name is None.
+
+    Attributes:
+        alias: the local name where it is not the plain one (`... as alias`).
+        at: offset of the code that uses the name, which decides where it is imported (a file that
+            imports lazily goes on doing so); None for the top of the module.
+    """
+
+    module: str
+    name: str | None = None
+    alias: str | None = None
+    at: int | None = None
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a fix changes in cost or in a detail of behaviour.
+
+    Attributes:
+        text: what, in a few words.
+        detail: how much, and what can be done about it.
+        places: the lines that it is about, where there are some.
+    """
+
+    text: str
+    detail: str = ""
+    places: tuple[Location, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fix:
+    """A rewrite that mends a finding.
+
+    Attributes:
+        title: what it does, in the imperative: "Call the module".
+        safety: SAFE or UNSAFE.
+        edits: non-overlapping replacements, in any file of the program.
+        imports: (path, import) pairs that the edited files need.
+        group: fixes with the same group are applied together or not at all (a migration).
+        unused: (path, local name) pairs of imports that the edits may have left without a use.
+        relies_on: (path, start, end) spans of code that has to stay as it is for this fix to be
+            right: what is done to it by another fix comes in another round.
+        notes: what it changes besides what it mends.
+    """
+
+    title: str
+    safety: Safety
+    edits: tuple[Edit, ...]
+    imports: tuple[tuple[str, Import], ...] = ()
+    group: str | None = None
+    unused: tuple[tuple[str, str], ...] = ()
+    relies_on: tuple[tuple[str, int, int], ...] = ()
+    notes: tuple[Note, ...] = ()
+
+
+class RuleInfo:
+    """What is known of a rule without running it; `fsdplint.registry.rule.Rule` adds the check.
+
+    Attributes are set on the class.
+    """
+
+    code: ClassVar[str]
+    name: ClassVar[str]  # kebab-case, e.g. "optimizer-before-shard"
+    severity: ClassVar[Severity]
+    fixable: ClassVar[Safety | None] = None  # the safety that its fixes usually have
+    grouped: ClassVar[bool] = False  # its fixes belong to a group with those of other such rules
+    fix_since: ClassVar[str] = "2.4"  # the oldest torch that has what its fixes use
+    # Whether a finding counts only if every configuration that comes to its place shows it: for
+    # what costs and is no mistake where a program has it as one of its choices.
+    unanimous: ClassVar[bool] = False
+    # Whether only a real run can show it (`fsdplint run`): the interpreter's traces are not given
+    # to the rule.
+    runtime_only: ClassVar[bool] = False
+    # Whether its fix gives the steps other data, on purpose: no run after it can agree with one
+    # before. A proof leaves these fixes out, and says so.
+    reorders: ClassVar[bool] = False
+    # Whether the weights that a program with a finding starts with depend on how its model is cut:
+    # a migration, which cuts it in another way, does not train the same model then.
+    blends: ClassVar[bool] = False
+    # Whether a finding makes the exit code 1.
+    counts: ClassVar[bool] = True
+    # The entry point that a rule of another package comes from, and the address of its page.
+    plugin: ClassVar[str | None] = None
+    url: ClassVar[str | None] = None
+
+
+@dataclass
+class Finding:
+    """One violation at one place.
+
+    Attributes:
+        rule: the rule that found it.
+        site: where; the primary span.
+        message: one sentence: what is wrong here, naming the objects in question.
+        help: what to do about it, in words, also where there is a fix.
+        events: the events that make the finding, the one at `site` first.
+        related: further places with a word on each ("sharded here").
+        configuration: the conditions under which it holds; empty where it always does.
+        group: the group of fixes it belongs to (a migration), see `Fix.group`.
+        blocker: why the group cannot be rewritten, where this finding is what prevents it.
+        fix: filled in by the engine from `Rule.fix`.
+    """
+
+    rule: type[RuleInfo]
+    site: Site
+    message: str
+    help: str = ""
+    events: tuple[Event, ...] = ()
+    related: tuple[tuple[Site, str], ...] = ()
+    configuration: tuple[Guard, ...] = ()
+    group: str | None = None
+    blocker: str | None = None
+    fix: Fix | None = None
+
+
+def configuration_of(events: Iterable[Event]) -> tuple[Guard, ...]:
+    """The config conditions that all of these events stand under, each once, in order."""
+    seen: dict[tuple[str, bool], Guard] = {}
+    for event in events:
+        for guard in event.guards:
+            if guard.kind is GuardKind.CONFIG:
+                seen.setdefault((guard.text, guard.holds), guard)
+    return tuple(seen.values())
+
+
+def group_of(finding: Finding) -> str | None:
+    """The group that the finding is fixed with, if there is one."""
+    return finding.group or (finding.fix.group if finding.fix else None)
+
+
+def changed_files(fix: Fix) -> set[str]:
+    """The files that a fix changes."""
+    return {edit.path for edit in fix.edits} | {path for path, _ in fix.imports}

@@ -1,0 +1,202 @@
+"""The statements of a file, roughly: which names each of them binds and uses, read off its bytes.
+
+This decides which files are parsed at all, so that it must be fast, and rather see a use too many
+than one too few. No file is decoded or parsed for it; one that is no Python has statements, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+from functools import cached_property
+
+from fsdplint.discovery.module_resolver import imports
+
+_MENTIONS = (b"fsdp", b"fully_shard", b"fullyshard")
+
+# How code calls what the contract is about: torch's public modules and names, and what frameworks
+# are told. A name that is made up of more, `use_fsdp`, an attribute, `args.fsdp`, and a string that
+# something is compared to are the project's own: what lies behind them is seen where it is defined.
+_SPEAKS = re.compile(
+    rb"""
+    (?<! [\w\x80-\xff"'])
+    (?: FullyShardedDataParallel(?:Plugin)? | FSDP(?:Strategy)?
+      | fully_shard | register_fsdp_forward_method
+    )
+    (?! [\w\x80-\xff"'])
+    | (?<! [\w\x80-\xff.]) fsdp \s* = (?!=)
+    | (?: distributed | _composable ) (?: \. | \s+ import \s [^;]*? \b ) fsdp
+      (?! [\w\x80-\xff] | \._ | \.FSDPModule\b )
+    | \b fsdp_config \b
+    | ["'] fsdp \w* ["'] (?: \s* : | \s* \] \s* = (?!=) )
+    | (?: (?<![=!<>]) = | : | \b return | \b else ) \s* \(? ["'] fsdp
+    """,
+    re.VERBOSE,
+)
+# These shard nothing: who only asks whether a module is sharded passes that on to nobody.
+_ASKS = re.compile(rb"\b(?:FSDPModule|_fsdp_wrapped_module)\b")
+_ASKING = frozenset(["FSDPModule", "UnshardHandle"])
+
+_QUIET = re.compile(
+    rb'"""(?:[^\\]|\\.)*?"""'
+    rb"|'''(?:[^\\]|\\.)*?'''"
+    rb'|"(?:[^"\\\n]|\\.)*"'
+    rb"|'(?:[^'\\\n]|\\.)*'"
+    rb"|\#[^\n]*",
+    re.DOTALL,
+)
+_FIELD = re.compile(rb"\{([^{}]*)\}")
+_CONTINUED = re.compile(rb"\\\r?\n")
+_START = re.compile(rb"^(?=[^\s)\]}])", re.MULTILINE)
+_DEFINITION = re.compile(rb"(?:async\s+)?(?:def|class)\s+([\w\x80-\xff]+)")
+_COMPOUND = re.compile(
+    rb"(?:if|elif|else|try|except|finally|with|for|while|match|case|async\s+(?:with|for))\b"
+)
+_BODY = re.compile(rb":[ \t]*\r?\n(?:[ \t]*\r?\n)*([ \t]+)(?=\S)")
+_BOUND_WITHIN = re.compile(rb"\b(?:as|for)\s+\(?\s*([\w\x80-\xff]+)|([\w\x80-\xff]+)\s*:=")
+_ASSIGNED = re.compile(rb"(?<![=!<>])=(?!=)")
+_IMPORTS = re.compile(rb"(?:import|from)\b")
+MAX_INDENTS = 100  # CPython's own bound
+_NAME = re.compile(rb"[^\W\d][\w\x80-\xff]*")
+_USED = re.compile(rb"[^\W\d][\w\x80-\xff]*(?:\s*\.\s*[\w\x80-\xff]+)*")
+_KEYWORDS = frozenset(b"assert await del global lambda nonlocal not raise return yield".split())
+
+
+def mentions(data: bytes) -> bool:
+    """Whether a file's content holds a word of FSDP, in whatever way."""
+    text = data.lower()
+    return any(word in text for word in _MENTIONS)
+
+
+@dataclass(eq=False)
+class Statement:
+    """A statement at the top of a file, or within its `if`, `try`, `with`, ...
+
+    Attributes:
+        text: what stands there, without comments and sentences.
+        bound: the names that it binds, or changes what is behind them.
+        speaks: whether it speaks of FSDP, other than in comments, docstrings and names of the
+            project's own.
+        asks: whether it only asks what is sharded.
+        imports: whether it is an import.
+    """
+
+    text: bytes
+    bound: frozenset[str]
+    speaks: bool
+    asks: bool = False
+    imports: bool = False
+
+    @cached_property
+    def used(self) -> Set[str]:
+        """The dotted names in it, with all their beginnings."""
+        found = set(_USED.findall(self.text))
+        used = {b"".join(name.split()).decode("utf-8", "replace") for name in found}
+        for chain in [name for name in used if "." in name]:
+            end = chain.find(".")
+            while end >= 0:
+                used.add(chain[:end])
+                end = chain.find(".", end + 1)
+        return used
+
+    def uses(self, names: Set[str]) -> bool:
+        """Whether one of some dotted names stands in it."""
+        return any(
+            name.rpartition(".")[2].encode() in self.text for name in names
+        ) and not self.used.isdisjoint(names)
+
+
+def statements(data: bytes) -> list[Statement]:
+    """The statements of a file."""
+    text = _QUIET.sub(_quieted, data)
+    if b"\\" in text:
+        text = _CONTINUED.sub(b" ", text)
+    return [_statement(one) for one in _split(text)]
+
+
+def _quieted(match: re.Match[bytes]) -> bytes:
+    """Nothing of comments; of sentences only what is between braces, which may be a value; of
+    other strings nothing that looks like brackets or the start of a line."""
+    text = match.group()
+    if text.startswith(b"#"):
+        return b""
+    if text.startswith((b'"""', b"'''")):
+        return b'""'
+    if b" " in text:
+        return b'" %s "' % b" ".join(_FIELD.findall(text)).translate(None, b"()[]{}#=:\"'")
+    return text.translate(None, b"()[]{}#=:")
+
+
+def _split(text: bytes, depth: int = 0) -> Iterator[bytes]:
+    """The simple statements, definitions, and heads of the other compound statements.
+
+    depth: how many compound statements the text stands in.
+    """
+    whole = b""
+    for piece in _START.split(text):
+        whole += piece
+        if piece.startswith(b"@") or _is_open(whole):
+            if len(whole) < 100_000:
+                continue
+        yield from _parts(whole, depth)
+        whole = b""
+    yield from _parts(whole, depth)
+
+
+def _is_open(text: bytes) -> bool:
+    return any(
+        text.count(opening) > text.count(closing)
+        for opening, closing in ((b"(", b")"), (b"[", b"]"), (b"{", b"}"))
+    )
+
+
+def _parts(text: bytes, depth: int) -> Iterator[bytes]:
+    if not text.strip():
+        return
+    is_split = depth < MAX_INDENTS and _COMPOUND.match(text) is not None
+    body = _BODY.search(text) if is_split else None
+    if body is None:
+        yield text
+        return
+    yield text[: body.start() + 1]
+    inner = text[body.start(1) :]
+    yield from _split(re.sub(rb"^" + body.group(1), b"", inner, flags=re.MULTILINE), depth + 1)
+
+
+def _statement(text: bytes) -> Statement:
+    bound = frozenset(name.decode("utf-8", "replace") for name in _bound(text))
+    is_import = _IMPORTS.match(text) is not None
+    if is_import:
+        bound = frozenset(name for one in imports(text) for name in one.binds())
+    speaks = asks = False
+    if mentions(text):
+        speaks = _SPEAKS.search(text) is not None
+        asks = _ASKS.search(text) is not None
+        if is_import:
+            bound -= _ASKING
+            speaks, asks = speaks and bool(bound), speaks or asks
+    return Statement(text, bound, speaks, asks, is_import)
+
+
+def _bound(text: bytes) -> Iterator[bytes]:
+    definition = _DEFINITION.search(text) if text.startswith((b"@", b"async")) else None
+    definition = definition or _DEFINITION.match(text)
+    if definition is not None:
+        yield definition.group(1)
+        return
+    if _COMPOUND.match(text):
+        for match in _BOUND_WITHIN.finditer(text):
+            yield match.group(1) or match.group(2)
+        return
+    *targets, _ = _ASSIGNED.split(text.partition(b"(")[0])
+    for target in targets:
+        for part in target.partition(b":")[0].split(b","):
+            name = _NAME.search(part)
+            if name is not None:
+                yield name.group()
+    # `registry.register(...)` and `table[key(x)] = ...` change what is behind the name.
+    first = _NAME.match(text)
+    if first is not None and text[first.end() : first.end() + 1] in (b".", b"["):
+        if first.group() not in _KEYWORDS:
+            yield first.group()

@@ -1,0 +1,141 @@
+"""Which files can matter, judged on their bytes, and which of them belong together.
+
+No file is decoded or parsed for this, and libcst is not imported: on a tree without FSDP code
+a run costs little more than reading it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fsdplint.discovery.byte_scanner import mentions
+from fsdplint.discovery.module_resolver import Modules, Target
+from fsdplint.discovery.relevance import Relevance
+from fsdplint.discovery.walk import File
+from fsdplint.source import config_files
+from fsdplint.source.files import Problem, Unreadable, check_text, is_too_large, too_large
+from fsdplint.source.folders import project_root
+
+
+@dataclass
+class Selection:
+    """The files that can matter.
+
+    Attributes:
+        groups: grouped so that no file of one uses what FSDP lies behind in another; the files of
+            a group in the order in which they were given, and the groups in that of their first
+            files. Files of settings are in one group with all that uses Accelerate, which may be
+            started with any of them.
+        problems: what could not be read.
+        users: for files, those who import them.
+        scanned: whose imports are known.
+    """
+
+    groups: list[list[Path]] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    users: Mapping[str, list[tuple[str, Target]]] = field(default_factory=dict)
+    scanned: Set[str] = frozenset()
+
+    @property
+    def paths(self) -> list[Path]:
+        """All of the files."""
+        return [path for group in self.groups for path in group]
+
+
+def select(
+    files: Sequence[File],
+    *,
+    searched: Sequence[Path] = (),
+    overrides: Mapping[Path, str] | None = None,
+) -> Selection:
+    """Of these files, those that can matter.
+
+    A file that the user named is checked for being Python even where it does not matter: whoever
+    names a file wants to hear that it cannot be read.
+
+    Args:
+        files: the files to choose from.
+        searched: the folders that they were found in.
+        overrides: texts to take instead of what is on disk.
+    """
+    modules = Modules(overrides)
+    result = Selection()
+    readable: dict[str, File] = {}
+    contents: dict[str, bytes] = {}
+    settings: list[Path] = []
+    for file in files:
+        try:
+            data = modules.read(file.path)
+        except Unreadable as error:
+            result.problems.append(error.problem)
+            continue
+        is_config = config_files.is_config(file.path)
+        matters = config_files.matters if is_config else mentions
+        if is_too_large(file.path, data):
+            if matters(data):  # one that is generated is nobody's concern otherwise
+                result.problems.append(too_large(file.path, len(data)))
+            continue
+        if is_config:
+            if matters(data):
+                settings.append(file.path)
+            elif file.named:
+                problem = check_text(file.path, data)
+                result.problems += [problem] if problem is not None else []
+            continue
+        key = file.real
+        readable[key], contents[key] = file, data
+    outside = any(file.named for file in readable.values())
+    outside = outside or not all(map(_is_whole_project, searched))
+    if outside or any(map(mentions, contents.values())):
+        relevance = Relevance(modules)
+        found = relevance.search(contents)
+        result.groups = _groups(relevance, found, readable)
+        result.users, result.scanned = relevance.importers, relevance.scanned
+    if settings:
+        launched = {file.path for key, file in readable.items() if b"accelerate" in contents[key]}
+        result.groups = _with_settings(result.groups, settings, launched)
+    chosen = {path for group in result.groups for path in group}
+    for key, file in readable.items():
+        if file.named and file.path not in chosen:
+            problem = check_text(file.path, contents[key])
+            if problem is not None:
+                result.problems.append(problem)
+    return result
+
+
+def _groups(relevance: Relevance, found: Set[str], files: Mapping[str, File]) -> list[list[Path]]:
+    leader = {key: key for key in found}
+
+    def lead(key: str) -> str:
+        while leader[key] != key:
+            leader[key] = key = leader[leader[key]]
+        return key
+
+    for one, other in relevance.joined:
+        leader[lead(one)] = lead(other)
+    groups: dict[str, list[Path]] = {}
+    for key, file in files.items():
+        if key in found:
+            groups.setdefault(lead(key), []).append(file.path)
+    return list(groups.values())
+
+
+def _with_settings(
+    groups: list[list[Path]], settings: list[Path], launched: Set[Path]
+) -> list[list[Path]]:
+    """The groups, with what may be launched with settings in one group with these."""
+    apart = [group for group in groups if launched.isdisjoint(group)]
+    together = [path for group in groups if not launched.isdisjoint(group) for path in group]
+    return [*apart, [*together, *settings]]
+
+
+def _is_whole_project(folder: Path) -> bool:
+    """Whether files in the folder import no file of their project from outside of it."""
+    return project_root(folder) == folder.absolute() and not (folder / "__init__.py").exists()
+
+
+def relevant(files: Iterable[Path]) -> list[Path]:
+    """Of these files, those that can matter. Unreadable ones are left out."""
+    return select([File(path, named=True) for path in files]).paths

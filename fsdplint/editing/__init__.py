@@ -1,1 +1,0 @@
-"""Edits of source text: imports, statements, places, and writing the files."""

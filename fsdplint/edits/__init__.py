@@ -1,0 +1,1 @@
+"""Edits of source text: imports, statements, and writing the files."""

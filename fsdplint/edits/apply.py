@@ -1,0 +1,281 @@
+"""Fixes onto files: which go together, and the texts that result."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from fsdplint.diagnostics.finding import Edit, Fix, Import
+from fsdplint.edits.imports.plan import plan
+from fsdplint.edits.imports.spelling import local_name
+from fsdplint.edits.pieces import Pieces
+from fsdplint.edits.rewrite import in_order, is_lines
+from fsdplint.edits.unused_imports import unused_imports
+from fsdplint.source.config_source import ConfigError, ConfigSource
+from fsdplint.source.source import Source
+from fsdplint.syntax.layout import descend
+
+
+@dataclass
+class Applied:
+    """What came of applying fixes.
+
+    Attributes:
+        texts: the new text of every file that changes.
+        sources: these files with their new texts, parsed.
+        applied: the fixes that are in these texts.
+        deferred: those that clash with an earlier one: to be worked out again on the new texts.
+        broken: those that could not be applied at all, with the reason: a defect of a rule.
+    """
+
+    texts: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, Source] = field(default_factory=dict)
+    applied: list[Fix] = field(default_factory=list)
+    deferred: list[Fix] = field(default_factory=list)
+    broken: list[tuple[Fix, str]] = field(default_factory=list)
+
+
+_F_STRING = re.compile(r"\b[rR]?[fF][rR]?[\"']")
+
+
+class BrokenFixError(Exception):
+    """Fixes whose result is not a Python file, or that cannot be put together."""
+
+
+def apply(sources: Mapping[str, Source], fixes: Sequence[Fix]) -> Applied:
+    """The texts with as many fixes in them as go together, the earlier before the later.
+
+    Fixes of one group go together or not at all. Nothing is written.
+    """
+    result = Applied()
+    chosen: list[list[Fix]] = []
+    # What relies on code comes after what may change it: a migration goes before repairs to FSDP1.
+    for unit in sorted(_units(fixes), key=lambda unit: any(fix.relies_on for fix in unit)):
+        try:
+            _checked(sources, unit)
+        except BrokenFixError as error:
+            result.broken.extend((fix, str(error)) for fix in unit)
+            continue
+        if any(_clash(unit, other) for other in chosen):
+            result.deferred.extend(unit)
+        else:
+            chosen.append(unit)
+    try:
+        pieces, parsed = _build(sources, [fix for unit in chosen for fix in unit])
+    except BrokenFixError:
+        chosen, pieces, parsed = _one_by_one(sources, chosen, result)
+    result.applied = [fix for unit in chosen for fix in unit]
+    for path, changed in pieces.items():
+        if changed.text != sources[path].text:
+            result.texts[path] = changed.text
+            result.sources[path] = parsed[path]
+    return result
+
+
+def complete(sources: Mapping[str, Source], fixes: Fix | Sequence[Fix]) -> tuple[Edit, ...]:
+    """All edits of a fix (or of the fixes of a group), those of the imports included.
+
+    Raises:
+        BrokenFixError: the result would not be a Python file.
+    """
+    together = [fixes] if isinstance(fixes, Fix) else list(fixes)
+    _checked(sources, together)
+    pieces, _ = _build(sources, together)
+    return tuple(edit for path in sorted(pieces) for edit in pieces[path].edits(path))
+
+
+def _units(fixes: Iterable[Fix]) -> list[list[Fix]]:
+    """The fixes that go together, each once, in the order of the first."""
+    units: dict[object, list[Fix]] = {}
+    for number, fix in enumerate(fixes):
+        unit = units.setdefault(number if fix.group is None else fix.group, [])
+        if fix not in unit:
+            unit.append(fix)
+    return list(units.values())
+
+
+def _checked(sources: Mapping[str, Source], unit: Sequence[Fix]) -> None:
+    for fix in unit:
+        for edit in fix.edits:
+            if edit.path not in sources:
+                raise BrokenFixError(f"the fix edits {edit.path}, which is not part of the program")
+            if not 0 <= edit.start <= edit.end <= len(sources[edit.path].text):
+                raise BrokenFixError(f"the fix edits characters that {edit.path} does not have")
+        for path, _ in (*fix.imports, *fix.unused):
+            if path not in sources:
+                raise BrokenFixError(f"the fix names {path}, which is not part of the program")
+    try:
+        in_order(_edits(unit))
+    except ValueError as error:
+        raise BrokenFixError(str(error)) from None
+
+
+def _edits(fixes: Iterable[Fix]) -> list[Edit]:
+    """The edits of some fixes, in their order; the same edit of two fixes is one.
+
+    One that a single fix makes twice (two lines alike at one place) is made twice.
+    """
+    found: list[Edit] = []
+    taken: Counter[Edit] = Counter()
+    for fix in fixes:
+        here: Counter[Edit] = Counter()
+        for edit in fix.edits:
+            here[edit] += 1
+            if here[edit] > taken[edit]:
+                found.append(edit)
+        taken |= here
+    return found
+
+
+def _clash(unit: Sequence[Fix], other: Sequence[Fix]) -> bool:
+    """Whether two units cannot be applied to one text."""
+    mine, theirs = _edits(unit), _edits(other)
+    if set(mine) != set(theirs) and any(_overlap(a, b) for a in mine for b in theirs):
+        return True
+    if _disturbs(unit, other) or _disturbs(other, unit):
+        return True
+    locals_: dict[tuple[str, str], set[tuple[str, str | None]]] = {}
+    for fix in (*unit, *other):
+        for path, wanted in fix.imports:
+            package = wanted.name is None and wanted.alias is None
+            meaning = (local_name(wanted) if package else wanted.module, wanted.name)
+            locals_.setdefault((path, local_name(wanted)), set()).add(meaning)
+    return any(len(meanings) > 1 for meanings in locals_.values())
+
+
+def _disturbs(unit: Sequence[Fix], other: Sequence[Fix]) -> bool:
+    """Whether a unit changes code that the other relies on."""
+    relied = [span for fix in other for span in fix.relies_on]
+    return any(
+        edit.path == path and edit.start < end and start < max(edit.end, edit.start + 1)
+        for path, start, end in relied
+        for edit in _edits(unit)
+    )
+
+
+def _overlap(one: Edit, two: Edit) -> bool:
+    """Whether two edits of different fixes get into each other's way.
+
+    Insertions inside a line at one place do: `f(x)` wrapped by both would come out crossed.
+    """
+    if one.path != two.path:
+        return False
+    if one.start < one.end and two.start < two.end:
+        return one != two and one.start < two.end and two.start < one.end
+    if one.start == one.end and two.start == two.end:
+        return one.start == two.start and not (is_lines(one.text) and is_lines(two.text))
+    point, span = (one, two) if one.start == one.end else (two, one)
+    if is_lines(point.text):
+        return span.start < point.start < span.end
+    return span.start <= point.start <= span.end
+
+
+def _one_by_one(
+    sources: Mapping[str, Source], units: Sequence[list[Fix]], result: Applied
+) -> tuple[list[list[Fix]], dict[str, Pieces], dict[str, Source]]:
+    """The units that go together when each is tried on top of those before it."""
+    chosen: list[list[Fix]] = []
+    pieces: dict[str, Pieces] = {}
+    parsed: dict[str, Source] = {}
+    for unit in units:
+        try:
+            pieces, parsed = _build(sources, [fix for part in [*chosen, unit] for fix in part])
+        except BrokenFixError as error:
+            if chosen and _works(sources, unit):
+                result.deferred.extend(unit)
+            else:
+                result.broken.extend((fix, str(error)) for fix in unit)
+        else:
+            chosen.append(unit)
+    return chosen, pieces, parsed
+
+
+def _works(sources: Mapping[str, Source], unit: Sequence[Fix]) -> bool:
+    try:
+        _build(sources, unit)
+    except BrokenFixError:
+        return False
+    return True
+
+
+def _build(
+    sources: Mapping[str, Source], fixes: Sequence[Fix]
+) -> tuple[dict[str, Pieces], dict[str, Source]]:
+    """The changed files: the fixes' own edits first, then the imports as the result needs them.
+    With them, the files as they are then, parsed.
+
+    Raises:
+        BrokenFixError: a result does not parse.
+    """
+    pieces: dict[str, Pieces] = {}
+    for edit in in_order(_edits(fixes)):
+        pieces.setdefault(edit.path, Pieces(sources[edit.path].text))
+    for path, changed in pieces.items():
+        changed.apply(in_order([edit for edit in _edits(fixes) if edit.path == path]))
+
+    imports: dict[str, list[Import]] = {}
+    unused: dict[str, set[str]] = {}
+    for fix in fixes:
+        for path, wanted in fix.imports:
+            imports.setdefault(path, []).append(wanted)
+        for path, name in fix.unused:
+            unused.setdefault(path, set()).add(name)
+    project = {path: one for path, one in sources.items() if not isinstance(one, ConfigSource)}
+    parsed = {path: _parsed(sources[path], changed.text) for path, changed in pieces.items()}
+    project.update(parsed)
+    for path in sorted({*imports, *unused}):
+        changed = pieces.setdefault(path, Pieces(sources[path].text))
+        wanted_here = [_moved(wanted, changed) for wanted in imports.get(path, ())]
+        gone = unused_imports(sources[path], project[path], unused.get(path, ()), project)
+        try:
+            edits = in_order(plan(project[path], wanted_here, gone))
+        except ValueError as error:
+            raise BrokenFixError(str(error)) from None
+        if edits:
+            changed.apply(edits)
+            parsed[path] = _parsed(sources[path], changed.text)
+    return pieces, parsed
+
+
+def _moved(wanted: Import, changed: Pieces) -> Import:
+    """The import, with the place of its use in the changed text."""
+    if wanted.at is None:
+        return wanted
+    return Import(wanted.module, wanted.name, wanted.alias, changed.moved(wanted.at))
+
+
+def _parsed(source: Source, text: str) -> Source:
+    result = source.renewed(text)
+    result.earlier = source  # most of it is as it was
+    try:
+        result.validate()
+    except (cst.ParserSyntaxError, ConfigError, ValueError, RecursionError) as error:
+        # A ValueError is one of a notebook, whose module only notebooks need.
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise BrokenFixError(f"{source.path} could no longer be parsed: {reason}") from None
+    if not isinstance(result, ConfigSource) and _newer_strings(result) > _newer_strings(source):
+        raise BrokenFixError(f"an f-string of {source.path} would need Python 3.12")
+    return result
+
+
+def _newer_strings(source: Source) -> int:
+    """How many f-strings only Python 3.12 reads: with line ends, comments or the same quotes in
+    their expressions. The parser takes them all."""
+    if not _F_STRING.search(source.text):
+        return 0
+    return sum(
+        _is_newer(source.tree.code_for_node(part), node.start.lstrip("rRfF"))
+        for node in descend(source.tree)
+        if isinstance(node, cst.FormattedString)
+        for part in node.parts
+        if isinstance(part, cst.FormattedStringExpression)
+    )
+
+
+def _is_newer(code: str, quote: str) -> bool:
+    lines = len(quote) == 1 and ("\n" in code or "\r" in code)
+    return lines or quote in code or "\\" in code

@@ -1,0 +1,179 @@
+"""Changes to a mapping in a file of settings, as edits of its text.
+
+Only what changes is touched: a key that goes takes its line with it, a renamed one keeps its place,
+its quotes and the comment behind it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from fsdplint.diagnostics.finding import Edit
+from fsdplint.source.config_source import ConfigError, ConfigSource, Entry, Mapping, Scalar
+
+
+@dataclass
+class MappingEdit:
+    """Gathers the changes to one mapping.
+
+    Attributes:
+        after: lines that follow the whole mapping (a further key of what holds it), unindented
+            and without line ends; for a mapping in braces a single text.
+    """
+
+    source: ConfigSource
+    mapping: Mapping
+    after: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._dropped: set[str] = set()
+        self._keys: dict[str, str] = {}
+        self._values: dict[str, object] = {}
+        self._added: list[tuple[str, object]] = []
+
+    def drop(self, key: str) -> None:
+        self._dropped.add(key)
+
+    def rename(self, key: str, name: str, value: object) -> None:
+        """Give a key another name and value; it stays where it is."""
+        self._keys[key] = name
+        self._values[key] = value
+
+    def set(self, key: str, value: object) -> None:
+        """Give a key a value, at the place that it has or at a new one."""
+        if self.mapping.get(key) is None:
+            self._added.append((key, value))
+        else:
+            self._values[key] = value
+
+    def edits(self) -> tuple[Edit, ...]:
+        """The edits, in order. Raises ConfigError where the form of the text is an unusual one."""
+        edits = [edit for entry in self.mapping for edit in self._in_place(entry)]
+        edits += self._flow() if self.mapping.flow else self._block()
+        return tuple(sorted(edits))
+
+    def _edit(self, start: int, end: int, text: str) -> Edit:
+        return Edit(self.source.path, start, end, text.replace("\n", self.source.newline))
+
+    # Keys and values -------------------------------------------------------------------------
+
+    def _in_place(self, entry: Entry) -> list[Edit]:
+        key, value = entry.key.text, entry.value
+        edits: list[Edit] = []
+        if key in self._dropped:
+            return edits
+        if key in self._keys:
+            name = entry.key.quote + self._keys[key] + entry.key.quote
+            edits.append(self._edit(entry.key.start, entry.key.end, name))
+        if key in self._values:
+            text = self.written(self._values[key])
+            if not isinstance(value, Scalar) or value.anchored:
+                raise ConfigError(f"`{key}` is no plain value")
+            if value.start == value.end:  # `key:` with nothing behind it
+                text = " " + text
+            if self.source.text[value.start : value.end] != text:
+                edits.append(self._edit(value.start, value.end, text))
+        return edits
+
+    def written(self, value: object) -> str:
+        """A value as the file's author writes such values."""
+        if isinstance(value, bool):
+            plain = {
+                entry.value.text
+                for entry in self.mapping
+                if isinstance(entry.value, Scalar) and not entry.value.quote
+            }
+            capital = plain & {"True", "False"} and not plain & {"true", "false"}
+            return str(value) if capital else str(value).lower()
+        if isinstance(value, int):
+            return str(value)
+        return f'"{value}"' if self.source.is_json else str(value)
+
+    def _pair(self, name: str, value: object) -> str:
+        quote = '"' if self.source.is_json else ""
+        return f"{quote}{name}{quote}: {self.written(value)}"
+
+    def _places(self) -> dict[str, list[tuple[str, object]]]:
+        """After which key each new one comes: in its place where the keys are sorted, else last."""
+        keys = [entry.key.text for entry in self.mapping]
+        in_order = keys == sorted(keys)
+        places: dict[str, list[tuple[str, object]]] = {}
+        for name, value in self._added:
+            before = [key for key in keys if key < name] if in_order else keys
+            places.setdefault((before or keys)[-1], []).append((name, value))
+        return places
+
+    # A mapping of lines ----------------------------------------------------------------------
+
+    def _block(self) -> list[Edit]:
+        text, edits = self.source.text, []
+        places = self._places()
+        for number, entry in enumerate(self.mapping):
+            start = self.source.line_start(entry.key.start)
+            indent = text[start : entry.key.start]
+            if indent.strip():
+                raise ConfigError(f"`{entry.key.text}` does not begin its line")
+            end = self._line_end(entry.end)
+            lines = [indent + self._pair(*pair) for pair in places.get(entry.key.text, ())]
+            if number == len(self.mapping.entries) - 1:
+                lines += self.after
+            dropped = entry.key.text in self._dropped
+            if dropped:
+                self._check_droppable(entry)
+            if not lines:
+                if dropped:
+                    edits.append(self._edit(start, end, ""))
+                continue
+            new = "\n".join(lines)
+            closed = text[:end].endswith("\n")
+            if dropped:
+                edits.append(self._edit(start, end, new + ("\n" if closed else "")))
+            else:
+                edits.append(self._edit(end, end, new + "\n" if closed else "\n" + new))
+        return edits
+
+    def _line_end(self, offset: int) -> int:
+        """Behind the line end of the line that holds an offset."""
+        found = self.source.text.find("\n", offset)
+        return len(self.source.text) if found < 0 else found + 1
+
+    def _check_droppable(self, entry: Entry) -> None:
+        if not isinstance(entry.value, Scalar) or entry.value.anchored:
+            raise ConfigError(f"`{entry.key.text}` is no plain value")
+
+    # A mapping in braces ---------------------------------------------------------------------
+
+    def _flow(self) -> list[Edit]:
+        entries = self.mapping.entries
+        kept = [entry for entry in entries if entry.key.text not in self._dropped]
+        added = [self._pair(*pair) for pair in self._added]
+        separator = self._separator()
+        edits = []
+        if not kept:
+            start, end = entries[0].key.start, entries[-1].end
+            edits.append(self._edit(start, end, separator.join(added)))
+        else:
+            for entry, following in pairwise(entries):
+                if entry.key.text in self._dropped and entry.end < kept[-1].key.start:
+                    edits.append(self._edit(entry.key.start, following.key.start, ""))
+            new = "".join(separator + pair for pair in added)
+            if new or kept[-1] is not entries[-1]:
+                edits.append(self._edit(kept[-1].end, entries[-1].end, new))
+        if self.after and self.source.top.flow:
+            edits.append(self._edit(self.mapping.end, self.mapping.end, "".join(self.after)))
+        elif self.after:
+            end = self._line_end(self.mapping.end)
+            closed = self.source.text[:end].endswith("\n")
+            text = "\n".join(self.after)
+            edits.append(self._edit(end, end, text + "\n" if closed else "\n" + text))
+        return edits
+
+    def _separator(self) -> str:
+        """What stands between two entries: a comma and white space."""
+        entries = self.mapping.entries
+        if len(entries) > 1:
+            between = self.source.text[entries[-2].end : entries[-1].key.start]
+            if not between.strip(", \t\r\n"):
+                return between.replace("\r\n", "\n")
+        return ", "

@@ -1,0 +1,270 @@
+"""Which imports a file gains and loses, and where: the edits for both at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import libcst as cst
+
+from fsdplint.diagnostics.finding import Edit, Import
+from fsdplint.edits.imports.block import Spot, Statement, choose, type_checking
+from fsdplint.edits.imports.names import by_kind, edit_names, line_limit
+from fsdplint.edits.imports.placement import Block, before, from_module, is_import, place
+from fsdplint.edits.statement_edits import Statements
+from fsdplint.source.source import Source
+from fsdplint.syntax import layout
+from fsdplint.syntax.bindings import Bindings, Imported, bindings_of
+
+
+def plan(source: Source, wanted: Iterable[Import], removed: Sequence[Imported]) -> list[Edit]:
+    """The edits that import what is wanted and take away the imports that are not.
+
+    The offsets in `wanted` are those of this source. An import that the file has already at the
+    place where it would go is not added again.
+    """
+    bindings = bindings_of(source)
+    statements = Statements(source)
+    extended: dict[Statement, list[tuple[str, str]]] = {}
+    fresh: dict[tuple[Block, str], list[Spot]] = {}
+    beside: dict[tuple[Statement, str], list[Spot]] = {}
+    for spot in choose(source, wanted):
+        item, block = spot.item, spot.body
+        if spot.anchor is not None:
+            joined = _joined(source, spot)
+        elif isinstance(block, cst.SimpleStatementLine | cst.SimpleStatementSuite):
+            continue  # only beside an anchor
+        elif _present(bindings, block, item, spot.limit):
+            continue
+        else:
+            joined = _extendable(bindings, block, item, spot.limit)
+        if joined is not None:
+            names = extended.setdefault(joined, [])
+            if _pair(item) not in names:
+                names.append(_pair(item))
+        elif spot.anchor is not None:
+            beside.setdefault((spot.anchor, item.module if item.name else ""), []).append(spot)
+        else:
+            assert isinstance(block, cst.Module | cst.IndentedBlock)
+            key = (block, item.module if item.name is not None else "")
+            if item.name is not None and _one_each(_here(bindings, block, item.module, spot.limit)):
+                key = (block, f"{item.module}.{item.name}")
+            fresh.setdefault(key, []).append(spot)
+
+    for (anchor, _), spots in sorted(beside.items(), key=_order):
+        _add_beside(source, statements, anchor, spots)
+    for (block, _), spots in sorted(fresh.items(), key=_order):
+        _add(source, statements, block, spots)
+
+    edits: list[Edit] = []
+    losses: dict[Statement, list[cst.ImportAlias]] = {}
+    whole: list[Statement] = []
+    for gone in removed:
+        losses.setdefault(gone.statement, []).append(gone.alias)
+    for statement in dict.fromkeys([*losses, *extended]):
+        aliases, names = losses.get(statement, []), extended.get(statement, [])
+        every = statement.names
+        if not names and not isinstance(every, cst.ImportStar) and len(aliases) == len(every):
+            whole.append(statement)
+            continue
+        edit = edit_names(source, statement, aliases, names)
+        if edit is not None:
+            edits.append(edit)
+    gaining = [source.parent(layout.line_of(source, anchor)) for anchor, _ in beside]
+    for gone_statement in _removable(source, whole, gaining):
+        change = statements.change(gone_statement)
+        change.deleted, change.keep_comments = True, False
+    more, _less = statements.edits()
+    return edits + more
+
+
+def _removable(
+    source: Source, whole: Sequence[Statement], gaining: Sequence[cst.CSTNode | None]
+) -> list[cst.CSTNode]:
+    """What goes with import statements that have no name left; `gaining`: blocks with new ones.
+
+    One that is all that a `try` or its handler does stays: it tests whether there is such a module.
+    A block for type checking that would be empty goes.
+    """
+    lines = [layout.line_of(source, statement) for statement in whole]
+    result: dict[cst.CSTNode, None] = {}
+    for statement, line in zip(whole, lines, strict=True):
+        block = source.parent(line)
+        holder: cst.CSTNode | None = block  # of a one-line suite
+        others: list[cst.CSTNode] = []
+        if isinstance(block, cst.Module | cst.IndentedBlock):
+            holder = source.parent(block)
+            others = [x for x in block.body if x not in lines]
+        if isinstance(holder, cst.Try | cst.TryStar | cst.ExceptHandler | cst.ExceptStarHandler):
+            if any(is_import(x) for x in others) or any(x is block for x in gaining):
+                result[statement] = None
+        elif isinstance(holder, cst.If) and not others and holder.orelse is None:
+            result[holder if type_checking(source, statement) else statement] = None
+        else:
+            result[statement] = None
+    return list(result)
+
+
+def _joined(source: Source, spot: Spot) -> cst.ImportFrom | None:
+    """The `from M import ...` near the spot's anchor that the name can join."""
+    assert spot.anchor is not None
+    if spot.item.name is None:
+        return None
+    line = layout.line_of(source, spot.anchor)
+    inside = spot.body.body if isinstance(spot.body, cst.Module | cst.IndentedBlock) else [line]
+    smalls: list[cst.CSTNode] = []
+    for statement in inside:
+        if isinstance(statement, cst.SimpleStatementLine | cst.SimpleStatementSuite):
+            smalls.extend(statement.body)
+        else:
+            smalls.append(statement)
+    number = smalls.index(spot.anchor)
+    # Below the anchor, only what follows it without other code between.
+    end = next((x for x in range(number, len(smalls)) if not _imports(smalls[x])), len(smalls))
+    for other in [spot.anchor, *smalls[:number], *smalls[number:end]]:
+        if (
+            isinstance(other, cst.ImportFrom)
+            and not isinstance(other.names, cst.ImportStar)
+            and from_module(other) == spot.item.module
+            and before(source, other, spot.limit)
+        ):
+            return other
+    return None
+
+
+def _imports(statement: cst.CSTNode) -> bool:
+    return isinstance(statement, cst.Import | cst.ImportFrom)
+
+
+def _add_beside(
+    source: Source, statements: Statements, anchor: Statement, spots: Sequence[Spot]
+) -> None:
+    """Put new imports of one module below an import statement, or above a line of other code."""
+    line = layout.line_of(source, anchor)
+    items = [spot.item for spot in spots]
+    change = statements.change(line.body[-1])
+    lines = change.after
+    if not all(_imports(x) for x in line.body):
+        lines = statements.change(line.body[0]).before
+    for text in _text(source, items, layout.inner_indent(source, line)):
+        lines.extend(layout.physical_lines(source, text))
+
+
+def _order(entry: tuple[tuple[cst.CSTNode, str], list[Spot]]) -> tuple[object, ...]:
+    """What new statements are sorted by: the module, then the name."""
+    item = entry[1][0].item
+    return item.module, by_kind(item.name or "")
+
+
+def _pair(item: Import) -> tuple[str, str]:
+    """The name to sort by, and the text of the alias."""
+    name = item.name or item.module
+    return name, name if item.alias is None else f"{name} as {item.alias}"
+
+
+def _present(bindings: Bindings, block: Block, item: Import, limit: cst.CSTNode | None) -> bool:
+    source = bindings.source
+    return any(
+        (x.module, x.name) == (item.module, item.name)
+        and (x.local == item.alias if x.renamed else item.alias is None)
+        and source.parent(layout.line_of(source, x.statement)) is block
+        and before(source, x.statement, limit)
+        for x in bindings.imports()
+    )
+
+
+def _extendable(
+    bindings: Bindings, block: Block, item: Import, limit: cst.CSTNode | None
+) -> cst.ImportFrom | None:
+    """The last `from M import ...` that the name can join.
+
+    Where each name has a statement of its own, so has the new one. A statement that only renames
+    (`from M import X as Y`) is joined if there is no other.
+    """
+    if item.name is None:
+        return None
+    here = _here(bindings, block, item.module, limit)
+    if _one_each(here):
+        return None
+    return next((x for x in reversed(here) if _plain(x)), here[-1] if here else None)
+
+
+def _plain(statement: cst.ImportFrom) -> bool:
+    """Whether a statement imports some name as it is."""
+    names = () if isinstance(statement.names, cst.ImportStar) else statement.names
+    return any(alias.asname is None for alias in names)
+
+
+def _one_each(statements: Sequence[cst.ImportFrom]) -> bool:
+    """Whether several statements import from one module, each a single name."""
+    plain = [x for x in statements if _plain(x)]
+    return len(plain) > 1 and all(
+        x.lpar is None and not isinstance(x.names, cst.ImportStar) and len(x.names) == 1
+        for x in plain
+    )
+
+
+def _here(
+    bindings: Bindings, block: Block, module: str, limit: cst.CSTNode | None
+) -> list[cst.ImportFrom]:
+    """The `from M import ...` of a block; if it is the module's and has none, those it tries."""
+    source = bindings.source
+    here: dict[cst.ImportFrom, None] = {}
+    tried: dict[cst.ImportFrom, None] = {}
+    for other in bindings.imports():
+        statement = other.statement
+        if other.module != module or not isinstance(statement, cst.ImportFrom):
+            continue
+        if not before(source, statement, limit):
+            continue
+        outer = source.parent(layout.line_of(source, statement))
+        if outer is block:
+            here[statement] = None
+        elif block is source.tree and outer is not None:
+            attempt = source.parent(outer)
+            if (
+                isinstance(attempt, cst.Try)
+                and attempt.body is outer
+                and source.parent(attempt) is block
+            ):
+                tried[statement] = None
+    return list(here or tried)
+
+
+def _text(source: Source, items: Sequence[Import], indent: str) -> list[list[str]]:
+    """The statements for imports of one module, each as lines."""
+    if items[0].name is None:
+        pairs = sorted({_pair(item) for item in items})
+        return [[f"import {text}"] for _, text in pairs]
+    names = sorted({_pair(item) for item in items}, key=lambda pair: by_kind(pair[0]))
+    line = f"from {items[0].module} import {', '.join(text for _, text in names)}"
+    if len(indent + line) <= line_limit(source):
+        return [[line]]
+    return [[f"from {items[0].module} import (", *(f"\t{text}," for _, text in names), ")"]]
+
+
+def _add(source: Source, statements: Statements, block: Block, spots: Sequence[Spot]) -> None:
+    """Put new import statements into a block."""
+    if not block.body:
+        return
+    items = [spot.item for spot in spots]
+    limits = [spot.limit for spot in spots if spot.limit is not None]
+    limit = min(limits, key=lambda node: source.span(node)[0], default=None)
+    first = block.body[0]
+    indent = layout.line_indent(source, layout.start_of(source, first))
+    for lines in _text(source, items, indent):
+        text = layout.physical_lines(source, lines)
+        module = items[0].module if items[0].name is not None else lines[0].split()[1]
+        spot, above, gap = place(source, block, module, lines[0].startswith("from"), limit)
+        change = statements.change(spot)
+        if above:
+            # Several imports that come to the same place share its blank line.
+            if gap and change.before[-1:] == [""]:
+                change.before.pop()
+            change.before.extend([*text, *[""] * gap])
+        else:
+            end = layout.body_end(source, source.parent(spot) or spot)[0]
+            follows = bool(gap) and bool(source.text[end:].split("\n", 1)[0].strip())
+            lead = [""] * gap if not change.after else []
+            if follows and change.after:
+                change.after.pop()
+            change.after.extend([*lead, *text, *([""] if follows else [])])

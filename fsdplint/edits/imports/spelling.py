@@ -1,0 +1,263 @@
+"""The imports of a file: how a library's name is written at a place in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import libcst as cst
+
+from fsdplint.diagnostics.finding import Import
+from fsdplint.source.source import Source
+from fsdplint.syntax import layout
+from fsdplint.syntax.bindings import Bindings, Imported, Scope, bindings_of
+from fsdplint.syntax.import_order import ancestors, settled
+from fsdplint.syntax.qualified_names import canonical, dotted
+
+
+def name_for(
+    source: Source,
+    module: str,
+    name: str | None,
+    at: cst.CSTNode | None,
+    planned: Sequence[Import] = (),
+    usual: str | None = None,
+) -> tuple[str, Import | None]:
+    """How `module.name` (or the module) is written at a node, and the import that this takes.
+
+    planned: imports that will be added to this file anyway.
+    usual: the name that such an import customarily gives it (`as dcp`).
+    """
+    bindings = bindings_of(source)
+    existing = _existing(bindings, module, name, at)
+    if existing is not None:
+        return existing, None
+    if usual is not None:
+        taken = {local_name(x) for x in planned if (x.module, x.name) != (module, name)}
+        if usual not in taken and not re.search(rf"\b{re.escape(usual)}\b", source.text):
+            return usual, Import(module, name, usual)
+    plain = name or module.partition(".")[0]
+    offset = _place(bindings, module, plain, at) if at is not None else None
+    if _free(bindings, module, name, at) and not any(
+        local_name(other) == plain and (other.module, other.name) != (module, name)
+        for other in planned
+        if name is not None or other.name is not None or other.alias is not None
+    ):
+        return name or module, Import(module, name, None, offset)
+    alias = _alias(source, module, name, planned)
+    return alias, Import(module, name, alias, offset)
+
+
+def local_name(wanted: Import) -> str:
+    """The name that an import binds."""
+    return wanted.alias or wanted.name or wanted.module.partition(".")[0]
+
+
+def _alias(source: Source, module: str, name: str | None, planned: Sequence[Import]) -> str:
+    """A name that nothing in the file has: `torch_fully_shard`."""
+    top, _, last = f"{module}.{name}".rpartition(".") if name else module.rpartition(".")
+    package = top.partition(".")[0]
+    base = f"{package}_{last}" if package else f"{last}_module"
+    if package and last[:1].isupper():
+        base = package.capitalize() + last
+    taken = {local_name(x) for x in planned if (x.module, x.name) != (module, name)}
+    number = 1
+    while True:
+        alias = base if number == 1 else f"{base}_{number}"
+        if alias not in taken and not re.search(rf"\b{re.escape(alias)}\b", source.text):
+            return alias
+        number += 1
+
+
+def imported_only(scope: Scope, local: str, full: str) -> bool:
+    """Whether a function binds a name by importing this very thing and in no other way."""
+    same = [item for item in scope.imports if item.local == local]
+    return (
+        scope.kind == "function"
+        and bool(same)
+        and local not in scope.others
+        and local not in scope.elsewhere
+        and all(canonical(item.full) == canonical(full) for item in same)
+    )
+
+
+def _place(bindings: Bindings, module: str, plain: str, at: cst.CSTNode) -> int:
+    """The offset that stands for a node in `Import.at`: its own.
+
+    But where its statement uses a name of the same package that is imported on a condition or
+    lazily, it is that of this import statement: the new import has the same conditions. (What is
+    imported lazily though the file imports the package anyway counts for its own module only.)
+    """
+    source = bindings.source
+    package = module.partition(".")[0]
+    scope = bindings.scope_at(at)
+    statement = layout.statement_of(source, at)
+    own = bindings.owner(scope, plain)  # a function that imports the name has it as its own
+    best: tuple[bool, int] | None = None
+    around = {at, *ancestors(source, at)}
+    inside = source.descend(statement if isinstance(statement, cst.BaseSmallStatement) else at)
+    names = [x for x in inside if isinstance(x, cst.Name) and not _maybe_skipped(source, x, around)]
+    for name in dict.fromkeys(x.value for x in names):
+        owner = bindings.owner(scope, name)
+        if own is not None and own.kind == "function" and owner is not own:
+            continue
+        for item in _sole(bindings, owner, name, at) if owner is not None else ():
+            if item.module.partition(".")[0] == package:
+                found = (item.module == module, source.span(item.statement)[0])
+                apart = _within(item.module, module) and not _at_top(bindings, module)
+                if apart or not (_lazy(bindings, item) and _at_top(bindings, package)):
+                    best = max(best, found) if best is not None else found
+    return best[1] if best is not None else source.span(at)[0]
+
+
+def _maybe_skipped(source: Source, name: cst.Name, around: set[cst.CSTNode]) -> bool:
+    """Whether a part of an expression that does not hold `at` may be left out with the name."""
+    child: cst.CSTNode = name
+    for parent in ancestors(source, name):
+        if isinstance(parent, cst.BaseStatement | cst.BaseSmallStatement):
+            break
+        match parent:
+            case cst.BooleanOperation():
+                skipped = child is parent.right
+            case cst.IfExp():
+                skipped = child is not parent.test
+            case _:
+                skipped = isinstance(parent, cst.Lambda | cst.BaseComp)
+        if skipped and child not in around:
+            return True
+        child = parent
+    return False
+
+
+def _sole(bindings: Bindings, scope: Scope, local: str, at: cst.CSTNode) -> list[Imported]:
+    """The import on a condition by which a scope has a name at a node, if it is but one."""
+    every = [x for x in scope.imports if x.local == local]
+    ran = [x for x in every if settled(bindings, x.statement, scope, at)]
+    maybe = [x for x in every if conditional(bindings.source, x.statement)]
+    if ran:
+        return ran[-1:] if all(x in maybe for x in ran) else []
+    return maybe if len(maybe) == 1 else []
+
+
+def _lazy(bindings: Bindings, item: Imported) -> bool:
+    """Whether an import stands in a function, and there on no condition."""
+    around = ancestors(bindings.source, item.statement)
+    return item.scope.kind == "function" and around.index(item.scope.node) == 2
+
+
+def _at_top(bindings: Bindings, package: str) -> bool:
+    """Whether the file imports something of a package on no condition."""
+    return any(
+        _within(item.module, package)
+        and isinstance(ancestors(bindings.source, item.statement)[1], cst.Module)
+        for item in bindings.module.imports
+    )
+
+
+def _within(module: str, package: str) -> bool:
+    """Whether a module is a package, or is in it."""
+    return module == package or module.startswith(f"{package}.")
+
+
+def in_block(source: Source, at: cst.CSTNode | None) -> bool:
+    """Whether a node stands in an indented block of its function, where an import could go."""
+    for parent in ancestors(source, at) if at is not None else ():
+        if isinstance(parent, cst.IndentedBlock | cst.FunctionDef):
+            return isinstance(parent, cst.IndentedBlock)
+    return False
+
+
+def conditional(source: Source, statement: cst.CSTNode) -> bool:
+    """Whether an import stands in a block, but not as a fallback or for type checking."""
+    around = ancestors(source, statement)
+    return not isinstance(around[1], cst.Module) and not any(
+        isinstance(x, cst.ExceptHandler | cst.ExceptStarHandler)
+        or (isinstance(x, cst.If) and (dotted(x.test) or "").endswith("TYPE_CHECKING"))
+        for x in around
+    )
+
+
+def _existing(
+    bindings: Bindings, module: str, name: str | None, at: cst.CSTNode | None
+) -> str | None:
+    """The text by which the file's own imports give a name at a node."""
+    full = canonical(module if name is None else f"{module}.{name}")
+    scope = bindings.scope_at(at) if at is not None else bindings.module
+    through_module: str | None = None
+    hidden: set[str] = set()
+    for owner in scope.chain():
+        for item in reversed(owner.imports):
+            if item.local in hidden or not certain(bindings, item, at):
+                continue
+            if canonical(item.full) == full:
+                return item.spelled
+            if item.name is None and not item.renamed:
+                if name is None and item.full.startswith(module + "."):
+                    return module
+            elif name is not None and item.full == module:
+                through_module = through_module or f"{item.local}.{name}"
+        hidden.update(owner.others)
+        hidden.update(item.local for item in owner.imports)
+        hidden -= owner.elsewhere
+    return through_module
+
+
+def certain(bindings: Bindings, item: Imported, at: cst.CSTNode | None) -> bool:
+    """Whether a name is sure to be bound by this import when the code at a node runs."""
+    return settled(bindings, item.statement, item.scope, at, item.local) and _only_meaning(
+        bindings, item
+    )
+
+
+def _only_meaning(bindings: Bindings, item: Imported) -> bool:
+    """Whether nothing else in its scope gives the name another meaning.
+
+    What a `try` falls back to does not count.
+    """
+    others: list[cst.CSTNode] = list(item.scope.others.get(item.local, ()))
+    for other in item.scope.imports:
+        if other.local == item.local and canonical(other.full) != canonical(item.full):
+            plain = other.name is None and item.name is None
+            if not (plain and not other.renamed and not item.renamed):
+                others.append(other.alias)
+    return all(_alternative(bindings.source, item.statement, other) for other in others)
+
+
+def _alternative(source: Source, statement: cst.CSTNode, other: cst.CSTNode) -> bool:
+    """Whether `other` runs only where the `try` or `if` around the statement did not run it."""
+    around = set(ancestors(source, other))
+    child = statement
+    for parent in ancestors(source, statement):
+        instead: list[cst.CSTNode | None] = []
+        if isinstance(parent, cst.Try | cst.TryStar) and child is parent.body:
+            instead = list(parent.handlers)
+        elif isinstance(parent, cst.If) and child is parent.body:
+            instead = [parent.orelse]
+        if any(node in around for node in instead):
+            return True
+        child = parent
+    return False
+
+
+def _free(bindings: Bindings, module: str, name: str | None, at: cst.CSTNode | None) -> bool:
+    """Whether the plain name may be imported and then means this at a node."""
+    full = canonical(module if name is None else f"{module}.{name}")
+    plain = name or module.partition(".")[0]
+    scope = bindings.scope_at(at) if at is not None else bindings.module
+    for owner in scope.chain():
+        if owner is not bindings.module:
+            if owner.binds(plain):
+                # Another branch of the function imports it: this one can do so too.
+                return imported_only(owner, plain, full) and in_block(bindings.source, at)
+            continue
+        same = [item for item in owner.imports if item.local == plain]
+        for item in same:
+            package = name is None and item.name is None and not item.renamed
+            if canonical(item.full) != full and not package:
+                return False
+        for other in owner.others.get(plain, ()):
+            if not any(_alternative(bindings.source, x.statement, other) for x in same):
+                return False
+        if not same and owner.star and ("", plain) in bindings.uses():
+            return all(star == module for star in owner.star)
+    return True

@@ -1,0 +1,105 @@
+"""A text under change that remembers what it was made of.
+
+Edits are applied in two rounds (first those of the fixes, then those of the imports, which depend
+on the first round's result). What both do to the original text is one set of edits again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fsdplint.diagnostics.finding import Edit
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Characters start..end of the original, or (where `text` is given) new ones."""
+
+    start: int
+    end: int
+    text: str | None = None
+
+    @property
+    def length(self) -> int:
+        return self.end - self.start if self.text is None else len(self.text)
+
+
+class Pieces:
+    """The original text, and the changed text as pieces of it."""
+
+    def __init__(self, original: str) -> None:
+        self.original = original
+        self._pieces = [Piece(0, len(original))]
+
+    @property
+    def text(self) -> str:
+        return "".join(
+            self.original[x.start : x.end] if x.text is None else x.text for x in self._pieces
+        )
+
+    def apply(self, edits: Sequence[Edit]) -> None:
+        """Change the text; the offsets are those of the text as it is now.
+
+        edits: in order, not overlapping; insertions at one place are put in as they come.
+        """
+        pieces: list[Piece] = []
+        rest = list(reversed(self._pieces))
+        at = 0
+
+        def take(until: int, keep: bool) -> None:
+            nonlocal at
+            while at < until:
+                piece = rest.pop()
+                length = min(piece.length, until - at)
+                head, tail = _cut(piece, length)
+                if keep:
+                    pieces.append(head)
+                if tail is not None:
+                    rest.append(tail)
+                at += length
+
+        for edit in edits:
+            take(edit.start, keep=True)
+            if edit.text:
+                pieces.append(Piece(0, 0, edit.text))
+            take(edit.end, keep=False)
+        self._pieces = pieces + list(reversed(rest))
+
+    def moved(self, offset: int) -> int:
+        """Where a character of the original is now; if it has gone, where its place is."""
+        position = 0
+        for piece in self._pieces:
+            if piece.text is None:
+                if piece.start <= offset < piece.end:
+                    return position + offset - piece.start
+                if piece.start > offset:
+                    # What was put in its stead stands before this piece.
+                    return max(position - 1, 0)
+            position += piece.length
+        return max(position - 1, 0)
+
+    def edits(self, path: str) -> tuple[Edit, ...]:
+        """The edits that make the changed text out of the original."""
+        result = []
+        position = 0
+        new: list[str] = []
+        for piece in [*self._pieces, Piece(len(self.original), len(self.original))]:
+            if piece.text is not None:
+                new.append(piece.text)
+                continue
+            if new or piece.start > position:
+                result.append(Edit(path, position, piece.start, "".join(new)))
+                new = []
+            position = piece.end
+        return tuple(result)
+
+
+def _cut(piece: Piece, length: int) -> tuple[Piece, Piece | None]:
+    """A piece's first characters, and what is left of it."""
+    if length == piece.length:
+        return piece, None
+    if piece.text is not None:
+        return Piece(0, 0, piece.text[:length]), Piece(0, 0, piece.text[length:])
+    middle = piece.start + length
+    return Piece(piece.start, middle), Piece(middle, piece.end)

@@ -1,0 +1,125 @@
+"""Which lines edits change: what stood there, and what stands there afterwards."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from fsdplint.diagnostics.finding import Edit
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+
+
+@dataclass
+class Region:
+    """Lines next to each other that are changed together.
+
+    Attributes:
+        line: the first line (from 1) that changes; where lines are only added, the one after them.
+        count: how many lines there were; 0 where lines are only added.
+        new_line: the first of the lines in the changed text.
+        before, after: the lines, as they were and as they are.
+        first, last: the lines that the edits touch, also those that come out as they were.
+        edits: the edits that make the difference.
+    """
+
+    line: int
+    count: int
+    new_line: int
+    before: list[str]
+    after: list[str]
+    first: int
+    last: int
+    edits: list[Edit] = field(default_factory=list)
+
+    def touches(self, first: int, last: int) -> bool:
+        """Whether the edits are about lines first..last."""
+        return self.first <= last and first <= self.last
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a text with their ends; a form feed ends none."""
+    return _LINE.findall(text)
+
+
+def regions(text: str, edits: Iterable[Edit]) -> list[Region]:
+    """The changed lines of a text, in order; lines that come out as they were are left out.
+
+    edits: those of one file, in order and without overlaps.
+    """
+    lines = lines_of(text)
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line))
+    result: list[Region] = []
+    shift = 0
+    for first, last, together in _groups(text, starts, len(lines), edits):
+        region = _region(lines, starts, first, last, together, shift)
+        shift += len(region.after) - region.count
+        if region.before != region.after:
+            result.append(region)
+    return result
+
+
+def _groups(
+    text: str, starts: Sequence[int], count: int, edits: Iterable[Edit]
+) -> Iterable[tuple[int, int, list[Edit]]]:
+    """Edits of neighbouring lines, with the numbers (from 0) of the first line and of the next."""
+    found: list[tuple[int, int, list[Edit]]] = []
+    for edit in edits:
+        first = min(bisect_right(starts, edit.start) - 1, count)
+        last = bisect_right(starts, edit.end) - 1
+        if edit.end > starts[last] or not _whole_lines(text, starts, edit):
+            last += 1
+        last = min(max(first, last), count)
+        if found and first <= found[-1][1]:
+            start, end, together = found.pop()
+            found.append((start, max(end, last), [*together, edit]))
+        else:
+            found.append((first, last, [edit]))
+    return found
+
+
+def _whole_lines(text: str, starts: Sequence[int], edit: Edit) -> bool:
+    """Whether an edit takes and gives nothing but whole lines."""
+    begins = starts[bisect_right(starts, edit.start) - 1] == edit.start
+    return begins and (not edit.text or edit.text.endswith(("\n", "\r")))
+
+
+def _region(
+    lines: Sequence[str],
+    starts: Sequence[int],
+    first: int,
+    last: int,
+    edits: list[Edit],
+    shift: int,
+) -> Region:
+    before = list(lines[first:last])
+    text = "".join(before)
+    base = starts[first]
+    parts = []
+    position = 0
+    for edit in edits:
+        parts += [text[position : edit.start - base], edit.text]
+        position = edit.end - base
+    after = lines_of("".join(parts) + text[position:])
+    head = 0
+    while head < min(len(before), len(after)) and before[head] == after[head]:
+        head += 1
+    tail = 0
+    while tail < min(len(before), len(after)) - head and before[-1 - tail] == after[-1 - tail]:
+        tail += 1
+    before, after = before[head : len(before) - tail], after[head : len(after) - tail]
+    line = first + head + 1
+    return Region(
+        line=line,
+        count=len(before),
+        new_line=line + shift,
+        before=before,
+        after=after,
+        first=first + 1,
+        last=max(last, first + 1),
+        edits=edits,
+    )

@@ -1,0 +1,234 @@
+"""Rewrite: builds a `Fix` out of changes to nodes of source files.
+
+A fix changes the characters that it means to change and no other: comments, quotes, indentation and
+newlines stay as the author has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import libcst as cst
+
+from fsdplint.diagnostics.finding import Edit, Fix, Import, Safety
+from fsdplint.edits.imports import spelling
+from fsdplint.edits.statement_edits import Statements
+from fsdplint.source.source import Source
+from fsdplint.syntax import layout
+
+
+class Rewrite:
+    r"""Gathers changes to one or several files; `fix` turns them into a `Fix`.
+
+    Lines for the statement methods are given without the indentation of the place; one leading tab
+    stands for one level of the file's own indentation (`["for block in model.layers:",
+    "\tfully_shard(block)"]`). Texts may use "\n": the file's own newline is written.
+
+    A statement may be given as any node in it. That is safer than `source.statement(node)`, which
+    for `if x: y` gives the `if` where `y` is meant.
+    """
+
+    def __init__(self) -> None:
+        self._edits: list[Edit] = []
+        self._statements: dict[int, Statements] = {}
+        self._imports: dict[tuple[str, Import], None] = {}
+        self._unused: dict[tuple[str, str], None] = {}
+        self._relied: dict[tuple[str, int, int], None] = {}
+
+    def replace(self, source: Source, node: cst.CSTNode, text: str) -> None:
+        """Put a text in place of a node's characters (parentheses around it stay)."""
+        start, end = source.span(node)
+        self.replace_span(source, start, end, text)
+
+    def replace_span(self, source: Source, start: int, end: int, text: str) -> None:
+        """Put a text in place of the characters start..end."""
+        edit = Edit(source.path, start, end, layout.in_file(source, text))
+        if start == end or edit not in self._edits:
+            self._edits.append(edit)
+
+    def delete(self, source: Source, start: int, end: int) -> None:
+        """Take the characters start..end away."""
+        self.replace_span(source, start, end, "")
+
+    def insert(self, source: Source, offset: int, text: str) -> None:
+        """Put a text before the character at `offset`."""
+        self.replace_span(source, offset, offset, text)
+
+    def delete_statement(
+        self, source: Source, statement: cst.CSTNode, *, comments: bool | None = None
+    ) -> None:
+        """Delete a statement with its line; a block that it leaves empty gets a `pass`.
+
+        comments: whether the comments in it and behind it stay, on lines of their own; by default
+            they do unless it is a compound statement. Comments above it always stay.
+        """
+        changes = self._of(source)
+        for part in changes.smalls(statement):
+            change = changes.change(part)
+            change.deleted, change.replaced = True, None
+            compound = isinstance(part, cst.BaseCompoundStatement)
+            change.keep_comments = not compound if comments is None else comments
+
+    def insert_before(self, source: Source, statement: cst.CSTNode, lines: Sequence[str]) -> None:
+        """Put lines directly before a statement, below the comments above it.
+
+        Lines before an `elif` go before its `if`; those before a statement of a one-line suite or
+        of a line `a; b` break this line up.
+        """
+        changes = self._of(source)
+        change = changes.change(changes.smalls(statement)[0])
+        change.before.extend(layout.physical_lines(source, lines))
+
+    def insert_function(self, source: Source, statement: cst.CSTNode, lines: Sequence[str]) -> None:
+        """Put a function before a statement of the top level, above the comments on it."""
+        changes = self._of(source)
+        change = changes.change(changes.smalls(statement)[0])
+        above = isinstance(statement, cst.BaseCompoundStatement)
+        kept = change.above if above else change.before
+        start = source.line_start(layout.start_of(source, statement))
+        start = layout.comment_start(source, start) if above else start
+        missing = [] if kept else [""] * layout.missing_above(source, start)
+        kept.extend(layout.physical_lines(source, [*missing, *lines, "", ""]))
+
+    def insert_after(self, source: Source, statement: cst.CSTNode, lines: Sequence[str]) -> None:
+        """Put lines directly after a statement; see `insert_before`."""
+        changes = self._of(source)
+        change = changes.change(changes.smalls(statement)[-1])
+        change.after.extend(layout.physical_lines(source, lines))
+
+    def replace_statement(
+        self,
+        source: Source,
+        statement: cst.CSTNode,
+        lines: Sequence[str],
+        *,
+        comments: bool = True,
+    ) -> None:
+        """Put lines in place of a statement.
+
+        comments: whether comments inside the statement which the lines don't hold stay above them.
+        """
+        if not lines:
+            self.delete_statement(source, statement, comments=comments)
+            return
+        changes = self._of(source)
+        first, *others = changes.smalls(statement)
+        change = changes.change(first)
+        change.replaced, change.deleted = layout.physical_lines(source, lines), False
+        change.keep_comments = comments
+        for other in others:
+            changes.change(other).deleted = True
+
+    def unwrap(self, source: Source, block: cst.CSTNode, lines: Sequence[str] = ()) -> None:
+        """Put lines in place of the header of a `with` (or the like) and take its body out of it.
+
+        The body keeps every character but the indentation; other changes of this rewrite may fall
+        inside it. Strings over several lines are not touched.
+
+        Raises:
+            ValueError: the statement has no single body.
+        """
+        if not isinstance(block, cst.With | cst.If | cst.For | cst.While) or getattr(
+            block, "orelse", None
+        ):
+            raise ValueError("only a statement with a single body can be unwrapped")
+        self._of(source).unwrapped[block] = layout.physical_lines(source, lines)
+
+    def need_import(
+        self,
+        source: Source,
+        module: str,
+        name: str | None = None,
+        *,
+        at: cst.CSTNode | None = None,
+        usual: str | None = None,
+    ) -> str:
+        """How to write `module.name` (or the module itself) at a node, imported if it has to be.
+
+        Gives the name by which the file already imports it (`FSDP`, `dist.barrier`), where the
+        import is certain to have run before `at` and nothing hides it there. Otherwise the plain
+        name (`usual` where that is given), or a new one where it means something else in this file.
+        """
+        planned = [wanted for path, wanted in self._imports if path == source.path]
+        text, wanted = spelling.name_for(source, module, name, at, planned, usual)
+        if wanted is not None:
+            self._imports[source.path, wanted] = None
+        return text
+
+    def unused(self, source: Source, name: str, *, anyway: bool = False) -> None:
+        """Say that a name may have lost its last use; if so its import is removed.
+
+        name: the local name; for `import a.b` "a.b". anyway: also if it had no use before.
+        """
+        self._unused[source.path, name + "!" if anyway else name] = None
+
+    def relies_on(self, source: Source, node: cst.CSTNode) -> None:
+        """Say that the fix is right only as long as a node stays as it is."""
+        start, end = source.span(node)
+        self._relied[source.path, start, end] = None
+
+    def fix(self, title: str, safety: Safety, group: str | None = None) -> Fix:
+        """The fix made of all changes so far.
+
+        Raises:
+            ValueError: two of the changes overlap.
+        """
+        edits = list(self._edits)
+        less: list[Edit] = []
+        for statements in self._statements.values():
+            more, dedents = statements.edits()
+            edits.extend(more)
+            less.extend(dedents)
+        edits.extend(
+            edit
+            for edit in less
+            if not any(
+                other.path == edit.path and other.start <= edit.start and edit.end <= other.end
+                for other in edits
+                if other.start < other.end
+            )
+        )
+        return Fix(
+            title=title,
+            safety=safety,
+            edits=in_order(edits),
+            imports=tuple(self._imports),
+            group=group,
+            unused=tuple(self._unused),
+            relies_on=tuple(self._relied),
+        )
+
+    def _of(self, source: Source) -> Statements:
+        return self._statements.setdefault(id(source), Statements(source))
+
+
+def in_order(edits: Sequence[Edit]) -> tuple[Edit, ...]:
+    """Edits by file and place; several insertions at one place in the order given.
+
+    Raises:
+        ValueError: two edits overlap.
+    """
+    result = sorted(edits, key=_place)
+    for one, two in pairwise(result):
+        if one.path == two.path and two.start < one.end:
+            raise ValueError(f"overlapping edits: {one} and {two}")
+    return tuple(result)
+
+
+def _place(edit: Edit) -> tuple[str, int, int, int]:
+    """What edits are sorted by.
+
+    At one offset insertions come before a replacement, and of whole lines the deeper ones before
+    the others: the end of a block's last statement is the end of the block.
+    """
+    if edit.start != edit.end:
+        return edit.path, edit.start, 1, 0
+    line = edit.text.lstrip("\r\n").expandtabs()
+    deep = len(line) - len(line.lstrip(" ")) if is_lines(edit.text) else 0
+    return edit.path, edit.start, 0, -deep
+
+
+def is_lines(text: str) -> bool:
+    """Whether a text to be inserted consists of whole lines."""
+    return text.startswith(("\n", "\r")) or text.endswith(("\n", "\r"))

@@ -1,0 +1,110 @@
+"""Imports whose last use a fix has taken away."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from pathlib import PurePath
+
+from fsdplint.source.source import Source
+from fsdplint.syntax.bindings import Bindings, Imported, bindings_of
+from fsdplint.syntax.qualified_names import canonical
+
+
+def unused_imports(
+    original: Source, changed: Source, names: Collection[str], project: Mapping[str, Source]
+) -> list[Imported]:
+    """The imports of the changed file that bind one of the names and have lost their last use.
+
+    names: local names; "a.b" for `import a.b`. One with a "!" behind it goes even if it had no use
+        before; of "name=module.name" the import of this very thing goes, though the name is still
+        used: it is another library's elsewhere.
+    project: all files of the program as they will be. An import that another file takes its name
+        from is kept, and so is one that only re-exports: `__init__.py`, `__all__`, `X as X`.
+    """
+    exact = {name for name in names if "=" in name}
+    wanted = {name.removesuffix("!") for name in names if name not in exact}
+    anyway = {name.removesuffix("!") for name in names if name.endswith("!")}
+    if not names or PurePath(changed.path).name == "__init__.py":
+        return []
+    before, after = bindings_of(original), bindings_of(changed)
+    had, has = before.uses(), after.uses()
+    result = []
+    for item in after.imports():
+        key = (item.scope.key, item.local)
+        if f"{item.spelled}={canonical(item.full)}" in exact:
+            result.append(item)
+            continue
+        if item.spelled not in wanted or item.local in after.exported or _re_export(item):
+            continue
+        if item.local in item.scope.others:
+            continue  # `FSDP = None` where the import fails: the program asks for it
+        if item.name is None and not item.renamed and "." in item.module:
+            gone = _dotted_gone(item, after, had.get(key, []), has.get(key, []))
+        else:
+            gone = (key in had or item.spelled in anyway) and key not in has
+        stars = item.spelled not in anyway
+        taken = item.scope is after.module and taken_by_others(changed, item, project, stars)
+        if gone and not taken:
+            result.append(item)
+    return result
+
+
+def _re_export(item: Imported) -> bool:
+    plain = item.name or item.module.rpartition(".")[2]
+    return item.renamed and item.local == plain
+
+
+def _dotted_gone(item: Imported, after: Bindings, had: list[str], has: list[str]) -> bool:
+    """Whether `import a.b.c` is not needed: neither for `a.b.c` nor for `a.b` nor to bind `a`."""
+    prefixes = {item.module}
+    while "." in (shorter := min(prefixes, key=len).rpartition(".")[0]):
+        prefixes.add(shorter)
+    others = [
+        other
+        for other in item.scope.imports
+        if other is not item and other.local == item.local and other.name is None
+    ]
+    if not others and has:
+        return False
+
+    def needed(texts: list[str]) -> bool:
+        return any(f"{text}.".startswith(f"{prefix}.") for text in texts for prefix in prefixes)
+
+    return needed(had) and not needed(has)
+
+
+def taken_by_others(
+    changed: Source, item: Imported, project: Mapping[str, Source], stars: bool
+) -> bool:
+    """Whether another file of the program has the name from this file.
+
+    stars: whether a file that has all names of this one and speaks of the name counts. Not for
+        names of which every use in the program is known.
+    """
+    stem = PurePath(changed.path).stem
+    word = re.compile(rf"\b{re.escape(item.local)}\b")
+    module = re.compile(rf"\b{re.escape(stem)}\b")
+    for path, other in project.items():
+        if path == changed.path or not word.search(other.text) or not module.search(other.text):
+            continue
+        bindings = bindings_of(other)
+        for theirs in bindings.imports():
+            if theirs.name == item.local and _may_be(theirs.module, changed.path):
+                return True
+        for scope in bindings.scopes.values():
+            if stars and any(_may_be(star, changed.path) for star in scope.star):
+                return True
+            if any(f".{stem}.{item.local}." in f".{text}." for text in scope.references):
+                return True
+    return False
+
+
+def _may_be(module: str, path: str) -> bool:
+    """Whether a module of this (dotted, perhaps relative) name may be the file at a path.
+
+    Either may say less than the other: the path may be shown from within the package.
+    """
+    parts = module.lstrip(".").split(".")
+    known = PurePath(path).with_suffix("").parts
+    return all(one == other for one, other in zip(reversed(parts), reversed(known), strict=False))

@@ -1,0 +1,240 @@
+"""Writing changed files so that each is the old or the new one, whole, whatever happens.
+
+A new text goes into a temporary file in the same folder, which then takes the place of the old one
+in a single step. Of several files all temporary ones are written before the first takes its place;
+if a later step fails, those already replaced get their old content back. If the process is killed
+half-way, the next run that writes completes that from the journal (`fsdplint.edits.journal`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fsdplint.edits.journal import SUFFIX, Entry, journal, sync_folder, temporary_prefix
+from fsdplint.source.folders import project_root
+from fsdplint.source.reading import is_whole
+
+_OPEN = ("/dev/", "/proc/")  # where names stand for what is open, such as standard output
+_IN_PLACE = (errno.EACCES, errno.EPERM, errno.EBUSY)  # what says that nothing can be replaced
+
+
+@dataclass(frozen=True)
+class NewContent:
+    """What a file is to hold.
+
+    Attributes:
+        path: the file; a symbolic link stays one, and what it points to is replaced.
+        old: what it held when it was read.
+        new: what it shall hold.
+    """
+
+    path: str
+    old: bytes
+    new: bytes
+
+
+class WriteError(OSError):
+    """A file could not be written; it and all others hold what they did before."""
+
+
+def write(files: Sequence[NewContent]) -> None:
+    """Replace the content of all of the files, or of none.
+
+    Raises:
+        WriteError: a file changed since it was read, or cannot be written; says which and why.
+    """
+    if not files:
+        return
+    targets = [os.path.realpath(file.path) for file in files]
+    for file, target in zip(files, targets, strict=True):
+        with _named(file.path):
+            _check_unchanged(file, target)
+    entries = [Entry(t, file.old, file.new) for file, t in zip(files, targets, strict=True)]
+    with contextlib.ExitStack() as stack:
+        with _named(files[0].path):
+            stack.enter_context(journal(_journal_folder(targets), entries))
+        _replace_all(files, targets)
+
+
+def _journal_folder(targets: Sequence[str]) -> str:
+    """A folder that all of the files lie below: the root of their project, if one may write there.
+
+    Raises:
+        WriteError: there is none. What a journal can't promise to complete is better not begun.
+    """
+    folders = {os.path.dirname(target) for target in targets}
+    with contextlib.suppress(ValueError):  # those of several drives have none in common
+        common = os.path.commonpath(folders)
+        root = str(project_root(Path(common)))
+        for folder in (root, common):
+            if os.access(folder, os.W_OK) or len(folders) == 1 and folder == common:
+                return folder
+    raise WriteError(
+        None,
+        "the files cannot be written all or none: no folder that holds all of them is writable; "
+        "nothing is changed; fix them in several runs",
+    )
+
+
+def _replace_all(files: Sequence[NewContent], targets: Sequence[str]) -> None:
+    ready: list[tuple[NewContent, str, str]] = []  # with its target and temporary file
+    done: list[tuple[NewContent, str]] = []
+    try:
+        for file, target in zip(files, targets, strict=True):
+            with _named(file.path):
+                ready.append((file, target, _temporary(target, file.new)))
+        while ready:
+            file, target, temporary = ready[0]
+            with _named(file.path):
+                _check_unchanged(file, target)
+                os.replace(temporary, target)
+            ready.pop(0)
+            done.append((file, target))
+    except BaseException:
+        for _, _, temporary in ready:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        _put_back(done)
+        raise
+    for folder in {os.path.dirname(target) for _, target in done}:
+        sync_folder(folder)
+
+
+def replace_content(target: str, content: bytes) -> None:
+    """Replace the content of one file, or make it, in a single step. Raises OSError."""
+    temporary = _temporary(target, content)
+    try:
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    sync_folder(os.path.dirname(target))
+
+
+def save(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a report or the like: in a single step, so that a full disk takes nothing away.
+
+    What is no regular file (a device, a pipe) is written directly, and so is a file that nothing
+    can take the place of: in a folder that may not be written, or mounted by itself.
+
+    Raises:
+        OSError: it cannot be written, or it is a named pipe that no program reads.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode) or is_open_name(path):
+            is_pipe = stat.S_ISFIFO(mode) and not is_open_name(path)
+            with open(_open_pipe(path) if is_pipe else path, "wb") as stream:
+                stream.write(content)
+            return
+        if not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    target = os.path.realpath(path)
+    try:
+        replace_content(target, content)
+    except OSError as error:
+        if error.errno not in _IN_PLACE or not os.path.exists(target):
+            raise
+        Path(target).write_bytes(content)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder with those above it, where there is none yet. Raises OSError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        why = os.strerror(errno.ENOTDIR)
+        raise NotADirectoryError(errno.ENOTDIR, why, str(folder)) from error
+
+
+def _open_pipe(path: str | os.PathLike[str]) -> int:
+    """A named pipe, open for writing. One that no program reads would be waited for without an
+    end; it is refused. Raises OSError."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        raise OSError(errno.ENXIO, "no program reads this named pipe", str(path)) from error
+    os.set_blocking(descriptor, True)
+    return descriptor
+
+
+def is_open_name(path: str | os.PathLike[str]) -> bool:
+    """Whether a name stands for what is open already, as /dev/stdout does."""
+    return os.path.abspath(path).startswith(_OPEN)
+
+
+@contextlib.contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Makes an operating system's error say which file it is about and that it is whole."""
+    try:
+        yield
+    except WriteError:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        text = f"{path} cannot be written ({reason}); it is unchanged"
+        raise WriteError(error.errno, text) from error
+
+
+def _check_unchanged(file: NewContent, target: str) -> None:
+    mode = os.stat(target).st_mode
+    if not stat.S_ISREG(mode):
+        raise WriteError(None, f"{file.path} is not a regular file; it is unchanged")
+    if not os.access(target, os.W_OK):
+        raise WriteError(None, f"{file.path} is write-protected; it is unchanged")
+    if not is_whole(target, file.old):
+        raise WriteError(
+            None, f"{file.path} was changed by someone else in the meantime; run fsdplint again"
+        )
+
+
+def _temporary(target: str, content: bytes) -> str:
+    """A file beside the target with the content and the target's mode (where there is none yet,
+    that of a new file), safely on the disk."""
+    folder, name = os.path.split(target)
+    try:
+        before = os.stat(target)
+    except FileNotFoundError:
+        before = None
+    descriptor, temporary = tempfile.mkstemp(
+        prefix=temporary_prefix(name), suffix=SUFFIX, dir=folder
+    )
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            if before is not None and hasattr(os, "chown"):
+                # Only root can give a file away; the user's own files are the user's anyway.
+                with contextlib.suppress(OSError):
+                    os.chown(temporary, before.st_uid, before.st_gid)
+            os.chmod(temporary, _new_mode() if before is None else stat.S_IMODE(before.st_mode))
+            os.fsync(stream.fileno())
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    return temporary
+
+
+def _new_mode() -> int:
+    """The mode of a file that is made."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def _put_back(done: Sequence[tuple[NewContent, str]]) -> None:
+    """Give replaced files their old content again, as far as that is possible."""
+    for file, target in done:
+        with contextlib.suppress(OSError):
+            replace_content(target, file.old)

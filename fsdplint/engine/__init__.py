@@ -1,0 +1,1 @@
+"""Sessions: files are checked and fixed, in one or several processes, with a cache."""

@@ -1,0 +1,139 @@
+"""Which findings count: those that no setting, comment or baseline turns off."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsdplint.config.settings import SettingsFinder
+from fsdplint.diagnostics.baseline import Baseline
+from fsdplint.diagnostics.codes import UNUSED, UnknownRuleError, resolve
+from fsdplint.diagnostics.suppressions import (
+    Directive,
+    Suppressions,
+    has_blanket,
+    is_addressed,
+    read_line_comments,
+    read_suppressions,
+)
+from fsdplint.source.config_files import is_config
+
+if TYPE_CHECKING:
+    from fsdplint.diagnostics.finding import Finding
+    from fsdplint.interpreter import Program
+    from fsdplint.source.source import Source
+
+
+class Counting:
+    """What turns findings off in the files of one run."""
+
+    def __init__(
+        self,
+        finder: SettingsFinder,
+        given: Set[str],
+        importers: Callable[[Iterable[Path]], Sequence[Path]],
+        baseline: Baseline | None = None,
+    ) -> None:
+        """given: the real paths of the files to check. importers: the files of the project that
+        import some files, however indirectly; empty if all of the project was given."""
+        self._finder = finder
+        self._given = given
+        self._importers = importers
+        self.baseline = baseline
+        self._read: dict[tuple[str, int], Suppressions] = {}
+
+    def counted(self, found: Sequence[Finding], sources: Mapping[str, Source]) -> list[Finding]:
+        """The findings that count, in order."""
+        on = [one for one in found if self.counts(one, sources)]
+        if self.baseline is None:
+            return on
+        known = self.baseline.known(on, sources)
+        return [one for one in on if id(one) not in known]
+
+    def counts(self, finding: Finding, sources: Mapping[str, Source]) -> bool:
+        """Whether neither the settings nor a comment turn the finding off."""
+        if not self._enabled(finding):
+            return False
+        source = sources.get(finding.site.path)
+        return source is None or not any(True for _ in self._covering(finding, source))
+
+    def _enabled(self, finding: Finding) -> bool:
+        path = Path(finding.site.path)
+        settings = self._finder.of(path)
+        if not settings.enables(finding.rule.code, path):
+            return False
+        return os.path.realpath(path) in self._given or not settings.excludes(path, False)
+
+    def _covering(self, finding: Finding, source: Source) -> Iterable[tuple[Directive, str]]:
+        comments, rule = self._comments(source), finding.rule
+        if not comments.spans:
+            return ()
+        at = finding.site.location()
+        covering = comments.covering(rule.code, rule.name, at.line, at.end_line)
+        if rule.code != UNUSED[0]:
+            return covering
+        # A comment does not hide that it is useless, unless it says so.
+        return (pair for pair in covering if pair[1].upper() == rule.code or pair[1] == rule.name)
+
+    def _comments(self, source: Source) -> Suppressions:
+        key = (source.path, hash(source.text))
+        if key not in self._read and not (is_addressed(source.text) or has_blanket(source.text)):
+            self._read[key] = Suppressions()
+        elif key not in self._read:
+            read = read_line_comments if is_config(Path(source.path)) else read_suppressions
+            self._read[key] = read(source.text)
+        return self._read[key]
+
+    def warnings(self, sources: Mapping[str, Source]) -> list[str]:
+        """Comments in the files given that name a rule or directive which there is not."""
+        result: list[str] = []
+        for path in sorted(sources):
+            if os.path.realpath(path) not in self._given:
+                continue
+            if not is_addressed(sources[path].text):
+                continue
+            comments = self._comments(sources[path])
+            found = list(comments.unknown)
+            for line, selector in comments.selectors:
+                try:
+                    resolve(selector)
+                except UnknownRuleError as error:
+                    found.append((line, str(error)))
+            result += (f"{path}:{line}: warning: {why}" for line, why in sorted(found))
+        return result
+
+    # Comments that turn nothing off ---------------------------------------------------------------
+
+    def unused(self, found: Sequence[Finding], program: Program) -> list[Finding]:
+        """The comments of the files given that turn none of the findings off."""
+        if program.cut_short:
+            return []
+        sources = program.files
+        used: dict[str, set[tuple[Directive, str]]] = {}
+        for finding in found:
+            source = sources.get(finding.site.path)
+            if source is not None and self._enabled(finding):
+                used.setdefault(source.path, set()).update(self._covering(finding, source))
+        result: list[Finding] = []
+        for path in sorted(sources):
+            result += self._unused(sources[path], used.get(path, set()))
+        return result
+
+    def _unused(self, source: Source, used: Set[tuple[Directive, str]]) -> list[Finding]:
+        path = Path(source.path)
+        settings = self._finder.of(path)
+        if os.path.realpath(path) not in self._given or not is_addressed(source.text):
+            return []
+        if not settings.enables(UNUSED[0], path):
+            return []
+        from fsdplint.engine.unused_suppressions import unused
+
+        comments = self._comments(source)
+        found = list(unused(source, comments, used, lambda code: settings.enables(code, path)))
+        if found and any(
+            os.path.realpath(one) not in self._given for one in self._importers([path])
+        ):
+            return []  # they may be what it is there for
+        return found

@@ -1,0 +1,174 @@
+"""What examining a group of files came to, in a form that can be handed over and written down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fsdplint.diagnostics.finding import Edit, Finding, Fix, Import, Note, Safety
+from fsdplint.discovery.importers import Notes
+from fsdplint.engine.fixpoint import sorted_findings
+from fsdplint.source.files import Problem, Unreadable, open_source
+from fsdplint.trace import FixedSite, Guard, GuardKind, Location, Ranks, Site
+
+if TYPE_CHECKING:
+    from fsdplint.source.source import Source
+
+
+@dataclass
+class Outcome:
+    """What examining a group of files came to.
+
+    Attributes:
+        found: all findings, those that do not count among them; without their events.
+        files: every file that was read, by the path that is shown to the user.
+        context: those of them that are there only because they call the others.
+        problems: what could not be read, and rules of plug-ins that raised.
+        asked: whether there are the files that decided what an import means.
+        notes: what was asked about other files of the project.
+        known: the files, where they were read in this process.
+    """
+
+    found: list[Finding] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    context: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    asked: dict[str, bool] = field(default_factory=dict)
+    notes: Notes = field(default_factory=Notes)
+    known: Mapping[str, Source] = field(default_factory=dict)
+
+    def as_data(self) -> dict[str, Any]:
+        """What JSON can hold."""
+        return {
+            "found": [_finding_data(one) for one in self.found],
+            "files": self.files,
+            "context": self.context,
+            "problems": [asdict(one) for one in self.problems],
+            "asked": self.asked,
+            "notes": asdict(self.notes),
+        }
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Outcome:
+        """The outcome that `as_data` was made of.
+
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: it was not made by this version.
+        """
+        return cls(
+            [_finding(one) for one in data["found"]],
+            list(data["files"]),
+            list(data["context"]),
+            [Problem(**one) for one in data["problems"]],
+            dict(data["asked"]),
+            Notes(**data["notes"]),
+        )
+
+
+def frozen(finding: Finding) -> Finding:
+    """The finding without the trace that it was found in."""
+    return replace(
+        finding,
+        site=_fixed(finding.site),
+        events=(),
+        related=tuple((_fixed(site), word) for site, word in finding.related),
+        configuration=tuple(replace(guard, site=None) for guard in finding.configuration),
+    )
+
+
+def _fixed(site: Site) -> FixedSite:
+    return FixedSite(site.location())
+
+
+def merged(outcomes: Iterable[Outcome]) -> list[Finding]:
+    """The findings of several groups, each once: what two groups find in a file that both use is
+    given with the fewest conditions."""
+    chosen: dict[tuple[str, Location], Finding] = {}
+    for outcome in outcomes:
+        for one in outcome.found:
+            key = (one.rule.code, one.site.location())
+            known = chosen.get(key)
+            if known is None or len(one.configuration) < len(known.configuration):
+                chosen[key] = one
+    return sorted_findings(chosen.values())
+
+
+def sources(outcomes: Iterable[Outcome], overrides: Mapping[Path, str]) -> dict[str, Source]:
+    """The files of outcomes, as far as they can be read; those of other processes not parsed."""
+    found: dict[str, Source] = {}
+    for outcome in outcomes:
+        found.update(outcome.known)
+        for path in outcome.files:
+            if path not in found:
+                try:
+                    found[path] = open_source(Path(path), overrides.get(Path(path)))
+                except Unreadable:
+                    continue
+    return found
+
+
+# Findings as data -------------------------------------------------------------------------------
+
+
+def _finding_data(finding: Finding) -> dict[str, Any]:
+    fix = finding.fix
+    return {
+        "code": finding.rule.code,
+        "at": asdict(finding.site.location()),
+        "message": finding.message,
+        "help": finding.help,
+        "related": [[asdict(site.location()), word] for site, word in finding.related],
+        "configuration": [
+            [guard.kind.value, guard.text, guard.holds, guard.ranks.value, guard.asserted]
+            for guard in finding.configuration
+        ],
+        "group": finding.group,
+        "blocker": finding.blocker,
+        "fix": None if fix is None else {**asdict(fix), "safety": fix.safety.value},
+    }
+
+
+def _finding(data: Mapping[str, Any]) -> Finding:
+    from fsdplint.registry.rules import rule_by_code
+
+    rule = rule_by_code(data["code"])
+    if rule is None:
+        raise ValueError(data["code"])
+    return Finding(
+        rule=rule,
+        site=_site(data["at"]),
+        message=data["message"],
+        help=data["help"],
+        related=tuple((_site(site), word) for site, word in data["related"]),
+        configuration=tuple(
+            Guard(GuardKind(kind), text, holds, None, Ranks(ranks), asserted)
+            for kind, text, holds, ranks, asserted in data["configuration"]
+        ),
+        group=data["group"],
+        blocker=data["blocker"],
+        fix=None if data["fix"] is None else _fix(data["fix"]),
+    )
+
+
+def _note(data: Mapping[str, Any]) -> Note:
+    places = tuple(Location(**one) for one in data["places"])
+    return Note(data["text"], data["detail"], places)
+
+
+def _site(data: Mapping[str, Any]) -> FixedSite:
+    return FixedSite(Location(**data))
+
+
+def _fix(data: Mapping[str, Any]) -> Fix:
+    return Fix(
+        data["title"],
+        Safety(data["safety"]),
+        tuple(Edit(**one) for one in data["edits"]),
+        tuple((path, Import(**one)) for path, one in data["imports"]),
+        data["group"],
+        tuple((path, name) for path, name in data["unused"]),
+        tuple((path, start, end) for path, start, end in data["relies_on"]),
+        tuple(_note(one) for one in data["notes"]),
+    )

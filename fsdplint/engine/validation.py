@@ -1,0 +1,327 @@
+"""The fixes of a program's findings, tried before they are offered.
+
+A fix is not offered where the program after it has an error that it does not have now, reads a name
+that nothing binds any more, or still uses FSDP1 on what the fix has migrated. All fixes are tried
+together, as `--fix` applies them; only where the result is worse are they tried in smaller parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsdplint.diagnostics.finding import Edit, Finding, Fix, Safety, Severity, group_of
+from fsdplint.edits import apply
+from fsdplint.edits.lines import LineMap, lines_of
+from fsdplint.edits.unbound import lost_names
+from fsdplint.registry.rule import Rule, rule_of
+from fsdplint.registry.rules import own_rules
+from fsdplint.source.config_source import ConfigSource
+from fsdplint.trace import Location
+
+if TYPE_CHECKING:
+    from fsdplint.interpreter import Program
+    from fsdplint.source.source import Source
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a fix is not offered.
+
+    Attributes:
+        reason: what is wrong with it, as the rest of a sentence about it: "would leave ...".
+        at: the line of the program where that is; None where only the fix writes it.
+        program, errors: the program after the fix, and the errors that are new in it.
+    """
+
+    reason: str
+    at: Location | None = None
+    program: Program | None = None
+    errors: Sequence[Finding] = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """A program with fixes in it: the texts that the fixes change, and what is loaded from them."""
+
+    texts: Mapping[str, str]
+    program: Program
+
+
+@dataclass(eq=False)
+class Unit:
+    """The findings whose fixes are applied together or not at all."""
+
+    findings: list[Finding]
+
+    @property
+    def fixes(self) -> list[Fix]:
+        return [one.fix for one in self.findings if one.fix is not None]
+
+    @property
+    def safe(self) -> bool:
+        return all(fix.safety is Safety.SAFE for fix in self.fixes)
+
+
+class Validation:
+    """Tries the fixes of one program.
+
+    Attributes:
+        results: the programs that were tried and are no worse.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        found: Sequence[Finding],
+        rules: Sequence[Rule],
+        load: Callable[[Mapping[Path, str], Mapping[str, Source]], Program],
+        check: Callable[[Program, Sequence[Rule]], list[Finding]],
+        offer: Callable[[Finding, Program], None],
+        candidates: Sequence[Finding] | None = None,
+    ) -> None:
+        """
+        Args:
+            program: the program as it is.
+            found: what is found in it.
+            candidates: those whose fixes are tried; all by default.
+            rules: the rules that found it.
+            load: gives the program with other texts in some of its files, which are parsed.
+            check: gives what rules find in a program, without fixes.
+            offer: gives a finding in a program its fix.
+        """
+        self.program = program
+        self.results: list[Result] = []
+        self._load = load
+        self._check = check
+        self._offer = offer
+        self._last: tuple[list[Fix], apply.Applied] | None = None
+        self._units = _units(found if candidates is None else candidates)
+        given = [rule for rule in rules if _judges(type(rule))]
+        codes = {rule.code for rule in rules}
+        others = [cls() for cls in own_rules() if _judges(cls) and cls.code not in codes]
+        self._rules = [*given, *others]
+        self._before = [*found, *(check(program, others) if self._units and others else ())]
+
+    def settle(self) -> None:
+        """Take the fixes away that would make the program worse, and say why in the findings."""
+        safe = self._sound([one for one in self._units if one.safe], [])
+        self._sound([one for one in self._units if not one.safe], safe)
+
+    def _sound(self, units: list[Unit], base: list[Unit]) -> list[Unit]:
+        """The units that do no harm on top of others; the fixes of the rest are taken away."""
+        sound: list[Unit] = []
+        while units:
+            tried, later = self._together(base, units)
+            if not tried and base:  # each of them clashes with the base
+                base = []
+                continue
+            sound += self._harmless(base, tried)
+            units = later if tried else later[1:]
+        return sound
+
+    def _together(self, base: list[Unit], units: list[Unit]) -> tuple[list[Unit], list[Unit]]:
+        """Of some units those that one text can hold with the base, and those that it cannot."""
+        applied = self._applied(_fixes([*base, *units]))
+        broken = dict(applied.broken)
+        for unit in units:
+            reason = next((broken[fix] for fix in unit.fixes if fix in broken), None)
+            if reason is not None:
+                self._refuse(unit, Refusal(f"cannot be put together ({reason})"))
+        units = [one for one in units if one.fixes]
+        done = set(applied.applied)
+        tried = [one for one in units if done.issuperset(one.fixes)]
+        return tried, [one for one in units if one not in tried]
+
+    def _applied(self, fixes: list[Fix]) -> apply.Applied:
+        if self._last is None or self._last[0] != fixes:
+            self._last = fixes, apply.apply(self.program.files, fixes)
+        return self._last[1]
+
+    def _harmless(self, base: list[Unit], units: list[Unit]) -> list[Unit]:
+        """Of units that go together, those that do no harm on top of the base."""
+        refusal = self._harm(base, units) if units else None
+        if refusal is None:
+            return units
+        if len(units) == 1:
+            if self._completed(base, units[0], refusal):
+                return units
+            self._refuse(units[0], refusal)
+            return []
+        middle = len(units) // 2
+        first = self._harmless(base, units[:middle])
+        return [*first, *self._harmless([*base, *first], units[middle:])]
+
+    def _refuse(self, unit: Unit, refusal: Refusal) -> None:
+        for one in unit.findings:
+            one.fix = None
+        for one in unit.findings:
+            rule_of(one).refuse(one, self.program, refusal.reason, refusal.at)
+
+    def _completed(self, base: list[Unit], unit: Unit, refusal: Refusal) -> bool:
+        """Whether the fixes of the errors that a unit brings complete it, so that all is well. They
+        are a part of it then."""
+        repairs = [] if refusal.program is None else list(self._repairs(refusal))
+        if not repairs or None in repairs:
+            return False
+        before = [(one, one.fix) for one in unit.findings]
+        for one, fix in before:
+            if fix is not None:
+                one.fix = extended(fix, [repair for repair in repairs if repair is not None])
+        if self._harm(base, [unit]) is None:
+            return True
+        for one, fix in before:
+            one.fix = fix
+        return False
+
+    def _repairs(self, refusal: Refusal) -> Iterator[Fix | None]:
+        """The fixes of the errors that were found after a fix, in the program as it is; None for
+        one that cannot be taken over."""
+        assert refusal.program is not None
+        known = Known(self.program, self._before, refusal.program)
+        for one in refusal.errors:
+            self._offer(one, refusal.program)
+            sound = one.fix is not None and one.fix.safety is Safety.SAFE and one.fix.group is None
+            yield known.moved_back(one.fix) if one.fix is not None and sound else None
+
+    # What is worse ----------------------------------------------------------------------------
+
+    def _harm(self, base: list[Unit], units: list[Unit]) -> Refusal | None:
+        """What is wrong with the program once the fixes are in it."""
+        applied = self._applied(_fixes([*base, *units]))
+        texts, sources = applied.texts, self.program.sources
+        changed = {path: one for path, one in applied.sources.items() if path in sources}
+        lost = next(lost_names(sources, changed), None)
+        if lost is not None:
+            what, at = lost
+            return Refusal(f"would leave {what}", at)
+        program = self._load({Path(path): text for path, text in texts.items()}, changed)
+        refusal = next(self._worse(program, units), None)
+        if refusal is None:
+            self.results.append(Result(texts, program))
+        return refusal
+
+    def _worse(self, program: Program, units: Iterable[Unit]) -> Iterator[Refusal]:
+        """What is wrong with the program that fixes make."""
+        migrated = {group_of(one) for unit in units for one in unit.findings} - {None}
+        known = Known(self.program, self._before, program)
+        errors: list[Finding] = []
+        left: list[Finding] = []
+        for one in self._check(program, self._rules):
+            before = known.match(one)
+            if before is None and one.rule.severity is Severity.ERROR:
+                errors.append(one)
+            elif before is not None and one.rule.grouped and group_of(before) in migrated:
+                left.append(one)
+        for one in errors:
+            at = known.place(one.site.location())
+            reason = "would bring an error that the program does not have now"
+            yield Refusal(f"{reason}: {one.message} ({one.rule.code})", at, program, errors)
+        for one in left:
+            at = known.place(one.site.location())
+            yield Refusal(f"would leave a use of FSDP1: {one.message} ({one.rule.code})", at)
+        for unit in units:
+            rule = rule_of(unit.findings[0])
+            use = rule.incomplete(self.program, program, unit.fixes[0])
+            if use is not None:
+                code, where = use
+                yield Refusal(f"would leave {code} as it is", known.place(where))
+
+
+class Known:
+    """What is found in a program, to recognise it in the program that fixes make of it."""
+
+    def __init__(self, before: Program, found: Iterable[Finding], after: Program) -> None:
+        self._before = before
+        self._after = after
+        self._maps: dict[str, LineMap] = {}
+        self._at: dict[tuple[str, int], list[Finding]] = {}
+        self._moved: dict[tuple[str, str, str], list[Finding]] = {}
+        for one in found:
+            at = one.site.location()
+            self._at.setdefault((at.path, at.line), []).append(one)
+            self._moved.setdefault(self._text(before, one), []).append(one)
+
+    def match(self, finding: Finding) -> Finding | None:
+        """What was found before in the same place: by the same rule, or as bad by another."""
+        at = finding.site.location()
+        here = [one for line in self._old(at) for one in self._at.get((at.path, line), ())]
+        same = [one for one in here if one.rule is finding.rule]
+        errors = [one for one in here if one.rule.severity is Severity.ERROR]
+        moved = self._moved.get(self._text(self._after, finding), [])
+        return next(iter([*same, *errors, *moved]), None)
+
+    def place(self, at: Location) -> Location | None:
+        """Where a line of the program after stands in the program before."""
+        lines = self._old(at)
+        return Location(at.path, lines[0]) if len(lines) == 1 else None
+
+    def moved_back(self, fix: Fix) -> Fix | None:
+        """A fix of the program after as one of the program before; None where it changes lines
+        that are not the same there."""
+        moved: list[Edit] = []
+        for edit in fix.edits:
+            before, after = self._before.files.get(edit.path), self._after.files.get(edit.path)
+            if before is None or after is None:
+                return None
+            line, column = after.position(edit.start)
+            end_line, _ = after.position(edit.end)
+            lines = self._old(Location(edit.path, line))
+            same = len(lines) == 1 and before.line(lines[0]) == after.line(line)
+            if line != end_line or not same:
+                return None
+            start = _offset(before, lines[0]) + column - 1
+            moved.append(Edit(edit.path, start, start + edit.end - edit.start, edit.text))
+        imports = tuple((path, replace(one, at=None)) for path, one in fix.imports)
+        return replace(fix, edits=tuple(moved), imports=imports, relies_on=())
+
+    def _old(self, at: Location) -> range:
+        if at.path not in self._maps:
+            before, after = self._before.files.get(at.path), self._after.files.get(at.path)
+            texts = ["" if one is None else one.text for one in (before, after)]
+            self._maps[at.path] = LineMap(*texts)
+        return self._maps[at.path].old(at.line)
+
+    def _text(self, program: Program, finding: Finding) -> tuple[str, str, str]:
+        """What a finding is known by where its line was moved."""
+        at = finding.site.location()
+        source: Source | ConfigSource | None = program.files.get(at.path)
+        text = "" if source is None else source.line(at.line).strip()
+        return finding.rule.code, at.path, text
+
+
+def _offset(source: Source | ConfigSource, line: int) -> int:
+    """Where a line begins."""
+    return sum(len(one) for one in lines_of(source.text)[: line - 1])
+
+
+def extended(fix: Fix, others: Iterable[Fix]) -> Fix:
+    """A fix with others as parts of it."""
+    for other in others:
+        fix = replace(
+            fix,
+            edits=(*fix.edits, *(edit for edit in other.edits if edit not in fix.edits)),
+            imports=tuple(dict.fromkeys([*fix.imports, *other.imports])),
+            unused=tuple(dict.fromkeys([*fix.unused, *other.unused])),
+        )
+    return fix
+
+
+def _judges(rule: type[Rule]) -> bool:
+    """Whether what a rule finds after a fix speaks against the fix."""
+    return rule.severity is Severity.ERROR or rule.grouped
+
+
+def _units(found: Iterable[Finding]) -> list[Unit]:
+    """What is fixed together, in the order of the findings."""
+    units: dict[object, Unit] = {}
+    for one in found:
+        if one.fix is not None:
+            units.setdefault(group_of(one) or id(one.fix), Unit([])).findings.append(one)
+    return list(units.values())
+
+
+def _fixes(units: Iterable[Unit]) -> list[Fix]:
+    return [fix for unit in units for fix in unit.fixes]

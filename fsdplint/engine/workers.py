@@ -1,0 +1,157 @@
+"""The groups of a run's files, examined one after the other or in several processes.
+
+Files of one group have nothing to do with those of another, so that each is a program of its own:
+what one takes is given back before the next begins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
+
+    from fsdplint.engine.outcome import Outcome
+
+WORTH_A_PROCESS = 150_000  # bytes of code, which take longer to examine than a process to start
+LARGE = 200_000_000  # bytes that a process gives back only by ending; a new one goes on then
+
+Group = Sequence[Path]
+
+
+def examined(
+    groups: Sequence[Group], examine: Callable[[Group], Outcome], processes: int = 1
+) -> list[Outcome]:
+    """What examining each group comes to, in order.
+
+    Args:
+        groups: the files of each.
+        examine: examines one.
+        processes: how many processes may be used; it depends on the groups how many pay.
+    """
+    sizes = [sum(_size(path) for path in group) for group in groups]
+    number = min(processes, len(groups), sum(sizes) // WORTH_A_PROCESS)
+    if number < 2 or not sys.platform.startswith("linux"):
+        return [examine(group) for group in groups]
+    order = sorted(range(len(groups)), key=lambda at: -sizes[at])  # the longest first
+    with _Team(groups, examine, number) as team:
+        result = team.results(order)
+    # What a process did not come back with is examined here: something killed it.
+    return [result[at] if at in result else examine(groups[at]) for at in range(len(groups))]
+
+
+class _Team:
+    """Processes that each examine one group after the other.
+
+    They are forked: they have what the run has found out so far. Elsewhere than on Linux that is
+    not safe, and processes that start anew cost more than they bring. A pool of the standard
+    library waits for ever for what a process was doing that is killed (for its memory, say), and
+    forks others beside its own threads.
+    """
+
+    def __init__(
+        self, groups: Sequence[Group], examine: Callable[[Group], Outcome], number: int
+    ) -> None:
+        self._groups = groups
+        self._examine = examine
+        self._number = number
+        self._members: dict[Connection, BaseProcess] = {}
+
+    def __enter__(self) -> _Team:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for connection, process in self._members.items():
+            connection.close()
+            process.terminate()
+            process.join()
+
+    def results(self, order: Sequence[int]) -> dict[int, Outcome]:
+        """The outcomes of groups, given by their numbers, that the processes came back with."""
+        from multiprocessing.connection import wait
+
+        result: dict[int, Outcome] = {}
+        ready: Any
+        todo = list(reversed(order))
+        while todo and len(self._members) < self._number:
+            self._start(todo.pop())
+        while self._members:
+            for ready in wait(list(self._members)):
+                try:
+                    at, outcome, goes_on = ready.recv()
+                except (EOFError, OSError):
+                    goes_on = False
+                else:
+                    result[at] = outcome
+                if goes_on and todo and self._sent(ready, todo[-1]):
+                    todo.pop()
+                    continue
+                self._end(ready)
+                if todo:
+                    self._start(todo.pop())
+        return result
+
+    def _start(self, at: int) -> None:
+        """Start a process that begins with a group."""
+        import multiprocessing
+
+        context = multiprocessing.get_context("fork")
+        ours, theirs = context.Pipe()
+        others = [ours, *self._members]  # which hold open what has to end when this process does
+        process = context.Process(target=self._work, args=(theirs, others), daemon=True)
+        process.start()
+        theirs.close()
+        self._members[ours] = process
+        self._sent(ours, at)
+
+    def _sent(self, connection: Connection, at: int) -> bool:
+        try:
+            connection.send(at)
+        except OSError:
+            return False
+        return True
+
+    def _end(self, connection: Connection) -> None:
+        connection.close()
+        self._members.pop(connection).join()
+
+    def _work(self, connection: Connection, others: Sequence[Connection]) -> None:
+        """What a process does: it examines the groups that it is told until nobody asks."""
+        for one in others:
+            one.close()
+        with contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
+            while True:
+                at = connection.recv()
+                outcome = replace(self._examine(self._groups[at]), known={})
+                slim = _peak_memory() < LARGE
+                connection.send((at, outcome, slim))
+                if not slim:
+                    return
+
+
+def _peak_memory() -> int:
+    """The most bytes that this process ever held."""
+    import resource
+
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,80 @@
+"""The model that an optimizer was built of, and how to write it somewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from fsdplint.fixes.syntax import call_at, function_around
+from fsdplint.interpreter.program import Program
+from fsdplint.source.source import Source
+from fsdplint.syntax.dotted import path_of
+from fsdplint.trace import Event, OptimizerBuilt, Trace
+
+
+def trace_of(program: Program, event: Event) -> Trace | None:
+    """The trace that an event is of."""
+    for trace in program.traces:
+        if event.index < len(trace.events) and trace.events[event.index] is event:
+            return trace
+    return None
+
+
+def model_of(
+    program: Program, source: Source, at: cst.CSTNode, built: OptimizerBuilt
+) -> str | None:
+    """How to write the model of an optimizer at a node: by a name that stands for it there.
+
+    The name is one that the same function uses before, or has as a parameter, or has on `self`, for
+    the one module that the optimizer is built of; or the name that the optimizer was built with if
+    that was in the same function or is one of `self`.
+    """
+    if len(built.modules) != 1:
+        return None
+    scope = function_around(source, at)
+    before: list[tuple[int, str]] = []
+    end = source.span(at)[0]
+    for node in _dotted_in(scope):
+        if any(getattr(value, "id", None) == built.modules[0] for value in program.values(node)):
+            start, path = source.span(node)[0], path_of(node)
+            if start < end or path.split(".")[0] in {"self", *_parameters(scope)}:
+                before.append((start, path))
+    if before:
+        return max(before)[1]
+    found = call_at(built.site)
+    if found is None or not found[1].args:
+        return None
+    other, call = found
+    name = _parameters_of(call.args[0].value)
+    if name is None or other is not source:
+        return None
+    if name.startswith("self.") or function_around(source, call) is scope:
+        return name
+    return None
+
+
+def _parameters(scope: cst.CSTNode) -> set[str]:
+    if not isinstance(scope, cst.FunctionDef):
+        return set()
+    return {p.name.value for p in (*scope.params.params, *scope.params.kwonly_params)}
+
+
+def _dotted_in(scope: cst.CSTNode) -> Iterator[cst.Name | cst.Attribute]:
+    stack: list[cst.CSTNode] = [scope]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, cst.Name | cst.Attribute) and path_of(node):
+            yield node
+        if isinstance(node, cst.Attribute | cst.Arg):
+            stack.append(node.value)
+        else:
+            stack.extend(node.children)
+
+
+def _parameters_of(node: cst.BaseExpression) -> str | None:
+    """The text of `model` in `model.parameters()`."""
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+        if node.func.attr.value == "parameters" and not node.args:
+            return path_of(node.func.value) or None
+    return None

@@ -1,0 +1,153 @@
+"""Conditions that certainly hold on all ranks or on none."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from fsdplint.fixes.syntax import ancestors, function_around, uses
+from fsdplint.source.source import Source
+from fsdplint.syntax.dotted import path_of
+from fsdplint.trace.queries.common import RANK_WORDS
+
+# What counts the steps of a training, and how many of them there are between two events.
+COUNTERS = re.compile(
+    r"(^|_)(step|epoch|iteration|iter)s?(_num|_idx|_no|_id)?$"
+    r"|(^|_)(every|interval|freq|frequency|period)$"
+)
+# Objects that hold what the user has set.
+SETTINGS = {"args", "cfg", "conf", "config", "hparams", "FLAGS", "settings"}
+QUESTIONS = {"dist.is_initialized", "torch.distributed.is_initialized", "dist.is_available"}
+# What else binds a name: nothing is known of the value.
+OTHER_BINDERS = (
+    *(cst.AsName, cst.Global, cst.Nonlocal, cst.NameItem, cst.ImportAlias, cst.Del),
+    *(cst.MatchAs, cst.MatchStar, cst.MatchMapping, cst.FunctionDef, cst.ClassDef),
+)
+# What differs from rank to rank besides the rank.
+OWN = re.compile(r"gpu|device|host|node|worker|proc|seed|local|shard|loss|metric|best", re.I)
+_WORDS = {"True", "False", "None"}
+
+
+def alike(source: Source, node: cst.CSTNode, inside: frozenset[str] = frozenset()) -> bool:
+    """Whether an expression has no effects, and all ranks that come to it find the same truth.
+
+    inside: the names whose assignments are being looked at.
+    """
+    if isinstance(node, cst.BaseNumber | cst.SimpleString):
+        return True
+    parts: list[cst.CSTNode] = []
+    if isinstance(node, cst.Name):
+        return node.value in _WORDS or _same_name(source, node, inside)
+    if isinstance(node, cst.Attribute):
+        return _same_attribute(path_of(node))
+    if isinstance(node, cst.Call):
+        return not node.args and path_of(node.func) in QUESTIONS
+    if isinstance(node, cst.Comparison):
+        parts = [node.left, *(target.comparator for target in node.comparisons)]
+    elif isinstance(node, cst.BinaryOperation | cst.BooleanOperation):
+        parts = [node.left, node.right]
+    elif isinstance(node, cst.UnaryOperation):
+        parts = [node.expression]
+    elif isinstance(node, cst.IfExp):
+        parts = [node.test, node.body, node.orelse]
+    return bool(parts) and all(alike(source, part, inside) for part in parts)
+
+
+def _own(name: str) -> bool:
+    """Whether a name speaks of something that each rank has of its own."""
+    return bool(RANK_WORDS.search(name) or OWN.search(name))
+
+
+def _same_attribute(path: str) -> bool:
+    """`args.save`, `self.config.train.debug`, `state.epoch`; nothing that speaks of the rank."""
+    *owners, last = path.split(".")
+    if _own(path) or not path:
+        return False
+    return bool(COUNTERS.search(last)) or not SETTINGS.isdisjoint(owners)
+
+
+def _same_name(source: Source, node: cst.Name, inside: frozenset[str]) -> bool:
+    name = node.value
+    if name in inside:
+        return True  # `step = step + 1`
+    if _own(name):
+        return False
+    scope = function_around(source, node)
+    bindings = _bindings(source, scope, name)
+    if not bindings and scope is not source.tree:
+        scope = source.tree
+        bindings = _bindings(source, scope, name)
+    around = {*ancestors(source, node)}
+    return bool(bindings) and all(
+        _same_binding(source, binding, name, inside | {name})
+        and not any(
+            isinstance(outer, cst.If | cst.While | cst.Try | cst.TryStar | cst.Match | cst.With)
+            and outer not in around
+            for outer in ancestors(source, binding)
+        )
+        for binding in bindings
+    )
+
+
+def _bindings(source: Source, scope: cst.CSTNode, name: str) -> list[cst.CSTNode]:
+    """What binds a name in a scope, as far as it is of a kind that is understood; else the name."""
+    found: list[cst.CSTNode] = []
+    for use in uses(scope, name):
+        outer = source.parent(use)
+        if isinstance(outer, cst.Tuple | cst.Element | cst.List | cst.StarredElement):
+            while isinstance(outer, cst.Tuple | cst.Element | cst.List | cst.StarredElement):
+                outer = source.parent(outer)
+            if isinstance(outer, cst.For) and use in _flat(outer.target):
+                found.append(outer)
+            elif isinstance(outer, cst.AssignTarget | cst.CompFor):
+                found.append(use)
+        elif isinstance(outer, cst.AssignTarget):
+            assign = source.parent(outer)
+            found.append(assign if assign is not None else use)
+        elif isinstance(outer, cst.AugAssign | cst.AnnAssign | cst.NamedExpr | cst.For):
+            if outer.target is use:
+                found.append(outer)
+        elif isinstance(outer, cst.Param):
+            if outer.name is use:
+                found.append(outer)
+        elif isinstance(outer, OTHER_BINDERS):
+            found.append(use)
+    return found
+
+
+def _flat(target: cst.BaseExpression) -> list[cst.BaseExpression]:
+    if isinstance(target, cst.Tuple | cst.List):
+        return [name for element in target.elements for name in _flat(element.value)]
+    return [target]
+
+
+def _same_binding(source: Source, binding: cst.CSTNode, name: str, inside: frozenset[str]) -> bool:
+    if isinstance(binding, cst.For):
+        return _counts(source, binding, name, inside)
+    if isinstance(binding, cst.Param):
+        return bool(COUNTERS.search(name))
+    if isinstance(binding, cst.Assign):
+        return len(binding.targets) == 1 and alike(source, binding.value, inside)
+    if isinstance(binding, cst.AugAssign | cst.AnnAssign):
+        return binding.value is not None and alike(source, binding.value, inside)
+    return False
+
+
+def _counts(source: Source, loop: cst.For, name: str, inside: frozenset[str]) -> bool:
+    """Whether a loop counts its turns in a variable: by `range` or `enumerate`."""
+    call = loop.iter
+    if not isinstance(call, cst.Call) or any(a.star or a.keyword is not None for a in call.args):
+        return False
+    function, given = path_of(call.func), [arg.value for arg in call.args]
+    if function == "range":
+        starts = [given[0], *given[2:]] if len(given) > 1 else []
+        variable: cst.BaseExpression | None = loop.target
+    elif function == "enumerate":
+        starts = given[1:]
+        variable = loop.target.elements[0].value if isinstance(loop.target, cst.Tuple) else None
+    else:
+        return False
+    if not isinstance(variable, cst.Name) or variable.value != name:
+        return False
+    return all(alike(source, start, inside) for start in starts)

@@ -1,0 +1,424 @@
+"""What a test means: true, false, true on some ranks, decided by the configuration, or varying."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+
+from fsdplint.interpreter.models import tensors
+from fsdplint.interpreter.ranks import LAUNCHED, WORLD_SIZE, stand_in, used
+from fsdplint.interpreter.values import (
+    Class,
+    Condition,
+    Const,
+    Dict,
+    Function,
+    Instance,
+    LoaderValue,
+    Made,
+    ModuleValue,
+    OptimizerValue,
+    ParametersOf,
+    Partial,
+    RankTest,
+    RankValue,
+    SamplerValue,
+    Sequence,
+    ShardTensor,
+    StateValue,
+    Symbol,
+    TensorValue,
+    Unknown,
+    Value,
+    constant,
+)
+from fsdplint.trace import Guard, GuardKind, Ranks
+
+if TYPE_CHECKING:
+    from fsdplint.interpreter.run import Interpreter
+
+
+class Outcome(Enum):
+    TRUE = 1
+    FALSE = 0
+    RANK = 2
+    VARYING = 3
+
+
+@dataclass
+class Verdict:
+    """The meaning of a test: `guards` are the decisions that it rests on, with their keys."""
+
+    outcome: Outcome
+    guards: list[tuple[Guard, str]] = field(default_factory=list)
+    rank_test: RankTest | None = None
+
+    def negated(self) -> Verdict:
+        outcome = {Outcome.TRUE: Outcome.FALSE, Outcome.FALSE: Outcome.TRUE}.get(
+            self.outcome, self.outcome
+        )
+        test = self.rank_test
+        if test is not None:
+            test = RankTest(test.false_on, test.true_on)
+        return Verdict(outcome, self.guards, test)
+
+
+TRUE = Verdict(Outcome.TRUE)
+FALSE = Verdict(Outcome.FALSE)
+
+COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
+    cst.Equal: operator.eq,
+    cst.NotEqual: operator.ne,
+    cst.LessThan: operator.lt,
+    cst.LessThanEqual: operator.le,
+    cst.GreaterThan: operator.gt,
+    cst.GreaterThanEqual: operator.ge,
+    cst.In: lambda a, b: a in b,
+    cst.NotIn: lambda a, b: a not in b,
+    cst.Is: lambda a, b: a is b or a == b,
+    cst.IsNot: lambda a, b: not (a is b or a == b),
+}
+NEGATED = (cst.NotEqual, cst.IsNot, cst.NotIn)
+NEVER_NONE = (
+    ModuleValue,
+    OptimizerValue,
+    Function,
+    Class,
+    Instance,
+    Made,
+    Partial,
+    Symbol,
+    Sequence,
+    Dict,
+    RankValue,
+    LoaderValue,
+    SamplerValue,
+)
+
+
+def truth(run: Interpreter, node: cst.BaseExpression, prefer: bool = True) -> Verdict:
+    """Evaluate a test. `prefer`: the outcome with which the program goes on."""
+    if isinstance(node, cst.BooleanOperation):
+        return _boolean(run, node, prefer)
+    if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
+        return truth(run, node.expression, not prefer).negated()
+    return truth_of(run, run.eval(node), node, prefer)
+
+
+def _boolean(run: Interpreter, node: cst.BooleanOperation, prefer: bool) -> Verdict:
+    is_and = isinstance(node.operator, cst.And)
+    left = truth(run, node.left, prefer)
+    decisive = Outcome.FALSE if is_and else Outcome.TRUE
+    if left.outcome is decisive:
+        return left
+    if left.outcome is Outcome.RANK and left.rank_test is not None:
+        test = (
+            left.rank_test if is_and else RankTest(left.rank_test.false_on, left.rank_test.true_on)
+        )
+        with run.guarded([(rank_guard(run, node.left, test, True), "")]):
+            right = truth(run, node.right, prefer)
+    else:
+        right = truth(run, node.right, prefer)
+    guards = left.guards + right.guards
+    if right.outcome is decisive:
+        # the left side did not matter, unless it was a decision
+        return Verdict(decisive, right.guards)
+    # Where the ranks part at all, the operand that varies has let the test of the rank decide.
+    if left.outcome is Outcome.RANK:
+        return Verdict(Outcome.RANK, guards, left.rank_test)
+    if left.outcome is Outcome.VARYING:
+        if right.outcome is Outcome.RANK:
+            return Verdict(Outcome.RANK, guards, right.rank_test)
+        return Verdict(Outcome.VARYING, guards)
+    return Verdict(right.outcome, guards, right.rank_test)
+
+
+def truth_of(run: Interpreter, value: Value, node: cst.BaseExpression, prefer: bool) -> Verdict:
+    value = stand_in(run, node, value) or value
+    if isinstance(value, Const):
+        return TRUE if value.value else FALSE
+    if isinstance(value, RankTest):
+        return Verdict(Outcome.RANK, [], value)
+    if isinstance(value, RankValue):
+        return Verdict(Outcome.RANK, [], RankTest(*_swap(_rank_sets(value.scope))))
+    if isinstance(value, Condition):
+        return decide(run, value, node, prefer)
+    if isinstance(value, StateValue) and value.on_one_rank and not value.tensor:
+        return Verdict(Outcome.RANK, [], RankTest(Ranks.ONE, Ranks.OTHERS))  # empty on the others
+    if isinstance(value, Sequence | Dict):
+        if value.items or not value.open:
+            return TRUE if value.items else FALSE
+        return decide(run, condition(run, value, node), node, prefer)
+    if isinstance(value, TensorValue):
+        tensors.read(run, value, "bool", node)
+        return Verdict(Outcome.VARYING)
+    if isinstance(value, Unknown):
+        name_origin(run, value)
+        if value.promoted is not None:
+            return TRUE
+        if value.varying or (not value.origin and run.loop_depth):
+            return Verdict(Outcome.VARYING)
+        return decide(run, condition(run, value, node), node, prefer)
+    return TRUE
+
+
+def condition(run: Interpreter, value: Value, node: cst.BaseExpression) -> Condition:
+    """The condition that a value is true."""
+    origin = value.origin if isinstance(value, Unknown) else ""
+    text = run.text(node)
+    return Condition(origin or text, text, subject=origin or text, relation="truth")
+
+
+def decide(run: Interpreter, value: Condition, node: cst.BaseExpression, prefer: bool) -> Verdict:
+    holds = run.decisions.decide(value, prefer)
+    guard = Guard(
+        GuardKind.CONFIG,
+        value.text,
+        holds != value.negated,
+        run.site(node),
+    )
+    return Verdict(Outcome.TRUE if holds else Outcome.FALSE, [(guard, value.key)])
+
+
+def rank_guard(run: Interpreter, node: cst.BaseExpression, test: RankTest, holds: bool) -> Guard:
+    ranks = test.true_on if holds else test.false_on
+    return Guard(GuardKind.RANK, run.text(node), holds, run.site(node), ranks)
+
+
+def varying_guard(run: Interpreter, node: cst.BaseExpression, holds: bool) -> Guard:
+    return Guard(GuardKind.VARYING, run.text(node), holds, run.site(node))
+
+
+def compare(run: Interpreter, node: cst.Comparison) -> Value:
+    """The value of `left op right`; chains of comparisons are Unknown."""
+    left = run.eval(node.left)
+    rights = [run.eval(c.comparator) for c in node.comparisons]
+    if len(rights) != 1:
+        varying = any(isinstance(v, Unknown) and v.varying for v in (left, *rights))
+        return Unknown(origin=run.text(node), varying=varying)
+    op = node.comparisons[0].operator
+    right = rights[0]
+    if isinstance(left, Const) and isinstance(right, Const):
+        left = stand_in(run, node.left, left) or left
+        right = stand_in(run, node.comparisons[0].comparator, right) or right
+    if isinstance(right, RankValue) and not isinstance(left, RankValue):
+        left, right = right, left
+        op = _mirrored(op)
+    if isinstance(left, RankValue):
+        if constant(right) == 0:
+            used(run, node, left)
+        return compare_rank(left, op, right)
+    if any(isinstance(v, ShardTensor | ParametersOf) for v in (left, right)):
+        return Unknown(varying=True)  # differs from tensor to tensor
+    if any(isinstance(v, Unknown) and v.by_rank for v in (left, right)):
+        return RankTest(Ranks.SOME, Ranks.SOME)  # of something made from the rank
+    if isinstance(op, cst.Is | cst.IsNot | cst.Equal | cst.NotEqual):
+        known = _identity(left, right)
+        if known is not None:
+            return Const(known != isinstance(op, NEGATED))
+    if isinstance(left, Const) and isinstance(right, Const):
+        try:
+            return Const(bool(COMPARISONS[type(op)](left.value, right.value)))
+        except (TypeError, KeyError):
+            return Unknown()
+    if isinstance(op, cst.In | cst.NotIn):
+        found = _membership(left, right)
+        if found is not None:
+            return Const(found != isinstance(op, cst.NotIn))
+    return _condition(run, node, left, op, right)
+
+
+def name_origin(run: Interpreter, value: Value) -> None:
+    """Give an unknown value that comes from a call a stable name, so that what is decided about it
+    once holds for it everywhere."""
+    if isinstance(value, Unknown) and not (value.origin or value.varying or run.loop_depth):
+        made_at = value.made_at
+        if made_at is not None and value.within is None:
+            value.origin = run.text(made_at.node)
+
+
+def _condition(
+    run: Interpreter, node: cst.Comparison, left: Value, op: cst.BaseCompOp, right: Value
+) -> Value:
+    name_origin(run, left)
+    of_ranks = _of_ranks(left, op, right, alone=run.decisions.alone)
+    if of_ranks is not None:
+        run.decisions.counted = True
+        return Const(of_ranks)
+    varying = any(isinstance(v, Unknown) and v.varying for v in (left, right))
+    text = run.text(node)
+    if varying:
+        return Unknown(varying=True)
+    negated = isinstance(op, NEGATED)
+    positive = _positive_text(run, node) if negated else text
+    if isinstance(left, Unknown) and left.origin and isinstance(right, Const):
+        if right.value is None:
+            key = f"{left.origin} is None"
+            return Condition(key, positive, negated, left.origin, "is None")
+        if isinstance(op, cst.Equal | cst.NotEqual):
+            key = f"{left.origin} == {right.value!r}"
+            return Condition(key, positive, negated, left.origin, "==", right.value)
+        if type(right.value) is int:
+            return _bound(run, node, left.origin, op, right.value)
+    if isinstance(left, Unknown) and run.loop_depth and not left.origin:
+        return Unknown(varying=True)
+    return Condition(positive, positive, negated)
+
+
+def _of_ranks(left: Value, op: cst.BaseCompOp, right: Value, *, alone: bool) -> bool | None:
+    """What a test of how many ranks there are comes to: a program is looked at as it runs under a
+    launcher, on more than one, unless it is `alone`. None for any other test."""
+    if isinstance(op, cst.In | cst.NotIn):
+        launched = isinstance(left, Const) and left.value in LAUNCHED
+        if launched and isinstance(right, Symbol) and right.name == "os.environ":
+            return isinstance(op, cst.In) != alone
+        return None
+    if not isinstance(left, Unknown) or left.origin != WORLD_SIZE or not isinstance(right, Const):
+        return None
+    number = right.value
+    if number is None:
+        return isinstance(op, NEGATED)
+    if not isinstance(number, int):
+        return None
+    if alone:
+        return _compared(1, op, number)
+    if number == 2 and isinstance(op, cst.GreaterThanEqual):
+        return True
+    if number > 1:
+        return None
+    return isinstance(op, cst.GreaterThan | cst.GreaterThanEqual | cst.NotEqual)
+
+
+def _compared(one: int, op: cst.BaseCompOp, other: int) -> bool | None:
+    for kind, compare in (
+        (cst.Equal, operator.eq),
+        (cst.NotEqual, operator.ne),
+        (cst.GreaterThan, operator.gt),
+        (cst.GreaterThanEqual, operator.ge),
+        (cst.LessThan, operator.lt),
+        (cst.LessThanEqual, operator.le),
+    ):
+        if isinstance(op, kind):
+            return bool(compare(one, other))
+    return None
+
+
+def _bound(
+    run: Interpreter, node: cst.Comparison, origin: str, op: cst.BaseCompOp, number: int
+) -> Value:
+    """A comparison with a whole number, as "is greater than", so that all of them agree."""
+    name = run.text(node.left)
+    if isinstance(op, cst.GreaterThan):
+        return Condition(f"{origin} > {number}", run.text(node), False, origin, ">", number)
+    if isinstance(op, cst.GreaterThanEqual):
+        return Condition(f"{origin} > {number - 1}", run.text(node), False, origin, ">", number - 1)
+    if isinstance(op, cst.LessThanEqual):
+        return Condition(f"{origin} > {number}", f"{name} > {number}", True, origin, ">", number)
+    if isinstance(op, cst.LessThan):
+        text = f"{name} >= {number}"
+        return Condition(f"{origin} > {number - 1}", text, True, origin, ">", number - 1)
+    return Condition(run.text(node), run.text(node))
+
+
+def _positive_text(run: Interpreter, node: cst.Comparison) -> str:
+    text = run.text(node)
+    for old, new in ((" is not ", " is "), (" not in ", " in "), ("!=", "==")):
+        if old in text:
+            return text.replace(old, new, 1)
+    return text
+
+
+def _identity(left: Value, right: Value) -> bool | None:
+    """Whether two values are the same, where this is known without looking at constants."""
+    for one, other in ((left, right), (right, left)):
+        if isinstance(one, Const) and one.value is None and isinstance(other, NEVER_NONE):
+            return False
+    if isinstance(left, Symbol) and isinstance(right, Symbol):
+        mine, theirs = left.name.split("."), right.name.split(".")
+        if mine != theirs and mine[-1] == theirs[-1] and mine[:-1] and mine[-2][:1].isupper():
+            return None  # attributes of two classes: one may inherit it from the other
+        return left.name == right.name
+    objects = Class | Symbol | ModuleValue | Instance | OptimizerValue
+    if isinstance(left, objects) and isinstance(right, objects):
+        return left is right
+    return None
+
+
+def _membership(left: Value, right: Value) -> bool | None:
+    if isinstance(right, Dict) and isinstance(left, Const):
+        if left.value in right.items:
+            return True
+        return None if right.open else False
+    if isinstance(right, Sequence) and isinstance(left, Const):
+        if any(isinstance(i, Const) and i.value == left.value for i in right.items):
+            return True
+        if not right.open and all(isinstance(i, Const) for i in right.items):
+            return False
+    if isinstance(right, Sequence) and isinstance(left, Symbol):
+        names = [i.name for i in right.items if isinstance(i, Symbol)]
+        if left.name in names:
+            return True
+        if not right.open and len(names) == len(right.items):
+            return False
+    return None
+
+
+# Ranks ------------------------------------------------------------------------------------------
+
+
+def _rank_sets(scope: str) -> tuple[Ranks, Ranks]:
+    """Where "the rank is 0" is true, and where it is false."""
+    return (Ranks.ONE, Ranks.OTHERS) if scope == "global" else (Ranks.SOME, Ranks.SOME)
+
+
+def _swap(pair: tuple[Ranks, Ranks]) -> tuple[Ranks, Ranks]:
+    return pair[1], pair[0]
+
+
+def _mirrored(op: cst.BaseCompOp) -> cst.BaseCompOp:
+    mirror: dict[type, type] = {
+        cst.LessThan: cst.GreaterThan,
+        cst.GreaterThan: cst.LessThan,
+        cst.LessThanEqual: cst.GreaterThanEqual,
+        cst.GreaterThanEqual: cst.LessThanEqual,
+    }
+    kind = mirror.get(type(op))
+    return kind() if kind is not None else op
+
+
+def compare_rank(rank: RankValue, op: cst.BaseCompOp, right: Value) -> Value:
+    zero = _rank_sets(rank.scope)
+    number = right.value if isinstance(right, Const) else None
+    if isinstance(right, Const) and number is None:
+        return Const(
+            isinstance(op, NEGATED)
+        )  # `rank is None`: a program that runs on ranks has one
+    if isinstance(op, cst.In | cst.NotIn) and isinstance(right, Sequence):
+        numbers = [i.value for i in right.items if isinstance(i, Const)]
+        if set(numbers) <= {0, -1} and 0 in numbers:
+            return RankTest(*(zero if isinstance(op, cst.In) else _swap(zero)))
+        return RankTest(Ranks.SOME, Ranks.SOME)
+    if number == -1:
+        # -1 is the old launcher's "not distributed"
+        return Const(isinstance(op, cst.NotEqual | cst.GreaterThan | cst.GreaterThanEqual))
+    if isinstance(right, RankValue):
+        same = right.scope == rank.scope
+        return Const(isinstance(op, NEGATED) != same) if same else Unknown(varying=True)
+    if isinstance(op, cst.Equal | cst.Is):
+        return RankTest(*zero)
+    if isinstance(op, cst.NotEqual | cst.IsNot):
+        return RankTest(*_swap(zero))
+    if number == 0 and isinstance(op, cst.GreaterThan):
+        return RankTest(*_swap(zero))
+    if (number == 0 and isinstance(op, cst.LessThanEqual)) or (
+        number == 1 and isinstance(op, cst.LessThan)
+    ):
+        return RankTest(*zero)
+    if number == 0 and isinstance(op, cst.GreaterThanEqual):
+        return Const(True)
+    return RankTest(Ranks.SOME, Ranks.SOME)

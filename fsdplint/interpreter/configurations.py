@@ -1,0 +1,219 @@
+"""Configurations: which way each condition that the program cannot know beforehand is decided.
+
+One run of the interpreter follows one configuration. The first run takes every branch that lets the
+program go on, the second run none; then each condition that mattered is decided the other way on
+its own against both. So every pair of conditions is seen in all four combinations at a cost that
+grows linearly.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from fsdplint.interpreter.values import Condition
+
+MAX_RUNS = 40
+NAMED = re.compile(r"fsdp|ddp|deepspeed|distributed|shard|parallel", re.IGNORECASE)
+
+
+def _last(key: str) -> tuple[bool, str]:
+    """The order of keys: first those whose own name says that they choose how a model is spread."""
+    return NAMED.search(key) is None, key
+
+
+class Question(NamedTuple):
+    """A condition that a run came to for the first time.
+
+    Attributes:
+        prefer: the value of its key with which the program goes on.
+        leaving: see `Decisions`.
+        answer: how its key was decided.
+    """
+
+    condition: Condition
+    prefer: bool
+    leaving: bool
+    answer: bool
+
+
+@dataclass
+class Decisions:
+    """The decisions of one run.
+
+    Attributes:
+        base: how conditions are decided that are not `forced` (True: as the program prefers).
+        forced: conditions that are decided beforehand, with the value of their keys.
+        alone: the program runs on a single rank, and without a launcher.
+        counted: a test of the number of ranks, or of the launcher, was decided.
+        leaving: the condition being decided chooses between going on and leaving the function; then
+            every base goes on, and only a forced decision leaves.
+        made: every decision, by key.
+        conditions: the conditions decided, by key.
+        relevant: the keys on which something depended that the contract cares about.
+        urgent: those of them that choose between code of FSDP and other code; looked at first,
+            since the number of runs is bounded.
+        asked: what was to be decided, in the order of the run, by key.
+    """
+
+    base: bool = True
+    forced: tuple[tuple[Condition, bool], ...] = ()
+    alone: bool = False
+    counted: bool = False
+    leaving: bool = False
+    made: dict[str, bool] = field(default_factory=dict)
+    conditions: dict[str, Condition] = field(default_factory=dict)
+    relevant: set[str] = field(default_factory=set)
+    urgent: set[str] = field(default_factory=set)
+    asked: dict[str, Question] = field(default_factory=dict)
+    _equal: dict[str, object] = field(default_factory=dict)
+    _none: dict[str, bool] = field(default_factory=dict)
+    _above: dict[str, int] = field(default_factory=dict)  # it is greater than this
+    _at_most: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for condition, value in self.forced:
+            self._record(condition, value)
+
+    def decide(self, condition: Condition, prefer: bool = True) -> bool:
+        """Whether the condition holds in this run; `prefer`: the value with which the program
+        goes on (rather than returns or raises)."""
+        value = self._decide_key(condition, prefer != condition.negated)
+        return value != condition.negated
+
+    def _decide_key(self, condition: Condition, prefer: bool) -> bool:
+        known = self.made.get(condition.key)
+        if known is not None and condition.key in self.asked:
+            return known
+        value = self._implied(condition) if known is None else known
+        if value is None:
+            value = prefer if self.base or self.leaving else not prefer
+        if known is None:
+            self._record(condition, value)
+        self.asked[condition.key] = Question(condition, prefer, self.leaving, value)
+        return value
+
+    def repeat(self, earlier: Decisions) -> bool:
+        """Whether a run with these would be one that was made, since every question has the same
+        answer. Then they become what they would be at its end."""
+        made = Decisions(self.base, self.forced)
+        for question in earlier.asked.values():
+            made.leaving = question.leaving
+            if made._decide_key(question.condition, question.prefer) != question.answer:
+                return False
+        self.made, self.conditions, self.asked = made.made, made.conditions, made.asked
+        self.relevant, self.urgent = set(earlier.relevant), set(earlier.urgent)
+        self.counted = earlier.counted
+        return True
+
+    def _record(self, condition: Condition, value: bool) -> None:
+        self.made[condition.key] = value
+        self.conditions[condition.key] = condition
+        if condition.relation == "==" and value:
+            self._equal[condition.subject] = condition.operand
+        if condition.relation == ">":
+            bounds, choose = (self._above, max) if value else (self._at_most, min)
+            known = bounds.get(condition.subject, condition.operand)
+            bounds[condition.subject] = choose(known, condition.operand)
+        if condition.relation == "is None":
+            self._none[condition.subject] = value
+        if condition.relation == "truth" and value:
+            self._none[condition.subject] = False
+
+    def _implied(self, condition: Condition) -> bool | None:
+        """What earlier decisions about the same subject say of this one, if anything."""
+        subject = condition.subject
+        if not subject:
+            return None
+        truth = self.made.get(subject)
+        if condition.relation == "==":
+            if subject in self._equal:
+                return self._equal[subject] == condition.operand
+            if self._none.get(subject):
+                return condition.operand is None
+            if truth is not None and truth != bool(condition.operand):
+                return False
+            if not self._within_bounds(subject, condition.operand):
+                return False
+        if condition.relation == ">":
+            equal = self._equal.get(subject)
+            if isinstance(equal, int):
+                return equal > condition.operand
+            if self._above.get(subject, condition.operand - 1) >= condition.operand:
+                return True
+            if self._at_most.get(subject, condition.operand + 1) <= condition.operand:
+                return False
+        if condition.relation == "truth":
+            if self._none.get(subject):
+                return False
+            if subject in self._equal:
+                return bool(self._equal[subject])
+        if condition.relation == "is None":
+            if subject in self._equal:
+                return self._equal[subject] is None
+            if truth:
+                return False
+        return None
+
+    def _within_bounds(self, subject: str, number: object) -> bool:
+        if not isinstance(number, int):
+            return True
+        return self._above.get(subject, number - 1) < number <= self._at_most.get(subject, number)
+
+
+@dataclass
+class Exploration:
+    """The runs that are still to be made, given what earlier ones met."""
+
+    max_runs: int = MAX_RUNS
+    left: int = 0  # configurations that were not tried because there are too many
+    _seen: set[frozenset[tuple[str, bool]]] = field(default_factory=set)
+
+    def runs(self) -> Iterator[Decisions]:
+        """The decisions to run with; the caller runs each before asking for the next."""
+        queue: list[tuple[bool, tuple[tuple[Condition, bool], ...]]] = [(True, ()), (False, ())]
+        planned: set[tuple[bool, frozenset[tuple[str, bool]]]] = set()
+        base_keys: dict[bool, set[str]] = {}
+        for _ in range(self.max_runs):
+            if not queue:
+                return
+            base, forced = queue.pop(0)
+            decisions = Decisions(base, forced)
+            yield decisions
+            if not decisions.made:
+                return
+            if not forced:
+                base_keys[base] = set(decisions.made)
+            first = sum(1 for entry in queue if not entry[1])  # the two bases come before all
+            for key in sorted(decisions.relevant & decisions.made.keys(), key=_last):
+                turned = (decisions.conditions[key], not decisions.made[key])
+                candidates: list[tuple[bool, tuple[tuple[Condition, bool], ...]]] = [
+                    (other, (turned,)) for other in (base, not base)
+                ]
+                if len(forced) == 1 and key not in base_keys.get(base, {key}):
+                    # met only behind the first forced decision
+                    candidates.append((base, (*forced, turned)))
+                for candidate in candidates:
+                    name = (
+                        candidate[0],
+                        frozenset((condition.key, value) for condition, value in candidate[1]),
+                    )
+                    if name in planned:
+                        continue
+                    planned.add(name)
+                    if key in decisions.urgent:
+                        queue.insert(first, candidate)
+                        first += 1
+                    else:
+                        queue.append(candidate)
+        self.left = len(queue)
+
+    def is_new(self, decisions: Decisions) -> bool:
+        """Whether this run differs from earlier ones in what mattered."""
+        made = frozenset((k, v) for k, v in decisions.made.items() if k in decisions.relevant)
+        if made in self._seen:
+            return False
+        self._seen.add(made)
+        return True

@@ -1,0 +1,419 @@
+"""From files to traces: which programs there are, and the runs that each of them takes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import libcst as cst
+
+from fsdplint.discovery.byte_scanner import mentions
+from fsdplint.discovery.concern import Concern
+from fsdplint.interpreter.configurations import Decisions, Exploration
+from fsdplint.interpreter.frames import Call, Frame, OutOfSteps
+from fsdplint.interpreter.program import Cut, Program
+from fsdplint.interpreter.project import Project
+from fsdplint.interpreter.run import Interpreter
+from fsdplint.interpreter.values import Class, Const, Function, Unknown, Value
+from fsdplint.source.config_files import is_config
+from fsdplint.source.files import Unreadable, read_config
+from fsdplint.source.nesting import deep_stack
+from fsdplint.source.reading import read
+from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.keywords import FSDP_WORDS
+from fsdplint.syntax.qualified_names import dotted, uses, walk
+from fsdplint.trace import Wrapped
+
+MAX_PROGRAM_STEPS = 500_000  # nodes evaluated for one program, over all of its configurations
+MAX_PROGRAMS_STEPS = 1_000_000  # for all of them; each is run once in any case
+MAX_FUNCTION_STEPS = 50_000  # for a function that no program reaches
+MAX_UNREACHED_STEPS = 1_000_000  # for all of these that speak of FSDP
+MAX_STEPS = 400_000  # steps after which others of these are left out
+MAX_PROGRAM_EVENTS = 100_000  # of one program, over all of its configurations
+_MAIN = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
+
+
+def load(
+    paths: Sequence[Path],
+    overrides: Mapping[Path, str] | None = None,
+    *,
+    root: Path | None = None,
+    known: Mapping[str, Source] | None = None,
+    stop: Callable[[], bool] | None = None,
+    concern: Concern | None = None,
+) -> Program:
+    """Read and interpret files (see the package's docstring).
+
+    Args:
+        paths: the files that the user gave, those that can matter.
+        overrides: texts to use instead of what is on disk.
+        root: the project's root; by default it is looked for from each file.
+        known: sources of an earlier program; one whose text is still the same is not parsed again.
+        stop: asked now and then; where it says yes, `Stopped` is raised.
+        concern: what of the files has to do with FSDP, where that was found out before.
+    """
+    loader = _Loader(paths, overrides or {}, root, known or {}, concern)
+    loader.project.stop = stop
+    return deep_stack(loader.run)
+
+
+def _order(source: Source) -> tuple[bool, bool]:
+    """Programs come first, and of them those that speak of FSDP: the number of steps is bounded."""
+    return not _MAIN.search(source.text), not FSDP_WORDS.search(source.text)
+
+
+class _Loader:
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        overrides: Mapping[Path, str],
+        root: Path | None,
+        known: Mapping[str, Source],
+        concern: Concern | None,
+    ) -> None:
+        self.project = Project(overrides, root, known)
+        self.paths = [path for path in paths if not is_config(path)]
+        self.config_paths = [path for path in paths if is_config(path)]
+        self.concern = concern or Concern.among(self.paths, overrides)
+        self.program = Program()
+        self.reached: set[cst.CSTNode] = set()
+        self.instantiated: set[cst.CSTNode] = set()
+        self.executed: set[str] = set()
+        self.given: set[str] = set()
+        self.steps = 0
+        self.limit = MAX_PROGRAMS_STEPS
+
+    def run(self) -> Program:
+        given = [s for s in (self.project.source(path) for path in self.paths) if s is not None]
+        self.given = {source.path for source in given}
+        for source in sorted(given, key=_order):
+            if source.path not in self.executed or _MAIN.search(source.text):
+                self._explore_entry(source)
+        self.limit = self.steps + MAX_UNREACHED_STEPS
+        for source in given:
+            self._explore_rest(source)
+        self._read_unreached()
+        self.program.sources = self.project.sources
+        self.program.problems = self.project.problems
+        self.program.configs = dict(self.project.configs)
+        self.program.asked = self.project.asked
+        known = {os.path.realpath(path) for path in self.program.configs}
+        for path in self.config_paths:
+            if os.path.realpath(path) in known:
+                continue
+            try:
+                self.program.configs[str(path)] = read_config(path, self.project.override(path))
+            except Unreadable as error:
+                self.program.problems.append(error.problem)
+        return self.program
+
+    # Programs ----------------------------------------------------------------------------------
+
+    def _explore_entry(self, source: Source) -> None:
+        """Run a file as a program, in every configuration that matters."""
+        is_program = bool(_MAIN.search(source.text)) or not _only_definitions(source)
+        begin = _beginning(source)
+        self._explore(lambda run: self._run_entry(run, source), source, begin, complete=is_program)
+
+    def _run_entry(self, run: Interpreter, source: Source) -> None:
+        name = os.path.splitext(os.path.basename(source.path))[0]
+        run.trace.entry = source.path
+        run.module_scope(name, source, main=True)
+
+    def _explore(
+        self,
+        body: Callable[[Interpreter], None],
+        source: Source,
+        node: cst.CSTNode,
+        *,
+        complete: bool,
+    ) -> None:
+        """Run something of a file, which begins at a node, in every configuration that matters."""
+        exploration = Exploration()
+        limit = self.steps + (MAX_PROGRAM_STEPS if complete else MAX_FUNCTION_STEPS)
+        counted, wraps = False, set[object]()
+        count = events = 0
+        runs = exploration.runs()
+        done: list[tuple[Decisions, int, int]] = []  # with the steps and the events of each
+        for decisions in runs:
+            count += 1
+            # One that was made counts as if it were made again, so that bounds mean what they say.
+            same = next((one for one in done if decisions.repeat(one[0])), None)
+            if same is None:
+                run = self._run(decisions, body, source, complete, count == 1)
+                self._keep(run, exploration.is_new(decisions))
+                counted = counted or decisions.counted
+                wraps |= {event.site for event in run.trace.of(Wrapped)}
+                same = decisions, run.steps, len(run.trace.events)
+                done.append(same)
+            self.steps += same[1]
+            events += same[2]
+            if self.steps > min(limit, self.limit) or events > MAX_PROGRAM_EVENTS:
+                break
+        if exploration.left or next(runs, None) is not None:
+            self._cut(source, node, _configurations(count))
+        if counted and wraps:
+            self._explore_alone(body, wraps)
+
+    def _run(
+        self,
+        decisions: Decisions,
+        body: Callable[[Interpreter], None],
+        source: Source,
+        complete: bool,
+        first: bool,
+    ) -> Interpreter:
+        run = Interpreter(self.project, decisions)
+        run.trace.complete = complete
+        try:
+            body(run)
+        except OutOfSteps as stopped:
+            run.trace.complete = False
+            # The first run takes every branch; what it does not come to is rare.
+            self._note_cut(source, stopped, unfinished=complete and first)
+        return run
+
+    def _explore_alone(self, body: Callable[[Interpreter], None], wraps: set[object]) -> None:
+        """Run a program on a single rank; a model that is plain there is both, plain and wrapped.
+
+        Nothing is to be found in such a run, so that its trace is not kept.
+        """
+        run = Interpreter(self.project, Decisions(alone=True))
+        with contextlib.suppress(OutOfSteps):
+            body(run)
+        self.steps += run.steps
+        if wraps - {event.site for event in run.trace.of(Wrapped)}:
+            self._keep_values(run)
+
+    def _note_cut(self, source: Source, stopped: OutOfSteps, *, unfinished: bool) -> None:
+        """Remember where a run met its bound: in the file that was run, and in whatever file.
+
+        unfinished: see `Cut`.
+        """
+        # What a function of another file is handed and calls is not always known by its file.
+        at = [site for site in stopped.at if site.source.parent(site.node) is not None]
+        here = [site for site in at if site.source is source]
+        inner = at[-1] if at else None
+        site = here[0] if here else NodeSite(source, _beginning(source))
+        what = f"it was followed up to here only ({stopped.bound})"
+        inner = inner if inner != site else None
+        self._cut(source, site.node, what, inner, unfinished=unfinished)
+
+    def _cut(
+        self,
+        source: Source,
+        node: cst.CSTNode,
+        what: str,
+        inner: NodeSite | None = None,
+        *,
+        unfinished: bool = False,
+    ) -> None:
+        given = source.path in self.given
+        cut = Cut(NodeSite(source, node), what, inner, given=given, unfinished=unfinished)
+        self.program.cuts.setdefault(source.path, cut)
+
+    def _keep(self, run: Interpreter, new: bool) -> None:
+        """Take over what a run found out."""
+        run.trace.seal()
+        self.reached |= run.reached
+        self.instantiated |= run.instantiated
+        self.executed |= {scope.source.path for scope in run.module_scopes.values()}
+        if not new and self.program.traces:
+            return
+        self.program.traces.append(run.trace)
+        self._keep_values(run)
+
+    def _keep_values(self, run: Interpreter) -> None:
+        for node, value in run.evaluations.items():
+            value = run.settle(value)
+            if isinstance(value, Const) or (isinstance(value, Unknown) and value.within is None):
+                continue
+            found = self.program.evaluations.setdefault(node, [])
+            found += run.earlier.get(node, {}).values()
+            found.append(value)
+
+    # What no program reaches -------------------------------------------------------------------
+
+    def _read_unreached(self) -> None:
+        """Read the files that are imported for code that is not reached, and may get a model."""
+        todo = list(self.project.sources.values())
+        while todo:
+            source = todo.pop()
+            if not self._leads_on(source.path):
+                continue
+            for file, shown in self._imported(source):
+                if self.project.is_read(file) or not self._may_get_a_model(file):
+                    continue
+                found = self.project.source(Path(shown), imported=True)
+                if found is not None:
+                    todo.append(found)
+                    self._explore_rest(found)
+
+    def _leads_on(self, file: str) -> bool:
+        """Whether a file has to do with FSDP, or is a package, which stands for others."""
+        return _is_package(file) or os.path.realpath(file) in self.concern.files
+
+    def _may_get_a_model(self, file: str) -> bool:
+        """Whether a file holds a word of FSDP, be it in a name of its own, or is a package."""
+        if _is_package(file):
+            return True
+        text = self.project.override(Path(file))
+        try:
+            return mentions(read(file) if text is None else text.encode("utf-8", "surrogatepass"))
+        except OSError:
+            return False
+
+    def _imported(self, source: Source) -> Iterator[tuple[str, str]]:
+        """The files that `from` imports of the project ask for: real paths, and paths as shown."""
+        for node in walk(source):
+            if not isinstance(node, cst.ImportFrom):
+                continue
+            base = dotted(node.module) or "" if node.module is not None else ""
+            level = len(node.relative)
+            names = [base]
+            if not isinstance(node.names, cst.ImportStar):
+                names += [f"{base}.{item.evaluated_name}".lstrip(".") for item in node.names]
+            for name in filter(None, names):
+                if level:
+                    found = self.project.find_relative(level, name, source.path)
+                else:
+                    found = self.project.find(name, source.path)
+                if found is not None:
+                    yield found
+
+    def _explore_rest(self, source: Source) -> None:
+        """Run the functions and methods that no program reached, each on its own. Those that can
+        have to do with FSDP have a bound of their own, which is only met in large projects.
+
+        The order in which somebody else's code calls them is not known, so such a trace is not
+        complete: rules about what is missing stay silent.
+        """
+        called = _called_names(source)
+        names = self.concern.names(source)
+        functions = list(_definitions(source.tree))
+        functions.sort(key=lambda pair: pair[1].name.value in called)
+        for owner, function in functions:
+            if function in self.reached or not (
+                self.project.words.stand_in(function) or uses(function, names.carriers)
+            ):
+                continue
+            if (
+                owner is not None
+                and function.name.value == "__init__"
+                and owner in self.instantiated
+            ):
+                continue
+            matters = (owner or function).name.value in names.bound
+            if self.steps > (self.limit if matters else MAX_STEPS):
+                what = f"`{function.name.value}` and others were not looked at on their own"
+                self._cut(source, function, what)
+                continue
+            self._explore(
+                lambda run, o=owner, f=function: self._run_alone(run, source, o, f),
+                source,
+                function,
+                complete=False,
+            )
+
+    def _run_alone(
+        self,
+        run: Interpreter,
+        source: Source,
+        owner: cst.ClassDef | None,
+        function: cst.FunctionDef,
+    ) -> None:
+        scope = run.module_scope(source.path, source)
+        if owner is None:
+            value: Value | None = scope.names.get(function.name.value)
+            if isinstance(value, Function):
+                run.run_function(value)
+            return
+        klass = scope.names.get(owner.name.value)
+        if not isinstance(klass, Class):
+            return
+        run.source = source
+        run.frames.append(Frame(None, scope))
+        try:
+            instance = run.instantiate(klass, Call(owner, open=True))
+            method = klass.attributes.get(function.name.value)
+            if isinstance(method, Function) and method.node not in run.reached:
+                bound = run.bind(method, instance, klass, owner)
+                run.call(bound, Call(function, open=True))
+        finally:
+            run.frames.pop()
+
+
+def _is_package(file: str) -> bool:
+    return os.path.basename(file) == "__init__.py"
+
+
+def _definitions(tree: cst.Module) -> list[tuple[cst.ClassDef | None, cst.FunctionDef]]:
+    """The functions of a module and the methods of its classes."""
+    result: list[tuple[cst.ClassDef | None, cst.FunctionDef]] = []
+    for statement in tree.body:
+        if isinstance(statement, cst.FunctionDef):
+            result.append((None, statement))
+        elif isinstance(statement, cst.ClassDef):
+            result.extend(
+                (statement, inner)
+                for inner in statement.body.body
+                if isinstance(inner, cst.FunctionDef)
+            )
+    return result
+
+
+def _only_definitions(source: Source) -> bool:
+    """Whether running a file does nothing but define things."""
+    kinds = (cst.FunctionDef, cst.ClassDef)
+    simple = (cst.Import, cst.ImportFrom, cst.Assign, cst.AnnAssign, cst.Expr)
+    for statement in source.tree.body:
+        if isinstance(statement, kinds):
+            continue
+        if isinstance(statement, cst.SimpleStatementLine) and all(
+            isinstance(part, simple)
+            and not (isinstance(part, cst.Expr) and isinstance(part.value, cst.Call))
+            for part in statement.body
+        ):
+            continue
+        if isinstance(statement, cst.If | cst.Try):
+            continue
+        return False
+    return True
+
+
+def _beginning(source: Source) -> cst.CSTNode:
+    """Where a file's program begins: at its test of `__name__`, or else at its first statement."""
+    body = source.tree.body
+    for statement in body:
+        if isinstance(statement, cst.If) and _is_main(statement.test):
+            return statement.test
+    return body[0] if body else source.tree
+
+
+def _is_main(test: cst.BaseExpression) -> bool:
+    return (
+        isinstance(test, cst.Comparison)
+        and isinstance(test.left, cst.Name)
+        and test.left.value == "__name__"
+        and isinstance(test.comparisons[0].operator, cst.Equal)
+    )
+
+
+def _configurations(number: int) -> str:
+    return f"not all configurations of what begins here were tried (only {number})"
+
+
+def _called_names(source: Source) -> set[str]:
+    """The names of functions that the file itself calls."""
+    names = set()
+    for node in walk(source):
+        if isinstance(node, cst.Call):
+            target = node.func
+            if isinstance(target, cst.Attribute):
+                names.add(target.attr.value)
+            elif isinstance(target, cst.Name):
+                names.add(target.value)
+    return names

@@ -1,0 +1,122 @@
+"""Imports: of the project's own files, read when a name of theirs is used, and of libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from fsdplint.interpreter.values import LazyImport, ProjectModule, Symbol, Unknown, Value
+from fsdplint.source.source import Source
+from fsdplint.syntax.qualified_names import PUBLIC, canonical, dotted, walk
+from fsdplint.syntax.version_guards import asks_for_version, is_of_fsdp
+from fsdplint.trace import Imported
+
+if TYPE_CHECKING:
+    from fsdplint.interpreter.run import Interpreter
+
+
+def can_do_without(source: Source, node: cst.CSTNode) -> bool:
+    """Whether something stands in a `try` that catches its failure, or under a version test."""
+    child, parent = node, source.parent(node)
+    while parent is not None and not isinstance(parent, cst.FunctionDef | cst.ClassDef):
+        if isinstance(parent, cst.Try) and parent.handlers and child is not parent.finalbody:
+            return True
+        if isinstance(parent, cst.If | cst.IfExp) and asks_for_version(source.code(parent.test)):
+            return True
+        child, parent = parent, source.parent(parent)
+    return False
+
+
+def stands_for_either(source: Source, name: cst.CSTNode) -> bool:
+    """Whether a node is a name of which it depends on installed versions what it stands for."""
+    if not isinstance(name, cst.Name):
+        return False
+    for node in walk(source):
+        if isinstance(node, cst.Import | cst.ImportFrom) and not isinstance(
+            node.names, cst.ImportStar
+        ):
+            aliases = [one.evaluated_alias or one.evaluated_name for one in node.names]
+            if name.value in aliases and can_do_without(source, node):
+                return True
+    return False
+
+
+class Importing:
+    """The part of the interpreter that imports."""
+
+    def absolute_name(self: Interpreter, node: cst.ImportFrom) -> str:
+        """The module of a `from` import; relative ones start with their dots."""
+        name = dotted(node.module) or "" if node.module is not None else ""
+        return "." * len(node.relative) + name
+
+    def import_module(self: Interpreter, name: str) -> Value:
+        """The value of a module: a file of the project or a library's."""
+        found = self._locate(name)
+        if found is None:
+            return Symbol(canonical(name)) if not name.startswith(".") else Unknown()
+        return LazyImport(lambda: self._load(found[0], found[1], name))
+
+    def _locate(self: Interpreter, name: str) -> tuple[str, str] | None:
+        importer = self.source.path
+        if not importer:
+            return None
+        if name.startswith("."):
+            level = len(name) - len(name.lstrip("."))
+            return self.project.find_relative(level, name.lstrip("."), importer)
+        return self.project.find(name, importer)
+
+    def _load(self: Interpreter, file: str, shown: str, name: str) -> Value:
+        source = self.project.source(Path(shown), imported=True)
+        if source is None:
+            return Unknown(origin=name)
+        scope = self.module_scope(source.path, source)
+        return ProjectModule(name if not name.startswith(".") else source.path, scope)
+
+    def import_from(self: Interpreter, base: str, name: str) -> Value:
+        """The value of `name` in `from base import name`."""
+        found = self._locate(base) if base.strip(".") or base else None
+        submodule = self._locate(f"{base}.{name}" if base.strip(".") else f"{base}{name}")
+        if found is None and submodule is None:
+            if base.startswith("."):
+                return Unknown(origin=name)
+            return Symbol(canonical(f"{base}.{name}"))
+
+        def load() -> Value:
+            if found is not None:
+                module = self._load(found[0], found[1], base)
+                if isinstance(module, ProjectModule):
+                    value = module.scope.names.get(name)
+                    if value is not None:
+                        return value
+            if submodule is not None:
+                return self._load(submodule[0], submodule[1], f"{base}.{name}")
+            return Unknown(origin=name)
+
+        return LazyImport(load)
+
+    def note_import(
+        self: Interpreter, node: cst.Import | cst.ImportFrom, package: str, names: tuple[str, ...]
+    ) -> None:
+        """Record that something of torch's FSDP is imported."""
+        if is_of_fsdp(package) and self._locate(package) is None:
+            self.emit(
+                Imported,
+                node,
+                package=package,
+                names=names,
+                optional=can_do_without(self.source, node),
+            )
+
+    def public_names(self: Interpreter, module: Value) -> Iterator[tuple[str, Value]]:
+        """What `from module import *` binds."""
+        module = self.settle(module)
+        if isinstance(module, ProjectModule):
+            for name, value in list(module.scope.names.items()):
+                if not name.startswith("_"):
+                    yield name, value
+        if isinstance(module, Symbol):
+            for name in PUBLIC.get(module.name, ()):
+                yield name, Symbol(canonical(f"{module.name}.{name}"))

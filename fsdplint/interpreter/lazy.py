@@ -1,0 +1,108 @@
+"""Iterators that do their work when they are consumed: `map(...)`, generators, and the like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.values import Dict, Lazy, Sequence, Value
+from fsdplint.source.positions import code_children
+
+if TYPE_CHECKING:
+    from fsdplint.interpreter.run import Interpreter
+
+MAX_DEPTH = 2  # of lists and dicts in which iterators are looked for
+
+# Functions of Python that consume their arguments; others hand them on or look at the object.
+CONSUMERS = frozenset(
+    "builtins.all builtins.any builtins.dict builtins.dict.fromkeys builtins.frozenset "
+    "builtins.list builtins.max builtins.min builtins.set builtins.sorted builtins.sum "
+    "builtins.tuple collections.Counter collections.OrderedDict collections.deque "
+    "functools.reduce math.fsum math.prod".split()
+)
+_PYTHON = ("builtins.", "collections.", "functools.", "inspect.", "itertools.", "logging.", "tqdm.",
+           "typing.", "warnings.")  # fmt: skip
+# Methods that keep what they are given as it is.
+_KEEP = frozenset("append appendleft add insert put setdefault __setitem__ __setattr__".split())
+
+
+def lazy(
+    run: Interpreter, node: cst.CSTNode, produce: Callable[[], Value], source: Value | None = None
+) -> Lazy:
+    """An iterator that is made at a node; its elements are worked out in this file and frame."""
+    file, frame = run.source, run.frames[-1]
+
+    def elements() -> Value:
+        if run.frames[-1] is frame:  # no further call, of which the depth is bounded
+            return produce()
+        outer, run.source = run.source, file
+        run.frames.append(frame)
+        try:
+            return produce()
+        finally:
+            run.frames.pop()
+            run.source = outer
+
+    return Lazy(elements, node, source)
+
+
+def consume(run: Interpreter, value: Value) -> Value:
+    """The elements of an iterator, worked out when they are first asked for; else the value."""
+    value = run.settle(value)
+    if not isinstance(value, Lazy):
+        return value
+    value.elements = Sequence([], open=True)  # for an iterator that consumes itself
+    value.elements = elements = consume(run, value.produce())
+    run.evaluations[value.node] = elements
+    return elements
+
+
+def consume_arguments(run: Interpreter, call: Call) -> None:
+    """A function that goes through its arguments is called."""
+    call.args = [_consumed(run, value) for value in call.args]
+    call.kwargs = {name: _consumed(run, value) for name, value in call.kwargs.items()}
+
+
+def _consumed(run: Interpreter, value: Value, depth: int = 0) -> Value:
+    if isinstance(value, Lazy):
+        return consume(run, value)
+    if depth < MAX_DEPTH and isinstance(value, Sequence):
+        value.items = [_consumed(run, item, depth + 1) for item in value.items]
+    elif depth < MAX_DEPTH and isinstance(value, Dict):
+        value.items = {key: _consumed(run, item, depth + 1) for key, item in value.items.items()}
+    return value
+
+
+def function_consumes(name: str) -> bool:
+    """Whether a library's function, which a model describes, goes through its arguments."""
+    return name in CONSUMERS or not name.startswith(_PYTHON)
+
+
+def method_consumes(name: str) -> bool:
+    """Whether a method, which a model describes, goes through its arguments."""
+    return name not in _KEEP
+
+
+def has_lazy(call: Call) -> bool:
+    """Whether an argument is an iterator that was not consumed."""
+    return any(isinstance(value, Lazy) and value.elements is None for value in call.values)
+
+
+def is_generator(run: Interpreter, node: cst.CSTNode) -> bool:
+    """Whether a function has a `yield` of its own."""
+    known = run.project.generators
+    if node not in known:
+        body = node.body if isinstance(node, cst.FunctionDef | cst.Lambda) else node
+        known[node] = _yields(body)
+    return known[node]
+
+
+def _yields(node: cst.CSTNode) -> bool:
+    if isinstance(node, cst.Yield):
+        return True
+    if isinstance(node, cst.FunctionDef | cst.Lambda | cst.ClassDef):
+        return False
+    return any(_yields(child) for child in code_children(node))

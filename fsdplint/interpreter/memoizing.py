@@ -1,0 +1,43 @@
+"""Functions that are executed once: `functools.cache`, `lru_cache` and `cached_property`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from fsdplint.interpreter.values import Const, Function, Value
+
+ONCE = {"cache", "lru_cache", "cached_property"}
+
+Key = tuple[object, ...]
+
+
+class Memory:
+    """What such functions have returned, by their arguments."""
+
+    def __init__(self) -> None:
+        self._results: dict[Key, Value] = {}
+        self._alive: list[Value] = []  # so that no id is used twice
+
+    def once(
+        self,
+        function: Function,
+        values: Sequence[Value | None],
+        named: Mapping[str, Value],
+        execute: Callable[[], Value],
+    ) -> Value:
+        """What the function returns; it is executed only where it is not remembered.
+
+        values: the receiver, None for a plain function, and the arguments by position.
+        """
+        if not ONCE & set(function.decorators):
+            return execute()
+        arguments = [*values, *named.values()]
+        key = (function.node, *named, *(_key(value) for value in arguments))
+        if key not in self._results:
+            self._alive += [value for value in arguments if value is not None]
+            self._results[key] = execute()
+        return self._results[key]
+
+
+def _key(value: Value | None) -> object:
+    return repr(value.value) if isinstance(value, Const) else id(value)

@@ -1,0 +1,124 @@
+"""Parameters on the meta device: which modules certainly have theirs there, and what ends that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.values import (
+    Const,
+    Context,
+    Made,
+    ModuleValue,
+    ParametersOf,
+    StateValue,
+    Symbol,
+    TensorValue,
+    Value,
+    constant,
+    is_none,
+)
+from fsdplint.trace import Called, GuardKind, Layout, Sharding
+from fsdplint.trace.groups import Groups
+from fsdplint.trace.queries.common import unseen_before
+
+if TYPE_CHECKING:
+    from fsdplint.interpreter.run import Interpreter
+
+
+def begun(run: Interpreter) -> bool:
+    """Whether what is built now certainly goes to the meta device, on every rank."""
+    if _doubtful(run):
+        return False
+    inner = None
+    for context in run.contexts:
+        if isinstance(context, Context):
+            inner = context if context.kind == "meta_device" else inner
+        else:
+            inner = None  # perhaps another device
+    return inner is not None
+
+
+def given_device(run: Interpreter, call: Call, now: bool) -> bool:
+    """The same of a module of torch.nn, which may be given a device; now: where it goes without."""
+    device = call.kwargs.get("device")
+    if call.open or any(isinstance(value, Made | Context) for value in call.args):
+        return False
+    if device is None or is_none(device):
+        return now
+    meta = isinstance(device, Context) and device.kind == "meta_device"
+    return (meta or constant(device) == "meta") and not _doubtful(run)
+
+
+def _doubtful(run: Interpreter) -> bool:
+    return any(entry.guard.kind is not GuardKind.CONFIG for entry in run.guards)
+
+
+# What puts parameters elsewhere, or may -----------------------------------------------------------
+
+
+def left(run: Interpreter, modules: Iterable[ModuleValue]) -> None:
+    """The parameters of these modules and of all in them may be somewhere else from now on."""
+    for module in modules:
+        for part in run.trace.submodules(module.id):
+            held = run.objects.get(part)
+            if isinstance(held, ModuleValue):
+                held.surely_meta = False
+
+
+def left_by_any(run: Interpreter) -> None:
+    """The same of all modules that there are."""
+    left(run, [value for value in run.objects.values() if isinstance(value, ModuleValue)])
+
+
+def left_by_arguments(run: Interpreter, values: Iterable[Value]) -> None:
+    """Code out of sight gets parameters, and may give them another place."""
+    for value in values:
+        held = run.settle(value)
+        if isinstance(held, ParametersOf | TensorValue):
+            left(run, held.modules)
+
+
+def attribute_set(module: ModuleValue, value: Value) -> None:
+    """An attribute of a module is set: it may be a parameter."""
+    if not isinstance(value, Const | ModuleValue):
+        module.surely_meta = False
+
+
+def moved(run: Interpreter, module: ModuleValue, name: str, call: Call) -> None:
+    """`to_empty` gives parameters memory; moving them to another device fails on meta."""
+    types = all(isinstance(run.settle(value), Symbol) for value in call.values)
+    if name in {"to_empty", "cuda", "cpu"} or name == "to" and not (types and not call.open):
+        left(run, [module])
+
+
+def loaded(run: Interpreter, module: ModuleValue, state: Value, call: Call) -> None:
+    """`load_state_dict` copies into parameters, which does nothing on meta, or replaces them."""
+    assign = call.arg(2, "assign")
+    copies = assign is None or constant(assign) is False
+    sharded = run.sharding_inside(module) is not None
+    same = isinstance(state, StateValue) and state.layout is Layout.SHARDED
+    if not copies or call.open or sharded and not same:
+        left(run, [module])
+
+
+# Asking -------------------------------------------------------------------------------------------
+
+
+def still_there(run: Interpreter, module: ModuleValue, event: Called) -> bool:
+    """Whether parameters that `fully_shard` has taken are certainly on meta in this call."""
+    parts = [run.objects.get(part) for part in run.trace.submodules(module.id)]
+    there = [part for part in parts if isinstance(part, ModuleValue) and part.surely_meta]
+    if not there or run.sharding_inside(module) is not Sharding.FSDP2:
+        return False
+    if unseen_before(run.trace, module.id, event) or run.tries(event.site.node):  # type: ignore[attr-defined]
+        return False
+    family = {*run.trace.submodules(module.id), *run.trace.ancestors(module.id)}
+    if not all(run.trace.modules[one].children_known for one in family):
+        return False
+    groups = Groups(run.trace)
+    return any(
+        run.trace.modules[part.id].own_parameters is True and groups.owner(part.id) is not None
+        for part in there
+    )

@@ -1,0 +1,91 @@
+"""torch.utils.data: samplers, loaders and the loops over them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.values import (
+    Batches,
+    Const,
+    LoaderValue,
+    Made,
+    SamplerValue,
+    Value,
+    constant,
+    is_none,
+)
+from fsdplint.trace import EpochSet, LoaderBuilt, SamplerBuilt
+
+if TYPE_CHECKING:
+    from fsdplint.interpreter.run import Interpreter
+
+DATA = "torch.utils.data"
+
+
+def loader_in(value: Value) -> LoaderValue | None:
+    """The DataLoader that a loop over a value runs over."""
+    if isinstance(value, Batches):
+        return value.loader
+    return value if isinstance(value, LoaderValue) else None
+
+
+@function(f"{DATA}.DistributedSampler")
+def distributed_sampler(run: Interpreter, name: str, call: Call) -> Value:
+    given = call.arg(3, "shuffle")
+    shuffle = constant(given) if given is not None or call.open else True
+    sampler = SamplerValue(run.new_id("sampler"))
+    run.emit(
+        SamplerBuilt,
+        call.node,
+        sampler=sampler.id,
+        shuffle=shuffle if isinstance(shuffle, bool) else None,
+    )
+    return sampler
+
+
+@function(f"{DATA}.BatchSampler")
+def batch_sampler(run: Interpreter, name: str, call: Call) -> Value:
+    sampler = call.arg(0, "sampler")
+    return Made(name, {"sampler": sampler} if sampler is not None else {}, call.open)
+
+
+@function(f"{DATA}.DataLoader")
+def loader(run: Interpreter, name: str, call: Call) -> Value:
+    sampler = call.arg(3, "sampler")
+    batches = call.arg(4, "batch_sampler")
+    if isinstance(batches, Made):
+        sampler = batches.get("sampler")
+    sampler = run.settle(sampler) if sampler is not None else None
+    shuffle = call.arg(2, "shuffle")
+    ordered = not call.open and all(
+        value is None or is_none(value)
+        for value in (
+            call.arg(3, "sampler"),
+            batches,
+            call.arg(6, "collate_fn"),
+            call.arg(10, "worker_init_fn"),
+            call.arg(12, "generator"),
+        )
+    )
+    known = constant(shuffle) if shuffle is not None and not is_none(shuffle) else False
+    made = LoaderValue(
+        run.new_id("loader"),
+        sampler=sampler if isinstance(sampler, SamplerValue) else None,
+        dataset=call.arg(0, "dataset"),
+        shuffle=known if ordered and isinstance(known, bool) else None,
+    )
+    run.emit(
+        LoaderBuilt,
+        call.node,
+        loader=made.id,
+        sampler=made.sampler.id if made.sampler is not None else None,
+    )
+    return made
+
+
+@method("SamplerValue", "set_epoch")
+def set_epoch(run: Interpreter, receiver: SamplerValue, name: str, call: Call) -> Value:
+    run.emit(EpochSet, call.node, sampler=receiver.id)
+    return Const(None)

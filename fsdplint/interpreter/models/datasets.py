@@ -1,0 +1,152 @@
+"""Whether every rank gets the same data: seeds, and datasets that are built in sight.
+
+Only what is certain counts: a dataset that something unseen may have taken this rank's part for
+is none that is alike.
+"""
+
+from __future__ import annotations
+
+import builtins
+import re
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models.registry import function
+from fsdplint.interpreter.ranks import depends_on_rank
+from fsdplint.interpreter.values import (
+    Class,
+    Const,
+    Dict,
+    Function,
+    Instance,
+    LoaderValue,
+    Made,
+    Sequence,
+    Symbol,
+    Unknown,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from fsdplint.interpreter.run import Interpreter
+
+DATA = "torch.utils.data"
+# Libraries whose functions give every rank the same for the same arguments.
+ALIKE = {
+    "torch", "torchvision", "transformers", "numpy", "pandas", "PIL", "os", "json", "pathlib",
+    "builtins", "argparse", "csv", "pickle", "glob", "math", "re",
+}  # fmt: skip
+# Words by which a dataset, or a function that it calls, may know of its rank.
+_BY_RANK = re.compile(
+    r"rank|world|\bdist\b|distributed|shard|worker|partition|environ|replica|host|process", re.I
+)
+_RANDOM = re.compile(r"rand|normal|choice|sample|shuffle|seed|time\b|uuid", re.I)
+
+
+def note_seed(run: Interpreter, value: Value | None) -> None:
+    """All ranks set a seed: the same one, or (None, or a number made of the rank) each its own."""
+    if value is None or depends_on_rank(value) or (isinstance(value, Unknown) and value.varying):
+        run.seeded = False
+    elif run.seeded is None:
+        run.seeded = True
+
+
+@function(f"{DATA}.TensorDataset")
+def tensor_dataset(run: Interpreter, name: str, call: Call) -> Value:
+    return Made(name, {str(n): v for n, v in enumerate(call.args)}, call.open)
+
+
+def alike_on_all_ranks(run: Interpreter, loader: LoaderValue) -> bool | None:
+    """Whether a pass over a loader gives every rank the same batches; None where not known."""
+    if loader.dataset is None or loader.shuffle is None or run.seeded is False:
+        return None
+    if loader.shuffle and not run.seeded:
+        return None  # each rank shuffles with a seed of its own
+    return True if _dataset_alike(run, run.settle(loader.dataset)) else None
+
+
+def _dataset_alike(run: Interpreter, value: Value) -> bool:
+    if isinstance(value, Made) and value.name == f"{DATA}.TensorDataset":
+        return not value.open and all(_alike(run, item) for item in value.args.values())
+    if isinstance(value, Unknown) and value.library.startswith("torchvision.datasets."):
+        return _alike(run, value)
+    if not isinstance(value, Instance) or value.havoc:
+        return False
+    bases = value.cls.library_bases()
+    if bases != [f"{DATA}.Dataset"] or value.cls.has_unknown_base():
+        return False
+    return _code_alike(run, value.cls) and all(_alike(run, v) for v in value.attributes.values())
+
+
+def _alike(run: Interpreter, value: Value, depth: int = 0) -> bool:
+    """Whether a value is the same on all ranks."""
+    value = run.settle(value)
+    if depth > 4:
+        return False
+    if isinstance(value, Const | Symbol | Function | Class):
+        return True
+    if isinstance(value, Sequence):
+        return all(_alike(run, item, depth + 1) for item in value.items)
+    if isinstance(value, Dict):
+        return all(_alike(run, item, depth + 1) for item in value.items.values())
+    if isinstance(value, Made):
+        return all(_alike(run, item, depth + 1) for item in value.args.values())
+    if not isinstance(value, Unknown) or value.by_rank or value.within is not None:
+        return False
+    if "parse_args()" in value.origin:
+        return True
+    if value.library.partition(".")[0] not in ALIKE or _BY_RANK.search(value.library):
+        return False
+    if _RANDOM.search(value.library):
+        return value.library.startswith("torch.") and run.seeded is True
+    return True
+
+
+def _code_alike(run: Interpreter, cls: Class) -> bool:
+    """Whether a dataset's code gives the same on all ranks, as far as its words and calls tell."""
+    for one in cls.mro():
+        text = one.site.source.tree.code_for_node(one.node)
+        if _BY_RANK.search(text):
+            return False
+        for part in one.node.body.body:
+            if isinstance(part, cst.FunctionDef) and _RANDOM.search(
+                one.site.source.tree.code_for_node(part)
+            ):
+                if part.name.value != "__init__" or not run.seeded:
+                    return False
+        for name in _called(one.node):
+            if not _callee_alike(run, one, name):
+                return False
+    return True
+
+
+def _called(node: cst.CSTNode) -> set[str]:
+    """The plain names, or first names of dotted ones, that are called in some code."""
+    found: set[str] = set()
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        if isinstance(current, cst.Call):
+            function: cst.CSTNode = current.func
+            while isinstance(function, cst.Attribute | cst.Call | cst.Subscript):
+                function = function.func if isinstance(function, cst.Call) else function.value
+            if isinstance(function, cst.Name):
+                found.add(function.value)
+        stack.extend(current.children)
+    return found
+
+
+def _callee_alike(run: Interpreter, cls: Class, name: str) -> bool:
+    value = cls.scope.lookup(name)
+    if value is None:
+        # Local names hold what __init__ got or what the class made: its attributes are looked at.
+        return True
+    value = run.settle(value)
+    if isinstance(value, Symbol):
+        return value.name.partition(".")[0] in ALIKE
+    if isinstance(value, Function | Class):
+        text = value.site.source.tree.code_for_node(value.node)
+        return not (_BY_RANK.search(text) or _RANDOM.search(text))
+    return isinstance(value, Const) or hasattr(builtins, name)

@@ -1,0 +1,208 @@
+"""torch.distributed: process groups, ranks, collectives, meshes, launching; and devices."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from fsdplint.interpreter import meta_device
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models import tensors
+from fsdplint.interpreter.models.randomness import set_by
+from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.ranks import WORLD_SIZE, used
+from fsdplint.interpreter.values import (
+    Bound,
+    Const,
+    Context,
+    Function,
+    Made,
+    Partial,
+    RankValue,
+    Sequence,
+    Unknown,
+    Value,
+    constant,
+    is_none,
+)
+from fsdplint.trace import (
+    Collective,
+    DeviceSet,
+    Event,
+    JoinUsed,
+    MeshBuilt,
+    ProcessGroupDestroyed,
+    ProcessGroupInit,
+    Ranks,
+    RunElsewhere,
+    Sharded,
+)
+
+if TYPE_CHECKING:
+    from fsdplint.interpreter.run import Interpreter
+
+DIST = "torch.distributed"
+# name -> position of the `group` argument
+COLLECTIVES = {
+    "barrier": 0, "all_reduce": 2, "broadcast": 2, "reduce": 3, "all_gather": 2, "gather": 3,
+    "scatter": 3, "reduce_scatter": 3, "all_to_all": 2, "all_to_all_single": 4,
+    "all_gather_into_tensor": 2, "reduce_scatter_tensor": 3, "all_gather_object": 2,
+    "broadcast_object_list": 2, "gather_object": 3, "scatter_object_list": 3,
+    "monitored_barrier": 0, "all_reduce_coalesced": 2, "all_gather_coalesced": 2, "new_group": 99,
+}  # fmt: skip
+
+
+_REDUCTION = re.compile(r"^(all_)?(reduce|gather)")
+
+
+def note_reduction(run: Interpreter, name: str, call: Call) -> None:
+    """A function out of sight that by its name puts together what the ranks have."""
+    if call.values and _REDUCTION.search(name):
+        run.emit(Collective, call.node, api=name)
+
+
+@function(f"{DIST}.")
+def other(run: Interpreter, name: str, call: Call) -> Value:
+    """What has no model: a process group, a constant, a helper, a functional collective."""
+    note_reduction(run, name.rpartition(".")[2], call)
+    meta_device.left_by_arguments(run, call.values)
+    set_by(run, call, call.values)
+    return Unknown(origin="")
+
+
+@function(f"{DIST}.init_process_group")
+def init_group(run: Interpreter, name: str, call: Call) -> Value:
+    backend = constant(call.arg(0, "backend"))
+    run.emit(ProcessGroupInit, call.node, backend=backend if isinstance(backend, str) else None)
+    return Const(None)
+
+
+@function(f"{DIST}.destroy_process_group")
+def destroy_group(run: Interpreter, name: str, call: Call) -> Value:
+    run.emit(ProcessGroupDestroyed, call.node)
+    return Const(None)
+
+
+@function(f"{DIST}.get_rank")
+def get_rank(run: Interpreter, name: str, call: Call) -> Value:
+    group = call.arg(0, "group")
+    return RankValue("global" if group is None or is_none(group) else "group")
+
+
+@function(f"{DIST}.get_node_local_rank", "torch.distributed.get_group_rank")
+def get_local_rank(run: Interpreter, name: str, call: Call) -> Value:
+    return RankValue("local")
+
+
+@function("torch.accelerator.current_device_index", "torch.accelerator.current_device_idx",
+          *(f"torch.{kind}.current_device" for kind in ("cuda", "xpu", "mtia")))  # fmt: skip
+def current_device(run: Interpreter, name: str, call: Call) -> Value:
+    """The number of this process's device, which no two ranks of a machine share."""
+    return Unknown(origin=f"{name}()", by_process=True)
+
+
+@method("Made", "get_local_rank", "get_coordinate")
+def place_in_mesh(run: Interpreter, receiver: Made, name: str, call: Call) -> Value:
+    return Unknown(origin=run.text(call.node), by_process=True)
+
+
+@function(f"{DIST}.get_world_size")
+def world_size(run: Interpreter, name: str, call: Call) -> Value:
+    return Unknown(origin=WORLD_SIZE)
+
+
+@function(f"{DIST}.algorithms.Join", f"{DIST}.algorithms.join.Join")
+def join(run: Interpreter, name: str, call: Call) -> Value:
+    modules = run.modules_in(call.arg(0, "joinables") or Unknown())
+    run.emit(JoinUsed, call.node, modules=tuple(module.id for module in modules))
+    return Context("harmless")
+
+
+@function(f"{DIST}.is_available")
+def available(run: Interpreter, name: str, call: Call) -> Value:
+    return Const(True)
+
+
+@function(f"{DIST}.is_initialized", f"{DIST}.is_torchelastic_launched")
+def initialized(run: Interpreter, name: str, call: Call) -> Value:
+    # A mesh, and `fully_shard` without one, make the default group where there is none.
+    kinds = (ProcessGroupInit, MeshBuilt, Sharded, ProcessGroupDestroyed)
+    known: list[Event] = [event for event in run.trace if isinstance(event, kinds)]
+    sides = {Ranks.ALL: (Ranks.ONE, Ranks.OTHERS)}
+    here = run.ranks()
+    last: dict[Ranks, bool] = {}  # by side
+    for event in reversed(known):
+        if event.ranks is Ranks.SOME:  # which these are is not known
+            break
+        for side in sides.get(event.ranks, (event.ranks,)):
+            last.setdefault(side, not isinstance(event, ProcessGroupDestroyed))
+    found = {last.get(side) for side in sides.get(here, (here,))}
+    if found in ({True}, {False}):
+        return Const(found.pop())
+    return Unknown(origin="dist.is_initialized()")
+
+
+@function(*(f"{DIST}.{name}" for name in COLLECTIVES))
+def collective(run: Interpreter, name: str, call: Call) -> Value:
+    """A collective of the whole world; one of a subgroup is none that every rank takes part in."""
+    last = name.rpartition(".")[2]
+    set_by(run, call, call.values)
+    group = call.arg(COLLECTIVES[last], "group")
+    whole = (group is None or is_none(group)) and not call.open
+    run.emit(Collective, call.node, api=last, collective=whole)
+    if last == "all_reduce" and whole:
+        tensors.sum_in_place(run.settle(call.arg(0, "tensor") or Unknown()), call.arg(1, "op"))
+    if last == "broadcast_object_list" and call.args:
+        return Const(None)
+    return Unknown()
+
+
+@function(f"{DIST}.device_mesh.init_device_mesh", f"{DIST}.init_device_mesh")
+def device_mesh(run: Interpreter, name: str, call: Call) -> Value:
+    kind = constant(call.arg(0, "device_type"))
+    shape = call.arg(1, "mesh_shape")
+    names = call.kwargs.get("mesh_dim_names")
+    sizes = [constant(v) for v in shape.items] if isinstance(shape, Sequence) else []
+    known = isinstance(shape, Sequence) and not shape.open and not call.open
+    dims = [constant(v) for v in names.items] if isinstance(names, Sequence) else ["?"]
+    if (names is None or is_none(names)) and not call.open:
+        dims = []
+    mesh = run.new_id("mesh")
+    run.emit(
+        MeshBuilt,
+        call.node,
+        mesh=mesh,
+        device_type=kind if isinstance(kind, str) else _prefix(call.arg(0, "device_type")),
+        shape=tuple(s if isinstance(s, int) else None for s in sizes) if known else (),
+        dim_names=tuple(d if isinstance(d, str) else "?" for d in dims),
+    )
+    return Made(name, {"device_type": call.args[0], "id": Const(mesh)} if call.args else {})
+
+
+def _prefix(value: Value | None) -> str | None:
+    """What is known of a device type that is made up: "cuda:" of `f"cuda:{rank}"`."""
+    origin = value.origin if isinstance(value, Unknown) else ""
+    found = re.match(r"""[fF]["']([a-z]+:)""", origin)
+    return found[1] if found else None
+
+
+@function("torch.cuda.set_device", "torch.accelerator.set_device_index", "torch.npu.set_device",
+          "torch.xpu.set_device")  # fmt: skip
+def set_device(run: Interpreter, name: str, call: Call) -> Value:
+    text = run.text(call.node)
+    used(run, call.node, *call.values)
+    run.emit(DeviceSet, call.node, device=text.partition("(")[2].rstrip(")"))
+    return Const(None)
+
+
+@function("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
+def spawn(run: Interpreter, name: str, call: Call) -> Value:
+    """`mp.spawn(fn, args=...)` calls fn(rank, *args) on every rank."""
+    target = run.settle(call.arg(0, "fn") or Unknown())
+    args = call.arg(1, "args")
+    items = list(args.items) if isinstance(args, Sequence) else []
+    if isinstance(target, Function | Bound | Partial):
+        run.emit(RunElsewhere, call.node)
+        run.call(target, Call(call.node, [RankValue("global"), *items], open=args is None))
+        run.emit(RunElsewhere, call.node)
+    return Const(None)

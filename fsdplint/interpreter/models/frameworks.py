@@ -1,0 +1,96 @@
+"""What tells a framework to use FSDP: Accelerate's plugin, Transformers' arguments, Lightning's
+strategies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models.registry import function
+from fsdplint.interpreter.values import Const, Dict, Partial, Sequence, Symbol, Value
+from fsdplint.trace import FrameworkConfigured
+
+if TYPE_CHECKING:
+    from fsdplint.interpreter.run import Interpreter
+
+_ACCELERATE = ("accelerate", "accelerate.utils", "accelerate.utils.dataclasses")
+_ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments")
+# TRL's are Transformers' with more.
+_TRL = ("SFTConfig", "DPOConfig", "GRPOConfig", "RewardConfig", "KTOConfig")
+_TRANSFORMERS = (
+    *(f"transformers.{name}" for name in _ARGUMENTS),
+    *(f"trl.{name}" for name in _TRL),
+    "transformers.training_args.TrainingArguments",
+    "transformers.training_args_seq2seq.Seq2SeqTrainingArguments",
+)
+_LIGHTNING = ("lightning.pytorch", "pytorch_lightning", "lightning.fabric", "lightning_fabric")
+_RUNNERS = (
+    *("lightning.Trainer", "lightning.pytorch.Trainer", "pytorch_lightning.Trainer"),
+    *("lightning.Fabric", "lightning.fabric.Fabric", "lightning_fabric.Fabric"),
+)
+
+
+@function(*(f"{home}.FullyShardedDataParallelPlugin" for home in _ACCELERATE))
+def plugin(run: Interpreter, name: str, call: Call) -> Value:
+    return _configured(run, name, call, "accelerate")
+
+
+@function(*_TRANSFORMERS)
+def training_arguments(run: Interpreter, name: str, call: Call) -> Value:
+    """The settings of `fsdp_config="file.json"` are read; `fsdp_config_file` is the file's path."""
+    options = _options(run, call)
+    path = options.get("fsdp_config")
+    if isinstance(path, str):
+        config = run.project.config(path, run.source.path)
+        top = config.mapping if config is not None else None
+        known = config is not None and top is not None
+        options["fsdp_config"] = top.values() if top is not None and known else ...
+        options["fsdp_config_file"] = config.path if config is not None and known else ...
+    return _configured(run, name, call, "transformers", options)
+
+
+@function(
+    *(f"{home}.strategies.FSDPStrategy" for home in _LIGHTNING),
+    *(f"{home}.strategies.fsdp.FSDPStrategy" for home in _LIGHTNING),
+    *_RUNNERS,
+)
+def lightning(run: Interpreter, name: str, call: Call) -> Value:
+    return _configured(run, name, call, "lightning")
+
+
+def _options(run: Interpreter, call: Call) -> dict[str, object]:
+    return {key: constant(run, value) for key, value in call.kwargs.items()}
+
+
+def _configured(
+    run: Interpreter,
+    name: str,
+    call: Call,
+    framework: str,
+    options: dict[str, object] | None = None,
+) -> Value:
+    run.emit(
+        FrameworkConfigured,
+        call.node,
+        framework=framework,
+        api=name.rpartition(".")[2],
+        options=_options(run, call) if options is None else options,
+        open=call.open or bool(call.args),
+    )
+    return run.call_unknown(Symbol(name), call)
+
+
+def constant(run: Interpreter, value: Value) -> object:
+    """A value as a constant of Python, names of libraries as text; `...` where it is not known."""
+    value = run.settle(value)
+    if isinstance(value, Const):
+        return value.value
+    if isinstance(value, Symbol):
+        return value.name
+    if isinstance(value, Partial):  # with what arguments, the values of the node tell
+        return constant(run, value.function)
+    if isinstance(value, Sequence) and not value.open:
+        return [constant(run, item) for item in value.items]
+    if isinstance(value, Dict) and not value.open and not value.tensors:
+        return {key: constant(run, item) for key, item in value.items.items()}
+    return ...

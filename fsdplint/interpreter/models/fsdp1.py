@@ -1,0 +1,280 @@
+"""FSDP1: FullyShardedDataParallel, its static methods and contexts."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models.nn import wrap
+from fsdplint.interpreter.models.python import module_is
+from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.values import (
+    Class,
+    Const,
+    Context,
+    Function,
+    Made,
+    ModulesOf,
+    ModuleValue,
+    Partial,
+    Sequence,
+    Symbol,
+    Unknown,
+    Value,
+    constant,
+    is_none,
+)
+from fsdplint.trace import Fsdp1Used, Sharding, Wrapped
+
+if TYPE_CHECKING:
+    import libcst as cst
+
+    from fsdplint.interpreter.run import Interpreter
+
+FSDP1 = "torch.distributed.fsdp.FullyShardedDataParallel"
+# The order of the constructor's parameters (torch 2.0 to 2.13).
+PARAMETERS = (
+    "module", "process_group", "sharding_strategy", "cpu_offload", "auto_wrap_policy",
+    "backward_prefetch", "mixed_precision", "ignored_modules", "param_init_fn", "device_id",
+    "sync_module_states", "forward_prefetch", "limit_all_gathers", "use_orig_params",
+    "ignored_states", "device_mesh",
+)  # fmt: skip
+
+
+def option(value: Value) -> object:
+    """An option as a trace keeps it: a constant, a dotted name, or "?" for anything else."""
+    if isinstance(value, Const):
+        return value.value
+    if isinstance(value, Symbol | Made):
+        return value.name
+    if isinstance(value, Partial):
+        return option(value.function)
+    if isinstance(value, Function | Class):
+        return value.name
+    return "?"
+
+
+@function(FSDP1)
+def constructor(run: Interpreter, name: str, call: Call) -> Value:
+    # What it is given is a module, seen or not; its result is a wrapper either way.
+    module = run.as_module(call.arg(0, "module")) or run.new_module(
+        call.node, "model", children_known=False
+    )
+    given = dict(zip(PARAMETERS, call.args, strict=False)) | call.kwargs
+    given.pop("module", None)
+    wrapper = wrap(run, module, "FullyShardedDataParallel", "fsdp1", call)
+    wrapper.attributes["*options"] = Made(name, given, call.open)
+    units = None if call.open else _units(run, module, given.get("auto_wrap_policy"), call.node)
+    run.emit(
+        Wrapped,
+        call.node,
+        module=wrapper.id,
+        inner=module.id,
+        options={key: option(value) for key, value in given.items()}
+        | ({"**": "?"} if call.open else {}),
+        units=tuple(unit.id for unit in units) if units is not None else None,
+        mixes=units is not None and _mixes(run, module, units, given),
+        mesh=_mesh(run, given.get("device_mesh")),
+        collective=True,
+    )
+    return wrapper
+
+
+WRAP = "torch.distributed.fsdp.wrap"
+
+
+Test = Callable[[ModuleValue], bool | None]
+
+
+def _units(
+    run: Interpreter, inner: ModuleValue, policy: Value | None, node: cst.CSTNode
+) -> list[ModuleValue] | None:
+    """The modules that a policy wraps on their own; None where that can't be told."""
+    policy = run.settle(policy) if policy is not None else None
+    if policy is None or is_none(policy):
+        return []
+    test = _test(run, policy, node)
+    if test is None:
+        return None
+    found = []
+    for part in run.submodule_values(ModulesOf(inner, "modules"))[1:]:
+        answer = test(part) if isinstance(part, ModuleValue) else None
+        if not isinstance(part, ModuleValue) or answer is None:
+            return None
+        if answer:
+            found.append(part)
+    return found
+
+
+def _test(run: Interpreter, policy: Value, node: cst.CSTNode) -> Test | None:
+    """What a policy says of a module, by the module's class or by a function of the program."""
+    given = None
+    if isinstance(policy, Made) and policy.name == f"{WRAP}.ModuleWrapPolicy":
+        given = policy.get("0", "module_classes")
+    elif isinstance(policy, Made) and policy.name == f"{WRAP}.CustomPolicy":
+        given = policy.get("0", "lambda_fn")
+    elif isinstance(policy, Partial) and option(policy) == f"{WRAP}.transformer_auto_wrap_policy":
+        given = policy.kwargs.get("transformer_layer_cls")
+    elif isinstance(policy, Partial) and option(policy) == f"{WRAP}.lambda_auto_wrap_policy":
+        given = policy.kwargs.get("lambda_fn")
+    given = run.settle(given) if given is not None else None
+    if isinstance(given, Function):
+        return functools.partial(_answer, run, given, node)
+    if not isinstance(given, Sequence) or given.open:
+        return None
+    return functools.partial(_is_one_of, run, [run.settle(kind) for kind in given.items])
+
+
+def _is_one_of(run: Interpreter, kinds: list[Value], part: ModuleValue) -> bool | None:
+    answers = [module_is(run, part, kind) for kind in kinds]
+    return True if True in answers else (None if None in answers else False)
+
+
+def _answer(
+    run: Interpreter, function: Function, node: cst.CSTNode, part: ModuleValue
+) -> bool | None:
+    answer = constant(run.call(function, Call(node, [part])))
+    return answer if isinstance(answer, bool) else None
+
+
+def _mesh(run: Interpreter, value: Value | None) -> str | None:
+    """The name of a mesh in the trace, if it is one that `init_device_mesh` made."""
+    value = run.settle(value) if value is not None else None
+    name = constant(value.get("id")) if isinstance(value, Made) else None
+    return name if isinstance(name, str) else None
+
+
+def _mixes(
+    run: Interpreter, inner: ModuleValue, units: list[ModuleValue], given: dict[str, Value]
+) -> bool:
+    """Whether parameters with and without gradients certainly come into one flat parameter."""
+    original = given.get("use_orig_params")
+    if original is not None and constant(original) is not False:
+        return False
+    if any(name.startswith("ignored_") for name in given) or run.trace.family_escaped(inner.id):
+        return False
+    apart = {unit.id for unit in units}
+    for root in [inner, *units]:
+        frozen = trainable = False
+        stack = [root]
+        while stack:
+            module = stack.pop()
+            info = run.trace.modules[module.id]
+            if info.own_parameters:
+                frozen = frozen or module.surely_frozen
+                trainable = trainable or not info.frozen
+            below = run.child_values(module)
+            stack.extend(m for m in below if m.id not in apart and m.wrapper != "fsdp1")
+        if frozen and trainable:
+            return True
+    return False
+
+
+def _used(
+    run: Interpreter, api: str, call: Call, *, collective: bool = False
+) -> ModuleValue | None:
+    """Record the use of a static method; its first argument is certainly a module.
+
+    It does nothing, and so nothing together, where the module is FSDP2's.
+    """
+    module = run.as_module(call.arg(0, "module") or call.arg(0, "model"))
+    if module is not None and run.sharding_inside(module) is Sharding.FSDP2:
+        collective = False
+    run.emit(
+        Fsdp1Used,
+        call.node,
+        api=api,
+        module=module.id if module is not None else None,
+        collective=collective,
+    )
+    return module
+
+
+@function(f"{FSDP1}.state_dict_type")
+def state_dict_type(run: Interpreter, name: str, call: Call) -> Value:
+    module = _used(run, "state_dict_type", call)
+    return Context("state_dict_type", module, _types(call))
+
+
+@function(f"{FSDP1}.set_state_dict_type")
+def set_state_dict_type(run: Interpreter, name: str, call: Call) -> Value:
+    module = _used(run, "set_state_dict_type", call)
+    if module is not None:
+        module.attributes["*state_dict_type"] = Context("state_dict_type", module, _types(call))
+    return Unknown()
+
+
+def _types(call: Call) -> dict[str, Value]:
+    names = ("state_dict_type", "state_dict_config", "optim_state_dict_config")
+    values = {name: call.arg(number, name) for number, name in enumerate(names, 1)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+@function(f"{FSDP1}.summon_full_params")
+def summon(run: Interpreter, name: str, call: Call) -> Value:
+    module = _used(run, "summon_full_params", call, collective=True)
+    return Context("summon_full_params", module)
+
+
+@method("fsdp1", "summon_full_params", "state_dict_type", "set_state_dict_type", "optim_state_dict",
+        "optim_state_dict_to_load", "fsdp_modules", "full_optim_state_dict",
+        "scatter_full_optim_state_dict", "shard_full_optim_state_dict",
+        "sharded_optim_state_dict")  # fmt: skip
+def static_by_instance(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    """A static method called through the wrapped model."""
+    return run.call(Symbol(f"{FSDP1}.{name}"), call)
+
+
+@function(f"{FSDP1}.fsdp_modules")
+def fsdp_modules(run: Interpreter, name: str, call: Call) -> Value:
+    module = _used(run, "fsdp_modules", call)
+    return ModulesOf(module, "modules") if module is not None else Unknown()
+
+
+@function(f"{FSDP1}.get_state_dict_type", f"{FSDP1}.rekey_optim_state_dict")
+def other_static(run: Interpreter, name: str, call: Call) -> Value:
+    _used(run, name.rpartition(".")[2], call)
+    return Unknown()
+
+
+@method("ModuleValue", "summon_full_params")
+def summon_of_fsdp2(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    """FSDP1's method, asked of a module that is not in FSDP1's wrapper."""
+    fsdp2 = run.sharding_inside(receiver) is Sharding.FSDP2
+    if fsdp2 and run.certainly_lacks(receiver, name):
+        run.emit(Fsdp1Used, call.node, api=name, module=receiver.id)
+    return Context("summon_full_params", receiver)
+
+
+@method("fsdp1", "register_comm_hook", "check_is_root", "apply", "flatten_sharded_optim_state_dict")
+def fsdp1_method(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    run.emit(Fsdp1Used, call.node, api=name, module=receiver.id, collective=name == "apply")
+    return Unknown()
+
+
+@function("torch.distributed.fsdp.wrap.enable_wrap")
+def enable_wrap(run: Interpreter, name: str, call: Call) -> Value:
+    run.emit(Fsdp1Used, call.node, api="enable_wrap", module=None)
+    details = dict(call.kwargs)
+    if call.open:
+        details["**"] = Unknown()
+    return Context("enable_wrap", None, details)
+
+
+@function("torch.distributed.fsdp.wrap.wrap")
+def wrap_in_block(run: Interpreter, name: str, call: Call) -> Value:
+    """`FSDP(module, ...)` with the arguments of the `enable_wrap` block that it runs in."""
+    module = run.as_module(call.arg(0, "module"))
+    for context in reversed(run.contexts):
+        if isinstance(context, Context) and context.kind == "enable_wrap":
+            given = context.details | call.kwargs
+            wrapper = run.settle(given.pop("wrapper_cls", Unknown()))
+            unseen = given.pop("**", None) is not None or call.open
+            if module is not None and isinstance(wrapper, Symbol) and wrapper.name == FSDP1:
+                return constructor(run, FSDP1, replace(call, kwargs=given, open=unseen))
+            break
+    run.emit(Fsdp1Used, call.node, api="wrap", module=module.id if module is not None else None)
+    return module if module is not None else Unknown()

@@ -1,0 +1,194 @@
+"""FSDP2: fully_shard and the methods of FSDPModule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.imports import can_do_without
+from fsdplint.interpreter.models.fsdp1 import option
+from fsdplint.interpreter.models.python import OPTIONAL_NO_SYNC
+from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.values import (
+    Const,
+    Context,
+    Made,
+    ModuleValue,
+    Sequence,
+    Symbol,
+    TensorValue,
+    Unknown,
+    Value,
+    constant,
+    is_none,
+)
+from fsdplint.trace import (
+    Clipped,
+    Fsdp2Used,
+    Gathered,
+    MethodRegistered,
+    PrecisionChosen,
+    Sharded,
+    Sharding,
+    SyncSwitched,
+)
+from fsdplint.trace.torch_versions import ARGUMENTS, METHODS
+
+if TYPE_CHECKING:
+    from fsdplint.interpreter.run import Interpreter
+
+FSDP = "torch.distributed.fsdp"
+
+
+@function(f"{FSDP}.fully_shard")
+def fully_shard(run: Interpreter, name: str, call: Call) -> Value:
+    """`fully_shard(module, ...)` or, for one communication group, `fully_shard([a, b], ...)`."""
+    target = run.settle(call.arg(0, "module") or Unknown())
+    items = target.items if isinstance(target, Sequence) else [target]
+    modules = [m for m in (run.as_module(item) for item in items) if m is not None]
+    if not modules:
+        return target
+    for module in modules:
+        module.sharded = True
+    if "ignored_params" in call.kwargs:
+        modules[0].attributes["*ignored"] = call.kwargs["ignored_params"]
+    run.emit(
+        Sharded,
+        call.node,
+        module=modules[0].id,
+        group=tuple(m.id for m in modules) if isinstance(target, Sequence) else (),
+        options={key: _option(value) for key, value in call.kwargs.items() if key != "module"}
+        | ({"**": "?"} if call.open else {}),
+        positional=tuple(option(value) for value in call.args[1:]),
+        mesh=_mesh(run, call.kwargs.get("mesh")),
+    )
+    for key in call.kwargs.keys() & ARGUMENTS.keys():
+        _not_everywhere(run, f"fully_shard.{key}", modules[0], call)
+    return modules[0] if not isinstance(target, Sequence) else target
+
+
+def _mesh(run: Interpreter, value: Value | None) -> str:
+    value = run.settle(value) if value is not None else None
+    if not isinstance(value, Made) or not value.name.endswith(".init_device_mesh"):
+        return ""
+    return str(constant(value.get("id")) or "")
+
+
+def _option(value: Value) -> object:
+    """As of FSDP1, but a CPUOffload with what it says, the way the recorder writes it."""
+    if isinstance(value, Made) and value.name == f"{FSDP}.CPUOffload" and not value.open:
+        offloads = constant(value.get("offload_params", "0") or Const(False))
+        return f"{value.name}(offload_params={offloads if isinstance(offloads, bool) else '?'})"
+    return option(value)
+
+
+@function(f"{FSDP}.register_fsdp_forward_method")
+def register_method(run: Interpreter, name: str, call: Call) -> Value:
+    module = run.as_module(call.arg(0, "module"))
+    what = constant(call.arg(1, "method_name"))
+    if module is not None:
+        # A name that is not known may be any: "*"
+        run.emit(
+            MethodRegistered,
+            call.node,
+            module=module.id,
+            method=what if isinstance(what, str) else "*",
+        )
+    return Const(None)
+
+
+@function(f"{FSDP}.MixedPrecisionPolicy", f"{FSDP}.CPUOffloadPolicy", f"{FSDP}.OffloadPolicy",
+          f"{FSDP}.MixedPrecision", f"{FSDP}.CPUOffload", f"{FSDP}.FullStateDictConfig",
+          f"{FSDP}.ShardedStateDictConfig", f"{FSDP}.LocalStateDictConfig",
+          f"{FSDP}.FullOptimStateDictConfig", f"{FSDP}.ShardedOptimStateDictConfig",
+          f"{FSDP}.LocalOptimStateDictConfig", f"{FSDP}.wrap.ModuleWrapPolicy",
+          f"{FSDP}.wrap.CustomPolicy", f"{FSDP}.DataParallelMeshDims",
+          "torch.distributed.checkpoint.state_dict.StateDictOptions")  # fmt: skip
+def made(run: Interpreter, name: str, call: Call) -> Value:
+    """Configuration objects: their arguments are read where they are used."""
+    args = {str(number): value for number, value in enumerate(call.args)} | call.kwargs
+    if name.endswith(".MixedPrecisionPolicy") and not call.open:
+        dtypes = [call.arg(0, "param_dtype"), call.arg(1, "reduce_dtype")]
+        texts = [_dtype(value) for value in dtypes]
+        run.emit(PrecisionChosen, call.node, param_dtype=texts[0], reduce_dtype=texts[1])
+    return Made(name, args, call.open)
+
+
+def _dtype(value: Value | None) -> str | None:
+    if value is None or is_none(value):
+        return None
+    known = isinstance(value, Symbol) and value.name.startswith("torch.")
+    return value.name if known and isinstance(value, Symbol) else "?"
+
+
+# Methods ----------------------------------------------------------------------------------------
+
+
+@method("ModuleValue", "set_requires_gradient_sync", "set_is_last_backward",
+        "set_requires_all_reduce", "set_reshard_after_forward",
+        "set_reshard_after_backward", "set_gradient_divide_factor",
+        "set_reduce_scatter_divide_factor")  # fmt: skip
+def set_sync(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    given = call.values
+    enabled = constant(given[0]) if given else None
+    run.emit(
+        SyncSwitched,
+        call.node,
+        module=receiver.id,
+        api=name,
+        enabled=enabled if isinstance(enabled, bool) else None,
+    )
+    if name in METHODS:
+        _not_everywhere(run, name, receiver, call)
+    return Const(None)
+
+
+@method("ModuleValue", *METHODS.keys() - {"set_reshard_after_forward"})
+def other_method(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    _not_everywhere(run, name, receiver, call)
+    return Unknown()
+
+
+def _not_everywhere(run: Interpreter, api: str, module: ModuleValue, call: Call) -> None:
+    """Record a use of what not every torch with FSDP2 has."""
+    if run.sharding_inside(module) is Sharding.FSDP2:
+        optional = can_do_without(run.source, call.node)
+        run.emit(Fsdp2Used, call.node, api=api, module=module.id, optional=optional)
+
+
+@method("ModuleValue", "unshard", "reshard")
+def gather(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    run.emit(
+        Gathered,
+        call.node,
+        module=receiver.id,
+        gathered=name == "unshard",
+        collective=name == "unshard" and run.sharding_inside(receiver) is not None,
+    )
+    return Unknown()
+
+
+@method("ModuleValue", "no_sync", OPTIONAL_NO_SYNC)
+def no_sync(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    """FSDP1's and DDP's context manager; FSDP2 has none."""
+    run.emit(
+        SyncSwitched,
+        call.node,
+        module=receiver.id,
+        api="no_sync",
+        enabled=False,
+        optional=name == OPTIONAL_NO_SYNC,
+    )
+    return Context("no_sync", receiver)
+
+
+@method("ModuleValue", "clip_grad_norm_")
+def clip_method(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+    run.emit(
+        Clipped,
+        call.node,
+        api="method",
+        modules=(receiver.id,),
+        collective=run.sharding_inside(receiver) is not None,
+    )
+    return TensorValue("norm", (receiver,))

@@ -1,0 +1,159 @@
+"""Optimizers, schedulers, gradient scalers and gradient clipping."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models import tensors
+from fsdplint.interpreter.models.fsdp1 import option
+from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.values import (
+    Const,
+    Made,
+    Method,
+    OptimizerValue,
+    ScalerValue,
+    ShardTensor,
+    TensorValue,
+    Unknown,
+    Value,
+)
+from fsdplint.trace import (
+    Clipped,
+    Fsdp1Used,
+    OptimizerStepped,
+    PartialRead,
+    ScalerBuilt,
+    ScalerStepped,
+)
+
+if TYPE_CHECKING:
+    from fsdplint.interpreter.run import Interpreter
+
+
+@function("torch.optim.")
+def optimizer(run: Interpreter, name: str, call: Call) -> Value:
+    last = name.rpartition(".")[2]
+    if name.startswith("torch.optim.lr_scheduler.") or name.startswith("torch.optim.swa_utils."):
+        return Made(name, {str(n): v for n, v in enumerate(call.args)} | call.kwargs)
+    receiver = run.settle(call.args[0]) if call.args else None
+    if isinstance(receiver, OptimizerValue):  # `Adam.__init__(optimizer, params)`
+        return run.call(Method(receiver, last), replace(call, args=call.args[1:]))
+    if not last[:1].isupper() or last == "Optimizer":
+        return Unknown()
+    return run.build_optimizer(last, call)
+
+
+@function("torch.distributed.optim.ZeroRedundancyOptimizer")
+def zero_optimizer(run: Interpreter, name: str, call: Call) -> Value:
+    return run.build_optimizer("ZeroRedundancyOptimizer", call)
+
+
+@method("OptimizerValue", "__init__")
+def init(run: Interpreter, receiver: OptimizerValue, name: str, call: Call) -> Value:
+    run.fill_optimizer(receiver, call)
+    return Const(None)
+
+
+@method("OptimizerValue", "step")
+def step(run: Interpreter, receiver: OptimizerValue, name: str, call: Call) -> Value:
+    run.emit(OptimizerStepped, call.node, optimizer=receiver.id)
+    return Unknown()
+
+
+@method("OptimizerValue", "zero_grad")
+def zero_grad(run: Interpreter, receiver: OptimizerValue, name: str, call: Call) -> Value:
+    return Const(None)
+
+
+@method("OptimizerValue", "add_param_group")
+def add_group(run: Interpreter, receiver: OptimizerValue, name: str, call: Call) -> Value:
+    run.lose_optimizer(receiver)
+    modules, _ = run.owners_of(call.arg(0, "param_group"))
+    receiver.modules = (*receiver.modules, *(m for m in modules if m not in receiver.modules))
+    return Const(None)
+
+
+# The gradient scalers, and which of their parameters `enabled` is.
+ENABLED = {
+    "torch.cuda.amp.GradScaler": 4,
+    "torch.amp.GradScaler": 5,
+    "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler": 5,
+}
+
+
+@function(*ENABLED)
+def grad_scaler(run: Interpreter, name: str, call: Call) -> Value:
+    if name.endswith(".ShardedGradScaler"):
+        run.emit(Fsdp1Used, call.node, api="ShardedGradScaler")
+    given = {str(n): v for n, v in enumerate(call.args)} | call.kwargs
+    scaler = ScalerValue(name, given, call.open, id=run.new_id("scaler"))
+    enabled = call.arg(ENABLED[name], "enabled")
+    known = None if enabled is not None or call.open else True
+    run.emit(
+        ScalerBuilt,
+        call.node,
+        scaler=scaler.id,
+        class_name=name.rpartition(".")[2],
+        enabled=bool(enabled.value) if isinstance(enabled, Const) else known,
+    )
+    return scaler
+
+
+@method("Made", "step")
+@method("ScalerValue", "step")
+@method("Unknown", "step")
+def scaler_step(run: Interpreter, receiver: Value, name: str, call: Call) -> Value:
+    """`scaler.step(optimizer)`."""
+    target = run.settle(call.args[0]) if call.args else None
+    if isinstance(target, OptimizerValue):
+        if isinstance(receiver, ScalerValue):
+            run.emit(ScalerStepped, call.node, scaler=receiver.id, optimizer=target.id)
+        run.emit(OptimizerStepped, call.node, optimizer=target.id)
+    return Unknown()
+
+
+@method("Made", "scale")
+@method("ScalerValue", "scale")
+def scaled(run: Interpreter, receiver: Made, name: str, call: Call) -> Value:
+    return call.args[0] if call.args else Unknown()
+
+
+@method("Unknown", "scale")
+def maybe_scaled(run: Interpreter, receiver: Unknown, name: str, call: Call) -> Value:
+    value = call.args[0] if call.args else None
+    return value if isinstance(value, TensorValue) else Unknown()
+
+
+@method("Made", "unscale_", "update", "state_dict", "load_state_dict")
+@method("ScalerValue", "unscale_", "update", "state_dict", "load_state_dict")
+def scaler_other(run: Interpreter, receiver: Made, name: str, call: Call) -> Value:
+    return Unknown()
+
+
+@function("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_",
+          "torch.nn.utils.clip_grad_norm")  # fmt: skip
+def clip(run: Interpreter, name: str, call: Call) -> Value:
+    modules, _ = run.owners_of(call.arg(0, "parameters"))
+    last = name.rpartition(".")[2]
+    by_norm = "norm" in last
+    sharded = any(run.sharding_inside(module) is not None for module in modules)
+    run.emit(
+        Clipped,
+        call.node,
+        api="utils",
+        modules=tuple(m.id for m in modules),
+        stale=run.stale_of(call.arg(0, "parameters")),
+        by_norm=by_norm,
+        max_norm=option(call.arg(1, "max_norm") or Unknown()),
+        collective=sharded and by_norm,
+    )
+    if by_norm:
+        tensors.note_mixed(run, call.arg(0, "parameters"), last, call.node)
+    if not by_norm:
+        return Const(None)
+    if tensors.gradients_sharded(run, call.arg(0, "parameters")):
+        return ShardTensor("norm", tuple(modules), certain=True, reduction=PartialRead.CLIPPED)
+    return TensorValue("norm", tuple(modules))

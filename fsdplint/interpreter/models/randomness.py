@@ -1,0 +1,99 @@
+"""Seeds, and what puts values into parameters other than at random."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models.datasets import note_seed
+from fsdplint.interpreter.models.registry import function
+from fsdplint.interpreter.ranks import WORLD_SIZE
+from fsdplint.interpreter.values import (
+    Const,
+    Context,
+    Method,
+    ModuleValue,
+    ParametersOf,
+    RankValue,
+    TensorValue,
+    Unknown,
+    Value,
+)
+from fsdplint.trace import Seeded, WeightsSet
+
+if TYPE_CHECKING:
+    from fsdplint.interpreter.run import Interpreter
+
+# Functions out of sight that may have seeded the generator, or brought the ranks' weights together.
+SEEDS = re.compile(r"seed|rng|determinis", re.I)
+SETS = re.compile(r"broadcast|sync|copy|load|scatter|init|share", re.I)
+# In-place methods whose values are random: each rank's own where its seed is its own.
+RANDOM = {"normal_", "uniform_", "trunc_normal_", "random_", "exponential_", "bernoulli_",
+          "cauchy_", "log_normal_", "geometric_"}  # fmt: skip
+
+
+@function("torch.manual_seed", "torch.random.manual_seed", "transformers.set_seed",
+          "lightning.seed_everything", "pytorch_lightning.seed_everything",
+          "lightning.pytorch.seed_everything", "lightning.fabric.seed_everything")  # fmt: skip
+def manual_seed(run: Interpreter, name: str, call: Call) -> Value:
+    note_seed(run, call.arg(0, "seed"))
+    run.emit(Seeded, call.node, per_rank=differs(run, call.arg(0, "seed")))
+    return Unknown()
+
+
+def differs(run: Interpreter, seed: Value | None) -> bool | None:
+    """Whether a seed differs between ranks; None where that can't be told."""
+    seed = run.settle(seed) if seed is not None else None
+    if isinstance(seed, RankValue):
+        return True if seed.scope != "group" else None
+    if isinstance(seed, Unknown):
+        if seed.by_rank:
+            return True
+        if seed.by_process:
+            return None
+        known = seed.default is not None or (seed.origin and not seed.varying)
+        return False if known or seed.origin == WORLD_SIZE else None
+    return False if isinstance(seed, Const) else None
+
+
+@function("torch.set_rng_state", "torch.seed", "torch.random.set_rng_state", "torch.random.seed")
+def other_seed(run: Interpreter, name: str, call: Call) -> Value:
+    if name.endswith("seed"):
+        note_seed(run, None)
+    run.emit(Seeded, call.node, per_rank=None)
+    return Unknown()
+
+
+@function("torch.random.fork_rng")
+def forked(run: Interpreter, name: str, call: Call) -> Value:
+    """The generator's state is put back at the end of the block."""
+
+    def restore() -> None:
+        run.emit(Seeded, call.node, per_rank=None)
+
+    return Context("fork_rng", on_exit=restore)
+
+
+def out_of_sight(run: Interpreter, name: str, call: Call) -> None:
+    """What a function that can't be followed may do to the generator or to parameters."""
+    if SEEDS.search(name):
+        run.emit(Seeded, call.node, per_rank=None)
+    if SETS.search(name):
+        set_by(run, call, call.values)
+
+
+def set_by(run: Interpreter, call: Call, values: list[Value]) -> None:
+    """Say that the parameters among the values may hold something else now."""
+    modules = [m.id for v in values for m in _owners(v)]
+    if modules:
+        run.emit(WeightsSet, call.node, modules=tuple(modules))
+
+
+def _owners(value: Value) -> tuple[ModuleValue, ...]:
+    """The modules whose parameters a value is, also as `parameter.data` or a local part."""
+    if isinstance(value, Method):
+        value = value.receiver
+    if isinstance(value, TensorValue) and value.source in ("local", "parameter"):
+        return value.modules
+    return value.modules if isinstance(value, ParametersOf) else ()

@@ -1,0 +1,67 @@
+"""What reads a tensor's memory: it does not work on DTensors, or reads nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models.checkpoint import parameter_layout
+from fsdplint.interpreter.models.registry import FUNCTIONS, function, method
+from fsdplint.interpreter.values import (
+    Method,
+    ModuleValue,
+    ParametersOf,
+    ShardTensor,
+    StateValue,
+    Unknown,
+    Value,
+)
+from fsdplint.trace import Layout, RawRead
+
+if TYPE_CHECKING:
+    from fsdplint.interpreter.run import Interpreter
+
+READERS = ("numpy", "tolist", "data_ptr", "untyped_storage", "storage")
+
+
+@method("StateValue", *READERS)
+@method("ParametersOf", *READERS)
+@method("ShardTensor", *READERS)
+def read_method(run: Interpreter, receiver: Value, name: str, call: Call) -> Value:
+    note(run, receiver, name, call)
+    return Unknown(varying=True)
+
+
+@function("numpy.asarray", "numpy.array", "numpy.ascontiguousarray", "torch.utils.dlpack.to_dlpack")
+def read_function(run: Interpreter, name: str, call: Call) -> Value:
+    value = run.settle(call.args[0]) if call.args else Unknown()
+    if isinstance(value, StateValue) and not value.tensor:
+        value = Unknown()  # a dict makes an array of one object
+    note(run, value, name, call)
+    return FUNCTIONS["numpy."](run, name, call)
+
+
+@function("numpy.save")
+def save_array(run: Interpreter, name: str, call: Call) -> Value:
+    if len(call.args) > 1:
+        note(run, run.settle(call.args[1]), name, call)
+    return FUNCTIONS["numpy."](run, name, call)
+
+
+def note(run: Interpreter, value: Value, api: str, call: Call) -> None:
+    layout, of = Layout.UNKNOWN, None
+    if isinstance(value, Method):
+        value = run.settle(value.receiver)  # `parameter.data`
+    if isinstance(value, ParametersOf | ShardTensor):
+        if isinstance(value, ParametersOf) and not value.element:
+            return
+        if isinstance(value, ShardTensor) and value.reduction:
+            return
+        layout = parameter_layout(run, value)
+        of = value.modules[0].id if value.modules else None
+    elif isinstance(value, StateValue):
+        if isinstance(value.of, ModuleValue):
+            layout, of = value.layout, value.of.id
+    else:
+        return
+    run.emit(RawRead, call.node, api=api, layout=layout, of=of)

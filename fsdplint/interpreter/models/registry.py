@@ -1,0 +1,67 @@
+"""The models of functions and methods, by their names.
+
+A model of a function is called with the interpreter, the canonical name and the call; a model of a
+method also gets the receiver. Names that end in "." stand for everything under them. What has no
+model is followed only as far as its arguments: see `Calls.call_unknown`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fsdplint.interpreter.values import ModuleValue, Value
+
+if TYPE_CHECKING:
+    from fsdplint.interpreter.frames import Call
+    from fsdplint.interpreter.run import Interpreter
+
+FunctionModel = Callable[["Interpreter", str, "Call"], Value]
+MethodModel = Callable[["Interpreter", Any, str, "Call"], Value]
+
+FUNCTIONS: dict[str, FunctionModel] = {}
+METHODS: dict[tuple[str, str], MethodModel] = {}
+
+
+def function(*names: str) -> Callable[[FunctionModel], FunctionModel]:
+    """Register a model for functions by their canonical names."""
+
+    def register(model: FunctionModel) -> FunctionModel:
+        for name in names:
+            FUNCTIONS[name] = model
+        return model
+
+    return register
+
+
+def method(kind: str, *names: str) -> Callable[[MethodModel], MethodModel]:
+    """Register a model for methods of a kind of value: the name of its class ("ModuleValue"), or
+    "Unknown" for receivers of which only this call tells what they are."""
+
+    def register(model: MethodModel) -> MethodModel:
+        for name in names:
+            METHODS[kind, name] = model
+        return model
+
+    return register
+
+
+def find_function(name: str) -> FunctionModel | None:
+    """The model of a function: its own, or that of the nearest name above it."""
+    if name in FUNCTIONS:
+        return FUNCTIONS[name]
+    head = name
+    while head:
+        head = head.rpartition(".")[0]
+        if head + "." in FUNCTIONS:
+            return FUNCTIONS[head + "."]
+    return None
+
+
+def find_method(receiver: Value, name: str) -> MethodModel | None:
+    kind = type(receiver).__name__
+    if isinstance(receiver, ModuleValue) and receiver.wrapper == "fsdp1":
+        model = METHODS.get(("fsdp1", name))
+        if model is not None:
+            return model
+    return METHODS.get((kind, name))

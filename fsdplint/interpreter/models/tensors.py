@@ -1,0 +1,313 @@
+"""Parameters and gradients as tensors: what is taken over all elements of a sharded one.
+
+A reduction over a DTensor (`grad.norm()`) holds on each rank the result for its own shard, until
+something makes a plain number of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models.registry import FUNCTIONS, function, method
+from fsdplint.interpreter.ranks import WORLD_SIZE
+from fsdplint.interpreter.values import (
+    Const,
+    ModuleValue,
+    ParametersOf,
+    ShardTensor,
+    Symbol,
+    TensorValue,
+    Unknown,
+    Value,
+)
+from fsdplint.trace import (
+    BackwardRun,
+    Called,
+    Collective,
+    Gathered,
+    MixedParameters,
+    PartialRead,
+    Sharded,
+    Sharding,
+    SyncSwitched,
+)
+from fsdplint.trace.groups import Groups
+
+if TYPE_CHECKING:
+    from fsdplint.interpreter.run import Interpreter
+
+# Their result is a DTensor that waits for a reduction (seen on torch 2.13).
+REDUCTIONS = (
+    "norm", "sum", "mean", "max", "min", "amax", "amin", "any", "all", "prod", "count_nonzero",
+)  # fmt: skip
+# Element by element; the result is sharded like the tensor.
+ELEMENTWISE = (
+    "detach", "clone", "contiguous", "float", "double", "half", "bfloat16", "abs", "abs_", "pow",
+    "square", "isnan", "isinf", "isfinite", "neg",
+)  # fmt: skip
+# A part of the whole, or a reduced tensor passed on as it is.
+SAME = ("detach", "clone", "cpu", "cuda", "float", "double")
+# What is asked of a tensor to tell a DTensor from a plain one.
+OF_DTENSORS = {"full_tensor", "to_local", "_local_tensor", "placements", "device_mesh", "_spec"}
+# Attributes of a parameter that are sharded as it is.
+OF_PARAMETERS = {"data", "grad"}
+# Arguments of a reduction that leave it one over all elements.
+_PLAIN_ARGUMENTS = {"p", "ord", "dtype", "input"}
+
+
+def gradient(run: Interpreter, parameter: ParametersOf) -> ShardTensor:
+    """`p.grad`"""
+    certain = surely_sharded(run, parameter, gradient=True)
+    return ShardTensor("gradient", parameter.modules, certain=certain)
+
+
+def gradients_sharded(run: Interpreter, parameters: Value | None) -> bool:
+    """Whether the gradients of some parameters are certainly DTensors here."""
+    return isinstance(parameters, ParametersOf) and surely_sharded(run, parameters, gradient=True)
+
+
+def as_shard(run: Interpreter, value: Value | None) -> ShardTensor | None:
+    """A parameter or gradient as a tensor; None for every other value."""
+    if isinstance(value, ShardTensor):
+        return value
+    if isinstance(value, ParametersOf) and value.element:
+        certain = surely_sharded(run, value)
+        return ShardTensor("parameter", value.modules, certain=certain)
+    return None
+
+
+def surely_sharded(run: Interpreter, parameter: ParametersOf, *, gradient: bool = False) -> bool:
+    """Whether a parameter (or its gradient) is certainly a DTensor here.
+
+    Each belongs to a module that `fully_shard` shards; none was left out of that; and no forward
+    has gathered it since the last backward.
+    """
+    if not parameter.complete or not parameter.modules or run.calling or parameter.plain:
+        return False
+    groups = Groups(run.trace)
+    for module in parameter.modules:
+        if groups.owner(module.id) is None or run.trace.family_escaped(module.id):
+            return False
+        family = {*run.trace.submodules(module.id), *groups.above(module.id)}
+        for shard in run.trace.of(Sharded):
+            left_out = {"ignored_params", "**"} & set(shard.options)
+            if left_out and family & {shard.module, *shard.group}:
+                return False
+        if not _is_at_rest(run, family, gradient):
+            return False
+    return True
+
+
+def _is_at_rest(run: Interpreter, family: set[str], gradient: bool) -> bool:
+    """Whether the last thing that happened to the modules left them sharded."""
+    if any(e.api == "set_reshard_after_backward" for e in run.trace.of(SyncSwitched)):
+        return False
+    for event in reversed(run.trace.events):
+        if isinstance(event, BackwardRun):
+            return True
+        if isinstance(event, Called | Gathered) and event.module in family:
+            return isinstance(event, Gathered) and not event.gathered and not gradient
+        if isinstance(event, Sharded) and {event.module, *event.group} & family:
+            return not gradient
+    return False
+
+
+# Reductions -------------------------------------------------------------------------------------
+
+
+def _reduced(
+    run: Interpreter, tensor: ShardTensor, name: str, args: list[Value], call: Call
+) -> Value:
+    whole = not call.open and set(call.kwargs) <= _PLAIN_ARGUMENTS
+    if tensor.reduction or not whole or (args and not name.endswith("norm")) or len(args) > 1:
+        return TensorValue("derived", tensor.modules)
+    return ShardTensor(name, tensor.modules, certain=tensor.certain, reduction=name)
+
+
+@method("ParametersOf", *REDUCTIONS)
+@method("ShardTensor", *REDUCTIONS)
+def reduce_method(run: Interpreter, receiver: Value, name: str, call: Call) -> Value:
+    tensor = as_shard(run, receiver)
+    if tensor is None:
+        return Unknown(varying=True)
+    return _reduced(run, tensor, name, call.args, call)
+
+
+@function(*(f"torch.{name}" for name in REDUCTIONS), "torch.linalg.norm",
+          "torch.linalg.vector_norm")  # fmt: skip
+def reduce_function(run: Interpreter, name: str, call: Call) -> Value:
+    tensor = as_shard(run, call.arg(0, "input"))
+    if tensor is None:
+        return FUNCTIONS["torch."](run, name, call)
+    last = "norm" if name.endswith("norm") else name.rpartition(".")[2]
+    return _reduced(run, tensor, last, call.args[1:], call)
+
+
+@function("torch.isnan", "torch.isinf", "torch.isfinite", "torch.abs", "torch.square")
+def elementwise_function(run: Interpreter, name: str, call: Call) -> Value:
+    tensor = as_shard(run, call.arg(0, "input"))
+    if tensor is None:
+        return FUNCTIONS["torch."](run, name, call)
+    if tensor.reduction:
+        return TensorValue("derived", tensor.modules)
+    return tensor
+
+
+@method("ShardTensor", *dict.fromkeys(ELEMENTWISE + SAME))
+def elementwise_method(run: Interpreter, receiver: ShardTensor, name: str, call: Call) -> Value:
+    if name in SAME or not receiver.reduction:
+        return receiver
+    return TensorValue("derived", receiver.modules)
+
+
+@method("ParametersOf", "full_tensor")
+@method("ShardTensor", "full_tensor")
+def full_tensor(
+    run: Interpreter, receiver: ParametersOf | ShardTensor, name: str, call: Call
+) -> Value:
+    if not (isinstance(receiver, ShardTensor) and receiver.reduction == PartialRead.CLIPPED):
+        gather(run, receiver, call.node)
+    if isinstance(receiver, ParametersOf):
+        return Unknown()
+    return TensorValue("full", receiver.modules)
+
+
+def gather(run: Interpreter, value: Value, node: cst.CSTNode) -> None:
+    """`full_tensor()` of a parameter or gradient: FSDP1's flat ones have no such method."""
+    if run.sharding_of_parameters(value) is Sharding.FSDP2:
+        run.emit(Collective, node, api="full_tensor", collective=True)
+
+
+def gather_unseen(run: Interpreter, function: Unknown, node: cst.CSTNode) -> None:
+    """`full_tensor()` of the weight or bias of a layer whose class can't be seen."""
+    value = function.owner
+    while value is not None and _name(value) in OF_PARAMETERS:
+        value = value.owner
+    if value is None or _name(value) not in {"weight", "bias"}:
+        return
+    model = value.within or (run.settle(value.owner) if value.owner is not None else None)
+    if isinstance(model, ModuleValue):
+        gather(run, ParametersOf((model,)), node)
+
+
+def _name(value: Unknown) -> str:
+    """The attribute that a value was read off another as."""
+    parts = value.owner.parts if value.owner is not None else {}
+    named = (name for name, part in parts.items() if part is value)
+    return next(named, value.origin.rpartition(".")[2])
+
+
+@method("ShardTensor", "to_local")
+def to_local(run: Interpreter, receiver: ShardTensor, name: str, call: Call) -> Value:
+    return TensorValue("local", receiver.modules)
+
+
+# Numbers ----------------------------------------------------------------------------------------
+
+
+def read(run: Interpreter, value: Value, api: str, node: cst.CSTNode) -> bool:
+    """A Python number is made of a value; whether it is one of a parameter or gradient."""
+    if not isinstance(value, ShardTensor):
+        return False
+    if value.reduction:
+        run.emit(PartialRead, node, api=api, reduction=value.reduction, partial=value.certain)
+    return True
+
+
+@method("ShardTensor", "item")
+def item(run: Interpreter, receiver: ShardTensor, name: str, call: Call) -> Value:
+    read(run, receiver, "item", call.node)
+    return Unknown(varying=True)
+
+
+@method("ShardTensor", "numel", "dim", "size", "nelement", "element_size")
+def measured(run: Interpreter, receiver: ShardTensor, name: str, call: Call) -> Value:
+    return Unknown(varying=True)
+
+
+def combined(left: Value, right: Value) -> Value | None:
+    """The result of arithmetic with a parameter or gradient in it; None without one."""
+    for value, other in ((left, right), (right, left)):
+        if isinstance(value, ShardTensor):
+            if not value.reduction and isinstance(other, Const):
+                return value
+            return TensorValue("derived", value.modules)
+    return None
+
+
+# Losses -----------------------------------------------------------------------------------------
+
+
+def fresh(value: TensorValue) -> TensorValue:
+    """Another tensor made of one."""
+    return TensorValue(value.source, value.modules)
+
+
+def sum_in_place(value: Value, op: Value | None) -> None:
+    """`dist.all_reduce(value)`"""
+    plain = op is None or (isinstance(op, Symbol) and op.name.endswith(".SUM"))
+    if isinstance(value, TensorValue) and not isinstance(value, ShardTensor) and plain:
+        value.summed = True
+
+
+def scaled(value: TensorValue, op: cst.BaseBinaryOp | None, by: Value) -> TensorValue:
+    """`value / by` and the like; division by another number than that of the ranks is kept."""
+    result = fresh(value)
+    if isinstance(op, cst.Divide):
+        result.summed = value.summed
+        by_ranks = isinstance(by, Unknown) and by.origin == WORLD_SIZE
+        result.averaged = value.averaged or (value.summed and by_ranks)
+    return result
+
+
+def through_method(value: TensorValue, name: str, call: Call) -> TensorValue:
+    """What a method of a tensor that nothing else describes gives: for `loss.div_(n)` the same."""
+    if name in {"div", "div_", "true_divide"} and call.args:
+        result = scaled(value, cst.Divide(), call.args[0])
+        if name != "div_":
+            return result
+        value.summed, value.averaged = result.summed, result.averaged
+    if name.endswith("_") or name in {"to", "cuda", "requires_grad_", "contiguous"}:
+        return value
+    return fresh(value)
+
+
+# Sharded and plain tensors together -------------------------------------------------------------
+
+
+def note_mixed(run: Interpreter, value: Value | None, api: str, node: cst.CSTNode) -> None:
+    """All parameters of a module are worked on together, some of which were left out of sharding.
+
+    Only `module.parameters()` itself counts: what was chosen from it may be of one kind.
+    """
+    value = run.settle(value) if value is not None else Unknown()
+    if not isinstance(value, ParametersOf) or value.element or not value.complete:
+        return
+    made_at = value.made_at.node if value.made_at is not None else None
+    if not isinstance(made_at, cst.Call) or not isinstance(made_at.func, cst.Attribute):
+        return
+    if made_at.func.attr.value != "parameters" or run.calling:
+        return
+    for module in value.modules:
+        if not run.trace.family_escaped(module.id) and _leaves_out(run, module):
+            run.emit(MixedParameters, node, api=api)
+            return
+
+
+def _leaves_out(run: Interpreter, module: ModuleValue) -> bool:
+    """Whether a sharded module has trainable parameters that `ignored_params` left out."""
+    ignored = module.attributes.get("*ignored")
+    if not module.sharded or not isinstance(ignored, ParametersOf) or ignored.element:
+        return False
+    parts = {part for owner in ignored.modules for part in run.trace.submodules(owner.id)}
+    inside = parts < set(run.trace.submodules(module.id))
+    kept = [run.trace.modules[m] for m in run.trace.submodules(module.id) if m not in parts]
+    known = [run.trace.modules[m] for m in parts]
+    return (
+        inside
+        and any(m.own_parameters and not m.frozen for m in known)
+        and any(m.own_parameters and not m.frozen for m in kept)
+    )

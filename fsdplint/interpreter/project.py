@@ -1,0 +1,185 @@
+"""The files of a project, and which file an import means."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from fsdplint.discovery.module_resolver import LIBRARY, search_path
+from fsdplint.interpreter.values import Const
+from fsdplint.source.files import Problem, Unreadable, read_source
+from fsdplint.source.folders import project_root
+from fsdplint.source.source import Source
+from fsdplint.syntax.keywords import FSDP_WORDS, WORDS, Words
+
+if TYPE_CHECKING:
+    from fsdplint.source.config_source import ConfigSource
+
+MAX_FILES = 400  # files that imports may pull in
+
+
+class Project:
+    """Reads files once and finds modules.
+
+    Attributes:
+        sources: every file read so far, by the path that is shown to the user.
+        problems: those that could not be read.
+        namespaces: dotted names of folders of the project that are packages without a file.
+        configs: files of settings that a program reads, by the path that is shown to the user.
+        asked: whether there are the files that decide what an import means.
+        words: tells whether a branch or function holds code that the contract may care about.
+        fsdp_words: tells whether it speaks of FSDP itself.
+    """
+
+    def __init__(
+        self,
+        overrides: Mapping[Path, str],
+        root: Path | None = None,
+        known: Mapping[str, Source] | None = None,
+    ) -> None:
+        self.overrides = {os.path.realpath(path): text for path, text in overrides.items()}
+        self.root = root
+        self._known = dict(known or {})
+        self.stop: Callable[[], bool] | None = None  # whether the work is not wanted any more
+        self.sources: dict[str, Source] = {}
+        self.problems: list[Problem] = []
+        self.namespaces: set[str] = set()
+        self.configs: dict[str, ConfigSource] = {}
+        self.asked: dict[str, bool] = {}
+        self.texts: dict[cst.CSTNode, str] = {}  # caches for all runs, by node
+        self.literals: dict[cst.CSTNode, Const] = {}
+        self.generators: dict[cst.CSTNode, bool] = {}
+        self.words = Words(WORDS)
+        self.fsdp_words = Words(FSDP_WORDS)
+        self._found: dict[tuple[str, str], tuple[str, str] | None] = {}
+        self._relative: dict[tuple[int, str, str], str | None] = {}
+        self._real: dict[str, str] = {}
+        self._by_file: dict[str, Source | None] = {}
+        self._roots: dict[str, tuple[str, ...]] = {}
+
+    def source(self, path: Path, *, imported: bool = False) -> Source | None:
+        """The source of a file, or None where it cannot be read.
+
+        A file that only an import asks for is no problem of the user's when it can't be read.
+        """
+        key = self._realpath(str(path))
+        if key in self._by_file:
+            return self._by_file[key]
+        if imported and len(self._by_file) >= MAX_FILES:
+            return None
+        try:
+            source = read_source(path, self.overrides.get(key), self._known.get(str(path)))
+        except Unreadable as error:
+            if not imported:
+                self.problems.append(error.problem)
+            self._by_file[key] = None
+            return None
+        self._by_file[key] = source
+        self.sources[source.path] = source
+        return source
+
+    def config(self, name: str, file: str) -> ConfigSource | None:
+        """The file of settings that a program in a file calls by a name, where it is found from
+        the file's folder, the project's root or the current folder."""
+        from fsdplint.source.config_files import is_config
+        from fsdplint.source.files import read_config
+
+        if not is_config(Path(name)):
+            return None
+        root = self.root or project_root(Path(file))
+        for folder in (Path(file).parent, root, Path()):
+            path = folder / name
+            key = self._realpath(str(path))
+            known = [one for one in self.configs if self._realpath(one) == key]
+            if known:
+                return self.configs[known[0]]
+            if key in self.overrides or self._is_file(key):
+                try:
+                    source = read_config(path, self.overrides.get(key))
+                except Unreadable:
+                    return None
+                self.configs[source.path] = source
+                return source
+        return None
+
+    def is_read(self, path: str) -> bool:
+        """Whether a file was read already, or could not be."""
+        return self._realpath(path) in self._by_file
+
+    def override(self, path: Path) -> str | None:
+        """The text that stands for a file's content, if there is one."""
+        return self.overrides.get(self._realpath(str(path)))
+
+    def _realpath(self, path: str) -> str:
+        if path not in self._real:
+            self._real[path] = os.path.realpath(path)
+        return self._real[path]
+
+    def search_path(self, file: str) -> tuple[str, ...]:
+        """The folders that absolute imports of a file are looked up in."""
+        folder = os.path.dirname(os.path.abspath(file))
+        if folder not in self._roots:
+            root = str(self.root.absolute()) if self.root else None
+            self._roots[folder] = search_path(folder, root)
+        return self._roots[folder]
+
+    def module_file(self, base: str, parts: list[str]) -> str | None:
+        """The file of a dotted module under a folder."""
+        stem = os.path.join(base, *parts)
+        for candidate in (stem + ".py", os.path.join(stem, "__init__.py")):
+            if self._is_file(candidate):
+                return candidate
+        return None
+
+    def _is_file(self, path: str) -> bool:
+        known = self.asked.get(path)
+        if known is None:
+            known = self.asked[path] = os.path.isfile(path)
+        return known
+
+    def find(self, name: str, importer: str) -> tuple[str, str] | None:
+        """The file of an absolute module name and its path as shown, None for a library's."""
+        key = (name, os.path.dirname(importer))
+        if key not in self._found:
+            self._found[key] = self._find(name, importer)
+        return self._found[key]
+
+    def _find(self, name: str, importer: str) -> tuple[str, str] | None:
+        parts = name.split(".")
+        if parts[0] == LIBRARY:
+            return None
+        for base in self.search_path(importer):
+            file = self.module_file(base, parts)
+            if file is not None and os.path.realpath(file) != os.path.realpath(importer):
+                return file, self.shown(file, importer)
+            if os.path.isdir(os.path.join(base, *parts)) and len(parts) == 1:
+                self.namespaces.add(name)
+        return None
+
+    def find_relative(self, level: int, name: str, importer: str) -> tuple[str, str] | None:
+        key = (level, name, os.path.dirname(importer))
+        if key not in self._relative:
+            self._relative[key] = self._find_relative(level, name, importer)
+        file = self._relative[key]
+        return None if file is None else (file, self.shown(file, importer))
+
+    def _find_relative(self, level: int, name: str, importer: str) -> str | None:
+        folder = os.path.dirname(os.path.abspath(importer))
+        for _ in range(level - 1):
+            folder = os.path.dirname(folder)
+        parts = [part for part in name.split(".") if part]
+        file = self.module_file(folder, parts) if parts else os.path.join(folder, "__init__.py")
+        return file if file is not None and self._is_file(file) else None
+
+    def shown(self, file: str, importer: str) -> str:
+        """A path in the style of the file that led to it: relative where that is relative."""
+        known = self._by_file.get(self._realpath(file))
+        if known is not None:
+            return known.path
+        if os.path.isabs(importer):
+            return file
+        return os.path.relpath(file)

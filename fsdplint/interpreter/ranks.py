@@ -1,0 +1,137 @@
+"""Values that depend on the rank, told by where they come from or by their names."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from fsdplint.interpreter.values import Const, RankTest, RankValue, Unknown, Value
+from fsdplint.syntax.qualified_names import dotted
+from fsdplint.trace import LauncherArgumentUsed, Ranks
+
+if TYPE_CHECKING:
+    from fsdplint.interpreter.run import Interpreter
+
+# Names that mean the number of this rank wherever public code uses them, with the scope.
+RANK_NAMES = {
+    "rank": "global",
+    "global_rank": "global",
+    "RANK": "global",
+    "world_rank": "global",
+    "process_index": "global",
+    "local_rank": "local",
+    "LOCAL_RANK": "local",
+    "local_process_index": "local",
+}
+# Names of flags and functions that are true on rank 0 alone.
+MAIN_NAMES = {
+    "is_main_process",
+    "is_main",
+    "is_master",
+    "is_master_process",
+    "is_rank_zero",
+    "is_rank_0",
+    "is_rank0",
+    "is_global_zero",
+    "is_world_process_zero",
+    "is_world_master",
+    "main_process",
+    "master_process",
+}
+# A "rank" next to one of these is that of a matrix.
+OTHER_RANKS = re.compile(r"lora|adapter|peft|svd|low_?rank|tucker", re.IGNORECASE)
+WORLD_SIZE_NAMES = {"world_size", "WORLD_SIZE"}
+WORLD_SIZE = "world size"  # the origin of the number of ranks, which is greater than one
+LAUNCHED = {"RANK", "LOCAL_RANK", "WORLD_SIZE"}  # what the launcher puts into the environment
+
+
+def telling(name: str) -> bool:
+    """Whether a name says what is behind it, wherever it comes from."""
+    return name in RANK_NAMES or name in MAIN_NAMES or name in WORLD_SIZE_NAMES
+
+
+def named(name: str, origin: str) -> Value:
+    """An unknown value that its name says something about: the rank, or a test of it."""
+    if name in WORLD_SIZE_NAMES:
+        return Unknown(origin=WORLD_SIZE)
+    if name == "rank" and OTHER_RANKS.search(origin):
+        return Unknown(origin=origin)
+    if name in RANK_NAMES:
+        return RankValue(RANK_NAMES[name])
+    if name in MAIN_NAMES:
+        return RankTest(Ranks.ONE, Ranks.OTHERS)
+    if name in {"is_local_main_process", "is_local_process_zero"}:
+        return RankTest(Ranks.SOME, Ranks.SOME)
+    return Unknown(origin=origin)
+
+
+def stand_in(run: Interpreter, node: cst.CSTNode, value: Value) -> RankValue | None:
+    """The rank where an attribute or a parameter that is called so holds a number: a default, or
+    what a test of the program on one process gives it."""
+    if isinstance(node, cst.Attribute):
+        return defaulted(node.attr.value, dotted(node) or "", value)
+    function = run.frames[-1].function if run.frames else None
+    if not isinstance(node, cst.Name) or function is None:
+        return None
+    params = function.node.params
+    every = (*params.posonly_params, *params.params, *params.kwonly_params)
+    if all(param.name.value != node.value for param in every):
+        return None
+    return defaulted(node.value, f"{function.name}.{node.value}", value)
+
+
+def defaulted(name: str, origin: str, value: Value | None) -> RankValue | None:
+    """The rank where something that is called so is a number if nothing else is said."""
+    if not isinstance(value, Const) or type(value.value) is not int or value.value < 0:
+        return None  # -1: there are no ranks
+    found = named(name, origin)
+    return found if isinstance(found, RankValue) else None
+
+
+def environment(key: Value) -> Value:
+    """`os.environ[key]`."""
+    name = key.value if isinstance(key, Const) else None
+    if name in {"RANK", "LOCAL_RANK", "SLURM_PROCID", "SLURM_LOCALID", "OMPI_COMM_WORLD_RANK"}:
+        local = name in {"LOCAL_RANK", "SLURM_LOCALID"}
+        return RankValue("local" if local else "global")
+    if name == "WORLD_SIZE":
+        return Unknown(origin=WORLD_SIZE)
+    return Unknown(origin=f"os.environ[{name!r}]")
+
+
+def depends_on_rank(value: Value) -> bool:
+    return isinstance(value, RankValue) or (isinstance(value, Unknown) and value.by_rank)
+
+
+def depends_on_process(value: Value) -> bool:
+    """Whether a value is made of something that each process has of its own."""
+    return isinstance(value, Unknown) and value.by_process
+
+
+# The local rank as a command-line argument --------------------------------------------------------
+
+ARGUMENT = "--local_rank"  # what an old launcher passed
+# Where these stand, the value comes from the launcher after all, or from another one.
+_ANSWERS = ("LOCAL_RANK", "deepspeed", "SLURM_", "local-rank", "set_defaults")
+
+
+def of_argument(run: Interpreter, value: Unknown, name: str) -> RankValue | None:
+    """The attribute of the parsed arguments that only the old launcher would have set."""
+    site = run.launcher_arguments.get(name)
+    if site is None or "parse_args()" not in value.origin:
+        return None
+    for source in run.project.sources.values():
+        if any(word in source.text for word in _ANSWERS):
+            return None
+    return RankValue("local", argument=site)
+
+
+def used(run: Interpreter, node: cst.CSTNode, *values: Value) -> None:
+    """These values choose a device, or are compared with a rank."""
+    for value in values:
+        if isinstance(value, RankValue) and value.argument is not None:
+            site = value.argument
+            event = run.emit(LauncherArgumentUsed, site.node, argument=ARGUMENT, use=run.site(node))
+            event.site = site

@@ -1,0 +1,58 @@
+"""How control leaves a block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from fsdplint.interpreter.values import Value
+
+
+@dataclass
+class Signal:
+    """Control leaves the block: kind is "return", "break", "continue", "raise" or "exit"."""
+
+    kind: str
+    value: Value | None = None
+
+
+def terminates(body: cst.BaseSuite | cst.BaseCompoundStatement | None) -> str | None:
+    """How a suite certainly leaves its block (the kind of a Signal), or None."""
+    if not isinstance(body, cst.BaseSuite) or not body.body:
+        return None
+    last = body.body[-1]
+    if isinstance(last, cst.SimpleStatementLine):
+        last = last.body[-1]
+    if isinstance(last, cst.Return):
+        return "return"
+    if isinstance(last, cst.Raise):
+        return raises(last)
+    if isinstance(last, cst.Break):
+        return "break"
+    if isinstance(last, cst.Continue):
+        return "continue"
+    if isinstance(last, cst.Expr) and isinstance(last.value, cst.Call) and is_exit(last.value):
+        return "exit"
+    if isinstance(last, cst.If) and last.orelse is not None:
+        other = last.orelse.body if isinstance(last.orelse, cst.Else) else None
+        one, two = terminates(last.body), terminates(other)
+        return one if two is not None else None
+    return None
+
+
+def raises(statement: cst.Raise) -> str:
+    """The kind of signal of a `raise`: to end the program is no failure."""
+    error = statement.exc.func if isinstance(statement.exc, cst.Call) else statement.exc
+    return "exit" if isinstance(error, cst.Name) and error.value == "SystemExit" else "raise"
+
+
+def is_exit(call: cst.Call) -> bool:
+    function = call.func
+    if isinstance(function, cst.Attribute) and isinstance(function.value, cst.Name):
+        return (function.value.value, function.attr.value) in {("sys", "exit"), ("os", "_exit")}
+    return isinstance(function, cst.Name) and function.value in {"exit", "quit"}
+
+
+def until(kind: str) -> str:
+    return {"return": "function", "break": "loop", "continue": "loop"}.get(kind, "program")

@@ -1,0 +1,289 @@
+"""Names that a file imports from FSDP1 in one place and from elsewhere in another.
+
+`try: from torch_xla... import XlaFullyShardedDataParallel as FSDP` with torch's class in the
+`except`: which of them a use means depends on the configuration, and only torch's may become FSDP2.
+A use that is certainly on the other library's side is left alone; one that may be either blocks.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import libcst as cst
+
+from fsdplint.diagnostics.finding import Fix, Import
+from fsdplint.edits.imports.block import node_at
+from fsdplint.edits.unused_imports import taken_by_others
+from fsdplint.interpreter.values import Dict, ModuleValue, Sequence, Symbol, Value
+from fsdplint.migration.analysis.components import Part
+from fsdplint.migration.analysis.conditional_imports import OURS, THEIRS, Choice, choice_of
+from fsdplint.migration.analysis.variables import ancestors
+from fsdplint.migration.context import Blocked, Migration, nodes
+from fsdplint.migration.names import FSDP, PREFIX, fsdp1_name
+from fsdplint.source.source import Source
+from fsdplint.syntax.bindings import Imported, bindings_of
+from fsdplint.syntax.layout import descend
+from fsdplint.syntax.qualified_names import canonical, dotted
+
+ADVICE_GIVEN = "Make one for each of the two libraries; then run this again."
+CONSTANT = re.compile(r"True|False|None|[\d.]+|([\"']).*\1")
+POLICIES = {
+    "transformer_auto_wrap_policy",
+    "size_based_auto_wrap_policy",
+    "lambda_auto_wrap_policy",
+}
+ADVICE = (
+    "Give each of them a name of its own, and use it only in the branch that is about it; then run "
+    "this again."
+)
+
+
+def settle(migration: Migration, source: Source) -> None:
+    """Leave alone what is the other library's; block on what may be either, and say nothing else
+    about the uses of such a name."""
+    found: dict[str, list[Imported]] = {}
+    for item in bindings_of(source).imports():
+        found.setdefault(item.spelled, []).append(item)
+    hidden = set()
+    for name, items in found.items():
+        ours = [item for item in items if _name(item) is not None]
+        other = next((x for x in items for y in ours if _differs(source, x, y)), None)
+        if other is None:
+            continue
+        program = migration.program
+        whole = program.whole if isinstance(program, Part) else program
+        choice = choice_of(source, items, list(whole.sources.values()))
+        if choice is not None and not _is_shared(migration, choice):
+            if _choose(migration, choice):
+                continue
+        else:
+            blocked = migration.block(
+                source,
+                other.statement,
+                f"`{name}` is `{other.full}` in some configurations, and FSDP1's in others",
+                advice=ADVICE,
+            )
+            migration.blockers.append(blocked)
+        hidden.add(name)
+    for node in list(migration.names):
+        if source.parent(node) is not None and (dotted(node) or "").partition(".")[0] in hidden:
+            del migration.names[node]
+
+
+def _choose(migration: Migration, choice: Choice) -> bool:
+    """Forget the uses of the other library's; whether no use may be either."""
+    source, name = choice.source, choice.ours.local
+    unclear: list[cst.CSTNode] = []
+    for node in list(migration.symbols):
+        if source.parent(node) is None or (dotted(node) or "").partition(".")[0] != name:
+            continue
+        side = choice.side(node)
+        if side == OURS and not _was_theirs(migration, choice, node):
+            continue
+        if side == THEIRS:
+            migration.theirs.append((choice, node))
+            del migration.symbols[node]
+            migration.names.pop(node, None)
+        else:
+            unclear.append(node)
+    for node in source.descend(source.tree):
+        if isinstance(node, cst.SimpleString) and re.search(rf"\b{name}\b", node.raw_value):
+            if any(isinstance(x, cst.Annotation) for x in ancestors(source, node)):
+                unclear.append(node)
+    if unclear and all(_is_policy(migration, node) for node in unclear):
+        _share(migration, choice)
+        return True
+    for node in unclear:
+        reason = f"`{name}` may be `{choice.theirs.full}` here, or FSDP1's"
+        migration.blockers.append(migration.block(source, node, reason, advice=ADVICE))
+    if not unclear:
+        migration.choices.setdefault(source, []).append(choice)
+        package = choice.theirs.module.partition(".")[0]
+        migration.note(
+            f"what is about `{package}` stays as it is",
+            source,
+            choice.theirs.statement,
+            detail="Files that both configurations import need a torch that has FSDP2 in both.",
+        )
+    return not unclear
+
+
+def _is_policy(migration: Migration, node: cst.CSTNode) -> bool:
+    """Whether a use is `partial(transformer_auto_wrap_policy, ...)` with such a function."""
+    if migration.fsdp1(node) not in POLICIES:
+        return False
+    return any(
+        isinstance(call, cst.Call)
+        and migration.symbol(call.func) == "functools.partial"
+        and call.args[0].value is node
+        for call in (source.parent(arg) for source, arg in _given(migration, node))
+    )
+
+
+def _given(migration: Migration, node: cst.CSTNode) -> list[tuple[Source, cst.CSTNode]]:
+    """The argument that a node is."""
+    found = ((source, source.parent(node)) for source in migration.sources)
+    return [(source, arg) for source, arg in found if isinstance(arg, cst.Arg)]
+
+
+def _share(migration: Migration, choice: Choice) -> None:
+    """Leave a policy that either library may make as it is: what torch's side gets is a function of
+    three parameters, and is called as one."""
+    source, name = choice.source, choice.ours.local
+    migration.shared_names.add((source.path, choice.ours.spelled))
+    for node in list(migration.names):
+        if source.parent(node) is not None and dotted(node) == name:
+            del migration.names[node]
+            migration.shared.add(node)
+
+
+def _was_theirs(migration: Migration, choice: Choice, node: cst.CSTNode) -> bool:
+    """Whether a trace says that a use is the other library's."""
+    full = canonical(choice.theirs.full)
+    return any(
+        isinstance(value, Symbol) and f"{value.name}.".startswith(f"{full}.")
+        for value in migration.values(node)
+    )
+
+
+def _is_shared(migration: Migration, choice: Choice) -> bool:
+    """Whether another file takes the name from this one."""
+    return taken_by_others(choice.source, choice.ours, migration.program.sources, stars=True)
+
+
+def check_given(migration: Migration) -> None:
+    """Block where the other library's class gets something that becomes FSDP2's."""
+    texts = {
+        code
+        for source in migration.sources
+        for node in nodes(source)
+        if isinstance(node, cst.Call) and migration.fsdp1(node.func) == FSDP
+        for code in (source.code(x.value) for x in node.args[1:])
+        if not CONSTANT.fullmatch(code)
+    }
+    for choice, node in migration.theirs:
+        source = choice.source
+        call = source.parent(node)
+        if isinstance(call, cst.Arg):  # partial(FSDP, ...)
+            call = source.parent(call)
+        for arg in call.args if isinstance(call, cst.Call) else ():
+            for part in descend(arg.value):
+                values = migration.values(part) if isinstance(part, cst.BaseExpression) else []
+                unseen = not values and source.code(part) in texts
+                if any(_becomes(migration, value) for value in values) or unseen:
+                    reason = f"`{choice.theirs.full}` may also be given what becomes FSDP2's"
+                    blocked = migration.block(source, arg, reason, advice=ADVICE_GIVEN)
+                    migration.blockers.append(blocked)
+                    break
+
+
+def _becomes(migration: Migration, value: Value, depth: int = 0) -> bool:
+    """Whether the code that makes a value, or a part of it, changes."""
+    if isinstance(value, Symbol):
+        return fsdp1_name(value.name) is not None and not value.name.endswith("_wrap_policy")
+    if isinstance(value, ModuleValue):
+        return False
+    site = value.made_at
+    if site is not None and migration.changed(site.source, site.node):
+        return True
+    inner: list[Value] = []
+    if isinstance(value, Dict):
+        inner = list(value.items.values())
+    if isinstance(value, Sequence):
+        inner = list(value.items)
+    return depth < 4 and any(_becomes(migration, x, depth + 1) for x in inner)
+
+
+def check_edits(migration: Migration, fix: Fix) -> list[Blocked]:
+    """The blockers: what stands on the other library's side would change."""
+    blockers = []
+    for source, choices in migration.choices.items():
+        for edit in fix.edits:
+            node = node_at(source, edit.start) if edit.path == source.path else None
+            if node is not None and edit.start < edit.end:
+                for choice in choices:
+                    if choice.side(node) == THEIRS:
+                        reason = f"this would change what is about `{choice.theirs.full}`"
+                        blockers.append(Blocked(source, node, reason, advice=ADVICE))
+    return blockers
+
+
+def place_imports(migration: Migration, fix: Fix) -> Fix:
+    """The fix, with new imports where torch's class was imported if only that side uses them, and
+    with that import taken away though the other library's goes by the same name."""
+    kept = tuple(
+        (path, name)
+        for path, name in fix.unused
+        if (path, name.removesuffix("!")) not in migration.shared_names
+    )
+    fix = replace(fix, unused=kept)
+    for source, choices in migration.choices.items():
+        wanted = [item for path, item in fix.imports if path == source.path]
+        only_ours = _all_ours(migration, source, choices)
+        moved = {item: _beside(choices, source, item, only_ours) for item in wanted}
+        for item in wanted:  # what is needed elsewhere too is imported there
+            alike = [x for x in wanted if (x.module, x.name) == (item.module, item.name)]
+            if any(moved[x] is None for x in alike):
+                moved[item] = None
+        imports = dict.fromkeys(
+            (path, (moved[item] or item) if path == source.path else item)
+            for path, item in fix.imports
+        )
+        chosen = {choice.ours.spelled: canonical(choice.ours.full) for choice in choices}
+        unused = [
+            (path, name)
+            for path, name in fix.unused
+            if path != source.path or name.removesuffix("!") not in chosen
+        ]
+        unused.extend((source.path, f"{name}={full}") for name, full in chosen.items())
+        fix = replace(fix, imports=tuple(imports), unused=tuple(unused))
+    return fix
+
+
+def _beside(choices: list[Choice], source: Source, item: Import, only_ours: bool) -> Import | None:
+    """The import beside that of the name whose side the code is on that needs it.
+
+    only_ours: whether a new function of the file is called by that side only.
+    """
+    node = node_at(source, item.at)
+    if node is None:
+        return None
+    helper = only_ours and any(source.span(x)[0] == item.at for x in source.tree.body)
+    for choice in choices:
+        if helper or choice.side(node) == OURS or choice.is_only_ours(node):
+            return replace(item, at=source.span(choice.ours.statement)[0])
+    return None
+
+
+def _all_ours(migration: Migration, source: Source, choices: list[Choice]) -> bool:
+    """Whether all uses of FSDP1 in a file are on the side of one choice."""
+    return any(
+        all(
+            choice.side(node) == OURS or choice.is_only_ours(node)
+            for node in migration.names
+            if source.parent(node) is not None
+        )
+        for choice in choices[:1]
+    )
+
+
+def _name(item: Imported) -> str | None:
+    if item.full == PREFIX:
+        return ""
+    return fsdp1_name(canonical(item.full))
+
+
+def _differs(source: Source, item: Imported, ours: Imported) -> bool:
+    """Whether a name means something else here; the last of two in one block is what holds
+    there.
+    """
+    name, own = _name(item), _name(ours)
+    if name == own or (name and own and name.rpartition(".")[2] == own.rpartition(".")[2]):
+        return False  # FSDP1's either way, which has moved between modules
+    return _block(source, item) is not _block(source, ours)
+
+
+def _block(source: Source, item: Imported) -> object:
+    line = source.parent(item.statement)
+    return source.parent(line) if line is not None else None

@@ -1,0 +1,171 @@
+"""The classes of a program by their code: which may be of one object, what their attributes are
+given.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator
+
+import libcst as cst
+
+from fsdplint.migration.analysis.variables import ancestors
+from fsdplint.migration.context import Migration
+from fsdplint.source.source import Source
+from fsdplint.syntax.qualified_names import dotted, imported_names
+
+# Libraries whose classes have no methods that a program's own could be mistaken for.
+HARMLESS = ("torch", "abc", "typing", "typing_extensions", "enum", "dataclasses", "collections")
+
+Given = cst.BaseExpression | cst.Annotation | None
+
+
+class Classes:
+    """The classes of a program, by name."""
+
+    def __init__(self, migration: Migration) -> None:
+        self.sources = list(migration.program.sources.values())
+        self.all = [
+            (source, node)
+            for source in self.sources
+            for node in source.descend(source.tree)
+            if isinstance(node, cst.ClassDef)
+        ]
+        self.by_name: dict[str, list[tuple[Source, cst.ClassDef]]] = {}
+        for source, klass in self.all:
+            self.by_name.setdefault(klass.name.value, []).append((source, klass))
+
+    def with_method(self, name: str) -> set[str]:
+        """The classes that have a method, their own or inherited from the program's."""
+        owners = {klass.name.value for _, klass in self.all if defines(klass, name)}
+        return self._below(owners)
+
+    def _below(self, names: set[str]) -> set[str]:
+        """Some classes and all that are made from them."""
+        found = set(names)
+        while True:
+            more = {
+                klass.name.value
+                for _, klass in self.all
+                if klass.name.value not in found
+                and any(last(b.value) in found for b in klass.bases)
+            }
+            if not more:
+                return found
+            found |= more
+
+    def family(self, klass: cst.ClassDef) -> set[str]:
+        """The classes of one object with a class: its heirs, and what they are made from."""
+        found = self._below({klass.name.value})
+        todo = list(found)
+        while todo:
+            for _, one in self.by_name.get(todo.pop(), ()):
+                bases = {last(base.value) for base in one.bases} & set(self.by_name) - found
+                found |= bases
+                todo += bases
+        return found
+
+    def foreign(
+        self, source: Source, base: cst.BaseExpression, depth: int = 0
+    ) -> tuple[Source, cst.BaseExpression] | None:
+        """A class of a library that a base class is or is made from, if its code may matter."""
+        if depth > 9:
+            return source, base
+        if isinstance(base, cst.Subscript):
+            return self.foreign(source, base.value, depth)
+        if ours := self.by_name.get(last(base)):
+            found = (
+                self.foreign(where, one.value, depth + 1)
+                for where, klass in ours
+                for one in klass.bases
+            )
+            return next((one for one in found if one is not None), None)
+        text = dotted(base) or ""
+        first, _, rest = text.partition(".")
+        full = imported_names(source).get(first, "")
+        builtin = not full and not rest and hasattr(builtins, first)
+        return None if builtin or full.partition(".")[0] in HARMLESS else (source, base)
+
+    def assigned(self, name: str, family: set[str] | None) -> Iterator[tuple[Source, Given]]:
+        """What is assigned to the attributes of a name; None where it is not seen."""
+        for source in self.sources:
+            if name not in source.text:
+                continue
+            for node in source.descend(source.tree):
+                own = _is_target(source, node, name)
+                if not own:
+                    continue
+                klass = own_class(source, node)
+                ours = isinstance(node, cst.Attribute) and last(node.value) == "self"
+                ours = ours or isinstance(node, cst.Name)
+                if family is not None and ours and klass is not None:
+                    if klass.name.value not in family:
+                        continue
+                yield source, _given_to(source, node)
+
+
+def class_around(source: Source, node: cst.CSTNode) -> cst.ClassDef | None:
+    """The class in whose body a function or an assignment stands."""
+    around = next(
+        (x for x in ancestors(source, node) if isinstance(x, cst.ClassDef | cst.FunctionDef)), None
+    )
+    return around if isinstance(around, cst.ClassDef) else None
+
+
+def own_class(source: Source, node: cst.CSTNode) -> cst.ClassDef | None:
+    """The innermost class around a node."""
+    return next((x for x in ancestors(source, node) if isinstance(x, cst.ClassDef)), None)
+
+
+def _is_target(source: Source, node: cst.CSTNode, name: str) -> bool:
+    """Whether a node is an attribute of a name that gets a value: `x.name = ...`, or in a class."""
+    if isinstance(node, cst.Name) and node.value == name:
+        parent = source.parent(node)
+        inside = class_around(source, node) is not None
+        return inside and isinstance(parent, cst.AnnAssign | cst.AssignTarget)
+    if not isinstance(node, cst.Attribute) or node.attr.value != name:
+        return False
+    parent = source.parent(node)
+    if isinstance(parent, cst.Element):
+        group = source.parent(parent)
+        return group is not None and isinstance(source.parent(group), cst.AssignTarget)
+    return isinstance(parent, cst.AssignTarget) or (
+        isinstance(parent, cst.AnnAssign) and parent.target is node
+    )
+
+
+def _given_to(source: Source, target: cst.CSTNode) -> Given:
+    """What an assignment gives a target: of `a, b = x, y` its part."""
+    parent = source.parent(target)
+    if isinstance(parent, cst.AnnAssign):
+        return parent.annotation
+    if isinstance(parent, cst.AssignTarget):
+        statement = source.parent(parent)
+        return statement.value if isinstance(statement, cst.Assign) else None
+    group = source.parent(parent) if isinstance(parent, cst.Element) else None
+    place = source.parent(group) if group is not None else None
+    statement = source.parent(place) if place is not None else None
+    if not isinstance(group, cst.Tuple | cst.List) or not isinstance(statement, cst.Assign):
+        return None
+    value = statement.value
+    if not isinstance(value, cst.Tuple | cst.List) or len(value.elements) != len(group.elements):
+        return None
+    if any(isinstance(one, cst.StarredElement) for one in (*value.elements, *group.elements)):
+        return None
+    number = next(i for i, one in enumerate(group.elements) if one is parent)
+    return value.elements[number].value
+
+
+def defines(klass: cst.ClassDef, name: str) -> bool:
+    """Whether a class has a method of its own of a name."""
+    return any(
+        isinstance(one, cst.FunctionDef) and one.name.value == name for one in klass.body.body
+    )
+
+
+def last(node: cst.CSTNode) -> str:
+    """The last part of a name with dots."""
+    name = node.attr if isinstance(node, cst.Attribute) else node
+    if isinstance(name, cst.Subscript):
+        return last(name.value)
+    return name.value if isinstance(name, cst.Name) else ""

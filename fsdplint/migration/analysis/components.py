@@ -1,0 +1,183 @@
+"""Which files of a program belong to one migration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fsdplint.interpreter import Program
+from fsdplint.interpreter.values import ModuleValue, OptimizerValue
+from fsdplint.migration.context import attributes, is_fsdp1, uses_of_fsdp1
+from fsdplint.migration.frameworks.owned import only_for_frameworks
+from fsdplint.migration.training import gradients, loop, wrapper
+from fsdplint.source.source import Source
+from fsdplint.syntax.bindings import bindings_of
+from fsdplint.trace import Trace
+
+
+@dataclass(eq=False)
+class Part(Program):
+    """What of a program matters for the migration of some of its files.
+
+    Attributes:
+        whole: the program that it is a part of.
+    """
+
+    whole: Program = field(default_factory=Program)
+
+
+def parts(program: Program) -> list[tuple[Part, list[Source]]]:
+    """The files that belong to one migration, for each, with what matters for it.
+
+    Files and traces that belong to another migration and not to this one are left out: what one
+    program does with its model says nothing about the model of another.
+    """
+    groups = components(program)
+    imports = _imports(program)
+    related: list[set[Source]] = [set() for _ in groups]
+    for source in program.sources.values():
+        together = set(_closure(imports, source))
+        for group, found in zip(groups, related, strict=True):
+            if not together.isdisjoint(group):
+                found |= together
+    result = []
+    for group, found in zip(groups, related, strict=True):
+        foreign = set().union(*related) - found
+        own = {source.path for source in group}
+        others = {source.path for other in groups if other is not group for source in other}
+        part = Part(
+            sources={path: s for path, s in program.sources.items() if s not in foreign},
+            traces=[trace for trace in program.traces if _about(trace, own, others)],
+            evaluations=program.evaluations,
+            problems=program.problems,
+            options=program.options,
+            projects=program.projects,
+            wanted=program.wanted,
+            configs=program.configs,
+            cuts={
+                path: cut
+                for path, cut in program.cuts.items()
+                if not set(_closure(imports, cut.site.source)).isdisjoint(group)
+            },
+            whole=program,
+        )
+        result.append((part, group))
+    return result
+
+
+def _about(trace: Trace, own: set[str], others: set[str]) -> bool:
+    """Whether a trace comes to some files, or to none of the others."""
+    paths = {event.site.path for event in trace}
+    return not paths.isdisjoint(own) or paths.isdisjoint(others)
+
+
+def components(program: Program) -> list[list[Source]]:
+    """Files that use FSDP1 and are imported, however indirectly, by one and the same file."""
+    relevant = {source for source in program.sources.values() if _relevant(program, source)}
+    imports = _imports(program)
+    leader = {source: source for source in relevant}
+
+    def find(source: Source) -> Source:
+        while leader[source] is not source:
+            source = leader[source]
+        return source
+
+    for source in program.sources.values():
+        together = [other for other in _closure(imports, source) if other in relevant]
+        for other in together[1:]:
+            leader[find(other)] = find(together[0])
+    groups: dict[Source, list[Source]] = {}
+    for source in program.sources.values():
+        if source in relevant:
+            groups.setdefault(find(source), []).append(source)
+    return [group for group in groups.values() if any(_has_fsdp1(program, one) for one in group)]
+
+
+def _has_fsdp1(program: Program, source: Source) -> bool:
+    """Whether a file has to do with FSDP1 and not with another library's wrapper (fairscale's)
+    alone, which calls its inner module by the same name."""
+    if uses_of_fsdp1(source) or gradients.adds_up(program, source):
+        return True
+    return any(
+        is_fsdp1(value) or _of_fsdp1(value)
+        for node in attributes(source)
+        for value in program.values(node.value)
+    )
+
+
+def related(program: Program, source: Source) -> list[Source]:
+    """The files that can be in one run with a file: what some file that imports it imports."""
+    imports = _imports(program)
+    found: dict[Source, None] = {source: None}
+    for start in program.sources.values():
+        closure = _closure(imports, start)
+        if source in closure:
+            found.update(dict.fromkeys(closure))
+    return list(found)
+
+
+def _relevant(program: Program, source: Source) -> bool:
+    if uses_of_fsdp1(source) and not only_for_frameworks(program, source):
+        return True
+    if gradients.adds_up(program, source):
+        return True
+    if any(node.attr.value == wrapper.INNER for node in attributes(source)):
+        return True
+    wanted = loop.CHANGED
+    return any(
+        node.attr.value in wanted
+        and any(is_fsdp1(value) or _of_fsdp1(value) for value in program.values(node.value))
+        for node in attributes(source)
+    )
+
+
+def _of_fsdp1(value: object) -> bool:
+    return isinstance(value, OptimizerValue) and any(
+        is_fsdp1(m) or _parts_wrapped(m) for m in value.modules
+    )
+
+
+def _parts_wrapped(module: ModuleValue) -> bool:
+    return module.inner is not None and module.inner.wrapper == "fsdp1"
+
+
+def _closure(imports: dict[Source, list[Source]], source: Source) -> list[Source]:
+    """A file and all that it imports, however indirectly."""
+    seen = {source: None}
+    todo = [source]
+    while todo:
+        for other in imports[todo.pop()]:
+            if other not in seen:
+                seen[other] = None
+                todo.append(other)
+    return list(seen)
+
+
+def _imports(program: Program) -> dict[Source, list[Source]]:
+    """The files of the program that each file imports, judged by their paths."""
+    by_name: dict[str, list[tuple[str, Source]]] = {}
+    for source in program.sources.values():
+        stem = source.path.replace("\\", "/").removesuffix(".py").removesuffix("/__init__")
+        by_name.setdefault(stem.rpartition("/")[2], []).append((stem, source))
+    result: dict[Source, list[Source]] = {}
+    for source in program.sources.values():
+        found: dict[Source, None] = {}
+        for module in _modules(source):
+            wanted = module.replace(".", "/")
+            for stem, other in by_name.get(wanted.rpartition("/")[2], ()):
+                if other is not source and (stem == wanted or stem.endswith("/" + wanted)):
+                    found[other] = None
+        result[source] = list(found)
+    return result
+
+
+def _modules(source: Source) -> set[str]:
+    """The dotted names that a file imports, without the dots of relative imports."""
+    modules: set[str] = set()
+    for scope in bindings_of(source).scopes.values():
+        for item in scope.imports:
+            base = item.module.lstrip(".")
+            modules.add(base)
+            if item.name is not None:
+                modules.add(f"{base}.{item.name}".lstrip("."))
+        modules.update(star.lstrip(".") for star in scope.star)
+    return modules - {""}

@@ -1,0 +1,333 @@
+"""One name for the classes of two libraries: which of them a use means.
+
+`try: from torch_xla... import X as FSDP` with `xm = None` in the `except`, or `if USE_XLA:`. A use
+is torch's where it stands under a test that is certain to come to the same as that choice did: the
+choice's own test, or a name that the choice itself makes true on one side and false on the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from fsdplint.migration.analysis.variables import Definition, ancestors, definition_at
+from fsdplint.source.source import Source, once
+from fsdplint.syntax.bindings import Imported, bindings_of
+from fsdplint.syntax.layout import descend
+from fsdplint.syntax.qualified_names import canonical, imported_names
+
+OURS, THEIRS = 0, 1
+Sides = tuple[int | None, int | None]  # where a test is true, and where it is false
+CONSTANTS = ("True", "False", "None")
+UNKNOWN: Sides = (None, None)
+ENVIRONMENT = re.compile(
+    r"""os\.(?:environ\.get|getenv)\((["'])(\w+)\1(?:, (["'])\w*\3)?\)(?: [!=]= (["'])\w*\4)?"""
+)
+WORD = re.compile(r"\w+")
+MUTABLE = (cst.List, cst.Dict, cst.Set, cst.BaseComp, cst.Name, cst.Lambda)
+
+
+@dataclass(eq=False)
+class Choice:
+    """A statement of the top level that imports a name from one library or from another.
+
+    Attributes:
+        ours: the import of torch's, `theirs` that of the other library.
+        arms: the statements that run where it is torch's, and where it is the other library's.
+    """
+
+    source: Source
+    statement: cst.If | cst.Try
+    ours: Imported
+    theirs: Imported
+    arms: tuple[list[cst.CSTNode], list[cst.CSTNode]]
+    program: list[Source]
+    _asked: set[cst.CSTNode] = field(default_factory=set)
+    _sides: dict[cst.CSTNode, int | None] = field(default_factory=dict)
+
+    def side(self, node: cst.CSTNode) -> int | None:
+        """On which side a node is always reached; None where that is not certain."""
+        child = node
+        function: cst.FunctionDef | None = None
+        for parent in ancestors(self.source, node):
+            if parent is self.statement:
+                return None
+            found = self._under(parent, child)
+            if found is not None:
+                return found
+            if isinstance(parent, cst.FunctionDef) and child is parent.body:
+                function = parent
+            child = parent
+        return self._called(function) if function is not None else None
+
+    def is_theirs(self, node: cst.CSTNode) -> bool:
+        """Whether a node, of this file or of another, is on the other library's side."""
+        return self.source.parent(node) is not None and self.side(node) == THEIRS
+
+    def is_only_ours(self, node: cst.CSTNode) -> bool:
+        """Whether a node is a name that there is only where it is torch's side."""
+        if not isinstance(node, cst.Name) or not self._is_module_name(node):
+            return False
+        bindings = bindings_of(self.source)
+        bound = [x.statement for x in bindings.imports() if x.local == node.value]
+        return (
+            bool(bound)
+            and all(x in self.arms[OURS] for x in bound)
+            and not bindings.module.others.get(node.value)
+        )
+
+    def _under(self, parent: cst.CSTNode, child: cst.CSTNode) -> int | None:
+        if isinstance(parent, cst.If | cst.IfExp):
+            true, false = self._test(parent.test)
+            return true if child is parent.body else false if child is parent.orelse else None
+        if isinstance(parent, cst.BooleanOperation) and child is parent.right:
+            true, false = self._test(parent.left)
+            return true if isinstance(parent.operator, cst.And) else false
+        if isinstance(parent, cst.IndentedBlock):
+            return self._left(parent, child)
+        return None
+
+    def _left(self, block: cst.IndentedBlock, child: cst.CSTNode) -> int | None:
+        """The side that is left after `if xm: return ...` above in the same block."""
+        for statement in block.body:
+            if statement is child:
+                break
+            if isinstance(statement, cst.If) and statement.orelse is None:
+                side = self._test(statement.test)[1] if _leaves(statement.body) else None
+                if side is not None:
+                    return side
+        return None
+
+    def _test(self, node: cst.BaseExpression) -> Sides:
+        """The sides on which a test is true, and false."""
+        if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
+            true, false = self._test(node.expression)
+            return false, true
+        if isinstance(node, cst.BooleanOperation):
+            left, right = self._test(node.left), self._test(node.right)
+            if isinstance(node.operator, cst.And):
+                return (left[0] if left[0] is not None else right[0]), None
+            return None, (left[1] if left[1] is not None else right[1])
+        if isinstance(node, cst.Name):
+            found = self._made(node, none=False)
+            if found != UNKNOWN:
+                return found
+        if isinstance(node, cst.Comparison) and isinstance(node.left, cst.Name):
+            return self._is_none(node, node.left)
+        return self._same(node)
+
+    def _is_none(self, node: cst.Comparison, name: cst.Name) -> Sides:
+        """What `xm is None` and `xm is not None` say."""
+        right = node.comparisons[0]
+        none = isinstance(right.comparator, cst.Name) and right.comparator.value == "None"
+        if len(node.comparisons) == 1 and none and isinstance(right.operator, cst.Is | cst.IsNot):
+            true, false = self._made(name, none=True)
+            return (true, false) if isinstance(right.operator, cst.Is) else (false, true)
+        return self._same(node)
+
+    def _made(self, name: cst.Name, *, none: bool) -> Sides:
+        """Where a name that both arms bind, and nothing else does, is true (or None)."""
+        if not self._is_module_name(name):
+            return UNKNOWN
+        bindings = bindings_of(self.source)
+        nodes = [
+            *bindings.module.others.get(name.value, ()),
+            *(x.statement for x in bindings.imports() if x.local == name.value),
+        ]
+        found: dict[int, bool] = {}
+        for node in nodes:
+            known = self._bound(node, none)
+            if known is None or known[0] in found:
+                return UNKNOWN
+            found[known[0]] = known[1]
+        if len(found) != 2 or found[OURS] == found[THEIRS]:
+            return UNKNOWN
+        return (OURS, THEIRS) if found[OURS] else (THEIRS, OURS)
+
+    def _bound(self, node: cst.CSTNode, none: bool) -> tuple[int, bool] | None:
+        """The arm in which a name is bound on no further condition, and what it is there."""
+        statement = node
+        while not isinstance(statement, cst.BaseSmallStatement | cst.BaseCompoundStatement):
+            above = self.source.parent(statement)
+            if above is None:
+                return None
+            statement = above
+        arm = next((n for n, part in enumerate(self.arms) if statement in part), None)
+        if arm is None:
+            return None
+        if isinstance(statement, cst.Import):
+            return arm, not none  # a module
+        if isinstance(statement, cst.Assign) and isinstance(statement.value, cst.Name):
+            value = statement.value.value
+            if value in CONSTANTS and any(x.target is node for x in statement.targets):
+                return arm, value == ("None" if none else "True")
+        return None
+
+    def _is_module_name(self, name: cst.Name) -> bool:
+        bindings = bindings_of(self.source)
+        return bindings.owner(bindings.scope_at(name), name.value) is bindings.module
+
+    def _same(self, node: cst.BaseExpression) -> Sides:
+        """What the choice's own test says, if nothing can have changed it since."""
+        statement = self.statement
+        if not isinstance(statement, cst.If):
+            return UNKNOWN
+        true = OURS if _holds(statement.body, self.ours.statement) else THEIRS
+        sides = (true, THEIRS if true == OURS else OURS)
+        test: cst.BaseExpression = statement.test
+        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+            test, sides = test.expression, (sides[1], sides[0])
+        if self.source.code(node) != self.source.code(test) or not self._lasts(test):
+            return UNKNOWN
+        if isinstance(node, cst.Name) and not self._is_module_name(node):
+            return UNKNOWN
+        return sides
+
+    def _lasts(self, test: cst.BaseExpression) -> bool:
+        """Whether a test comes to the same wherever it is asked: a name that is bound once, or a
+        variable of the environment that nothing else speaks of."""
+        text = self.source.code(test)
+        if isinstance(test, cst.Name):
+            bindings = bindings_of(self.source)
+            bound = bindings.module.others.get(test.value, ())
+            if len(bound) != 1 or any(x.local == test.value for x in bindings.imports()):
+                return False
+            found = definition_at(self.source, bound[0])
+            return found is not None and self._is_fixed(found)
+        match = ENVIRONMENT.fullmatch(text)
+        if match is None or imported_names(self.source).get("os") != "os":
+            return False
+        return all(x.text.count(match[2]) == x.text.count(text) for x in self.program)
+
+    def _is_fixed(self, definition: Definition) -> bool:
+        """Whether a variable is assigned at the top level, and no list whose length may change."""
+        value = definition.value
+        line = self.source.parent(definition.statement)
+        if line is None or self.source.parent(line) is not self.source.tree:
+            return False
+        if isinstance(value, cst.Call) and isinstance(value.func, cst.Name):
+            return value.func.value not in ("list", "dict", "set", "deque", "defaultdict")
+        return not isinstance(value, MUTABLE) or self.source.code(value) in CONSTANTS
+
+    def _called(self, function: cst.FunctionDef) -> int | None:
+        """The side on which all code that names a function stands."""
+        name = function.name.value
+        if function in self._asked or function.decorators or not self._is_plain(function):
+            return None
+        if function in self._sides:
+            return self._sides[function]
+        self._asked.add(function)
+        try:
+            side = self._of_all(
+                (source, node)
+                for source in self.program
+                for node in _spoken(source).get(name, ())
+                if node is not function.name
+            )
+        finally:
+            self._asked.remove(function)
+        if not self._asked:  # else it may hang on a function that is being asked for
+            self._sides[function] = side
+        return side
+
+    def _of_all(self, nodes: Iterable[tuple[Source, cst.CSTNode]]) -> int | None:
+        """The side on which all of these are."""
+        sides: set[int | None] = set()
+        for source, node in nodes:
+            sides.add(self.side(node) if source is self.source else None)
+            if None in sides or len(sides) > 1:
+                return None
+        return sides.pop() if sides else None
+
+    def _is_plain(self, function: cst.FunctionDef) -> bool:
+        """Whether nothing calls a function unseen: it is of the top level, or of a class that has
+        no base, and Python does not call it by itself."""
+        name = function.name.value
+        if name.startswith("__") and name.endswith("__"):
+            return False
+        for parent in ancestors(self.source, function):
+            if isinstance(parent, cst.ClassDef) and (parent.bases or parent.keywords):
+                return False
+            if isinstance(parent, cst.FunctionDef | cst.Lambda):
+                return False
+        return True
+
+
+@once
+def _spoken(source: Source) -> dict[str, list[cst.CSTNode]]:
+    """For each name the nodes that are it, and the texts in which it stands."""
+    result: dict[str, list[cst.CSTNode]] = {}
+    for node in source.descend(source.tree):
+        if isinstance(node, cst.Name):
+            result.setdefault(node.value, []).append(node)
+        elif isinstance(node, cst.SimpleString | cst.FormattedStringText):
+            for name in set(WORD.findall(node.value)):
+                result.setdefault(name, []).append(node)
+    return result
+
+
+def _holds(body: cst.CSTNode, node: cst.CSTNode) -> bool:
+    return any(part is node for part in descend(body))
+
+
+def choice_of(source: Source, items: list[Imported], program: list[Source]) -> Choice | None:
+    """The choice that two imports of one name make, where they are all that binds the name.
+
+    Torch's has to be the last: it is what the name is taken for elsewhere.
+    """
+    bindings = bindings_of(source)
+    if len(items) != 2 or any(x.name is None for x in items):
+        return None
+    if any(x.scope is not bindings.module for x in items):
+        return None
+    theirs, ours = items
+    name = ours.local
+    if any(x.binds(name) for x in bindings.scopes.values() if x is not bindings.module):
+        return None
+    if bindings.module.others.get(name) or name in bindings.exported:
+        return None
+    if canonical(imported_names(source).get(name, "")) != canonical(ours.full):
+        return None
+    for statement in source.tree.body:
+        if not isinstance(statement, cst.If | cst.Try):
+            continue
+        arms = _arms(statement)
+        if arms is None:
+            continue
+        for mine, other in (arms, arms[::-1]):
+            if ours.statement in mine and theirs.statement in other:
+                return Choice(source, statement, ours, theirs, (mine, other), program)
+    return None
+
+
+def _arms(statement: cst.If | cst.Try) -> tuple[list[cst.CSTNode], list[cst.CSTNode]] | None:
+    """The statements of both arms, of which exactly one is executed to its end."""
+    if isinstance(statement, cst.If):
+        if not isinstance(statement.orelse, cst.Else):
+            return None
+        return _smalls(statement.body), _smalls(statement.orelse.body)
+    if len(statement.handlers) != 1 or statement.finalbody is not None:
+        return None
+    after = _smalls(statement.orelse.body) if statement.orelse is not None else []
+    return [*_smalls(statement.body), *after], _smalls(statement.handlers[0].body)
+
+
+def _leaves(body: cst.BaseSuite) -> bool:
+    """Whether a block ends by leaving the function."""
+    last: cst.CSTNode | None = body.body[-1] if body.body else None
+    if isinstance(last, cst.SimpleStatementLine):
+        last = last.body[-1]
+    return isinstance(last, cst.Return | cst.Raise)
+
+
+def _smalls(body: cst.BaseSuite) -> list[cst.CSTNode]:
+    found: list[cst.CSTNode] = []
+    for line in body.body:
+        if isinstance(line, cst.SimpleStatementLine):
+            found.extend(line.body)
+        elif isinstance(line, cst.BaseSmallStatement):
+            found.append(line)
+    return found

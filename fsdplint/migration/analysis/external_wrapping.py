@@ -1,0 +1,163 @@
+"""States of models that code out of sight wraps: a framework, or a file that is not given.
+
+Torch's getters and setters take FSDP1's models as they do FSDP2's, with the same names, values and
+ranks (those of a compiled model have their names from before `torch.compile`). So states may be
+rewritten whichever of the two wraps the model; nothing else may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import libcst as cst
+
+from fsdplint.interpreter.values import ModuleValue
+from fsdplint.migration.analysis.components import Part
+from fsdplint.migration.analysis.variables import ancestors, is_named, outer_function
+from fsdplint.migration.context import Blocked, Migration, nodes
+from fsdplint.migration.frameworks.prepared import TOGETHER, obstacles
+from fsdplint.migration.names import FSDP
+from fsdplint.migration.rule import IMPORT_HERE, NOT_IMPORTED
+from fsdplint.migration.state_dicts.kinds import CONFIGS, OLD_OPTIMIZER_LOAD
+from fsdplint.migration.training.classes import asked_model
+from fsdplint.source.source import NodeSite, Source
+from fsdplint.trace import Wrapped
+
+BLOCK = f"{FSDP}.state_dict_type"
+OPTIMIZER = f"{FSDP}.optim_state_dict"
+STATES = (
+    BLOCK,
+    *(f"StateDictType.{name}" for name in CONFIGS),
+    *(config for pair in CONFIGS.values() for config in pair),
+)
+NOTE = "the model is wrapped out of sight: its states are right with FSDP1 and with FSDP2"
+REASON = "the code that wraps the model is not given, which decides what becomes of `{name}`"
+CONFIGURED = ("ShardingStrategy", "BackwardPrefetch", "MixedPrecision", "CPUOffload")
+UNCALLED = (
+    "nothing that is given calls `{function}`: the code that wraps the model decides what becomes of "
+    "`{name}`"
+)
+DEAD = "Take the function out if it is dead; otherwise name the file that calls it, too."
+ADVICE = (
+    "Name the file that wraps the model as well. Where a framework does it (Accelerate, Transformers' "
+    "Trainer), set it to FSDP2 and write this for FSDP2's models by hand."
+)
+# Where Accelerate does it, and could not for FSDP2.
+PREPARED = "Accelerate wraps the model, which decides what becomes of `{name}`, and its {why}, unlike {place}"
+PREPARED_ADVICE = (
+    "Give each call of `prepare` one model and its optimizer (Accelerate raises a ValueError for any "
+    "other), then set `fsdp_version: 2` and write this for FSDP2's models by hand. Or stay with FSDP1."
+)
+DETAIL = (
+    "Which of the two it is says the code that wraps the model (Accelerate: `fsdp_version`). The names "
+    "in the state of a model that `torch.compile` has compiled are those from before it."
+)
+
+
+def constructors(migration: Migration) -> list[tuple[Source, cst.Call]]:
+    """The calls that wrap a model, or will: those of `partial(FSDP, ...)` and `wrap` too."""
+    return [
+        (source, node)
+        for source in migration.sources
+        for node in nodes(source)
+        if isinstance(node, cst.Call) and _wraps(migration, node)
+    ]
+
+
+def _wraps(migration: Migration, call: cst.Call) -> bool:
+    """Whether a call is FSDP(...), partial(FSDP, ...), or the `wrap(...)` of an `enable_wrap`
+    block.
+    """
+    if migration.symbol(call.func) == "functools.partial":
+        return bool(call.args) and migration.fsdp1(call.args[0].value) == FSDP
+    return migration.fsdp1(call.func) in (FSDP, "wrap")
+
+
+def check(migration: Migration) -> None:
+    """Block what depends on who wraps the model; say that the states do not."""
+    states: list[tuple[Source, cst.CSTNode]] = []
+    others: list[Blocked] = []
+    kinds: list[Blocked] = []  # of states, which only a block makes something of
+    plain = False  # whether it is asked for the class of a model that nothing wraps
+    for source in migration.sources:
+        for node in nodes(source):
+            name = migration.fsdp1(node)
+            if name in (BLOCK, OPTIMIZER) and _in_block(migration, source, node):
+                states.append((source, node))
+            elif name and not (name == FSDP and _asks_plain_model(migration, source, node)):
+                (kinds if name in STATES else others).append(blocked(migration, source, node, name))
+            elif name:
+                plain = True
+            elif migration.symbol(node) == OLD_OPTIMIZER_LOAD:
+                # What takes its place was only tried on FSDP2's states.
+                name = OLD_OPTIMIZER_LOAD.rpartition(".")[2]
+                others.append(blocked(migration, source, node, name))
+    if not states and not others and not migration.shared and not (plain and not kinds):
+        others = kinds or _through_other_names(migration) or _rewritten(migration)
+    migration.blockers += others
+    for source, node in states:
+        migration.note(NOTE, source, node, detail=DETAIL)
+
+
+def blocked(migration: Migration, source: Source, node: cst.CSTNode, name: str) -> Blocked:
+    """What depends on who wraps the model, which is not known."""
+    name = name.removeprefix(f"{FSDP}.")
+    for other, call, why in _unprepared(migration, source):
+        at = other.location(call)
+        place = f"{Path(at.path).name}:{at.line}"
+        reason = PREPARED.format(name=name, why=why, place=place)
+        return Blocked(source, node, reason, advice=PREPARED_ADVICE)
+    function = outer_function(source, node)
+    if isinstance(function, cst.FunctionDef) and name.partition(".")[0] in CONFIGURED:
+        if not is_named(migration.program.sources.values(), function):
+            reason = UNCALLED.format(function=function.name.value, name=name)
+            return Blocked(source, node, reason, advice=DEAD)
+    return Blocked(source, node, REASON.format(name=name), advice=ADVICE)
+
+
+def _unprepared(migration: Migration, source: Source) -> Iterator[tuple[Source, cst.CSTNode, str]]:
+    """Calls that give Accelerate what it cannot prepare for FSDP2."""
+    program = migration.program
+    whole = program.whole if isinstance(program, Part) else program
+    return (found for found in obstacles(whole, source) if found[2] == TOGETHER)
+
+
+def _asks_plain_model(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
+    """Whether `isinstance(model, FSDP)` is asked of models that are known, and that nothing
+    wraps.
+    """
+    model = asked_model(source, node)
+    values = migration.values(model) if model is not None else []
+    return bool(values) and all(
+        isinstance(value, ModuleValue) and not value.wrapper and value.stands_in is None
+        for value in values
+    )
+
+
+def _through_other_names(migration: Migration) -> list[Blocked]:
+    """The calls that wrap a model by a name that no import from torch gives these files."""
+    sites = {
+        event.site.node: event.site.source
+        for trace in migration.program.traces
+        for event in trace.of(Wrapped)
+        if isinstance(event.site, NodeSite) and event.site.source in migration.sources
+    }
+    return [Blocked(s, n, NOT_IMPORTED, advice=IMPORT_HERE) for n, s in sites.items()]
+
+
+def _rewritten(migration: Migration) -> list[Blocked]:
+    """The first of the uses that would be rewritten."""
+    return [
+        blocked(migration, step.source, step.node, step.source.code(step.node))
+        for step in migration.steps[:1]
+    ]
+
+
+def _in_block(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
+    return any(
+        migration.called(item.item) == BLOCK
+        for parent in ancestors(source, node)
+        if isinstance(parent, cst.With)
+        for item in parent.items
+    )

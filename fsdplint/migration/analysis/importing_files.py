@@ -1,0 +1,172 @@
+"""Files of the project that are not given and import what the migration changes."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import libcst as cst
+
+from fsdplint.diagnostics.finding import Edit
+from fsdplint.interpreter import Program
+from fsdplint.migration.analysis.components import Part
+from fsdplint.migration.context import Blocked, Migration
+from fsdplint.source.folders import project_root
+from fsdplint.source.source import Source
+
+Exposed = tuple[Source, dict[str, cst.CSTNode]]  # the names, and where in the source they are made
+
+
+def check(migration: Migration, edits: Iterable[Edit]) -> list[Blocked]:
+    """The blockers: a file that is not given would have to change with what it imports."""
+    changed: dict[str, list[Edit]] = {}
+    for edit in edits:
+        changed.setdefault(edit.path, []).append(edit)
+    exposed: dict[Path, Exposed] = {}
+    for source in dict.fromkeys([*migration.sources, *migration.unread.values()]):
+        found = _exposed(migration, source, changed.get(source.path, []))
+        if found:
+            exposed[Path(source.path)] = source, found
+    if not exposed:
+        return []
+    _pass_on(migration, exposed)
+    blockers: dict[tuple[Path, Path], Blocked] = {}
+    for importer, target, names, data in whole(migration).projects.importing(
+        others(migration, exposed), exposed
+    ):
+        source, found = exposed[target]
+        for name, node in found.items():
+            if _takes(name, names, data):
+                what = f"`{name}` is also imported by {shown(importer, target)}"
+                blockers.setdefault(
+                    (importer, target), not_given(migration, source, node, importer, what)
+                )
+    return list(blockers.values())
+
+
+def _takes(name: str, names: Sequence[tuple[str, str]], data: bytes) -> bool:
+    """Whether a file with some content, which imports these names or all of them, uses one."""
+    if names:
+        return any(name == one for one, _ in names)
+    return re.search(rb"\b%s\b" % name.encode(), data) is not None
+
+
+def _pass_on(migration: Migration, exposed: dict[Path, Exposed]) -> None:
+    """Add the files that were read and from which others import the names as well: a package that
+    imports them from its modules."""
+    program = whole(migration)
+    read = [Path(path) for path in program.sources]
+    todo = list(exposed)
+    while todo:
+        for importer, target, names, _ in program.projects.importing(read, [todo.pop()]):
+            source, found = exposed[target]
+            passed = {
+                alias: found[name]
+                for name, alias in names or [(name, name) for name in found]
+                if name in found
+            }
+            _, known = exposed.setdefault(importer, (source, {}))
+            new = {alias: node for alias, node in passed.items() if alias not in known}
+            if new:
+                known.update(new)
+                todo.append(importer)
+
+
+def others(migration: Migration, paths: Iterable[Path]) -> Iterator[Path]:
+    """The files of the projects of some files that were not read."""
+    program = whole(migration)
+    given = {os.path.realpath(source.path) for source in program.sources.values()}
+    for root in {project_root(path): path for path in paths}.values():
+        for path in program.projects.files(root, excluded=False):
+            if os.path.realpath(path) not in given:
+                yield path
+
+
+def whole(migration: Migration) -> Program:
+    """The program that the migration's files are a part of."""
+    program = migration.program
+    return program.whole if isinstance(program, Part) else program
+
+
+def not_given(
+    migration: Migration, source: Source, node: cst.CSTNode, path: Path, what: str
+) -> Blocked:
+    """The blocker where another file, which was not read, would have to change with a node."""
+    migration.program.wanted.add(path)
+    return Blocked(source, node, f"{what}: name that file as well")
+
+
+def shown(importer: Path, target: Path) -> str:
+    """A file's path as seen from the folder of another, where it lies below that."""
+    try:
+        return str(importer.absolute().relative_to(target.absolute().parent))
+    except ValueError:
+        return str(importer)
+
+
+def _exposed(migration: Migration, source: Source, edits: list[Edit]) -> dict[str, cst.CSTNode]:
+    """The names of a file's top level that mean something else after the migration.
+
+    A function counts if it returns something or gets a model that FSDP1 wraps, or if nothing was
+    said against it because nobody here calls it.
+    """
+    spans = [(edit.start, edit.end) for edit in edits]
+    touched: dict[str, cst.CSTNode] = {}
+    definitions = list(_definitions(source.tree))
+    for name, node in definitions:
+        start, end = source.span(node)
+        changed = any(_meets(start, end, left, right) for left, right in spans)
+        if changed or node in migration.unread:
+            touched[name] = node
+    while True:
+        more = [
+            (name, node)
+            for name, node in definitions
+            if name not in touched
+            and any(isinstance(x, cst.Name) and x.value in touched for x in source.descend(node))
+        ]
+        if not more:
+            break
+        touched.update(more)
+    return {
+        name: node
+        for name, node in touched.items()
+        if node in migration.unread or _matters(migration, source, node)
+    }
+
+
+def _meets(start: int, end: int, left: int, right: int) -> bool:
+    """Whether an edit is within a definition, or takes it away."""
+    return (start <= left and right <= end) or (left <= start and end <= right)
+
+
+def _definitions(tree: cst.Module) -> Iterator[tuple[str, cst.CSTNode]]:
+    """Functions, classes and variables of the top level, in `if` and `try` too."""
+    stack: list[cst.CSTNode] = list(tree.body)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, cst.FunctionDef | cst.ClassDef):
+            yield node.name.value, node
+        elif isinstance(node, cst.Assign):
+            for target in node.targets:
+                if isinstance(target.target, cst.Name):
+                    yield target.target.value, node
+        elif not isinstance(node, cst.BaseExpression):
+            stack.extend(node.children)
+
+
+def _matters(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
+    if not isinstance(node, cst.FunctionDef):
+        return True
+    parameters = {
+        part.name.value for part in source.descend(node.params) if isinstance(part, cst.Param)
+    }
+    for part in source.descend(node.body):
+        if isinstance(part, cst.Return) and part.value is not None:
+            if not (isinstance(part.value, cst.Name) and part.value.value == "None"):
+                return True
+        if isinstance(part, cst.Name) and part.value in parameters and migration.wrapped(part):
+            return True
+    return False

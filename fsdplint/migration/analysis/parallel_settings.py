@@ -1,0 +1,133 @@
+"""Settings of the same kind in other files, which have to change along.
+
+A class of settings whose FSDP1 enums become strings may have sisters: one for each program that
+uses the same code, given to it by a framework (hydra) or by name, so that no value shows it. The
+code reads a field by its name: a sister that keeps the enum there would be compared with strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import libcst as cst
+
+from fsdplint.migration.analysis.components import components
+from fsdplint.migration.analysis.importing_files import not_given, others, shown, whole
+from fsdplint.migration.analysis.variables import ancestors
+from fsdplint.migration.constructor.strategy import ENUM
+from fsdplint.migration.context import Blocked, Migration
+from fsdplint.migration.names import FSDP, PREFIX, fsdp1_name
+from fsdplint.source.files import Unreadable, read_bytes, read_source
+from fsdplint.source.source import Source
+from fsdplint.syntax.qualified_names import references
+
+ENUMS = (ENUM, "StateDictType")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A field in the body of a class whose value or type is an enum of FSDP1."""
+
+    field: str
+    enum: str
+    node: cst.ClassDef
+
+
+def check(migration: Migration) -> list[Blocked]:
+    """The blockers: a field of the same name, in a file that does not belong to any migration with
+    a constructor, still has FSDP1's enum.
+    """
+    changed: dict[tuple[str, str], tuple[Source, Setting]] = {}
+    for source in migration.sources:
+        for one in _settings(source):
+            changed.setdefault((one.field, one.enum), (source, one))
+    if not changed:
+        return []
+    blockers = []
+    own = [Path(source.path) for source, _ in changed.values()]
+    whole(migration).projects.notes.searched += map(str, own)
+    for path in others(migration, own):
+        sister = _sister(_read(path), changed)
+        if sister is not None:
+            source, one = changed[sister.field, sister.enum]
+            what = f"{_said(sister)} of {shown(path, Path(source.path))} too"
+            blockers.append(not_given(migration, source, one.node, path, what))
+    for other in _without_constructor(migration):
+        sister = _sister(other, changed)
+        if sister is not None:
+            source, one = changed[sister.field, sister.enum]
+            reason = (
+                f"{_said(sister)} of {shown(Path(other.path), Path(source.path))} too, which no "
+                "program that wraps a model imports"
+            )
+            blockers.append(Blocked(source, one.node, reason, advice=ADVICE))
+    return blockers
+
+
+ADVICE = (
+    "If these settings come to the same program, give them the names of the enum's members (strings) "
+    "by hand; if nothing uses them any longer, delete them. Then run this again."
+)
+
+
+def _said(sister: Setting) -> str:
+    return f"`{sister.field}` is `{sister.enum}` in `{sister.node.name.value}`"
+
+
+def _without_constructor(migration: Migration) -> Iterator[Source]:
+    """The files that were read and belong to no migration of a program that wraps a model."""
+    for group in components(whole(migration)):
+        if set(group).isdisjoint(migration.sources) and not any(map(_wraps, group)):
+            yield from group
+
+
+def _wraps(source: Source) -> bool:
+    return any(fsdp1_name(full) == FSDP for _, _, full in references(source, PREFIX))
+
+
+def _read(path: Path) -> Source | None:
+    """A file that speaks of one of the enums and belongs to no program of its own."""
+    try:
+        data = read_bytes(path)
+        if not any(enum.encode() in data for enum in ENUMS):
+            return None
+        source = read_source(path)
+    except Unreadable:
+        return None
+    return None if _wraps(source) else source
+
+
+def _sister(
+    source: Source | None, changed: dict[tuple[str, str], tuple[Source, Setting]]
+) -> Setting | None:
+    if source is None:
+        return None
+    return next((one for one in _settings(source) if (one.field, one.enum) in changed), None)
+
+
+def _settings(source: Source) -> Iterator[Setting]:
+    for _, node, full in references(source, PREFIX):
+        enum = (fsdp1_name(full) or "").partition(".")[0]
+        if enum not in ENUMS:
+            continue
+        statement = None
+        for outer in ancestors(source, node):
+            if isinstance(outer, cst.FunctionDef):
+                break
+            if isinstance(outer, cst.Assign | cst.AnnAssign):
+                statement = outer
+            if isinstance(outer, cst.ClassDef):
+                if statement is not None:
+                    yield from (Setting(name, enum, outer) for name in _targets(statement))
+                break
+
+
+def _targets(statement: cst.Assign | cst.AnnAssign) -> Iterator[str]:
+    targets = (
+        [one.target for one in statement.targets]
+        if isinstance(statement, cst.Assign)
+        else [statement.target]
+    )
+    yield from (target.value for target in targets if isinstance(target, cst.Name))

@@ -1,0 +1,229 @@
+"""What the planned rewrite leaves of FSDP1 in code that no run comes to, found by its syntax."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import libcst as cst
+
+from fsdplint.diagnostics.finding import Edit
+from fsdplint.interpreter.values import ParametersOf, Sequence, Unknown
+from fsdplint.migration.analysis.external_wrapping import constructors
+from fsdplint.migration.analysis.importing_files import not_given, others, shown
+from fsdplint.migration.analysis.unreached_code import stands_in
+from fsdplint.migration.analysis.variables import definitions, reads
+from fsdplint.migration.context import Blocked, Migration, attributes, nodes
+from fsdplint.migration.names import WRAPPER_METHODS, fsdp1_name
+from fsdplint.source.files import Unreadable, read_bytes, read_source
+from fsdplint.source.source import Source
+from fsdplint.syntax.bindings import Imported, bindings_of
+from fsdplint.syntax.qualified_names import canonical, dotted, symbols_in
+
+PATCHED_ADVICE = "Patch `fully_shard` in its place, or take the test out; then run this again."
+PASSED_ADVICE = "Import it from `torch.distributed.fsdp` here, too; then run this again."
+PATCHES = re.compile(rb"patch|setattr|mock")
+MOCK = re.compile(r"(unittest\.)?mock\.patch(\.(object|dict|multiple))?")
+FIXTURES = re.compile(r".*\b(setattr|delattr)|(\w+_)?mocker\.patch(\.(object|dict|multiple))?")
+MAX_ASSIGNMENTS = 4  # that a variable is followed through
+
+
+def check(migration: Migration, edits: tuple[Edit, ...]) -> list[Blocked]:
+    """The blockers: code that would meet FSDP2's model, or the missing name, unchanged."""
+    if not constructors(migration):
+        return []
+    gone = dict(_imported(migration))
+    return [
+        *_methods(migration, edits),
+        *_passed_on(migration, gone),
+        *_patched(migration, gone),
+    ]
+
+
+def _imported(migration: Migration) -> Iterator[tuple[tuple[str, str], tuple[Source, Imported]]]:
+    """The names by which files know something of FSDP1, which the migration takes away."""
+    for source in migration.sources:
+        for item in bindings_of(source).imports():
+            if fsdp1_name(canonical(item.full)) is None:
+                continue
+            if (source.path, item.spelled) not in migration.shared_names:
+                yield (_stem(Path(source.path)), item.local), (source, item)
+
+
+def _stem(path: Path) -> str:
+    return path.parent.name if path.name == "__init__.py" else path.stem
+
+
+# Methods of the wrapper ------------------------------------------------------------------------------
+
+
+def _methods(migration: Migration, edits: tuple[Edit, ...]) -> Iterator[Blocked]:
+    for source in migration.program.sources.values():
+        changed = [(edit.start, edit.end) for edit in edits if edit.path == source.path]
+        for node in attributes(source):
+            call: cst.CSTNode | None = source.parent(node)
+            if node.attr.value not in WRAPPER_METHODS or not isinstance(call, cst.Call):
+                continue
+            if call.func != node or node in migration.symbols or not _unknown(migration, node):
+                continue
+            start, end = source.span(call)
+            if any(left < end and start < right for left, right in changed):
+                continue
+            if node.attr.value == "clip_grad_norm_" and not _clips_itself(migration, source, call):
+                continue
+            if migration.on_other_side(node):
+                continue
+            reason = (
+                f"`{source.code(node)}` is a method of FSDP1's wrapper, and no run comes here: FSDP2's "
+                "model does not have it"
+            )
+            yield Blocked(source, node, reason)
+
+
+def _unknown(migration: Migration, node: cst.Attribute) -> bool:
+    """Whether nothing is known of the object that a method is called on."""
+    if isinstance(node.value, cst.Call):
+        return False
+    values = migration.values(node.value)
+    return all(isinstance(value, Unknown) or stands_in(value, node) for value in values)
+
+
+def _clips_itself(migration: Migration, source: Source, call: cst.Call) -> bool:
+    """Whether `x.clip_grad_norm_(limit)` gives no parameters, as those of other libraries do."""
+    if not 1 <= len(call.args) <= 2:
+        return False
+    first = call.args[0]
+    named = {arg.keyword.value for arg in call.args if arg.keyword is not None}
+    if named - {"max_norm", "norm_type"} or ("max_norm" in named and first.keyword is None):
+        return False  # FSDP1's has these two parameters, in this order
+    return not _gives_parameters(migration, source, first.value)
+
+
+def _gives_parameters(
+    migration: Migration, source: Source, node: cst.BaseExpression, depth: int = 0
+) -> bool:
+    """Whether an expression is the parameters of a module, or a list of some."""
+    if any(isinstance(value, ParametersOf | Sequence) for value in migration.values(node)):
+        return True
+    if isinstance(node, cst.List | cst.Tuple | cst.ListComp | cst.GeneratorExp):
+        return True
+    if isinstance(node, cst.Name) and depth < MAX_ASSIGNMENTS:
+        found = definitions(source, node) or []
+        return any(_gives_parameters(migration, source, x.value, depth + 1) for x in found)
+    if not isinstance(node, cst.Call):
+        return False
+    if isinstance(node.func, cst.Attribute):
+        return node.func.attr.value in ("parameters", "trainable_parameters")
+    return any(_gives_parameters(migration, source, arg.value, depth) for arg in node.args)
+
+
+# Names that other files take from here ---------------------------------------------------------------
+
+
+def _passed_on(
+    migration: Migration, gone: dict[tuple[str, str], tuple[Source, Imported]]
+) -> Iterator[Blocked]:
+    """Uses of FSDP1's names in files that import them from a file that loses them."""
+    carried = {key for key in gone}
+    for _ in range(3):  # through packages that import them in turn
+        for source in migration.program.sources.values():
+            for item in bindings_of(source).imports():
+                if (item.module.rpartition(".")[2], item.name) in carried:
+                    carried.add((_stem(Path(source.path)), item.local))
+    for source in migration.program.sources.values():
+        for item in bindings_of(source).imports():
+            module = item.module.rpartition(".")[2]
+            if (module, item.name) not in carried or fsdp1_name(canonical(item.full)) is not None:
+                continue
+            for use in reads(source, source.tree, item.local)[:1]:
+                reason = (
+                    f"`{item.local}` is FSDP1's, and comes from `{item.module}`: what becomes of it "
+                    "here is not followed"
+                )
+                yield Blocked(source, use, reason, advice=PASSED_ADVICE)
+
+
+# Strings that name them ------------------------------------------------------------------------------
+
+
+def _patched(
+    migration: Migration, gone: dict[tuple[str, str], tuple[Source, Imported]]
+) -> Iterator[Blocked]:
+    """`mock.patch("module.FSDP")` and `monkeypatch.setattr(module, "FSDP", ...)`."""
+    for source in migration.program.sources.values():
+        for node, key in _patches(source, gone):
+            yield Blocked(source, node, _said(source, node, key), advice=PATCHED_ADVICE)
+    paths = [Path(source.path) for source in migration.sources]
+    if not gone:
+        return
+    named = _named(gone)
+    for path in others(migration, paths):
+        found = _unread(path, named, gone)
+        if found is not None:
+            other, node, key = found
+            home, item = gone[key]
+            what = f"{_said(other, node, key)} ({shown(path, Path(home.path))})"
+            yield not_given(migration, home, item.statement, path, what)
+
+
+def _named(gone: Iterable[tuple[str, str]]) -> re.Pattern[bytes]:
+    """Finds strings like `"module.FSDP"` and `"FSDP"`: only files with some are parsed."""
+    names = "|".join(sorted(re.escape(name) for _, name in gone))
+    return re.compile(rf"[\"'](?:[\w.]+\.)?(?:{names})[\"']".encode())
+
+
+def _unread(
+    path: Path, named: re.Pattern[bytes], gone: dict[tuple[str, str], tuple[Source, Imported]]
+) -> tuple[Source, cst.CSTNode, tuple[str, str]] | None:
+    """The first such string in a file that was not read."""
+    try:
+        data = read_bytes(path)
+        if not PATCHES.search(data) or not named.search(data):
+            return None
+        source = read_source(path)
+    except Unreadable:
+        return None
+    return next(((source, node, key) for node, key in _patches(source, gone)), None)
+
+
+def _said(source: Source, node: cst.CSTNode, key: tuple[str, str]) -> str:
+    return f"`{source.code(node)}` names what `{key[0]}` has of FSDP1, and no longer uses"
+
+
+def _patches(
+    source: Source, gone: dict[tuple[str, str], tuple[Source, Imported]]
+) -> Iterator[tuple[cst.CSTNode, tuple[str, str]]]:
+    for call in nodes(source):
+        if not isinstance(call, cst.Call) or not call.args:
+            continue
+        if not _replaces(source, call.func):
+            continue
+        first = call.args[0].value
+        text = _text(first)
+        if text is not None:
+            module, _, name = text.rpartition(".")
+            key = module.rpartition(".")[2], name
+        elif len(call.args) > 1 and (name := _text(call.args[1].value) or ""):
+            key = symbols_in(source).get(first, source.code(first)).rpartition(".")[2], name
+        else:
+            continue
+        if key in gone:
+            yield first if text is not None else call.args[1].value, key
+
+
+def _replaces(source: Source, func: cst.BaseExpression) -> bool:
+    """Whether a function puts something in place of a name that it is given as a string."""
+    full = symbols_in(source).get(func, "")
+    if full:
+        return MOCK.fullmatch(full) is not None
+    name = dotted(func) or source.code(func)
+    if isinstance(func, cst.Name):
+        return name == "setattr"
+    # pytest's `monkeypatch` and pytest-mock's `mocker`, which a test gets by these names
+    return FIXTURES.fullmatch(name) is not None
+
+
+def _text(node: cst.BaseExpression) -> str | None:
+    value = node.evaluated_value if isinstance(node, cst.SimpleString) else None
+    return value if isinstance(value, str) else None

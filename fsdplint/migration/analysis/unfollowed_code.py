@@ -1,0 +1,223 @@
+"""Code that is not followed: functions out of sight that get the wrapped model, branches never
+taken.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeGuard
+
+import libcst as cst
+
+from fsdplint.interpreter.values import (
+    Bound,
+    Class,
+    Function,
+    Method,
+    OptimizerValue,
+    Partial,
+    Value,
+)
+from fsdplint.migration.analysis.unreached_code import Unreached
+from fsdplint.migration.analysis.variables import arm_of_wrapping, function_of
+from fsdplint.migration.context import Blocked, Migration, attributes, is_fsdp1, nodes
+from fsdplint.migration.training.loop import CHANGED
+from fsdplint.source.source import Source
+from fsdplint.syntax.bindings import bindings_of
+from fsdplint.syntax.layout import descend
+from fsdplint.syntax.qualified_names import dotted, symbols_in
+
+FOLLOWED = (Function, Class, Bound, Partial, Method)
+Known = dict[tuple[cst.CSTNode, str], int]
+
+
+def handed_out(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """Block where code out of sight that speaks of FSDP gets a model that FSDP1 wraps."""
+    for source in migration.program.sources.values():
+        if "fsdp" not in source.text.lower():
+            continue  # positions in the text, which its names need, cost most of what a file costs
+        symbols = symbols_in(source)
+        wrapped = _wrapped_names(migration, source)
+        for node in nodes(source):
+            if isinstance(node, cst.Call) and _speaks_of_fsdp(source, node, symbols):
+                if any(isinstance(value, FOLLOWED) for value in migration.values(node.func)):
+                    continue
+                if not migration.values(node.func) and _is_here(migration, node.func):
+                    continue
+                if _not_there(migration, source, node.func):
+                    continue
+                if any(
+                    migration.wrapped(arg.value)
+                    or _unreached(migration, source, arg.value, wrapped)
+                    for arg in node.args
+                ):
+                    name = f"`{source.code(node.func)}`"
+                    home = symbols.get(node.func, "").rpartition(".")[0]
+                    if home and home not in name:
+                        name += f" of `{home}`"
+                    reason = f"{name} gets the wrapped model, and its code cannot be seen"
+                    migration.blockers.append(Blocked(source, node, reason))
+
+
+def _is_here(migration: Migration, func: cst.BaseExpression) -> bool:
+    """Whether the program has a function of this name (for calls that are not reached), or a class
+    that it gives a wrapped model elsewhere.
+    """
+    name = func.attr if isinstance(func, cst.Attribute) else func
+    if not isinstance(name, cst.Name):
+        return False
+    found = [
+        part
+        for source in migration.program.sources.values()
+        for part in source.tree.body
+        if isinstance(part, cst.FunctionDef | cst.ClassDef) and part.name.value == name.value
+    ]
+    if any(isinstance(part, cst.FunctionDef) for part in found):
+        return True
+    made = [inner for part in found for inner in part.body.body if _is_init(inner)]
+    return len(found) == len(made) == 1 and _gets_wrapped(migration, made[0])
+
+
+def _is_init(node: cst.CSTNode) -> TypeGuard[cst.FunctionDef]:
+    return isinstance(node, cst.FunctionDef) and node.name.value == "__init__"
+
+
+def _not_there(migration: Migration, source: Source, func: cst.BaseExpression) -> bool:
+    """Whether a function is imported from a file of these that lacks it: the program ends at
+    once.
+    """
+    bindings = bindings_of(source)
+    if not isinstance(func, cst.Name):
+        return False
+    scope = bindings.owner(bindings.scope_at(func), func.value)
+    items = [item for item in scope.imports if item.local == func.value] if scope else []
+    if len(items) != 1 or scope is None or scope.node is not source.tree or not items[0].name:
+        return False
+    path = Path(source.path).with_name(items[0].module.lstrip(".") + ".py")
+    home = next((s for s in migration.program.sources.values() if Path(s.path) == path), None)
+    if home is None or any(isinstance(part, cst.Try) for part in source.tree.body):
+        return False
+    top = bindings_of(home).scope_at(home.tree)
+    names = {*top.others, *(item.local for item in top.imports)}
+    return not top.star and not names & {items[0].name, "__getattr__"}
+
+
+def _speaks_of_fsdp(source: Source, node: cst.Call, symbols: dict[cst.CSTNode, str]) -> bool:
+    name = symbols.get(node.func, "")
+    if name.startswith("torch."):
+        return False
+    words = [name or dotted(node.func) or source.code(node.func)]
+    words += [arg.keyword.value for arg in node.args if arg.keyword is not None]
+    return any("fsdp" in word.lower() for word in words)
+
+
+def branches(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """Block where a branch that the program as given never takes does something with the model.
+
+    `if save:` in a function whose `save` is False unless the command line says otherwise.
+    """
+    for source in migration.sources:
+        wrapped = _wrapped_names(migration, source)
+        if not wrapped:
+            continue
+        for node in attributes(source):
+            if migration.on_other_side(node):
+                continue
+            if node.attr.value in CHANGED and _unreached(migration, source, node.value, wrapped):
+                text = source.code(node)
+                reason = f"`{text}` stands in code that the program as given does not reach"
+                migration.blockers.append(Blocked(source, node, reason))
+        for call in nodes(source):
+            if isinstance(call, cst.Call) and isinstance(call.func, cst.Name):
+                given = any(_unreached(migration, source, a.value, wrapped) for a in call.args)
+                if given and _changes(migration, call.func.value):
+                    arm = arm_of_wrapping(
+                        source, call, [node for at, node in calls if at is source]
+                    )
+                    if arm is False or (arm and _reached(migration, call.func.value)):
+                        continue
+                    reason = (
+                        f"the call of `{call.func.value}` stands in code that the program as given "
+                        "does not reach"
+                    )
+                    migration.blockers.append(Blocked(source, call, reason))
+
+
+def optimizers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """Block where code that is not reached takes or loads the state of a wrapped model's
+    optimizer.
+    """
+    found = Unreached(migration.sources, migration.values, _is_optimizer).found
+    for source in migration.sources:
+        for node in attributes(source):
+            if node.attr.value not in ("state_dict", "load_state_dict") or node.value not in found:
+                continue
+            if not migration.changed(source, node) and not migration.on_other_side(node):
+                text = source.code(node)
+                reason = f"`{text}` stands in code that the program as given does not reach"
+                migration.blockers.append(Blocked(source, node, reason))
+
+
+def _is_optimizer(value: Value) -> bool:
+    return isinstance(value, OptimizerValue) and any(
+        is_fsdp1(module) or (module.inner is not None and is_fsdp1(module.inner))
+        for module in value.modules
+    )
+
+
+def _wrapped_names(migration: Migration, source: Source) -> Known:
+    """The names by which each function knows a wrapped model, and from which offset on."""
+    known: Known = {}
+    for node in [*attributes(source), *nodes(source)]:
+        if isinstance(node, cst.Name | cst.Attribute) and migration.wrapped(node):
+            key = function_of(source, node), source.code(node)
+            start = source.span(node)[0]
+            known[key] = min(start, known.get(key, start))
+    return known
+
+
+def _unreached(
+    migration: Migration, source: Source, node: cst.BaseExpression, wrapped: Known
+) -> bool:
+    """Whether a name of a wrapped model has no value here, since nothing leads here."""
+    if not isinstance(node, cst.Name | cst.Attribute) or migration.values(node):
+        return False
+    if migration.wrapped(node):
+        return False
+    first = wrapped.get((function_of(source, node), source.code(node)))
+    return first is not None and first < source.span(node)[0]
+
+
+def _reached(migration: Migration, name: str) -> bool:
+    """Whether a function gets a wrapped model wherever the program as given calls it."""
+    found = [
+        node
+        for source in migration.sources
+        for node in nodes(source)
+        if isinstance(node, cst.FunctionDef) and node.name.value == name
+    ]
+    if len(found) != 1:
+        return False
+    return _gets_wrapped(migration, found[0])
+
+
+def _gets_wrapped(migration: Migration, function: cst.FunctionDef) -> bool:
+    """Whether a function gets a wrapped model from each call of it that is reached."""
+    names = {param.name.value for param in function.params.params}
+    uses = [
+        migration.wrapped(node)
+        for node in descend(function.body)
+        if isinstance(node, cst.Name) and node.value in names and migration.values(node)
+    ]
+    return any(uses) and "sometimes" not in uses
+
+
+def _changes(migration: Migration, name: str) -> bool:
+    """Whether a function of these files does something that FSDP2 does in another way."""
+    return any(
+        isinstance(node, cst.FunctionDef)
+        and node.name.value == name
+        and any(isinstance(x, cst.Attribute) and x.attr.value in CHANGED for x in descend(node))
+        for source in migration.sources
+        for node in nodes(source)
+    )

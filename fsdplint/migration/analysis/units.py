@@ -1,0 +1,56 @@
+"""The units that FSDP1 makes of a model, each of which becomes a group of FSDP2."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from fsdplint.trace import Trace, Wrapped
+from fsdplint.trace.groups import Groups
+from fsdplint.trace.queries.wrappers import strategy
+
+KEEPS = ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2", "NO_SHARD")
+
+
+class Units:
+    """Finds the unit that holds a module's own parameters, in one trace."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.groups = Groups(trace)
+
+    @cached_property
+    def wraps(self) -> dict[str, Wrapped]:
+        """Where each unit is made, by its module."""
+        found: dict[str, Wrapped] = {}
+        for event in self.trace.of(Wrapped):
+            found.setdefault(event.inner, event)
+            for unit in event.units or ():
+                found.setdefault(unit, event)
+        return found
+
+    def unit(self, module: str) -> str | None:
+        """The module of the unit that holds a module's own parameters; None where that is not
+        known, or where FSDP1 does not wrap it.
+        """
+        for candidate in (module, *self.groups.above(module)):
+            event = self.wraps.get(candidate)
+            if event is not None:
+                if candidate == event.inner and candidate != module and event.units is None:
+                    return None  # a policy that cannot be read may wrap what is in between
+                return candidate
+        return None
+
+    def wrapped(self, module: str) -> Wrapped | None:
+        """The outermost constructor call whose model holds a module."""
+        found = [m for m in (module, *self.groups.above(module)) if m in self.wraps]
+        return self.wraps[found[-1]] if found else None
+
+    def stays_gathered(self, module: str) -> bool:
+        """Whether the unit of a module may stay gathered after a forward, in FSDP2."""
+        unit = self.unit(module)
+        if unit is None:
+            return self.wrapped(module) is not None
+        event = self.wraps[unit]
+        root = self.wrapped(module)
+        is_root = root is not None and root.inner == unit
+        return is_root or strategy(event) is None or strategy(event) in KEEPS

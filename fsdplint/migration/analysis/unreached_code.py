@@ -1,0 +1,269 @@
+"""Names of wrapped models in code that the program as given does not reach.
+
+`if args.clip:` with a setting that is off unless the command line says otherwise: nothing is known
+there of the values. A name that stands for a wrapped model earlier in the same function, and is not
+given another value in between, stands for it there too, and so does the parameter that it is given
+to. Where a branch in between takes it out of DDP (`model = model.module`), it stands for one
+sometimes.
+
+A method that nothing calls: its parameter stands for a wrapped model where parameters of that name
+do in other methods of the class, always.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Collection, Sequence
+
+import libcst as cst
+
+from fsdplint.interpreter.values import ModuleValue, Value
+from fsdplint.migration.analysis.variables import ancestors, function_of, home_of
+from fsdplint.migration.calls import arguments
+from fsdplint.source.source import Source, once
+from fsdplint.syntax.layout import descend
+from fsdplint.syntax.qualified_names import walk
+
+Known = dict[tuple[cst.CSTNode, str], tuple[int, str]]  # from which offset on, and how
+Values = Callable[[cst.CSTNode], list[Value]]
+
+
+class Unreached:
+    """Finds those names in some files.
+
+    Args:
+        callers: the files that may call methods of those, where there are more.
+
+    Attributes:
+        found: the nodes, and whether they stand for one "always" or "sometimes".
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        values: Values,
+        is_wrapped: Callable[[Value], bool],
+        callers: Collection[Source] = (),
+    ) -> None:
+        self.sources = sources
+        self.callers = callers or sources
+        self.values = values
+        self.found: dict[cst.CSTNode, str] = {}
+        self.functions = self._functions()
+        self._bound: dict[cst.CSTNode, dict[str, list[cst.CSTNode]]] = {}
+        known: Known = {}
+        for source in sources:
+            for node in (*walk(source, skip_imports=True), *_names(source)):
+                if not isinstance(node, cst.Name | cst.Attribute):
+                    continue
+                found = values(node)
+                if any(map(is_wrapped, found)):
+                    key = function_of(source, node), source.code(node)
+                    how = "always" if all(map(is_wrapped, found)) else "sometimes"
+                    start, before = known.get(key, (source.span(node)[0], how))
+                    how = how if how == before else "sometimes"
+                    known[key] = min(start, source.span(node)[0]), how
+        while known:
+            known = self._given(self._names(known))
+        for source in sources:
+            for node in walk(source, skip_imports=True):
+                if isinstance(node, cst.ClassDef):
+                    self._in_uncalled(source, node, is_wrapped)
+
+    def _functions(self) -> dict[str, list[tuple[Source, cst.FunctionDef]]]:
+        functions: dict[str, list[tuple[Source, cst.FunctionDef]]] = {}
+        for source in self.sources:
+            for node in walk(source, skip_imports=True):
+                if isinstance(node, cst.FunctionDef):
+                    functions.setdefault(node.name.value, []).append((source, node))
+        return functions
+
+    def _names(self, known: Known) -> list[tuple[Source, cst.CSTNode]]:
+        """The names that are found, where others are known."""
+        new: list[tuple[Source, cst.CSTNode]] = []
+        for source in self.sources:
+            for node in _names(source):
+                if node in self.found or self.values(node):
+                    continue
+                # What torch.compile holds is what it is given.
+                key = function_of(source, node), source.code(node).removesuffix("._orig_mod")
+                first, how = known.get(key, (None, ""))
+                if first is None or first >= source.span(node)[0]:
+                    continue
+                again = self._bound_again(source, *key, first, source.span(node)[0])
+                if again != "always":
+                    self.found[node] = again or how
+                    new.append((source, node))
+        return new
+
+    def _bound_again(
+        self, source: Source, function: cst.CSTNode, name: str, start: int, end: int
+    ) -> str:
+        """Whether a name gets another value between two places: "always", "sometimes" or "" for
+        not.
+        """
+        if function not in self._bound:
+            self._bound[function] = bindings(source, function)
+        again = ""
+        for node in self._bound[function].get(name, ()):
+            if start < source.span(node)[0] < end and not _before(source, node, end):
+                if not _takes_inner(source, node) or _in_every_case(source, node, function, end):
+                    return "always"
+                again = "sometimes"
+        return again
+
+    def _given(self, names: list[tuple[Source, cst.CSTNode]]) -> Known:
+        """The parameters that get one of the names, in functions that nothing else reaches."""
+        known: Known = {}
+        for source, node in names:
+            arg = source.parent(node)
+            call = source.parent(arg) if isinstance(arg, cst.Arg) else None
+            if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Name):
+                continue
+            targets = self.functions.get(call.func.value, [])
+            if len(targets) != 1:
+                continue
+            other, function = targets[0]
+            for parameter, given in arguments(call, _parameters(function))[0].items():
+                if given is arg and not self._is_reached(function, parameter):
+                    how = self.found[node]
+                    _, before = known.get((function, parameter), (0, how))
+                    how = how if how == before else "sometimes"
+                    known[function, parameter] = other.span(function)[0], how
+        return known
+
+    def _is_reached(self, function: cst.FunctionDef, parameter: str) -> bool:
+        return any(
+            isinstance(node, cst.Name) and node.value == parameter and bool(self.values(node))
+            for node in descend(function.body)
+        )
+
+    # Methods that nothing calls -----------------------------------------------------------------
+
+    def _in_uncalled(
+        self, source: Source, klass: cst.ClassDef, is_wrapped: Callable[[Value], bool]
+    ) -> None:
+        """Find the parameters of uncalled methods that are named as wrapped models in the
+        others.
+        """
+        given: dict[str, bool] = {}  # parameters of called methods: are they always wrapped models?
+        uncalled: list[tuple[str, list[cst.Name]]] = []
+        for method in klass.body.body:
+            if not isinstance(method, cst.FunctionDef):
+                continue
+            for name, uses in _uses(source, method).items():
+                found = [(node, value) for node in uses for value in self.values(node)]
+                if not found:
+                    continue
+                if not all(stands_in(value, node) for node, value in found):
+                    always = all(is_wrapped(value) for _, value in found)
+                    given[name] = given.get(name, True) and always
+                elif not self._is_called(method) and not bindings(source, method).get(name):
+                    uncalled.append((name, uses))
+        for name, uses in uncalled:
+            if given.get(name):
+                self.found.update(dict.fromkeys(uses, "always"))
+
+    def _is_called(self, method: cst.FunctionDef) -> bool:
+        """Whether any file mentions a method of this name, if in code that is not reached."""
+        name = method.name.value
+        return any(
+            isinstance(node, cst.Attribute) and node.attr.value == name
+            for source in self.callers
+            for node in walk(source, skip_imports=True)
+        )
+
+
+def stands_in(value: Value, node: cst.CSTNode) -> bool:
+    """Whether a value is an argument made up to execute the class or function of a node by
+    itself.
+    """
+    if not isinstance(value, ModuleValue) or value.stands_in is None:
+        return False
+    return node in _within(value.stands_in)
+
+
+@functools.lru_cache(maxsize=64)
+def _within(node: cst.CSTNode) -> frozenset[cst.CSTNode]:
+    return frozenset(descend(node))
+
+
+def _uses(source: Source, method: cst.FunctionDef) -> dict[str, list[cst.Name]]:
+    """Where a method reads its parameters."""
+    found: dict[str, list[cst.Name]] = {name: [] for name in _parameters(method)}
+    for node in source.descend(method.body):
+        if not isinstance(node, cst.Name) or node.value not in found:
+            continue
+        parent = source.parent(node)
+        if isinstance(parent, cst.Attribute) and parent.attr is node:
+            continue
+        if isinstance(parent, cst.Arg) and parent.keyword is node:
+            continue
+        if home_of(source, node) is method:
+            found[node.value].append(node)
+    return found
+
+
+@once
+def _names(source: Source) -> Sequence[cst.Name | cst.Attribute]:
+    """The names and the dotted names that something is asked of, or that are given to something."""
+    found: list[cst.Name | cst.Attribute] = []
+    for node in walk(source, skip_imports=True):
+        if isinstance(node, cst.Attribute):
+            while isinstance(node, cst.Attribute):
+                if isinstance(node.value, cst.Name | cst.Attribute):
+                    found.append(node.value)
+                node = node.value
+        if isinstance(node, cst.Arg) and isinstance(node.value, cst.Name | cst.Attribute):
+            found.append(node.value)
+    return tuple(found)
+
+
+def _parameters(function: cst.FunctionDef) -> list[str]:
+    return [p.name.value for p in (*function.params.posonly_params, *function.params.params)]
+
+
+def bindings(source: Source, function: cst.CSTNode) -> dict[str, list[cst.CSTNode]]:
+    """The places at which a function gives names a value."""
+    found: dict[str, list[cst.CSTNode]] = {}
+    for node in source.descend(function):
+        names: set[str] = set()
+        if isinstance(
+            node, cst.AssignTarget | cst.AnnAssign | cst.AugAssign | cst.For | cst.NamedExpr
+        ):
+            targets = source.code(node.target).strip("()[]").split(",")
+            names = {target.strip(" *") for target in targets}
+        elif isinstance(node, cst.Del | cst.Global | cst.Nonlocal):
+            names = set(re.findall(r"[\w.]+", source.code(node)))
+        for name in names:
+            found.setdefault(name, []).append(node)
+    return found
+
+
+def _before(source: Source, binding: cst.CSTNode, place: int) -> bool:
+    """Whether a place is in the value that a statement binds, which is worked out before."""
+    statement = source.parent(binding) if isinstance(binding, cst.AssignTarget) else binding
+    value = getattr(statement, "iter" if isinstance(binding, cst.For) else "value", None)
+    if not isinstance(value, cst.CSTNode):
+        return False
+    start, end = source.span(value)
+    return start <= place < end
+
+
+def _takes_inner(source: Source, binding: cst.CSTNode) -> bool:
+    """Whether a binding is that of `model = model.module`, which is about DDP's models."""
+    statement = source.parent(binding)
+    if not isinstance(binding, cst.AssignTarget) or not isinstance(statement, cst.Assign):
+        return False
+    return source.code(statement.value) == f"{source.code(binding.target)}.module"
+
+
+def _in_every_case(source: Source, node: cst.CSTNode, function: cst.CSTNode, place: int) -> bool:
+    """Whether a statement is always executed before a place after it in the same function."""
+    for outer in ancestors(source, node):
+        if outer is function or source.span(outer)[1] > place:
+            return True
+        if isinstance(outer, cst.For | cst.While | cst.Try | cst.TryStar | cst.Match | cst.If):
+            return False
+    return True

@@ -1,0 +1,232 @@
+"""Variables of a file: where a name is assigned and read within its function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from fsdplint.source.source import Source
+from fsdplint.syntax.bindings import bindings_of
+from fsdplint.syntax.layout import descend
+
+Function = cst.FunctionDef | cst.Lambda
+
+
+@dataclass(frozen=True)
+class Definition:
+    """`name = value` as a statement of its own."""
+
+    statement: cst.Assign | cst.AnnAssign
+    value: cst.BaseExpression
+
+
+def function_of(source: Source, node: cst.CSTNode) -> cst.CSTNode:
+    """The function or lambda whose body holds a node, else the file's tree."""
+    current = source.parent(node)
+    while current is not None and not isinstance(current, Function):
+        current = source.parent(current)
+    return current if current is not None else source.tree
+
+
+def home_of(source: Source, name: cst.Name) -> cst.CSTNode | None:
+    """The function (or tree) that binds a name as seen at this place; None if none does."""
+    bindings = bindings_of(source)
+    scope = bindings.owner(bindings.scope_at(name), name.value)
+    return scope.node if scope is not None else None
+
+
+def definitions(source: Source, name: cst.Name) -> list[Definition] | None:
+    """All assignments that give a variable its value; None if it gets one in any other way too."""
+    bindings = bindings_of(source)
+    scope = bindings.owner(bindings.scope_at(name), name.value)
+    if scope is None or any(item.local == name.value for item in scope.imports):
+        return None
+    result = []
+    for target in scope.others.get(name.value, ()):
+        found = definition_at(source, target)
+        if found is None:
+            return None
+        result.append(found)
+    return result
+
+
+def definition_at(source: Source, target: cst.CSTNode) -> Definition | None:
+    """The statement that gives a variable, which is its only target, its value; None if it is
+    none.
+    """
+    parent = source.parent(target)
+    if isinstance(parent, cst.AnnAssign) and parent.value is not None:
+        return Definition(parent, parent.value)
+    if isinstance(parent, cst.AssignTarget):
+        statement = source.parent(parent)
+        if isinstance(statement, cst.Assign) and len(statement.targets) == 1:
+            return Definition(statement, statement.value)
+    return None
+
+
+def reads(source: Source, home: cst.CSTNode, name: str) -> list[cst.Name]:
+    """The places below a function (or tree) that read a name (one hidden by a parameter
+    included).
+    """
+    result = []
+    for node in source.descend(home):
+        if isinstance(node, cst.Name) and node.value == name and not _is_binding(source, node):
+            result.append(node)
+    return sorted(result, key=lambda node: source.span(node))
+
+
+def _is_binding(source: Source, node: cst.Name) -> bool:
+    parent = source.parent(node)
+    if isinstance(parent, cst.AssignTarget | cst.Param | cst.ImportAlias | cst.AsName):
+        return True
+    if isinstance(parent, cst.Arg):
+        return parent.keyword is node
+    if isinstance(parent, cst.Attribute):
+        return parent.attr is node
+    if isinstance(parent, cst.AnnAssign):
+        return parent.target is node
+    return isinstance(parent, cst.FunctionDef | cst.ClassDef) and parent.name is node
+
+
+def ancestors(source: Source, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    current = source.parent(node)
+    while current is not None:
+        yield current
+        current = source.parent(current)
+
+
+def arm_of_wrapping(source: Source, node: cst.CSTNode, calls: Sequence[cst.CSTNode]) -> bool | None:
+    """Whether a node stands in the arm of `if use_fsdp:` in which some calls are made (True), or in
+    the one in which none of them is (False); None where no variable of its function decides both.
+    """
+    function = function_of(source, node)
+    if not calls or any(function_of(source, call) is not function for call in calls):
+        return None
+    ours = _flags(source, node)
+    theirs = [_flags(source, call) for call in calls]
+    for name, taken in ours.items():
+        if all(name in flags and flags[name] != taken for flags in theirs):
+            return False
+        if all(flags.get(name) == taken for flags in theirs):
+            return True
+    return None
+
+
+def _flags(source: Source, node: cst.CSTNode) -> dict[str, bool]:
+    """The variables that are assigned once in a function and decide whether a node is reached."""
+    flags: dict[str, bool] = {}
+    inner = node
+    for parent in ancestors(source, node):
+        if isinstance(parent, Function):
+            break
+        if isinstance(parent, cst.If) and isinstance(parent.test, cst.Name):
+            found = definitions(source, parent.test)
+            if inner is not parent.test and found is not None and len(found) == 1:
+                flags.setdefault(parent.test.value, inner is parent.body)
+        inner = parent
+    return flags
+
+
+def top_level(source: Source, node: cst.CSTNode) -> cst.CSTNode:
+    """The statement of the file's top level that holds a node."""
+    last = node
+    for parent in ancestors(source, node):
+        if parent is source.tree:
+            break
+        last = parent
+    return last
+
+
+def bound_names(source: Source, node: cst.CSTNode) -> set[str]:
+    """Every name that the function around a node (and the file) binds or reads."""
+    names = {n.value for n in source.descend(function_of(source, node)) if isinstance(n, cst.Name)}
+    for scope in bindings_of(source).scope_at(node).chain():
+        names.update(scope.others)
+        names.update(item.local for item in scope.imports)
+    return names
+
+
+def fresh(source: Source, node: cst.CSTNode, *wanted: str) -> str:
+    """The first of the names that is free at a node, else the last one with a number."""
+    taken = bound_names(source, node)
+    for name in wanted:
+        if name not in taken:
+            return name
+    number = 2
+    while f"{wanted[-1]}_{number}" in taken:
+        number += 1
+    return f"{wanted[-1]}_{number}"
+
+
+def outer_function(source: Source, node: cst.CSTNode) -> cst.FunctionDef | cst.ClassDef | None:
+    """The function or class of the file's top level that holds a node."""
+    outer = None
+    for parent in ancestors(source, node):
+        if isinstance(parent, cst.FunctionDef | cst.ClassDef):
+            outer = parent
+    return outer
+
+
+def is_named(sources: Iterable[Source], function: cst.FunctionDef | cst.ClassDef) -> bool:
+    """Whether some code here names the function (but for its own body)."""
+    name = function.name.value
+    own = set(descend(function))
+    for source in sources:
+        if name not in source.text:
+            continue
+        for node in source.descend(source.tree):
+            if isinstance(node, cst.Name) and node.value == name and node not in own:
+                if not isinstance(source.parent(node), cst.ImportAlias):
+                    return True
+    return False
+
+
+def returned(function: cst.FunctionDef) -> list[cst.BaseExpression]:
+    """What a function may return; None is among it where it can end without a return."""
+    found: list[cst.BaseExpression] = []
+    stack: list[cst.CSTNode] = [function.body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, cst.Return):
+            found.append(node.value or cst.Name("None"))
+        elif not isinstance(node, cst.FunctionDef | cst.Lambda | cst.ClassDef):
+            stack.extend(node.children)
+    last = function.body.body[-1]
+    ends = isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Return)
+    if not ends and not (isinstance(last, cst.If) and _both_return(last)):
+        found.append(cst.Name("None"))
+    return found
+
+
+def calls_of(
+    sources: Iterable[Source], function: cst.FunctionDef | cst.ClassDef
+) -> Iterator[tuple[Source, cst.Call | None]]:
+    """The calls of a function or class of the top level, found by its name; None for any other use,
+    and for another function of that name.
+    """
+    for source in sources:
+        for node in source.descend(source.tree):
+            if not isinstance(node, cst.Name) or node.value != function.name.value:
+                continue
+            place = source.parent(node)
+            if place is function or isinstance(place, cst.ImportAlias):
+                continue
+            if isinstance(place, cst.Attribute):
+                node, place = place, source.parent(place)
+            called = isinstance(place, cst.Call) and place.func is node
+            yield source, place if isinstance(place, cst.Call) and called else None
+
+
+def _both_return(node: cst.If) -> bool:
+    other = node.orelse
+    if isinstance(other, cst.If):
+        return _both_return(other)
+    if other is None:
+        return False
+    lasts = [block.body.body[-1] for block in (node, other)]
+    return all(
+        isinstance(x, cst.SimpleStatementLine) and isinstance(x.body[-1], cst.Return | cst.Raise)
+        for x in lasts
+    )

@@ -1,0 +1,234 @@
+"""What would go wrong although every use of FSDP1 has a rewrite."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import libcst as cst
+
+from fsdplint.migration import group_state, notes
+from fsdplint.migration.analysis import external_wrapping, unfollowed_code
+from fsdplint.migration.analysis.variables import is_named, outer_function
+from fsdplint.migration.calls import arguments, is_constant
+from fsdplint.migration.constructor import device
+from fsdplint.migration.context import Blocked, Migration, nodes
+from fsdplint.migration.names import PARAMETERS
+from fsdplint.migration.state_dicts import part_states
+from fsdplint.migration.training import gradients, parameters, part_forward, replaced_data
+from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.qualified_names import symbols_in
+from fsdplint.trace import (
+    Fsdp1Used,
+    ModuleCopied,
+    OptimizerBuilt,
+    Sharding,
+    StateLoaded,
+    StateTaken,
+    Wrapped,
+)
+from fsdplint.trace.groups import Groups
+from fsdplint.trace.queries.common import fsdp1_on_fsdp2
+from fsdplint.trace.queries.early_calls import early_calls
+
+PROGRAM = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
+
+
+BATCH_NORM = re.compile(r"torch\.nn\.(SyncBatchNorm|(Lazy)?BatchNorm[123]d)")
+QUANTIZED = {"Linear4bit", "LinearNF4", "LinearFP4", "Params4bit", "Linear8bitLt", "HQQLinear"}
+
+
+def run(migration: Migration) -> None:
+    """Add a blocker for each of them."""
+    calls = external_wrapping.constructors(migration)
+    _wrapped_here(migration, calls)
+    if not calls:
+        return
+    for check in (
+        _called_here,
+        _optimizers,
+        _copied,
+        _inner_states,
+        _part_states,
+        _devices,
+        _parts_first,
+        gradients.check,
+        parameters.check,
+        replaced_data.check,
+        unfollowed_code.handed_out,
+        unfollowed_code.branches,
+        unfollowed_code.optimizers,
+        _batch_norm,
+        _quantized,
+        _local_states,
+        group_state.tied,
+        group_state.requires_grad,
+    ):
+        check(migration, calls)
+    notes.add(migration, calls)
+
+
+def _block(migration: Migration, source: Source, node: cst.CSTNode, reason: str) -> None:
+    migration.blockers.append(Blocked(source, node, reason))
+
+
+def _wrapped_here(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """Without the constructor call the rest must stay as it is, unless it is about FSDP2 models."""
+    if not calls and not _of_fsdp2(migration):
+        external_wrapping.check(migration)
+
+
+def _of_fsdp2(migration: Migration) -> bool:
+    """Whether FSDP1's API is used on models that `fully_shard` shards, and on no other."""
+    paths = {source.path for source in migration.sources}
+    uses = [
+        fsdp1_on_fsdp2(trace, event)
+        for trace in migration.program.traces
+        for event in trace.of(Fsdp1Used)
+        if event.site.path in paths
+    ]
+    return bool(uses) and all(uses)
+
+
+def _called_here(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """A function that wraps a model and is called by nobody here is called from elsewhere.
+
+    (Files that import it are looked for in any case: `importers`.)
+    """
+    for source, call in calls:
+        function = outer_function(source, call)
+        if (
+            function is None
+            or is_named(migration.program.sources.values(), function)
+            or PROGRAM.search(source.text)
+        ):
+            continue  # in a program that nobody calls it in, it is left over
+        _block(
+            migration,
+            source,
+            call,
+            f"`{function.name.value}` is called from files that are not given",
+        )
+
+
+def _optimizers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """FSDP1 with use_orig_params lets the optimizer be built first, FSDP2 never."""
+    for trace in migration.program.traces:
+        for event in trace.of(Wrapped):
+            for built in trace.before(event, OptimizerBuilt):
+                if any(trace.related(module, event.inner) for module in built.modules):
+                    site = built.site
+                    if isinstance(site, NodeSite) and not _known(migration, site.node):
+                        _block(
+                            migration,
+                            site.source,
+                            site.node,
+                            "the optimizer is built before the model is wrapped",
+                        )
+
+
+def _copied(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """FSDP2 modules cannot be copied."""
+    for trace in migration.program.traces:
+        for event in trace.of(ModuleCopied):
+            site = event.site
+            if trace.sharded_within(event.module, event) is Sharding.FSDP1:
+                if isinstance(site, NodeSite) and not _known(migration, site.node):
+                    reason = "a wrapped model is copied, which FSDP2 does not allow"
+                    _block(migration, site.source, site.node, reason)
+
+
+def _inner_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """FSDP1's inner module gives flat parts of what the root holds, without a prefix or a shape."""
+    for trace in migration.program.traces:
+        states: list[StateTaken | StateLoaded] = [*trace.of(StateTaken), *trace.of(StateLoaded)]
+        for event in states:
+            module = event.of if isinstance(event, StateTaken) else event.into
+            inner = any(other.inner == module for other in trace.before(event, Wrapped))
+            site = event.site
+            if isinstance(site, NodeSite) and site.node in migration.typed:
+                continue  # a block is about this very module, which FSDP1 may wrap as well
+            if inner and isinstance(site, NodeSite) and not _known(migration, site.node):
+                reason = "the state of the module inside of FSDP1's, which is this rank's flat part"
+                _block(migration, site.source, site.node, reason)
+
+
+def _part_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    part_states.check(migration)
+
+
+def _parts_first(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """Any use makes FSDP1's model the root, its state being loaded too, FSDP2's only a call."""
+    for trace in migration.program.traces:
+        for early in early_calls(Groups(trace), as_fsdp2=True):
+            site = early.call.site
+            if not isinstance(site, NodeSite) or _known(migration, site.node):
+                continue
+            if trace.sharding(early.whole, early.later) is Sharding.FSDP1:
+                _block(migration, site.source, site.node, part_forward.FIRST)
+    for source in migration.sources:
+        part_forward.check_calls(migration, source)
+
+
+def _devices(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """FSDP2 shards on the current device, FSDP1 without `device_id` on the module's own."""
+    if device.sets_device(migration) or device.on_cpu(migration) or device.one_rank(migration):
+        return
+    if device.set_by_meshes(migration):
+        return
+    for source, call in calls:
+        named, rest = arguments(call, PARAMETERS)
+        given = named.get("device_id")
+        absent = given is None or is_constant(given.value, "None")
+        if absent and not rest:
+            _block(
+                migration,
+                source,
+                call,
+                "neither `device_id` nor `torch.cuda.set_device` nor a mesh says which device is this rank's",
+            )
+
+
+def _local_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """FSDP2's sharded states take the place of local ones where nobody else reads them."""
+    found = migration.local_states
+    if len(found) == 1:
+        ((name, (source, node)),) = found.items()
+        other = "loaded" if name == "state_dict" else "saved"
+        reason = f"a state of flat parameters (LOCAL_STATE_DICT) that is not {other} here"
+        _block(migration, source, node, reason)
+    elif found:
+        migration.note(
+            "checkpoints of local states (LOCAL_STATE_DICT) that FSDP1 wrote cannot be loaded"
+        )
+
+
+def _batch_norm(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """FSDP1 keeps batch norms out of mixed precision by itself."""
+    if "MixedPrecision" not in migration.names.values():
+        return
+    for source in migration.program.sources.values():
+        for node, full in symbols_in(source).items():
+            if BATCH_NORM.fullmatch(full):
+                line = source.location(node).line
+                place = f"`{source.code(node)}` ({Path(source.path).name}:{line})"
+                reason = f"FSDP1 keeps batch norms out of mixed precision, FSDP2 does not: {place}"
+                _block(migration, *calls[0], reason)
+                return
+
+
+def _quantized(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """Quantized weights carry what they need as attributes, which FSDP2's sharded parameters lack."""
+    for source in migration.sources:
+        for node in nodes(source):
+            name = migration.symbol(node).rpartition(".")[2]
+            if name in QUANTIZED:
+                reason = (
+                    f"the quantized weights of `{name}` carry attributes that FSDP2 does not keep"
+                )
+                _block(migration, source, node, reason)
+                return
+
+
+def _known(migration: Migration, node: cst.CSTNode) -> bool:
+    return any(blocker.node is node for blocker in migration.blockers)

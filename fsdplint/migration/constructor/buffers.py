@@ -1,0 +1,161 @@
+"""`buffer_dtype`: FSDP1 casts a model's floating point buffers, FSDP2 leaves them as they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import libcst as cst
+
+from fsdplint.interpreter.values import ModuleValue, Unknown, Value
+from fsdplint.migration.analysis.variables import definitions, function_of
+from fsdplint.migration.calls import is_constant
+from fsdplint.migration.constructor.keywords import Keywords
+from fsdplint.migration.constructor.precision import Precision
+from fsdplint.migration.context import Migration
+from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.bindings import bindings_of
+from fsdplint.trace import Wrapped
+
+DEPTH = 8
+STATES = re.compile(r"state_dict|save_pretrained|push_to_hub")
+
+
+@dataclass
+class Buffers:
+    """Writes the casts of the buffers of one wrapped model into its `keywords`."""
+
+    migration: Migration
+    source: Source
+    at: cst.Call
+    precision: Precision
+    may_be_none: Callable[[cst.BaseExpression], bool]
+
+    def read(self, value: cst.BaseExpression, keywords: Keywords) -> None:
+        """Cast the buffers as the mixed precision that was given says.
+
+        Raises:
+            Blocked: which dtype that is cannot be written beside the constructor call.
+        """
+        known = self.precision
+        if not known.buffers or not has_buffers(self.migration, self.at):
+            return
+        found, maybe_none = self._configs(value)
+        if all(call not in known.buffers for call in found):
+            return
+        texts = {self._text(call) for call in found}
+        text = texts.pop() if len(texts) == 1 else None
+        if text and not maybe_none:
+            keywords.buffers = text
+        elif self._same("param_dtype", found):
+            keywords.buffers_as = "param_dtype"
+        elif text and all(call in known.lowering for call in found):
+            keywords.buffers_as = "param_dtype"
+            keywords.buffers_to = text
+        elif self._same("reduce_dtype", found):
+            keywords.buffers_as = "reduce_dtype"
+        else:
+            raise self.migration.block(
+                self.source, value, "which `buffer_dtype` the buffers get cannot be told here"
+            )
+        if not any(
+            STATES.search(source.text) for source in self.migration.program.sources.values()
+        ):
+            return
+        self.migration.note(
+            "buffers are saved in the low precision that they are cast to",
+            self.source,
+            value,
+            detail="FSDP1 saved the same rounded values in the type that they had at first.",
+        )
+
+    def _same(self, field: str, found: set[cst.Call]) -> bool:
+        """Whether a field of the new policy is what the buffers get, whichever config it is."""
+        return all(field in self.precision.same.get(call, ()) for call in found)
+
+    def _configs(self, value: cst.BaseExpression) -> tuple[set[cst.Call], bool]:
+        """The `MixedPrecision(...)` calls that an argument may be, and whether it may be None."""
+        found: set[cst.Call] = set()
+        maybe_none = False
+        rest: list[cst.BaseExpression] = []
+        stack = [(value, 0)]
+        while stack:
+            node, depth = stack.pop()
+            items = definitions(self.source, node) if isinstance(node, cst.Name) else None
+            if is_constant(node, "None"):
+                maybe_none = True
+            elif isinstance(node, cst.Call) and node in self.precision.calls:
+                found.add(node)
+            elif isinstance(node, cst.IfExp) and depth < DEPTH:
+                stack += [(node.body, depth + 1), (node.orelse, depth + 1)]
+            elif items and depth < DEPTH:
+                stack += [(item.value, depth + 1) for item in items]
+            else:
+                rest.append(node)
+        for node in rest:
+            sites = {v.made_at.node for v in self.migration.values(node) if v.made_at is not None}
+            calls = [call for call in self.precision.calls if call in sites]
+            found.update(calls or self.precision.calls)
+            maybe_none = maybe_none or self.may_be_none(node)
+        return found, maybe_none
+
+    def _text(self, call: cst.Call) -> str | None:
+        """The `buffer_dtype` of a config as it is written beside the constructor; None if it cannot
+        be.
+        """
+        dtype = self.precision.buffers.get(call)
+        if dtype is None:
+            return None
+        symbol = self.migration.symbol(dtype)
+        if re.fullmatch(r"torch\.\w+", symbol):
+            return self.migration.torch(self.source, self.at) + symbol.removeprefix("torch")
+        if self.source.parent(call) is None:
+            return None
+        if function_of(self.source, call) is function_of(self.source, self.at):
+            return self.migration.text(self.source, dtype)
+        if isinstance(dtype, cst.Name):
+            bindings = bindings_of(self.source)
+            owners = {bindings.owner(bindings.scope_at(x), dtype.value) for x in (dtype, self.at)}
+            if len(owners) == 1 and (owner := owners.pop()) and owner.node is self.source.tree:
+                return dtype.value
+        return None
+
+
+def has_buffers(migration: Migration, at: cst.Call) -> bool:
+    """Whether the model that a constructor call wraps may have floating point buffers."""
+    sources = migration.program.sources.values()
+    if any(re.search(r"register_buffer|BatchNorm", source.text) for source in sources):
+        return True
+    module = next((a.value for a in at.args if a.keyword is None or _word(a) == "module"), None)
+    if module is not None and any(_holds_unknown(v) for v in migration.values(module)):
+        return True
+    seen = False
+    for trace in migration.program.traces:
+        for event in trace.of(Wrapped):
+            if isinstance(event.site, NodeSite) and event.site.node is at:
+                parts = trace.submodules(event.inner)
+                seen = seen or bool(parts)
+                if not all(
+                    trace.modules[part].children_known
+                    or (trace.modules[part].qualified_class or "").startswith("torch.nn.")
+                    for part in parts
+                ):
+                    return True
+    return not seen
+
+
+def _word(arg: cst.Arg) -> str:
+    return arg.keyword.value if arg.keyword is not None else ""
+
+
+def _holds_unknown(value: Value, depth: int = 0) -> bool:
+    """Whether a module holds something that a call out of sight made, which may be a module."""
+    if not isinstance(value, ModuleValue) or depth > DEPTH:
+        return False
+    for held in value.attributes.values():
+        if isinstance(held, Unknown) and (held.origin.endswith("()") or held.promoted is not None):
+            return True
+        if _holds_unknown(held, depth + 1):
+            return True
+    return False

@@ -1,0 +1,73 @@
+"""Which modules cast their inputs: in FSDP1 the root, in FSDP2 every module that is sharded.
+
+It matters where a module gets more than the one tensor that the module before it made.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.interpreter.values import Class, ModuleValue
+from fsdplint.migration.constructor.policy import Policy
+from fsdplint.migration.constructor.precision import Precision
+from fsdplint.migration.context import Migration
+from fsdplint.source.source import NodeSite
+from fsdplint.trace import Wrapped
+
+
+def places(migration: Migration, call: cst.Call) -> set[bool]:
+    """Whether a call of the constructor wraps parts of a module that is wrapped itself."""
+    found = set()
+    for trace in migration.program.traces:
+        wrapped = list(trace.of(Wrapped))
+        for event in wrapped:
+            if isinstance(event.site, NodeSite) and event.site.node is call:
+                found.add(
+                    any(
+                        other.module != event.module and trace.contains(other.inner, event.inner)
+                        for other in wrapped
+                    )
+                )
+    return found
+
+
+def same_for_inner(migration: Migration, precision: Precision, module: cst.CSTNode) -> bool:
+    """Whether a part that is wrapped by hand may cast its inputs without a difference."""
+    if precision.own_casts:
+        return False
+    if precision.casts_inner or not precision.lowers:
+        return True
+    found = [value for value in migration.values(module) if isinstance(value, ModuleValue)]
+    return bool(found) and all(
+        value.library_class is not None or (value.cls is not None and _one_input(value.cls))
+        for value in found
+    )
+
+
+def same_for_policy(migration: Migration, precision: Precision, policy: Policy | None) -> bool:
+    """Whether the modules that a policy chooses may cast their inputs without a difference."""
+    if precision.casts_inner or not precision.lowers or policy is None:
+        return True
+    if precision.own_casts:
+        return False
+    if policy.classes is None:
+        return False
+    for node in policy.classes:
+        found = [v for v in migration.values(node) if isinstance(v, Class)]
+        if not found or not all(map(_one_input, found)):
+            return False
+    return True
+
+
+def _one_input(klass: Class) -> bool:
+    """Whether the class's own forward takes one argument."""
+    definition = getattr(klass.lookup("forward"), "node", None)
+    if not isinstance(definition, cst.FunctionDef):
+        return False
+    parameters = definition.params
+    return not (
+        len(parameters.params) > 2
+        or parameters.kwonly_params
+        or parameters.star_kwarg
+        or isinstance(parameters.star_arg, cst.Param)
+    )

@@ -1,0 +1,163 @@
+"""Config objects wherever they are made: mixed precision, offloading, prefetching."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.migration import symbols
+from fsdplint.migration.analysis.variables import ancestors, home_of, reads
+from fsdplint.migration.calls import arguments, is_constant
+from fsdplint.migration.constructor import precision
+from fsdplint.migration.context import Migration, expression
+from fsdplint.migration.names import FSDP
+from fsdplint.migration.text import atom, quoted
+from fsdplint.source.source import Source
+
+NEW = {"MixedPrecision": "MixedPrecisionPolicy", "CPUOffload": "CPUOffloadPolicy"}
+OWN = ("functools.", "torch.distributed.fsdp.", "dataclasses.", "argparse.", "typing.")
+
+
+def rewrite(
+    migration: Migration,
+    source: Source,
+    node: cst.CSTNode,
+    name: str,
+    known: precision.Precision,
+) -> None:
+    """Rewrite a mention of `MixedPrecision` or `CPUOffload`.
+
+    Raises:
+        Blocked: it is neither called nor an annotation, or goes to another library.
+    """
+    parent = source.parent(node)
+    if isinstance(parent, cst.Call) and parent.func is node:
+        check_consumer(migration, source, parent)
+        if name == "MixedPrecision":
+            precision.convert(migration, source, parent, known)
+        else:
+            _offload(migration, source, parent)
+        return
+    if _annotation(source, node):
+        new = migration.need(source, "torch.distributed.fsdp", NEW[name], node)
+        migration.claim(source, node)
+        migration.substitute(source, node, new)
+        return
+    raise migration.block(source, node, symbols.reason(name))
+
+
+def _offload(migration: Migration, source: Source, call: cst.Call) -> None:
+    named, rest = arguments(call, ("offload_params",))
+    if rest or not set(named) <= {"offload_params"}:
+        raise migration.block(source, call, "the arguments of `CPUOffload` cannot be read here")
+    chosen = named.get("offload_params")
+    if chosen is None or is_constant(chosen.value, "False"):
+        if _goes_to_constructor(migration, source, call):
+            return  # the constructor's rewrite leaves it out
+        text = migration.need(source, "torch.distributed.fsdp", "OffloadPolicy", call) + "()"
+    elif is_constant(chosen.value, "True"):
+        text = migration.need(source, "torch.distributed.fsdp", "CPUOffloadPolicy", call) + "()"
+    else:
+        on = migration.need(source, "torch.distributed.fsdp", "CPUOffloadPolicy", call)
+        off = migration.need(source, "torch.distributed.fsdp", "OffloadPolicy", call)
+        test = expression(migration, source, chosen.value)
+        text = f"{on}() if {test} else {off}()"
+        if isinstance(source.parent(call), cst.IfExp | cst.BooleanOperation):
+            text = atom(text)
+    migration.claim(source, call)
+    migration.substitute(source, call, text)
+
+
+def _goes_to_constructor(migration: Migration, source: Source, call: cst.Call) -> bool:
+    """Whether a config is an argument of a constructor call, directly or through a variable."""
+    parent = source.parent(call)
+    if isinstance(parent, cst.Assign) and len(parent.targets) == 1:
+        target = parent.targets[0].target
+        home = home_of(source, target) if isinstance(target, cst.Name) else None
+        if home is None or not isinstance(target, cst.Name):
+            return False
+        uses = reads(source, home, target.value)
+        if len(uses) != 1:
+            return False
+        parent = source.parent(uses[0])
+    return isinstance(parent, cst.Arg) and migration.called(source.parent(parent)) == FSDP
+
+
+def prefetch(migration: Migration, source: Source, node: cst.CSTNode, name: str) -> None:
+    """`BackwardPrefetch` outside of a constructor call: a setting that nothing reads any longer."""
+    parent = source.parent(node)
+    if isinstance(parent, cst.Arg) or _in_constructor(migration, source, node):
+        return
+    member = name.partition(".")[2]
+    if member in ("BACKWARD_PRE", "BACKWARD_POST"):
+        migration.claim(source, node)
+        migration.substitute(source, node, quoted(source, member))
+    elif not member and _annotation(source, node):
+        migration.claim(source, node)
+        migration.substitute(source, node, "str")
+    elif not member:
+        _looked_up(migration, source, node)
+
+
+def state_type(migration: Migration, source: Source, node: cst.CSTNode, name: str) -> None:
+    """`StateDictType` outside of `state_dict_type(...)`: a setting that the program itself
+    compares.
+    """
+    arg = source.parent(node)
+    if isinstance(arg, cst.Arg):
+        called = migration.called(source.parent(arg))
+        if called.endswith("state_dict_type"):
+            return
+    member = name.partition(".")[2]
+    if member.endswith("_STATE_DICT"):
+        migration.claim(source, node)
+        migration.substitute(source, node, quoted(source, member))
+    elif not member and _annotation(source, node):
+        migration.claim(source, node)
+        migration.substitute(source, node, "str")
+    elif not member:
+        _looked_up(migration, source, node)
+
+
+def _looked_up(migration: Migration, source: Source, node: cst.CSTNode) -> None:
+    """`getattr(Enum, name)` and `Enum[name]` become the name."""
+    parent = source.parent(node)
+    if isinstance(parent, cst.Subscript) and parent.value is node:
+        index = parent.slice[0].slice
+        if isinstance(index, cst.Index):
+            migration.claim(source, node)
+            migration.substitute(source, parent, migration.text(source, index.value))
+    call = source.parent(parent) if isinstance(parent, cst.Arg) else None
+    if isinstance(call, cst.Call) and len(call.args) == 2 and call.args[0] is parent:
+        if isinstance(call.func, cst.Name) and call.func.value == "getattr":
+            migration.claim(source, node)
+            migration.substitute(source, call, migration.text(source, call.args[1].value))
+
+
+def _in_constructor(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
+    return any(migration.called(parent) == FSDP for parent in ancestors(source, node))
+
+
+def _annotation(source: Source, node: cst.CSTNode) -> bool:
+    current = source.parent(node)
+    while isinstance(
+        current, cst.Subscript | cst.SubscriptElement | cst.Index | cst.BinaryOperation | cst.Tuple
+    ):
+        current = source.parent(current)
+    return isinstance(current, cst.Annotation)
+
+
+def check_consumer(migration: Migration, source: Source, node: cst.CSTNode) -> None:
+    """Block where a config object is handed to another library, which expects FSDP1's.
+
+    Raises:
+        Blocked: it is.
+    """
+    for parent in ancestors(source, node):
+        if isinstance(parent, cst.BaseSmallStatement | cst.BaseCompoundStatement):
+            return
+        if isinstance(parent, cst.Call) and node is not parent.func:
+            name = migration.symbol(parent.func)
+            if name and not name.startswith(OWN) and not name.startswith("builtins"):
+                raise migration.block(
+                    source, node, f"this is handed to `{name}`, which takes FSDP1's own"
+                )

@@ -1,0 +1,163 @@
+"""`device_id`: on which device a model is sharded, and what FSDP2 has to be told of it.
+
+FSDP2 shards on the current accelerator, or on the CPU where there is none; FSDP1 on the
+`device_id`.
+"""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from fsdplint.interpreter.values import Const, Made, RankValue, Symbol, Value
+from fsdplint.migration.context import Migration, expression, nodes
+from fsdplint.migration.text import quoted
+from fsdplint.source.source import Source
+from fsdplint.trace import MeshBuilt, ModuleMoved, Wrapped
+from fsdplint.trace.torch_versions import MESH_SETS_DEVICE_SINCE
+
+CURRENT = ("torch.cuda.current_device", "torch.accelerator.current_device_index")
+SETTERS = ("set_device", "set_device_index")
+
+
+def kind(migration: Migration, source: Source, node: cst.BaseExpression | None) -> str:
+    """The type of the device: "cuda", "cpu", "either" or "" for unknown."""
+    if node is None:
+        return ""
+    found = {_kind(value) for value in migration.values(node)}
+    if not found and isinstance(node, cst.Call):
+        text = source.code(node)
+        if re.search(r"current_device|cuda", text):
+            return "cuda"
+    if found == {"cpu"} and asks_for_cuda(migration):
+        return "either"
+    if found in ({"cuda"}, {"cpu"}):
+        return found.pop()
+    if found >= {"cuda", "cpu"}:
+        return "either"
+    return ""
+
+
+def _kind(value: Value) -> str:
+    if isinstance(value, RankValue):
+        return "cuda"
+    if isinstance(value, Const):
+        if isinstance(value.value, int) and not isinstance(value.value, bool):
+            return "cuda"
+        if isinstance(value.value, str):
+            return value.value.partition(":")[0]
+    if isinstance(value, Symbol) and value.name in CURRENT:
+        return "cuda"
+    if isinstance(value, Made) and value.name == "torch.device":
+        first = value.get("type", "0", "device")
+        return _kind(first) if first is not None else ""
+    return ""
+
+
+def asks_for_cuda(migration: Migration) -> bool:
+    """Whether the program asks if there is CUDA."""
+    return any("cuda.is_available" in source.text for source in migration.program.sources.values())
+
+
+def type_text(
+    migration: Migration, source: Source, at: cst.CSTNode, node: cst.BaseExpression | None
+) -> str:
+    """The text of the type of device for a mesh."""
+    found = kind(migration, source, node)
+    if found == "cpu":
+        return quoted(source, "cpu")
+    if found == "cuda" or not asks_for_cuda(migration):
+        return quoted(source, "cuda")
+    torch = migration.torch(source, at)
+    return f"{quoted(source, 'cuda')} if {torch}.cuda.is_available() else {quoted(source, 'cpu')}"
+
+
+def set_device(
+    migration: Migration, source: Source, at: cst.CSTNode, node: cst.BaseExpression | None
+) -> list[str]:
+    """The lines that make the device the current one, if the program never does that itself."""
+    if node is None or (isinstance(node, cst.Name) and node.value == "None"):
+        return []
+    found = kind(migration, source, node)
+    text = expression(migration, source, node)
+    if found == "cpu" or re.search(r"current_device", text) or sets_device(migration):
+        return []
+    if any(_without_index(value) for value in migration.values(node)):
+        return []
+    torch = migration.torch(source, at)
+    line = f"{torch}.cuda.set_device({text})"
+    if found == "either":
+        return [f"if {torch}.cuda.is_available():", f"\t{line}"]
+    return [line]
+
+
+def _without_index(value: Value) -> bool:
+    """Whether a value is the device "cuda", which says nothing of a rank's own."""
+    if isinstance(value, Made) and value.name == "torch.device":
+        first = value.get("type", "0", "device")
+        more = value.get("index", "1")
+        return more is None and isinstance(first, Const) and first.value == "cuda"
+    return isinstance(value, Const) and value.value == "cuda"
+
+
+def sets_device(migration: Migration) -> bool:
+    """Whether the program makes a device the current one somewhere."""
+    return any(
+        isinstance(part, cst.Call)
+        and isinstance(part.func, cst.Attribute)
+        and part.func.attr.value in SETTERS
+        for source in migration.program.sources.values()
+        for part in nodes(source)
+    )
+
+
+def set_by_meshes(migration: Migration) -> bool:
+    """Whether a mesh of the program's own sets the device before each model is wrapped.
+
+    DeviceMesh takes `LOCAL_RANK` where nothing has used the accelerator before, as moving a model
+    there does. FSDP1 puts a model that is still on the CPU on that device, too.
+    """
+    target = migration.program.options.target
+    if target is not None and target.predates(MESH_SETS_DEVICE_SINCE):
+        return False
+    wrapped = [(trace, event) for trace in migration.program.traces for event in trace.of(Wrapped)]
+    return bool(wrapped) and all(
+        any(mesh.device_type == "cuda" for mesh in trace.before(event, MeshBuilt))
+        and not any(trace.before(event, ModuleMoved))
+        for trace, event in wrapped
+    )
+
+
+def one_rank(migration: Migration) -> bool:
+    """Whether the program starts a group of one rank, whose device is the first one either way."""
+    started = [
+        source.parent(node)
+        for source, node, full in migration.program.references("torch.distributed.")
+        if full == "torch.distributed.init_process_group"
+    ]
+    return bool(started) and all(_alone(migration, call) for call in started)
+
+
+def _alone(migration: Migration, call: cst.CSTNode | None) -> bool:
+    given = call.args if isinstance(call, cst.Call) else ()
+    sizes = [arg.value for arg in given if arg.keyword and arg.keyword.value == "world_size"]
+    values = [value for size in sizes for value in migration.values(size)]
+    if not values:
+        return any(isinstance(size, cst.Integer) and size.value == "1" for size in sizes)
+    return all(isinstance(value, Const) and value.value == 1 for value in values)
+
+
+def on_cpu(migration: Migration) -> bool:
+    """Whether nothing in the program speaks of CUDA."""
+    return not any(
+        re.search(r"cuda|nccl|local_rank|LOCAL_RANK", source.text)
+        for source in migration.program.sources.values()
+    )
+
+
+def default_mesh_fits(
+    migration: Migration, source: Source, node: cst.BaseExpression | None
+) -> bool:
+    """Whether FSDP2's default device is the one that was given."""
+    return kind(migration, source, node) != "cpu"

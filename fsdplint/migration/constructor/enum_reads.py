@@ -1,0 +1,44 @@
+"""What else reads an enum's member that becomes a string: its name is the string, the rest is
+gone.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.migration.analysis.value_uses import Uses
+from fsdplint.migration.context import Blocked, Migration, nodes
+from fsdplint.source.source import Source
+
+ENUMS = ("ShardingStrategy", "StateDictType")
+OF_STRINGS = {"lower", "upper", "title", "format", "startswith", "endswith", "replace", "split"}
+
+
+def rewrite(migration: Migration) -> None:
+    """`strategy.name` becomes `strategy`, where `strategy` holds such a member; another attribute
+    blocks.
+    """
+    done: set[cst.CSTNode] = set()
+    for source in migration.sources:
+        for node in nodes(source):
+            enum, _, member = migration.fsdp1(node).partition(".")
+            if enum not in ENUMS or not member or "." in member:
+                continue
+            for use in Uses(migration).of(source, node):
+                place = use.place
+                if not isinstance(place, cst.Attribute) or place in done:
+                    continue
+                if place in migration.symbols or use.node is node:
+                    continue
+                done.add(place)
+                _attribute(migration, use.source, place, enum)
+
+
+def _attribute(migration: Migration, source: Source, place: cst.Attribute, enum: str) -> None:
+    name = place.attr.value
+    if name == "name" and source in migration.sources:
+        migration.substitute(source, place, migration.text(source, place.value))
+        migration.step(source, place, "Take the name of a strategy, which it is now")
+    elif name not in OF_STRINGS:
+        reason = f"`{source.code(place)}` is about a member of `{enum}`, which becomes its name (a string)"
+        migration.blockers.append(Blocked(source, place, reason))

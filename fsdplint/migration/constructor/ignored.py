@@ -1,0 +1,118 @@
+"""`ignored_modules` and `ignored_states`: parameters that are not sharded.
+
+Both versions leave them whole and don't reduce their gradients. In FSDP2 they are plain tensors
+among DTensors, which `clip_grad_norm_` and optimizers that work on lists of tensors cannot mix.
+Frozen ones have no gradients, so that neither meets them.
+"""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from fsdplint.interpreter.values import ModuleValue
+from fsdplint.migration.analysis.variables import definitions, home_of
+from fsdplint.migration.calls import arguments, elements, is_constant
+from fsdplint.migration.context import Migration, expression
+from fsdplint.source.source import Source
+
+
+def parameters(
+    migration: Migration, source: Source, value: cst.BaseExpression, modules: bool
+) -> str:
+    """The text of `ignored_params`, "" where nothing is ignored. modules: whether modules are
+    given.
+
+    Raises:
+        Blocked: they may be trained.
+    """
+    if is_constant(value, "None") or elements(value) == []:
+        return ""
+    text = expression(migration, source, value)
+    made = value
+    if isinstance(value, cst.Name):
+        found = definitions(source, value)
+        if not found and _never_given(migration, source, value):
+            if not modules:
+                return f"set({text})"
+            return _parameters(text)
+        if found and len(found) == 1:
+            made = found[0].value
+    if not modules and _frozen(made):
+        return text if isinstance(made, cst.SetComp) else f"set({text})"
+    if _frozen_modules(migration, made):
+        return _parameters(text)
+    name = "ignored_modules" if modules else "ignored_states"
+    reason = (
+        f"whether the parameters in `{name}` are frozen cannot be seen: FSDP2 leaves them plain "
+        "tensors, which optimizers and `clip_grad_norm_` cannot mix with sharded ones"
+    )
+    raise migration.block(source, value, reason)
+
+
+def _parameters(modules: str) -> str:
+    """The set of the parameters of some modules."""
+    one = "part" if re.search(r"\bmodule\b", modules) else "module"
+    return f"{{p for {one} in {modules} for p in {one}.parameters()}}"
+
+
+def _frozen_modules(migration: Migration, node: cst.BaseExpression) -> bool:
+    """Whether a display holds modules that are certainly frozen, in whatever configuration."""
+    parts = elements(node)
+    values = [migration.values(part) for part in parts or ()]
+    return bool(values) and all(
+        found and all(isinstance(value, ModuleValue) and value.wholly_frozen for value in found)
+        for found in values
+    )
+
+
+def _frozen(node: cst.BaseExpression) -> bool:
+    """Whether a comprehension takes frozen parameters: `[p for p in ... if not
+    p.requires_grad]`.
+    """
+    if not isinstance(node, cst.ListComp | cst.SetComp | cst.GeneratorExp):
+        return False
+    taken = node.elt
+    return isinstance(taken, cst.Name) and any(
+        isinstance(test.test, cst.UnaryOperation)
+        and isinstance(test.test.operator, cst.Not)
+        and isinstance(test.test.expression, cst.Attribute)
+        and test.test.expression.attr.value == "requires_grad"
+        and isinstance(test.test.expression.value, cst.Name)
+        and test.test.expression.value.value == taken.value
+        for test in node.for_in.ifs
+    )
+
+
+def _never_given(migration: Migration, source: Source, name: cst.Name, depth: int = 0) -> bool:
+    """Whether a parameter is empty by default, and no call gives it anything else."""
+    function = home_of(source, name)
+    if not isinstance(function, cst.FunctionDef) or depth > 3:
+        return False
+    parameters = [p.name.value for p in function.params.params]
+    default = next((p.default for p in function.params.params if p.name.value == name.value), None)
+    if default is None or not (is_constant(default, "None") or elements(default) == []):
+        return False
+    for other in migration.program.sources.values():
+        for node in other.descend(other.tree):
+            if not isinstance(node, cst.Call) or _called(node) != function.name.value:
+                continue
+            named, rest = arguments(node, parameters)
+            given = named.get(name.value)
+            if rest:
+                return False
+            if given is None:
+                continue
+            passed = given.value
+            if not isinstance(passed, cst.Name):
+                return False
+            if not _never_given(migration, other, passed, depth + 1):
+                return False
+    return True
+
+
+def _called(node: cst.Call) -> str:
+    if isinstance(node.func, cst.Attribute):
+        return node.func.attr.value
+    return node.func.value if isinstance(node.func, cst.Name) else ""

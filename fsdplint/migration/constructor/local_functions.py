@@ -1,0 +1,206 @@
+"""Small functions that a migrated file gets: FSDP1's own order and count of submodules."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.fixes.syntax import library_name
+from fsdplint.migration.analysis.variables import fresh, top_level
+from fsdplint.migration.context import Migration
+from fsdplint.source.source import Source
+
+
+def containers(migration: Migration, source: Source, at: cst.CSTNode) -> str:
+    one = library_name(migration.rewrite, source, "torch.nn.ModuleList", at)
+    other = library_name(migration.rewrite, source, "torch.nn.ModuleDict", at)
+    return f"({one}, {other})"
+
+
+def size_helper(
+    migration: Migration, source: Source, at: cst.CSTNode, leaves: str | None, excluded: str | None
+) -> str:
+    """The function that shards by size, with FSDP1's order and count."""
+    name = "shard_large_modules"
+    key = f"size {source.path} {leaves} {excluded}"
+    if key in migration.mapped:
+        return name
+    if any(k.startswith(f"size {source.path}") for k in migration.mapped):
+        raise migration.block(source, at, "two policies by size with different leaf modules")
+    migration.mapped.add(key)
+    top = top_level(source, at)
+    shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
+    if leaves is None:
+        leaves = library_name(migration.rewrite, source, "torch.nn.MultiheadAttention", top)
+    if excluded is None:
+        excluded = containers(migration, source, top)
+    migration.rewrite.insert_function(
+        source,
+        top,
+        [
+            f"def {name}(model, min_num_params, **kwargs):",
+            '\t"""Shard each submodule that holds at least min_num_params parameters which no',
+            "\tsubmodule of its own has taken.",
+            '\t"""',
+            "",
+            "\tdef visit(module):",
+            "\t\tnumel = sum(p.numel() for p in module.parameters())",
+            f"\t\tif numel < min_num_params or isinstance(module, {leaves}):",
+            "\t\t\treturn 0",
+            "\t\ttaken = sum(visit(child) for child in module.children())",
+            f"\t\tif module is model or isinstance(module, {excluded}):",
+            "\t\t\treturn taken",
+            "\t\tif numel - taken < min_num_params:",
+            "\t\t\treturn taken",
+            f"\t\t{shard}(module, **kwargs)",
+            "\t\treturn numel",
+            "",
+            "\tvisit(model)",
+        ],
+    )
+    return name
+
+
+def policy_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
+    """The function that applies a policy of three parameters the way FSDP1 does."""
+    name = "shard_by_policy"
+    if f"policy {source.path}" in migration.mapped:
+        return name
+    migration.mapped.add(f"policy {source.path}")
+    top = top_level(source, at)
+    shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
+    migration.rewrite.insert_function(
+        source,
+        top,
+        [
+            f"def {name}(model, policy, **kwargs):",
+            '\t"""Shard the submodules that a policy(module, recurse, nonwrapped_numel) picks,',
+            "\tchildren first.",
+            '\t"""',
+            "",
+            "\tdef visit(module):",
+            "\t\tnumel = sum(p.numel() for p in module.parameters())",
+            "\t\tif not policy(module=module, recurse=True, nonwrapped_numel=numel):",
+            "\t\t\treturn 0",
+            "\t\ttaken = sum(visit(child) for child in module.children())",
+            "\t\tif module is model:",
+            "\t\t\treturn taken",
+            "\t\tif not policy(module=module, recurse=False, nonwrapped_numel=numel - taken):",
+            "\t\t\treturn taken",
+            f"\t\t{shard}(module, **kwargs)",
+            "\t\treturn numel",
+            "",
+            "\tvisit(model)",
+        ],
+    )
+    return name
+
+
+def matching_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
+    """The function that shards the submodules for which a test holds."""
+    name = "shard_matching_modules"
+    if f"matching {source.path}" in migration.mapped:
+        return name
+    migration.mapped.add(f"matching {source.path}")
+    top = top_level(source, at)
+    shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
+    migration.rewrite.insert_function(
+        source,
+        top,
+        [
+            f"def {name}(model, test, **kwargs):",
+            '\t"""Shard the submodules for which test(module) holds, children first."""',
+            "\tfor module in reversed(list(model.modules())[1:]):",
+            "\t\tif test(module):",
+            f"\t\t\t{shard}(module, **kwargs)",
+        ],
+    )
+    return name
+
+
+def initialize_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
+    """The function that does what FSDP1 did with a module on the meta device before it sharded
+    it.
+    """
+    top = top_level(source, at)
+    name = fresh(source, top, "initialize", "initialize_module")
+    if f"initialize {source.path}" in migration.mapped:
+        return name
+    migration.mapped.add(f"initialize {source.path}")
+    sharded = migration.need(source, "torch.distributed.fsdp", "FSDPModule", top)
+    migration.rewrite.insert_function(
+        source,
+        top,
+        [
+            f"def {name}(module, param_init_fn):",
+            '\t"""Give what is on the meta device memory and values, just before it is sharded."""',
+            "\tparts = [module]",
+            "\tfor part in parts:",
+            "\t\tfor child in part.children():",
+            f"\t\t\tif child not in parts and not isinstance(child, {sharded}):",
+            "\t\t\t\tparts.append(child)",
+            "\tif param_init_fn is not None and any(",
+            "\t\ttensor.is_meta",
+            "\t\tfor part in parts",
+            "\t\tfor tensor in (*part.parameters(recurse=False), *part.buffers(recurse=False))",
+            "\t):",
+            "\t\tfor part in parts:",
+            "\t\t\tparam_init_fn(part)",
+        ],
+    )
+    return name
+
+
+def reset_helper(migration: Migration, source: Source, at: cst.CSTNode, device: str) -> str:
+    """The function that FSDP1 calls for each module on the meta device if it is given none."""
+    top = top_level(source, at)
+    name = fresh(source, top, "reset_module", "reset_own_parameters")
+    key = f"reset {source.path} {device}"
+    if key in migration.mapped:
+        return name
+    if any(k.startswith(f"reset {source.path}") for k in migration.mapped):
+        raise migration.block(source, at, "models on the meta device that go to different devices")
+    migration.mapped.add(key)
+    no_grad = migration.torch(source, top) + ".no_grad()"
+    migration.rewrite.insert_function(
+        source,
+        top,
+        [
+            f"@{no_grad}",
+            f"def {name}(module):",
+            '\t"""Give what a module itself holds memory, and the values of its reset_parameters."""',
+            "\tif [*module.parameters(recurse=False), *module.buffers(recurse=False)]:",
+            f"\t\tmodule.to_empty(device={device}, recurse=False)",
+            "\t\tmodule.reset_parameters()",
+        ],
+    )
+    return name
+
+
+def initializing_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
+    """The function that initializes and shards the submodules for which a test holds, in FSDP1's
+    order (it decides which random numbers each of them gets).
+    """
+    name = "initialize_and_shard"
+    if f"initializing {source.path}" in migration.mapped:
+        return name
+    migration.mapped.add(f"initializing {source.path}")
+    top = top_level(source, at)
+    initialize = initialize_helper(migration, source, at)
+    shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
+    sharded = migration.need(source, "torch.distributed.fsdp", "FSDPModule", top)
+    migration.rewrite.insert_function(
+        source,
+        top,
+        [
+            f"def {name}(module, test, param_init_fn, **kwargs):",
+            '\t"""Initialize and shard the submodules for which test(module) holds, children first."""',
+            "\tfor child in module.children():",
+            f"\t\tif isinstance(child, {sharded}):",
+            "\t\t\tcontinue",
+            f"\t\t{name}(child, test, param_init_fn, **kwargs)",
+            "\t\tif test(child):",
+            f"\t\t\t{initialize}(child, param_init_fn)",
+            f"\t\t\t{shard}(child, **kwargs)",
+        ],
+    )
+    return name

@@ -1,0 +1,252 @@
+"""`process_group` and `device_mesh`: the mesh that FSDP2 gets for the processes FSDP1 was given.
+
+What FSDP1 worked out from the strategy when it ran is worked out by a small local function.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from fsdplint.interpreter.values import is_none
+from fsdplint.migration.analysis.variables import definitions, home_of, top_level
+from fsdplint.migration.calls import is_constant
+from fsdplint.migration.constructor.strategy import HYBRID, alone
+from fsdplint.migration.context import Migration
+from fsdplint.migration.text import call, quote_of, quoted
+from fsdplint.source.source import Source
+
+
+@dataclass
+class Meshes:
+    """Writes the mesh for one constructor call.
+
+    Attributes:
+        device: the text of the device's type.
+        choices: the strategies that the call may get.
+        strategy: the text of the strategy, for those that are chosen at run time.
+        never_none: whether the mesh is asked for its group, and so has to be there.
+    """
+
+    migration: Migration
+    source: Source
+    at: cst.Call
+    device: str
+    choices: set[str]
+    strategy: str
+    never_none: bool = False
+    _type: str = ""
+
+    def needs_strategy(self, optional: bool) -> bool:
+        """Whether the mesh depends on the strategy."""
+        hybrid = optional and bool(self.choices & set(HYBRID))
+        return "NO_SHARD" in self.choices or hybrid
+
+    def of_group(self, text: str, *, optional: bool) -> str:
+        """The mesh of a process group, or of the pair of them that hybrid sharding takes."""
+        if not self.choices & {"NO_SHARD", *HYBRID}:
+            made = f"{self._mesh_class(self.at)}.from_group({text}, {self.device})"
+            if not optional:
+                return made
+            if text.isidentifier():
+                return f"{made} if {text} is not None else {self._otherwise(self.at)}"
+        name, given = self._function(optional), [text]
+        if self.needs_strategy(optional):
+            given.append(self.strategy)
+        return f"{name}({', '.join(given)})"
+
+    def of_mesh(self, text: str, *, optional: bool) -> str:
+        """The mesh for a `device_mesh`, which may be None if it is optional."""
+        if not self.needs_strategy(optional):
+            return text
+        return f"{self._chooser(optional)}({text}, {self.strategy})"
+
+    def _otherwise(self, at: cst.CSTNode) -> str:
+        """The mesh where there is no group: None is that of all processes, too."""
+        if not self.never_none:
+            return "None"
+        init = self.migration.need(
+            self.source, "torch.distributed.device_mesh", "init_device_mesh", at
+        )
+        return f"{init}({self._type or self.device}, ({self._world(at)},))"
+
+    def _mesh_class(self, at: cst.CSTNode) -> str:
+        module = "torch.distributed.device_mesh"
+        return self.migration.need(self.source, module, "DeviceMesh", at)
+
+    def _q(self, word: str) -> str:
+        return quoted(self.source, word)
+
+    def _function(self, optional: bool) -> str:
+        """The function that makes a mesh of FSDP1's process groups."""
+        name = "mesh_of_groups"
+        alone = "NO_SHARD" in self.choices
+        hybrid = bool(self.choices & set(HYBRID))
+        key = f"groups {self.source.path} {sorted(self.choices)} {optional} {self.never_none}"
+        if key in self.migration.mapped:
+            return name
+        self._only(f"groups {self.source.path}", key)
+        top = top_level(self.source, self.at)
+        lines = [
+            f"def {name}(group{', strategy' if self.needs_strategy(optional) else ''}):",
+            '\t"""The mesh for a process group to shard over, or for a pair of them: one to shard over and',
+            "\tone to replicate over.",
+            '\t"""',
+        ]
+        device = self.device
+        if " " in device:
+            lines.append(f"\tdevice_type = {device}")
+            device = "device_type"
+        self._type = device
+        if optional:
+            lines += self._own_meshes(top, "group")
+            lines += ["\tif group is None:", f"\t\treturn {self._otherwise(top)}"]
+        if alone:
+            lines += [
+                f"\tif strategy == {self._q('NO_SHARD')}:",
+                f"\t\talone = {self._alone(top)}",
+                "\t\tgroup = (alone, group)",
+            ]
+        from_group = f"{self._mesh_class(top)}.from_group"
+        if not hybrid and not alone:
+            lines.append(f"\treturn {from_group}(group, {device})")
+        else:
+            lines += [
+                "\tif not isinstance(group, tuple):",
+                f"\t\treturn {from_group}(group, {device})",
+                "\tshard, replicate = group",
+                *self._two_dimensional(top, device),
+            ]
+        self.migration.rewrite.insert_function(self.source, top, lines)
+        return name
+
+    def _only(self, prefix: str, key: str) -> None:
+        """One function of a kind is enough for a file."""
+        if any(other.startswith(prefix) for other in self.migration.mapped):
+            raise self.migration.block(
+                self.source, self.at, "several models with process groups of different kinds"
+            )
+        self.migration.mapped.add(key)
+
+    def _alone(self, at: cst.CSTNode) -> str:
+        """A group of this rank only: the shards of a model that is replicated."""
+        new_group = self.migration.dist(self.source, at, "new_group")
+        rank = self.migration.dist(self.source, at, "get_rank")
+        given = [f"[{rank}()]", "use_local_synchronization=True"]
+        return call(self.source, " " * 20, new_group, given, depth=2)
+
+    def _two_dimensional(
+        self, at: cst.CSTNode, device: str, depth: int = 1, last: str = "shard"
+    ) -> list[str]:
+        """Lines that return the mesh over `shard` and `replicate`."""
+        gather = self.migration.dist(self.source, at, "all_gather_object")
+        ranks = self.migration.dist(self.source, at, "get_process_group_ranks")
+        tabs = "\t" * depth
+        given = ["rows", f"{ranks}(shard)", "group=replicate"]
+        names = f"mesh_dim_names=({self._q('replicate')}, {self._q(last)})"
+        made = call(
+            self.source,
+            "",
+            f"return {self._mesh_class(at)}.from_group",
+            ["[replicate, shard]", device, "rows", names],
+            depth=depth,
+        )
+        return [
+            f"{tabs}rows = [None] * replicate.size()",
+            tabs + call(self.source, "", gather, given, depth=depth),
+            tabs + made,
+        ]
+
+    def _chooser(self, optional: bool) -> str:
+        """The function that gives the mesh for a strategy and the mesh that the program has."""
+        name = "mesh_for_strategy"
+        key = f"chooser {self.source.path} {sorted(self.choices)} {optional}"
+        if key in self.migration.mapped:
+            return name
+        self._only(f"chooser {self.source.path}", key)
+        top = top_level(self.source, self.at)
+        lines = [
+            f"def {name}(mesh, strategy):",
+            '\t"""The mesh to shard over: some strategies have one of their own."""',
+        ]
+        self._type = self.device
+        if optional and " " in self.device:
+            lines.append(f"\tdevice_type = {self.device}")
+            self._type = "device_type"
+        if optional:
+            lines += self._own_meshes(top, "mesh")
+        if "NO_SHARD" in self.choices:
+            test = f"strategy == {self._q('NO_SHARD')}"
+            last = alone(self.migration)
+            lines += [
+                f"\tif {test}:",
+                f"\t\tshard = {self._alone(top)}",
+                "\t\treplicate = mesh.get_group(0)",
+                *self._two_dimensional(top, "mesh.device_type", depth=2, last=last),
+            ]
+        lines.append("\treturn mesh")
+        self.migration.rewrite.insert_function(self.source, top, lines)
+        return name
+
+    def _own_meshes(self, at: cst.CSTNode, given: str) -> list[str]:
+        """Lines that return the meshes that some strategies have by themselves."""
+        lines = []
+        hybrid = [name for name in HYBRID if name in self.choices]
+        if hybrid:
+            names = ", ".join(map(self._q, hybrid))
+            test = f"in ({names})" if len(hybrid) > 1 else f"== {names}"
+            lines += [
+                f"\tif {given} is None and strategy {test}:",
+                f"\t\tper_node = {self.migration.torch(self.source, at)}.cuda.device_count()",
+                *self._made(at, f"({self._world(at)} // per_node, per_node)"),
+            ]
+        if "NO_SHARD" in self.choices:
+            lines += [
+                f"\tif {given} is None and strategy == {self._q('NO_SHARD')}:",
+                *self._made(at, f"({self._world(at)}, 1)", alone(self.migration)),
+            ]
+        return lines
+
+    def _world(self, at: cst.CSTNode) -> str:
+        return self.migration.dist(self.source, at, "get_world_size") + "()"
+
+    def _made(self, at: cst.CSTNode, shape: str, last: str = "shard") -> list[str]:
+        need = self.migration.need
+        init = need(self.source, "torch.distributed.device_mesh", "init_device_mesh", at)
+        quote = quote_of(self.source)
+        names = f"mesh_dim_names=({quote}replicate{quote}, {quote}{last}{quote})"
+        made = call(self.source, "", f"return {init}", [self._type, shape, names], depth=2)
+        return ["\t\t" + made]
+
+
+def optional(migration: Migration, source: Source, value: cst.BaseExpression) -> bool:
+    """Whether a mesh or group may be None, as far as can be seen."""
+    if any(is_none(found) for found in migration.values(value)):
+        return True
+    if isinstance(value, cst.IfExp):
+        arms = (value.body, value.orelse)
+        return any(is_constant(x, "None") or optional(migration, source, x) for x in arms)
+    if not isinstance(value, cst.Name):
+        return False
+    found = definitions(source, value)
+    if not found:
+        return _optional_parameter(migration, source, value)
+    given = [item.value for item in found]
+    return any(
+        is_constant(x, "None") or (isinstance(x, cst.IfExp) and optional(migration, source, x))
+        for x in given
+    )
+
+
+def _optional_parameter(migration: Migration, source: Source, name: cst.Name) -> bool:
+    """Whether a parameter may be None; variables of loops and the like may always be."""
+    home = home_of(source, name)
+    if not isinstance(home, cst.FunctionDef):
+        return True
+    given = home.params
+    for parameter in (*given.posonly_params, *given.params, *given.kwonly_params):
+        if parameter.name.value == name.value:
+            default = is_constant(parameter.default, "None")
+            return default or not migration.values(name)
+    return True

@@ -1,0 +1,175 @@
+"""`MixedPrecision(...)` becomes `MixedPrecisionPolicy(...)`, wherever it is written.
+
+What FSDP2 does differently and is written out: `reduce_dtype=None` means `param_dtype` in FSDP1;
+FSDP1 casts the inputs of the root only; buffers are cast by `buffer_dtype`, for which FSDP2 has
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from fsdplint.migration.calls import arguments, is_constant, value_end, without
+from fsdplint.migration.context import Migration, nodes
+from fsdplint.source.source import Source
+
+PARAMETERS = (
+    "param_dtype",
+    "reduce_dtype",
+    "buffer_dtype",
+    "keep_low_precision_grads",
+    "cast_forward_inputs",
+    "cast_root_forward_inputs",
+    "_module_classes_to_ignore",
+)
+
+
+@dataclass
+class Precision:
+    """What is known of the mixed precision of a migration's models.
+
+    Attributes:
+        buffers: the `buffer_dtype` arguments that are not None, by call.
+        lowering: the calls whose `param_dtype` is a dtype outright.
+        same: the fields of the new policy that are written like this one (or neither is given), by
+            call.
+        casts_inner: whether inner modules cast their inputs too, as FSDP2 does.
+        own_casts: whether the policies differ in that, so that each says it of itself.
+        lowers: whether some policy has a `param_dtype`.
+    """
+
+    buffers: dict[cst.Call, cst.BaseExpression] = field(default_factory=dict)
+    lowering: set[cst.Call] = field(default_factory=set)
+    same: dict[cst.Call, tuple[str, ...]] = field(default_factory=dict)
+    casts_inner: bool = True
+    own_casts: bool = False
+    lowers: bool = False
+    calls: list[cst.Call] = field(default_factory=list)
+
+
+def convert(migration: Migration, source: Source, call: cst.Call, known: Precision) -> None:
+    """Rewrite one `MixedPrecision(...)` call in its place.
+
+    Raises:
+        Blocked: an argument has no counterpart.
+    """
+    named, rest = arguments(call, PARAMETERS)
+    if rest or not set(named) <= set(PARAMETERS):
+        raise migration.block(source, call, "the arguments of `MixedPrecision` cannot be read here")
+    keep = named.get("keep_low_precision_grads")
+    if keep is not None and not is_constant(keep.value, "False"):
+        raise migration.block(
+            source, keep, "FSDP2 has no counterpart of `keep_low_precision_grads`"
+        )
+    ignored = named.get("_module_classes_to_ignore")
+    if ignored is not None:
+        raise migration.block(
+            source, ignored, "FSDP2 has no counterpart of `_module_classes_to_ignore`"
+        )
+    _inputs(migration, source, named, known)
+    _dtypes(migration, source, call, named, known)
+    known.calls.append(call)
+    changes: list[tuple[int, int, str]] = []
+    gone = [
+        named[name]
+        for name in (
+            "buffer_dtype",
+            "keep_low_precision_grads",
+            "cast_forward_inputs",
+            "cast_root_forward_inputs",
+        )
+        if name in named
+    ]
+    param, reduce = named.get("param_dtype"), named.get("reduce_dtype")
+    inner = named.get("cast_forward_inputs")
+    if known.own_casts and inner is not None and is_constant(inner.value, "False"):
+        gone.remove(inner)
+    own = known.own_casts and inner is None and param is not None
+    last = next((arg for arg in reversed(call.args) if arg not in gone), None)
+    comma = _comma(source, last) if last is not None else ", "
+    says = f"{comma}cast_forward_inputs=False" if own else ""
+    if reduce is not None and is_constant(reduce.value, "None") and param is not None:
+        start, end = source.span(reduce.value)
+        changes.append((start, end, migration.text(source, param.value)))
+    elif reduce is None and param is not None and not is_constant(param.value, "None"):
+        end = source.span(param.value)[1]
+        reduced = f"{_comma(source, param)}reduce_dtype={migration.text(source, param.value)}"
+        changes.append((end, end, reduced + (says if last is param else "")))
+        says = "" if last is param else says
+    if says:
+        assert last is not None
+        end = value_end(source, last)
+        changes.append((end, end, says))
+    if param is not None and param.keyword is None:
+        start = source.span(param)[0]
+        changes.append((start, start, "param_dtype="))
+    if reduce is not None and reduce.keyword is None:
+        start = source.span(reduce)[0]
+        changes.append((start, start, "reduce_dtype="))
+    changes.extend((start, end, "") for start, end in without(source, call, gone))
+    name = migration.need(source, "torch.distributed.fsdp", "MixedPrecisionPolicy", call)
+    migration.claim(source, call.func)
+    migration.forget(source, call)
+    migration.substitute(source, call.func, name)
+    for start, end, text in sorted(changes, key=lambda change: (change[0] == change[1], change)):
+        migration.substitute_span(source, start, end, text)
+
+
+def _comma(source: Source, last: cst.Arg) -> str:
+    """What comes between the last argument and another one: a new line where each has its own."""
+    start = source.span(last)[0]
+    indent = source.text[source.line_start(start) : start]
+    return ", " if indent.strip() or not indent else f",\n{indent}"
+
+
+def _inputs(
+    migration: Migration, source: Source, named: dict[str, cst.Arg], known: Precision
+) -> None:
+    inner, root = named.get("cast_forward_inputs"), named.get("cast_root_forward_inputs")
+    if root is not None and not is_constant(root.value, "True"):
+        raise migration.block(
+            source, root, "`cast_root_forward_inputs` other than True is not migrated yet"
+        )
+    known.own_casts = len(set(_all_casts(migration))) > 1
+    if inner is None or is_constant(inner.value, "False"):
+        known.casts_inner = False
+    elif not is_constant(inner.value, "True"):
+        raise migration.block(source, inner, "`cast_forward_inputs` is only known at run time")
+
+
+def _all_casts(migration: Migration) -> Iterator[bool]:
+    """Whether inner modules cast their inputs, for each policy of the files."""
+    for source in migration.sources:
+        for node in nodes(source):
+            if isinstance(node, cst.Call) and migration.called(node) == "MixedPrecision":
+                named, _ = arguments(node, PARAMETERS)
+                inner = named.get("cast_forward_inputs")
+                yield inner is not None and is_constant(inner.value, "True")
+
+
+def _dtypes(
+    migration: Migration,
+    source: Source,
+    call: cst.Call,
+    named: dict[str, cst.Arg],
+    known: Precision,
+) -> None:
+    def text(name: str) -> str:
+        arg = named.get(name)
+        if arg is None or is_constant(arg.value, "None"):
+            return ""
+        return migration.text(source, arg.value)
+
+    known.lowers = known.lowers or bool(text("param_dtype"))
+    fields = {
+        "param_dtype": text("param_dtype"),
+        "reduce_dtype": text("reduce_dtype") or text("param_dtype"),
+    }
+    known.same[call] = tuple(x for x, given in fields.items() if given == text("buffer_dtype"))
+    if text("buffer_dtype"):
+        known.buffers[call] = named["buffer_dtype"].value
+    if migration.symbol(named["param_dtype"].value if "param_dtype" in named else None):
+        known.lowering.add(call)

@@ -1,0 +1,45 @@
+"""What a program reads of a `MixedPrecision` that it made, and FSDP2's policy does not have."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.interpreter.values import Made
+from fsdplint.migration.analysis.variables import definitions
+from fsdplint.migration.constructor.precision import Precision
+from fsdplint.migration.context import Migration, attributes
+from fsdplint.source.source import NodeSite, Source
+
+GONE = ("buffer_dtype", "keep_low_precision_grads", "cast_root_forward_inputs")
+
+
+def rewrite(migration: Migration, source: Source, known: Precision) -> None:
+    """Read another field of the policy that is always the same.
+
+    Raises:
+        Blocked: there is none.
+    """
+    for node in attributes(source):
+        if node.attr.value not in GONE or node in migration.symbols:
+            continue
+        calls = _made(migration, source, node.value)
+        if not calls:
+            continue
+        same = set.intersection(*(set(known.same.get(call, ())) for call in calls))
+        if node.attr.value != "buffer_dtype" or not same:
+            reason = f"`{node.attr.value}` is read here, which FSDP2's policy does not have"
+            raise migration.block(source, node, reason)
+        field = "reduce_dtype" if "reduce_dtype" in same else "param_dtype"
+        migration.substitute(source, node.attr, field)
+
+
+def _made(migration: Migration, source: Source, node: cst.BaseExpression) -> list[cst.Call]:
+    """The calls of `MixedPrecision` that make an object."""
+    found: list[cst.CSTNode] = []
+    if isinstance(node, cst.Name):
+        found += [item.value for item in definitions(source, node) or ()]
+    for value in migration.values(node):
+        if isinstance(value, Made) and isinstance(value.made_at, NodeSite):
+            found.append(value.made_at.node)
+    calls = (one for one in found if migration.called(one) == "MixedPrecision")
+    return list(dict.fromkeys(one for one in calls if isinstance(one, cst.Call)))

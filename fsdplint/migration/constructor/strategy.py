@@ -1,0 +1,304 @@
+"""`sharding_strategy`: what each of FSDP1's strategies is in FSDP2's terms.
+
+A strategy that is chosen at run time becomes its name: `ShardingStrategy.FULL_SHARD` is written
+`"FULL_SHARD"` wherever it stands, and the call of `fully_shard` reads the name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from fsdplint.fixes.no_sync import negation
+from fsdplint.fixes.syntax import substituted
+from fsdplint.migration import symbols
+from fsdplint.migration.analysis.variables import top_level
+from fsdplint.migration.context import Migration, expression
+from fsdplint.migration.names import STRATEGIES
+from fsdplint.migration.text import atom, call, flat, quote_of, quoted
+from fsdplint.source.source import Source
+from fsdplint.syntax.layout import descend
+
+ENUM = "ShardingStrategy"
+PLAIN = ("FULL_SHARD", "SHARD_GRAD_OP")
+HYBRID = ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
+KEY = "reshard_after_forward"
+Keywords = list[tuple[str, str]]
+ASKED = "the mesh is asked for its strategy"  # in `Migration.mapped`
+
+
+@dataclass
+class Chosen:
+    """What `fully_shard` gets for a strategy.
+
+    FULL_SHARD is written by leaving `reshard_after_forward` out: True makes the root gather once
+    more from torch 2.8 on, and None is not allowed before.
+
+    Attributes:
+        items: keyword and text.
+        spread: an expression that gives more of them (`**text`), or "".
+        mesh: whether the expression gives a mesh.
+        kept: the condition under which parameters stay whole after the forward, or "".
+    """
+
+    items: Keywords = field(default_factory=list)
+    spread: str = ""
+    mesh: bool = False
+    kept: str = ""
+
+
+def to_string(migration: Migration, source: Source, node: cst.CSTNode, name: str) -> None:
+    """Write a mention of the enum as a string.
+
+    Raises:
+        Blocked: it is used in a way that a string does not allow.
+    """
+    parent = source.parent(node)
+    member = name.partition(".")[2]
+    if member in STRATEGIES:
+        migration.substitute(source, node, quoted(source, member))
+    elif member.removesuffix(".name") in STRATEGIES and member.endswith(".name"):
+        migration.substitute(source, node, quoted(source, member.removesuffix(".name")))
+    elif not member and isinstance(parent, cst.Annotation):
+        migration.substitute(source, node, "str")
+        if isinstance(source.parent(parent), cst.AnnAssign):
+            migration.note(
+                "a strategy that comes from outside (command line, settings) has to be the member's name",
+                source,
+                node,
+                detail="Parsers that made a `ShardingStrategy` of it may also have taken its number, or "
+                "`ShardingStrategy.FULL_SHARD` with the class in front.",
+            )
+    elif not member and isinstance(parent, cst.Subscript) and parent.value is node:
+        index = parent.slice[0].slice
+        if not isinstance(index, cst.Index):
+            raise migration.block(source, parent, symbols.reason(ENUM))
+        migration.substitute(source, parent, migration.text(source, index.value))
+    elif not member and (got := _getattr(source, node)) is not None:
+        migration.substitute(source, got, migration.text(source, got.args[1].value))
+    else:
+        raise migration.block(source, node, symbols.reason(ENUM))
+    migration.claim(source, node)
+
+
+def _getattr(source: Source, node: cst.CSTNode) -> cst.Call | None:
+    """`getattr(ShardingStrategy, name)` around its first argument."""
+    arg = source.parent(node)
+    call = source.parent(arg) if isinstance(arg, cst.Arg) else None
+    if (
+        isinstance(call, cst.Call)
+        and isinstance(call.func, cst.Name)
+        and call.func.value == "getattr"
+        and len(call.args) == 2
+        and call.args[0] is arg
+    ):
+        return call
+    return None
+
+
+def possible(migration: Migration) -> set[str]:
+    """The strategies that the files mention; all of them where one is looked up by its name."""
+    found: set[str] = set()
+    for name in migration.names.values():
+        head, _, member = name.partition(".")
+        if head == ENUM:
+            found.update([member.partition(".")[0]] if member else STRATEGIES)
+    return found
+
+
+def choices(migration: Migration, node: cst.BaseExpression) -> set[str]:
+    """The strategies that an expression can give: those named in it, else those of the files."""
+    found = set()
+    for part in descend(node):
+        head, _, member = migration.fsdp1(part).partition(".")
+        if head == ENUM:
+            if member not in STRATEGIES:
+                return possible(migration)
+            found.add(member)
+    if found and not isinstance(node, cst.Subscript | cst.IfExp | cst.Attribute):
+        return possible(migration)
+    return found or possible(migration)
+
+
+def literal(migration: Migration, node: cst.CSTNode) -> str | None:
+    """The strategy that a node names outright."""
+    name = migration.fsdp1(node)
+    member = name.removeprefix(ENUM + ".")
+    return member if name.startswith(ENUM + ".") and member in STRATEGIES else None
+
+
+def keywords(
+    migration: Migration,
+    source: Source,
+    at: cst.CSTNode,
+    value: cst.BaseExpression,
+    device: str,
+    given: str,
+    variable: str = "",
+) -> Chosen:
+    """The keywords of `fully_shard` for a strategy.
+
+    device: the text of the device's type. given: the argument that gives the mesh, or "". variable:
+    the one that holds the strategy, or "".
+    """
+    name = literal(migration, value)
+    if name is not None:
+        migration.claim(source, value)
+        return Chosen(_literal(migration, source, at, name, device, bool(given)))
+    found = choices(migration, value)
+    text = variable or expression(migration, source, value)
+    if found <= set(PLAIN) or given:
+        if not found - {"FULL_SHARD", "HYBRID_SHARD", "NO_SHARD"}:
+            return Chosen()
+        table = "" if variable else _table(migration, source, value)
+        if table:
+            return Chosen(spread=table)
+        test = _test(migration, source, value)
+        if test:
+            return Chosen(kept=test)
+        quick = quoted(source, "SHARD_GRAD_OP")
+        if "_HYBRID_SHARD_ZERO2" in found:
+            other = quoted(source, "_HYBRID_SHARD_ZERO2")
+            return Chosen(kept=f"{atom(text)} in ({quick}, {other})")
+        return Chosen(kept=f"{atom(text)} == {quick}")
+    helper = _helper(migration, source, at, device, possible(migration))
+    return Chosen(spread=f"{helper}({text})", mesh=True)
+
+
+def alone(migration: Migration) -> str:
+    """The name of the mesh's dimension over single ranks, where the model is replicated.
+
+    It has one of its own where a mesh is asked which strategy it is for: hybrid sharding on
+    machines with one device each has a mesh of the same shape.
+    """
+    return "alone" if ASKED in migration.mapped else "shard"
+
+
+def conditional(source: Source, test: str) -> str:
+    """The dict of keywords where parameters stay whole under a condition."""
+    return f"{{{quoted(source, KEY)}: False}} if {test} else {{}}"
+
+
+def _table(migration: Migration, source: Source, node: cst.BaseExpression) -> str:
+    """`{"a": strategy, ...}[key]` with the keywords for each of them, or ""."""
+    if not isinstance(node, cst.Subscript) or not isinstance(node.value, cst.Dict):
+        return ""
+    texts: dict[cst.CSTNode, str] = {}
+    for element in node.value.elements:
+        name = literal(migration, element.value)
+        if name is None:
+            return ""
+        whole = name in WHOLE
+        texts[element.value] = f"{{{quoted(source, KEY)}: False}}" if whole else "{}"
+    return flat(substituted(source, node, texts))
+
+
+WHOLE = ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2")  # parameters stay whole after the forward
+
+
+def _test(migration: Migration, source: Source, node: cst.BaseExpression) -> str:
+    """When `a if test else b` of two strategies keeps the parameters whole, or ""."""
+    if not isinstance(node, cst.IfExp):
+        return ""
+    names = literal(migration, node.body), literal(migration, node.orelse)
+    if None in names or (names[0] in WHOLE) == (names[1] in WHOLE):
+        return ""
+    if names[0] in WHOLE:
+        return expression(migration, source, node.test)
+    return flat(negation(source, node.test))
+
+
+def _literal(
+    migration: Migration, source: Source, at: cst.CSTNode, name: str, device: str, mesh: bool
+) -> Keywords:
+    found: Keywords = []
+    if name in ("NO_SHARD", *HYBRID) and not mesh:
+        found.append(("mesh", _mesh(migration, source, at, name, device)))
+    if name in WHOLE:
+        found.append((KEY, "False"))
+    return found
+
+
+def keys(name: str) -> set[str]:
+    """The keywords of `fully_shard` that a strategy becomes, where nothing else gives a mesh."""
+    found = {"mesh"} if name in ("NO_SHARD", *HYBRID) else set()
+    return found | {KEY} if name in WHOLE else found
+
+
+def _mesh(migration: Migration, source: Source, at: cst.CSTNode, name: str, device: str) -> str:
+    """The two-dimensional mesh that FSDP1 would have built (NO_SHARD: shards of one rank)."""
+    quote = quote_of(source)
+    world = migration.dist(source, at, "get_world_size") + "()"
+    init = migration.need(source, "torch.distributed.device_mesh", "init_device_mesh", at)
+    last = alone(migration) if name == "NO_SHARD" else "shard"
+    names = f"mesh_dim_names=({quote}replicate{quote}, {quote}{last}{quote})"
+    if name == "NO_SHARD":
+        shape = f"({world}, 1)"
+    else:
+        per_node = f"{migration.torch(source, at)}.cuda.device_count()"
+        shape = f"({world} // {per_node}, {per_node})"
+    return call(source, at, init, [device, shape, names], depth=1)
+
+
+def _helper(
+    migration: Migration, source: Source, at: cst.CSTNode, device: str, choices: set[str]
+) -> str:
+    """A function that gives the arguments of `fully_shard` for a strategy known at run time."""
+    name = "sharding_arguments"
+    if f"strategy {source.path}" in migration.mapped:
+        return name
+    migration.mapped.add(f"strategy {source.path}")
+    quote = quote_of(source)
+
+    def q(text: str) -> str:
+        return quote + text + quote
+
+    top = top_level(source, at)
+    world = migration.dist(source, top, "get_world_size") + "()"
+    init = migration.need(source, "torch.distributed.device_mesh", "init_device_mesh", top)
+    hybrid = [x for x in HYBRID if x in choices]
+    lines = [
+        f"def {name}(strategy):",
+        '\t"""The arguments of fully_shard for the name of one of FSDP1\'s sharding strategies."""',
+    ]
+    special: list[tuple[str, list[str]]] = []
+    if "NO_SHARD" in choices:
+        special.append((f"strategy == {q('NO_SHARD')}", [f"shape = ({world}, 1)"]))
+    if hybrid:
+        several = f"strategy in ({', '.join(map(q, hybrid))})"
+        test = f"strategy == {q(hybrid[0])}" if len(hybrid) == 1 else several
+        per_node = f"per_node = {migration.torch(source, top)}.cuda.device_count()"
+        special.append((test, [per_node, f"shape = ({world} // per_node, per_node)"]))
+    dims = f"({q('replicate')}, {q('shard')})"
+    if "NO_SHARD" in choices:
+        own = f"({q('replicate')}, {q(alone(migration))})"
+        if hybrid and own != dims:
+            for (_, body), text in zip(special, (own, dims), strict=True):
+                body.append(f"names = {text}")
+            dims = "names"
+        elif not hybrid:
+            dims = own
+    plain = "return " + conditional(source, f"strategy == {q('SHARD_GRAD_OP')}")
+    if len(special) == 1:
+        test, body = special[0]
+        opposite = test.replace(" == ", " != ").replace(" in ", " not in ")
+        lines += [f"\tif {opposite}:", f"\t\t{plain}", *(f"\t{line}" for line in body)]
+    else:
+        for word, (test, body) in zip(("if", "elif"), special, strict=False):
+            lines += [f"\t{word} {test}:", *(f"\t\t{line}" for line in body)]
+        lines += ["\telse:", f"\t\t{plain}"]
+    if " " in device:
+        lines.append(f"\tdevice_type = {device}")
+        device = "device_type"
+    made = [device, "shape", f"mesh_dim_names={dims}"]
+    lines.append("\t" + call(source, "", f"mesh = {init}", made, depth=1))
+    given = f"{{{q('mesh')}: mesh}}"
+    if "_HYBRID_SHARD_ZERO2" in hybrid:
+        lines.append(f"\targuments = {given}")
+        lines.append(f"\tif strategy == {q('_HYBRID_SHARD_ZERO2')}:")
+        lines.append(f"\t\targuments[{q(KEY)}] = False")
+        given = "arguments"
+    lines.append(f"\treturn {given}")
+    migration.rewrite.insert_function(source, top, lines)
+    return name

@@ -1,0 +1,403 @@
+"""What every part of a migration works with: the program, the changes so far, the blockers.
+
+A migration changes small things first (`ShardingStrategy.FULL_SHARD` becomes `"FULL_SHARD"`), then
+the statements around them, whose new text is put together from the parts' new texts: `text(node)`
+gives a node's text with all changes made so far inside it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from fsdplint.edits.rewrite import Rewrite
+from fsdplint.fixes.syntax import library_name
+from fsdplint.interpreter import Program
+from fsdplint.interpreter.values import ModuleValue, Unknown, Value
+from fsdplint.migration.analysis.conditional_imports import Choice
+from fsdplint.migration.analysis.isinstance_narrowing import asked
+from fsdplint.migration.analysis.unreached_code import Unreached, stands_in
+from fsdplint.migration.calls import is_constant
+from fsdplint.migration.names import FSDP, PREFIX, fsdp1_name
+from fsdplint.migration.text import call, flat, in_string, width
+from fsdplint.source.source import Source, once
+from fsdplint.syntax.layout import line_end, line_indent, statement_of
+from fsdplint.syntax.qualified_names import dotted, references, symbols_in, walk
+
+
+class Blocked(Exception):
+    """Something has no faithful rewrite; `node` is what, `reason` why.
+
+    `advice` is what a person has to decide or do: a sentence or two. `internal` is "name" where it
+    is about a name of FSDP1's internals, and "attribute" where about an attribute of its wrapper.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        node: cst.CSTNode,
+        reason: str,
+        *,
+        advice: str = "",
+        internal: str = "",
+    ) -> None:
+        super().__init__(reason)
+        self.internal = internal
+        self.source = source
+        self.node = node
+        self.reason = reason
+        self.advice = advice
+
+
+@dataclass
+class Step:
+    """One use of FSDP1 and what becomes of it."""
+
+    source: Source
+    node: cst.CSTNode
+    title: str
+
+
+@dataclass
+class Note:
+    """What changes in cost or in a detail of behaviour.
+
+    Attributes:
+        text: what, in a few words.
+        detail: how much, and what can be done about it.
+        places: the code that it is about, where there is some.
+        unsafe: whether the program certainly trains otherwise than before.
+    """
+
+    text: str
+    detail: str = ""
+    unsafe: bool = False
+    places: list[tuple[Source, cst.CSTNode]] = field(default_factory=list)
+
+
+Span = tuple[int, int]
+
+# What can't stand as an argument without its parentheses, or means something else there.
+BARE = cst.Tuple | cst.GeneratorExp | cst.NamedExpr | cst.Yield
+
+
+@dataclass
+class Migration:
+    """The migration of some files of a program that belong together.
+
+    Attributes:
+        names: every reference to a name of FSDP1 in the files, by node.
+        symbols: the canonical dotted name of every reference to anything imported.
+        claimed: references that a step accounts for.
+        untouched: the nodes of functions that nothing calls and that stay as they are.
+        notes: what changes in cost or in a detail of behaviour, by its words.
+    """
+
+    program: Program
+    sources: list[Source]
+    untouched: frozenset[cst.CSTNode] = frozenset()
+    rewrite: Rewrite = field(default_factory=Rewrite)
+    steps: list[Step] = field(default_factory=list)
+    blockers: list[Blocked] = field(default_factory=list)
+    notes: dict[str, Note] = field(default_factory=dict)
+    names: dict[cst.CSTNode, str] = field(default_factory=dict)
+    symbols: dict[cst.CSTNode, str] = field(default_factory=dict)
+    claimed: set[cst.CSTNode] = field(default_factory=set)
+    mapped: set[str] = field(default_factory=set)  # notes of helper functions already written
+    variables: dict[cst.CSTNode, object] = field(default_factory=dict)  # configs, by definition
+    # The first use of each method of models whose states are FSDP1's local ones.
+    local_states: dict[str, tuple[Source, cst.CSTNode]] = field(default_factory=dict)
+    # The wrapping policies that were rewritten where they are made.
+    policies: dict[cst.CSTNode, object] = field(default_factory=dict)
+    policy_calls: set[cst.CSTNode] = field(default_factory=set)  # of methods that return them
+    typed: set[cst.CSTNode] = field(default_factory=set)  # states of what a block is about
+    gathers_optimizer: bool = False  # whether plain optimizer states are gathered now
+    unwrapped: set[cst.CSTNode] = field(default_factory=set)  # blocks that lose their head
+    gathered: set[cst.CSTNode] = field(default_factory=set)  # blocks in which all is unsharded
+    whole: set[cst.CSTNode] = field(default_factory=set)  # blocks in which parameters are whole
+    local: set[cst.CSTNode] = field(default_factory=set)  # functions that say `to_local()` now
+    unread: dict[cst.CSTNode, Source] = field(default_factory=dict)  # what would block if called
+    kept: dict[cst.CSTNode, list[str]] = field(default_factory=dict)  # those that hold options
+    # Calls for the state of a module with parts of FSDP1's, or of such a part: is it whole?
+    parts: dict[cst.CSTNode, bool] | None = None
+    holders: set[str] | None = None  # modules with wrapped parts, which are not wrapped themselves
+    choices: dict[Source, list[Choice]] = field(default_factory=dict)  # names of two libraries
+    theirs: list[tuple[Choice, cst.CSTNode]] = field(default_factory=list)
+    # Uses of policies that are another library's in some configurations, and their names by path.
+    shared: set[cst.CSTNode] = field(default_factory=set)
+    shared_names: set[tuple[str, str]] = field(default_factory=set)
+    # Policies that code besides the constructors reads, and where: they stay as they are.
+    kept_policies: dict[cst.CSTNode, tuple[Source, cst.CSTNode]] = field(default_factory=dict)
+    _assumed: dict[cst.CSTNode, str] | None = None
+    _asked: dict[cst.CSTNode, str] | None = None
+    _values: dict[cst.CSTNode, list[Value]] = field(default_factory=dict)
+    _texts: dict[Source, dict[Span, str]] = field(default_factory=dict)
+    _owned: dict[Source, list[Span]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for source in self.sources:
+            for node, full in symbols_in(source).items():
+                self.symbols[node] = full
+                name = fsdp1_name(full)
+                if name is not None and node not in self.untouched and not _stands_in(source, node):
+                    self.names[node] = name
+
+    # Reading ----------------------------------------------------------------------------------
+
+    def symbol(self, node: cst.CSTNode | None) -> str:
+        """The canonical dotted name that a node refers to, "" if it is none of a library's."""
+        return self.symbols.get(node, "") if node is not None else ""
+
+    def fsdp1(self, node: cst.CSTNode | None) -> str:
+        """The name of FSDP1 that a node refers to, or ""."""
+        return self.names.get(node, "") if node is not None else ""
+
+    def called(self, node: cst.CSTNode | None) -> str:
+        """The name of FSDP1 that a node is a call of, or ""."""
+        return self.fsdp1(node.func) if isinstance(node, cst.Call) else ""
+
+    def values(self, node: cst.CSTNode) -> list[Value]:
+        """The distinct values that a node had. An argument that was made up to execute the class
+        that the node is in by itself tells nothing where a program gives it one."""
+        known = self._values.get(node)
+        if known is None:
+            found = self.program.values(node)
+            known = [value for value in found if not stands_in(value, node)] or found
+            self._values[node] = known
+        return known
+
+    def block(self, source: Source, node: cst.CSTNode, reason: str, *, advice: str = "") -> Blocked:
+        """The exception to raise where a node has no faithful rewrite."""
+        return Blocked(source, node, reason, advice=advice)
+
+    def wrapped(self, node: cst.CSTNode) -> str:
+        """Whether a node is a module that FSDP1 wraps: "always", "sometimes" or "" for not."""
+        values = self.values(node)
+        if node in self.untouched or (not values and self.on_other_side(node)):
+            return ""
+        if all(stands_in(value, node) for value in values):
+            return self._unreached().get(node) or self.tested(node)
+        found = [is_fsdp1(value) for value in values]
+        if not any(found):
+            return self.tested(node)
+        return "always" if all(found) else "sometimes"
+
+    def on_other_side(self, node: cst.CSTNode) -> bool:
+        """Whether a node is only reached where another library's class takes FSDP1's name."""
+        return any(x.is_theirs(node) for choices in self.choices.values() for x in choices)
+
+    def _unreached(self) -> dict[cst.CSTNode, str]:
+        if self._assumed is None:
+            files = self.program.sources.values()
+            self._assumed = Unreached(self.sources, self.values, is_fsdp1, files).found
+        return self._assumed
+
+    def tested(self, node: cst.CSTNode) -> str:
+        """The same for what nothing is known of but that a test around it asks for its class."""
+        if self._asked is None:
+            self._asked = asked(self.sources, lambda node: self.fsdp1(node) == FSDP)
+        if not all(isinstance(v, Unknown) or stands_in(v, node) for v in self.values(node)):
+            return ""
+        return self._asked.get(node, "")
+
+    # Writing ----------------------------------------------------------------------------------
+
+    def substitute(self, source: Source, node: cst.CSTNode, text: str) -> None:
+        """Give a node a new text (changes inside it made earlier are taken to be in the text)."""
+        start, end = source.span(node)
+        self.substitute_span(source, start, end, text)
+
+    def substitute_span(self, source: Source, start: int, end: int, text: str) -> None:
+        texts = self._texts.setdefault(source, {})
+        for span in [s for s in texts if start <= s[0] and s[1] <= end]:
+            del texts[span]
+        texts[start, end] = text
+
+    def text(self, source: Source, node: cst.CSTNode) -> str:
+        """The node's text with the changes made so far."""
+        start, end = source.span(node)
+        result = []
+        position = start
+        for (left, right), text in sorted(self._texts.get(source, {}).items()):
+            if start <= left and right <= end:
+                result.append(source.text[position:left])
+                result.append(text)
+                position = right
+        result.append(source.text[position:end])
+        return "".join(result)
+
+    def unwrap(self, source: Source, block: cst.With, lines: list[str]) -> None:
+        """Take a block's body out of it; `unwrapped` has to hold the block before its parts are
+        read.
+        """
+        self.own(source, block.items[0])
+        self.rewrite.unwrap(source, block, lines)
+
+    def indent(self, source: Source, node: cst.CSTNode) -> str:
+        """The indentation that a node's line will have."""
+        indent = line_indent(source, source.span(node)[0])
+        parent = source.parent(node)
+        while parent is not None:
+            if parent in self.unwrapped:
+                indent = indent.removesuffix(source.tree.default_indent)
+            parent = source.parent(parent)
+        return indent
+
+    def placed(self, source: Source, node: cst.CSTNode, text: str) -> str:
+        """A text whose further lines are indented by tabs, as it stands in the file at a node."""
+        indent, unit = self.indent(source, node), source.tree.default_indent
+        first, *rest = text.split("\n")
+        lines = [first]
+        for line in rest:
+            bare = line.lstrip("\t")
+            lines.append(indent + unit * (len(line) - len(bare)) + bare if bare else "")
+        return "\n".join(lines)
+
+    def put_call(
+        self, source: Source, node: cst.CSTNode, head: str, given: list[str], tail: str = ""
+    ) -> None:
+        """Put a call in place of a node, broken up if its line gets too long."""
+        start, end = source.span(node)
+        before = source.text[source.line_start(start) : start].lstrip()
+        after = source.text[end : line_end(source, end)[0]]
+        if not re.fullmatch(r"[\s)\]},:.\w()]*", after):
+            after = ""  # a comment, or another item: they may go over the edge, as they did before
+        room = width(source) - len(self.indent(source, node).expandtabs(4))
+        if "\n" in before or len(before + head) >= room:
+            before = ""
+        if in_string(source, node):
+            self.substitute(source, node, f"{head}({', '.join(given)}){tail}")
+            return
+        text = call(source, self.indent(source, node), before + head, given, tail + after)
+        text = text.removeprefix(before).removesuffix(after)
+        self.substitute(source, node, self.placed(source, node, text))
+
+    def changed(self, source: Source, node: cst.CSTNode) -> bool:
+        """Whether a node gets another text, or a statement around it does."""
+        start, end = source.span(node)
+        spans = [*self._owned.get(source, ()), *self._texts.get(source, ())]
+        return any(left < end and start < right for left, right in spans)
+
+    def own(self, source: Source, node: cst.CSTNode) -> None:
+        """The node's whole text is rewritten (or deleted) by a change to its statement."""
+        self._owned.setdefault(source, []).append(source.span(node))
+
+    def replace_statement(self, source: Source, node: cst.CSTNode, lines: list[str]) -> None:
+        """Put lines in place of the statement of a node; its parts were read with `text`."""
+        statement = statement_of(source, node)
+        self.own(source, statement)
+        self.rewrite.replace_statement(source, statement, lines)
+
+    def delete_statement(
+        self, source: Source, node: cst.CSTNode, *, comments: bool | None = None
+    ) -> None:
+        statement = statement_of(source, node)
+        self.own(source, statement)
+        self.forget(source, statement)
+        self.rewrite.delete_statement(source, statement, comments=comments)
+
+    def forget(self, source: Source, node: cst.CSTNode) -> None:
+        """Names used in a node may have lost their last use."""
+        for part in source.descend(node):
+            if part in self.symbols:
+                text = dotted(part) or ""
+                pieces = text.split(".")
+                for count in range(1, len(pieces) + 1):
+                    self.rewrite.unused(source, ".".join(pieces[:count]))
+
+    def claim(self, source: Source, node: cst.CSTNode) -> None:
+        """All references to FSDP1 within a node are accounted for."""
+        for part in source.descend(node):
+            if part in self.names:
+                self.claimed.add(part)
+        self.forget(source, node)
+
+    def step(self, source: Source, node: cst.CSTNode, title: str) -> None:
+        self.steps.append(Step(source, node, title))
+
+    def note(
+        self,
+        text: str,
+        source: Source | None = None,
+        node: cst.CSTNode | None = None,
+        *,
+        detail: str = "",
+        unsafe: bool = False,
+    ) -> None:
+        """Say what changes in cost or behaviour, and at which code; `detail` says how much."""
+        note = self.notes.setdefault(text, Note(text))
+        note.unsafe = note.unsafe or unsafe
+        note.detail = note.detail or detail
+        if source is not None and node is not None and (source, node) not in note.places:
+            note.places.append((source, node))
+
+    def finish(self) -> None:
+        """Hand the changes of single nodes to the rewrite."""
+        for source, texts in self._texts.items():
+            owned = self._owned.get(source, [])
+            for (start, end), text in texts.items():
+                if not any(left <= start and end <= right for left, right in owned):
+                    self.rewrite.replace_span(source, start, end, text)
+
+    def need(self, source: Source, module: str, name: str | None, at: cst.CSTNode) -> str:
+        """The text for `module.name` at a node; it is imported if it has to be."""
+        return self.rewrite.need_import(source, module, name, at=at)
+
+    def torch(self, source: Source, at: cst.CSTNode) -> str:
+        return self.need(source, "torch", None, at)
+
+    def dist(self, source: Source, at: cst.CSTNode, function: str) -> str:
+        """How the file writes a function of `torch.distributed` at a node."""
+        return library_name(self.rewrite, source, f"torch.distributed.{function}", at)
+
+
+def _stands_in(source: Source, node: cst.CSTNode) -> bool:
+    """Whether a node is bound by `name = None`, which stands in for an import that fails."""
+    target = source.parent(node)
+    statement = source.parent(target) if isinstance(target, cst.AssignTarget) else None
+    return isinstance(statement, cst.Assign) and is_constant(statement.value, "None")
+
+
+def is_fsdp1(value: Value | None) -> bool:
+    """Whether a value is a module that FSDP1 wraps, compiled or not."""
+    if not isinstance(value, ModuleValue):
+        return False
+    return value.wrapper == "fsdp1" or (value.wrapper == "compile" and is_fsdp1(value.inner))
+
+
+def uses_of_fsdp1(source: Source) -> bool:
+    """Whether a file refers to FSDP1 at all, judged by its imports."""
+    return any(fsdp1_name(full) for _, _, full in references(source, PREFIX))
+
+
+@once
+def attributes(source: Source) -> Sequence[cst.Attribute]:
+    """Every attribute in a file, those inside of a chain too, the outer ones first."""
+    found: list[cst.Attribute] = []
+    for node in nodes(source):
+        while isinstance(node, cst.Attribute):
+            found.append(node)
+            node = node.value
+    return tuple(found)
+
+
+def nodes(source: Source) -> tuple[cst.CSTNode, ...]:
+    """The nodes of a file outside of its imports."""
+    return walk(source, skip_imports=True)
+
+
+def expression(migration: Migration, source: Source, node: cst.CSTNode) -> str:
+    """A node's new text, for use in a line given to `Rewrite`: on one line where that is possible,
+    else with its further lines relative to the statement's indentation.
+    """
+    text = flat(migration.text(source, node))
+    if isinstance(node, BARE) and node.lpar:
+        text = f"({text})"  # what a node is written as has no parentheses of its own
+    if "\n" not in text:
+        return text
+    indent = line_indent(source, source.span(node)[0])
+    first, *rest = text.replace("\r\n", "\n").split("\n")
+    return "\n".join([first, *(line.removeprefix(indent) for line in rest)])

@@ -1,0 +1,67 @@
+"""Policies and configs of FSDP1 that a framework gets too, which would not take their
+replacements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import libcst as cst
+
+from fsdplint.diagnostics.finding import Edit
+from fsdplint.interpreter import Program
+from fsdplint.interpreter.values import Function, Partial, Value
+from fsdplint.migration.analysis.components import Part
+from fsdplint.migration.context import Blocked, Migration
+from fsdplint.source.source import NodeSite
+from fsdplint.trace import FrameworkConfigured
+
+
+def check(migration: Migration, edits: Iterable[Edit]) -> list[Blocked]:
+    """The blockers: what the migration rewrites is also an argument of a framework's own FSDP1."""
+    program = migration.program
+    whole = program.whole if isinstance(program, Part) else program
+    changed: dict[str, list[Edit]] = {}
+    for edit in edits:
+        changed.setdefault(edit.path, []).append(edit)
+    found: dict[cst.CSTNode, Blocked] = {}
+    for event, call in _calls(whole):
+        for argument in call.args:
+            for site in _made(whole.values(argument.value)):
+                if not _touched(site, changed.get(site.path, ())) or site.node in found:
+                    continue
+                at = event.site.location()
+                place = f"{Path(at.path).name}:{at.line}"
+                found[site.node] = Blocked(
+                    site.source,
+                    site.node,
+                    f"`{event.api}` of {event.framework.capitalize()} gets it too ({place}), and "
+                    "takes FSDP1's",
+                    advice="Give the framework a policy or config of its own, or move it to FSDP2 "
+                    "as well.",
+                )
+    return list(found.values())
+
+
+def _calls(program: Program) -> Iterator[tuple[FrameworkConfigured, cst.Call]]:
+    for trace in program.traces:
+        for event in trace.of(FrameworkConfigured):
+            if isinstance(event.site, NodeSite) and isinstance(event.site.node, cst.Call):
+                yield event, event.site.node
+
+
+def _made(values: Iterable[Value]) -> Iterator[NodeSite]:
+    """Where values are made, functions defined, also those that a partial is of."""
+    for value in values:
+        if value.made_at is not None:
+            yield value.made_at
+        if isinstance(value, Function):
+            yield value.site
+        if isinstance(value, Partial):
+            yield from _made([value.function])
+
+
+def _touched(site: NodeSite, edits: Iterable[Edit]) -> bool:
+    start, end = site.source.span(site.node)
+    return any(edit.start < end and start < edit.end for edit in edits)

@@ -1,0 +1,197 @@
+"""What FSDP2's groups do otherwise than FSDP1's units: shared weights, and marks on gathered
+parameters.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.interpreter.values import ModuleValue
+from fsdplint.migration.analysis.units import Units
+from fsdplint.migration.analysis.variables import ancestors
+from fsdplint.migration.context import Blocked, Migration, expression
+from fsdplint.migration.text import simple
+from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.layout import statement_of
+from fsdplint.trace import BackwardRun, Called, GradMode, ParametersTied, RequiresGradSet, Trace
+
+TIED_ADVICE = (
+    "Leave both modules to the root, so that the policy wraps neither of them; or shard by hand, with "
+    "both in one group: `fully_shard([model.embedding, model.head])`."
+)
+SET_ADVICE = (
+    "Set `requires_grad` before the evaluation, or migrate by hand and call `reshard()` on every "
+    "`FSDPModule` of the model before this line."
+)
+
+
+def tied(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """Block on weights that modules of different units share, or may share: FSDP2 refuses them."""
+    for trace in migration.program.traces:
+        units = Units(trace)
+        for event in trace.of(ParametersTied):
+            blocker = _of_tie(units, event)
+            if blocker is not None and not _known(migration, blocker.node):
+                migration.blockers.append(blocker)
+
+
+def _of_tie(units: Units, event: ParametersTied) -> Blocked | None:
+    """The blocker of two modules that share a weight, unless one unit holds it."""
+    if event.other is None:
+        return None
+    one, other = units.unit(event.module), units.unit(event.other)
+    wrap = units.wrapped(event.module)
+    if wrap is None or units.wrapped(event.other) is None or (one == other and one is not None):
+        return None
+    if one is not None and other is not None:
+        wrap = units.wraps[one]
+    if wrap.index < event.index or not isinstance(wrap.site, NodeSite):
+        return None
+    names = [units.groups.name(x) for x in (event.module, event.other)]
+    shares = f"{names[0]} shares its {event.name} with {names[1]}, and "
+    if one is not None and other is not None:
+        reason = shares + "FSDP1 wraps them in different units, which FSDP2 refuses"
+    else:
+        reason = (
+            shares
+            + "the policy, whose choice is not known here, may wrap them in different units, "
+            "which FSDP2 refuses"
+        )
+    return Blocked(wrap.site.source, wrap.site.node, reason, advice=TIED_ADVICE)
+
+
+# `requires_grad` of parameters that a forward under no_grad has left gathered ---------------------
+
+
+def requires_grad(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """Reshard before `requires_grad` is set on parameters that may be gathered.
+
+    FSDP2 keeps the root's group gathered after a forward, and every group without resharding; a
+    backward reshards them, an evaluation has none. What is set on gathered parameters is lost with
+    them.
+    """
+    done: set[cst.CSTNode] = set()
+    for trace in migration.program.traces:
+        units = Units(trace)
+        for event in trace.of(RequiresGradSet):
+            site = event.site
+            if not isinstance(site, NodeSite) or site.node in done:
+                continue
+            if site.source not in migration.program.sources.values():
+                continue
+            parts = _gathered_parts(units, event)
+            if not parts or not _after_evaluation(trace, units, event):
+                continue
+            done.add(site.node)
+            if not _reshard(migration, units, site, parts):
+                reason = (
+                    "`requires_grad` is set on parameters that FSDP2 keeps gathered after an "
+                    "evaluation, and loses what is set on them"
+                )
+                migration.blockers.append(
+                    Blocked(site.source, site.node, reason, advice=SET_ADVICE)
+                )
+
+
+def _gathered_parts(units: Units, event: RequiresGradSet) -> list[str]:
+    """The modules whose own parameters are set, wrapped before, in units that may stay gathered."""
+    trace = units.trace
+    found = []
+    for module in event.modules:
+        for part in trace.submodules(module):
+            wrap = units.wrapped(part)
+            info = trace.modules.get(part)
+            if wrap is None or wrap.index > event.index or info is None or info.wrapper:
+                continue
+            if info.own_parameters is not False and units.stays_gathered(part):
+                found.append(part)
+    return found
+
+
+def _after_evaluation(trace: Trace, units: Units, event: RequiresGradSet) -> bool:
+    """Whether the last thing that the model did was a forward without gradients, in this turn of
+    the loop or in the one before.
+    """
+    wrap = units.wrapped(event.modules[0])
+    related = [
+        other
+        for other in trace.events
+        if isinstance(other, BackwardRun)
+        or (
+            isinstance(other, Called)
+            and other.inside is None
+            and wrap is not None
+            and trace.related(other.module, wrap.inner)
+            and other.index > wrap.index
+        )
+    ]
+    before = [other for other in related if other.index < event.index]
+    if before and _evaluates(before[-1]):
+        return True
+    if not event.in_loop or any(other.in_loop for other in before):
+        return False
+    after = [other for other in related if other.index > event.index and other.in_loop]
+    return bool(after) and _evaluates(after[-1])
+
+
+def _evaluates(event: object) -> bool:
+    return isinstance(event, Called) and event.grad in (GradMode.OFF, GradMode.INFERENCE)
+
+
+def _reshard(migration: Migration, units: Units, site: NodeSite, parts: list[str]) -> bool:
+    """Write a loop that reshards what holds the parts before the statement; whether that is
+    certain.
+    """
+    source = site.source
+    if source not in migration.sources:
+        return False
+    statement: cst.CSTNode = statement_of(source, site.node)
+    target = _base(site.node)
+    for outer in ancestors(source, site.node):
+        if isinstance(outer, cst.For):
+            statement, target = outer, _base(outer.iter)
+            break
+        if isinstance(outer, cst.FunctionDef | cst.ClassDef | cst.While):
+            break
+    owners = {units.unit(part) for part in parts}
+    while target is not None:
+        held = {
+            part
+            for value in migration.values(target)
+            if isinstance(value, ModuleValue)
+            for part in units.trace.submodules(value.id)
+        }
+        if None not in owners and owners <= held and simple(target):
+            text = expression(migration, source, target)
+            kind = migration.need(source, "torch.distributed.fsdp", "FSDPModule", statement)
+            lines = [
+                f"for module in {text}.modules():",
+                f"\tif isinstance(module, {kind}):",
+                "\t\tmodule.reshard()",
+            ]
+            migration.rewrite.insert_before(source, statement, lines)
+            title = "Reshard before `requires_grad` is set"
+            migration.step(source, site.node, title)
+            return True
+        target = target.value if isinstance(target, cst.Attribute) else None
+    return False
+
+
+def _base(node: cst.CSTNode) -> cst.BaseExpression | None:
+    """The object whose parameters an expression or an assignment is about."""
+    if isinstance(node, cst.Assign):
+        node = node.targets[0].target
+    if isinstance(node, cst.Expr):
+        node = node.value
+    while isinstance(node, cst.Call):
+        if not isinstance(node.func, cst.Attribute):
+            if not node.args:
+                return None
+            node = node.args[0].value  # list(model.parameters())
+        else:
+            node = node.func.value
+    return node if isinstance(node, cst.Name | cst.Attribute) else None
+
+
+def _known(migration: Migration, node: cst.CSTNode) -> bool:
+    return any(blocker.node is node for blocker in migration.blockers)

@@ -1,0 +1,76 @@
+"""FSDP1's names: which references are to it, and what each is called."""
+
+from __future__ import annotations
+
+from fsdplint.syntax.qualified_names import FSDP2
+
+# Submodules that a path may go through on its way to a name.
+SUBMODULES = frozenset(
+    {
+        "api",
+        "wrap",
+        "fully_sharded_data_parallel",
+        "sharded_grad_scaler",
+    }
+)
+PREFIX = "torch.distributed.fsdp"
+FSDP2_PACKAGE = f"{PREFIX}._fully_shard"  # where FSDP2's private modules are
+FSDP = "FullyShardedDataParallel"
+# The parameters of its constructor, in their order.
+PARAMETERS = (
+    "module",
+    "process_group",
+    "sharding_strategy",
+    "cpu_offload",
+    "auto_wrap_policy",
+    "backward_prefetch",
+    "mixed_precision",
+    "ignored_modules",
+    "param_init_fn",
+    "device_id",
+    "sync_module_states",
+    "forward_prefetch",
+    "limit_all_gathers",
+    "use_orig_params",
+    "ignored_states",
+    "device_mesh",
+)
+STRATEGIES = (
+    "FULL_SHARD",
+    "SHARD_GRAD_OP",
+    "NO_SHARD",
+    "HYBRID_SHARD",
+    "_HYBRID_SHARD_ZERO2",
+)
+
+
+# Methods that FSDP1's wrapper alone has.
+WRAPPER_METHODS = {
+    "check_is_root",
+    "clip_grad_norm_",
+    "fsdp_modules",
+    "optim_state_dict_to_load",
+    "register_comm_hook",
+    "rekey_optim_state_dict",
+    "scatter_full_optim_state_dict",
+    "set_state_dict_type",
+    "shard_full_optim_state_dict",
+    "state_dict_type",
+    "summon_full_params",
+}
+
+
+def fsdp1_name(full: str) -> str | None:
+    """The FSDP1 name in a canonical dotted name: "ShardingStrategy.FULL_SHARD", "wrap", ...
+
+    None for names of FSDP2 (its private modules too) and of anything that is not in torch's FSDP
+    package.
+    """
+    if not full.startswith(PREFIX + ".") or f"{full}.".startswith(FSDP2_PACKAGE + "."):
+        return None
+    parts = full[len(PREFIX) + 1 :].split(".")
+    while len(parts) > 1 and parts[0] in SUBMODULES:
+        parts = parts[1:]
+    if not parts or parts[0] in FSDP2:
+        return None
+    return ".".join(parts)

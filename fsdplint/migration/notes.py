@@ -1,0 +1,258 @@
+"""What changes in cost or in a detail of behaviour although every use has a faithful rewrite."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from fsdplint.interpreter.values import ModuleValue, ParametersOf
+from fsdplint.migration.analysis.variables import function_of
+from fsdplint.migration.calls import arguments, is_constant
+from fsdplint.migration.constructor.strategy import WHOLE
+from fsdplint.migration.context import Migration, is_fsdp1, nodes
+from fsdplint.migration.names import PARAMETERS
+from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.layout import descend
+from fsdplint.trace import Clipped, Compiled, Sharding
+
+SHAPE = re.compile(r"\b(?P<one>\w+)\.(?:ndim\b|dim\(\))|len\((?P<other>\w+)\.shape\)")
+Calls = list[tuple[Source, cst.Call]]
+
+
+def add(migration: Migration, calls: Calls) -> None:
+    """Add a note for each of them, with the places that it is about."""
+    for note in (
+        _clipping,
+        _groups,
+        _compiled,
+        _numbers,
+        _accumulated,
+        _gathered_again,
+        _start,
+        _held,
+    ):
+        note(migration, calls)
+
+
+def _clipping(migration: Migration, calls: Calls) -> None:
+    for trace in migration.program.traces:
+        for event in trace.of(Clipped):
+            site = event.site
+            if event.api != "utils" or not isinstance(site, NodeSite):
+                continue
+            if any(trace.sharded_within(m, event) is Sharding.FSDP1 for m in event.modules):
+                migration.note(
+                    "torch.nn.utils.clip_grad_norm_ clips by the norm over all ranks (FSDP1: by "
+                    "each rank's own)",
+                    site.source,
+                    site.node,
+                    detail="The norm is larger, on N ranks up to the square root of N times, so with "
+                    "the same bound more steps are clipped, and all ranks by the same factor.",
+                )
+
+
+def _groups(migration: Migration, calls: Calls) -> None:
+    """Groups of parameters that are told apart by shapes or names."""
+    flat = any("use_orig_params" not in source.code(call) for source, call in calls)
+    for source in migration.program.sources.values():
+        if "weight_decay" not in source.text:
+            continue
+        for node in nodes(source):
+            if isinstance(node, cst.Comparison) and _by_shape(migration, source, node):
+                migration.note(
+                    "parameters have their whole shape: groups chosen by `p.dim()` may change",
+                    source,
+                    node,
+                    detail="FSDP1's parameters have one dimension after wrapping, so all of them fell "
+                    "into one group where the groups are made after it; now weight decay is applied "
+                    "as it is written.",
+                    unsafe=_is_of_wrapped(migration, source, node),
+                )
+            if flat and isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+                if node.func.attr.value == "named_parameters" and migration.wrapped(
+                    node.func.value
+                ):
+                    migration.note(
+                        "parameters have their own names: groups chosen by name may change",
+                        source,
+                        node,
+                        detail="With use_orig_params=False FSDP1 names them `_flat_param`, so that no "
+                        "pattern for biases or norms fits; now it does.",
+                    )
+
+
+def _by_shape(migration: Migration, source: Source, node: cst.Comparison) -> bool:
+    """Whether a comparison is about the dimensions of a parameter of a wrapped model."""
+    match = SHAPE.search(source.code(node))
+    if match is None:
+        return False
+    name = match["one"] or match["other"]
+    found = [part for part in descend(node) if isinstance(part, cst.Name) and part.value == name]
+    values = [value for part in found for value in migration.values(part)]
+    if values:
+        return any(_of_wrapped(value) for value in values)
+    return name in ("p", "param", "parameter", "v")
+
+
+def _is_of_wrapped(migration: Migration, source: Source, node: cst.Comparison) -> bool:
+    """Whether a comparison certainly is about parameters that FSDP1 has made flat."""
+    values = [v for part in descend(node) for v in migration.values(part)]
+    found = [value for value in values if isinstance(value, ParametersOf)]
+    return bool(found) and all(map(_of_wrapped, found))
+
+
+def _of_wrapped(value: object) -> bool:
+    return isinstance(value, ParametersOf) and any(is_fsdp1(m) for m in value.modules)
+
+
+def _compiled(migration: Migration, calls: Calls) -> None:
+    """It goes on working, but FSDP2 gains more from compiled blocks."""
+    for trace in migration.program.traces:
+        for event in trace.of(Compiled):
+            if trace.sharding(event.module, event) is Sharding.FSDP1:
+                site = event.site
+                migration.note(
+                    "compiling the blocks before they are sharded is faster in FSDP2",
+                    site.source if isinstance(site, NodeSite) else None,
+                    site.node if isinstance(site, NodeSite) else None,
+                    detail="The whole model compiled after sharding breaks the graph at each unit; "
+                    "`block.compile()` for each block before `fully_shard` does not.",
+                )
+
+
+def _numbers(migration: Migration, calls: Calls) -> None:
+    """Sizes of an FSDP1 model's parameters, which are those of one rank's part."""
+    for source in migration.program.sources.values():
+        for node in nodes(source):
+            if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+                continue
+            if node.func.attr.value not in ("numel", "nelement"):
+                continue
+            values = migration.values(node.func.value)
+            if any(map(_of_wrapped, values)):
+                migration.note(
+                    "parameters are counted whole (FSDP1: this rank's part)",
+                    source,
+                    node,
+                    detail="What is printed here grows by as many times as there are ranks; a sum over "
+                    "the ranks, or a product with their number, is to be taken away.",
+                )
+
+
+def _accumulated(migration: Migration, calls: Calls) -> None:
+    """Gradients that are accumulated without being reduced."""
+    differ = [
+        (source, node)
+        for source in migration.sources
+        for node in nodes(source)
+        if isinstance(node, cst.Call)
+        and migration.called(node) == "MixedPrecision"
+        and _reduces_otherwise(source, node)
+    ]
+    for source, node in _unsynchronized(migration) if differ else ():
+        migration.note(
+            "without a reduction gradients are accumulated in `reduce_dtype` (FSDP1: in "
+            "`param_dtype`)",
+            source,
+            node,
+            detail="More exact, so the numbers differ a little; float32 instead of bfloat16 "
+            "takes twice the memory for these gradients.",
+        )
+
+
+def _unsynchronized(migration: Migration) -> Iterator[tuple[Source, cst.Call]]:
+    """The `no_sync()` calls of wrapped models."""
+    for source in migration.sources:
+        for node in nodes(source):
+            if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+                continue
+            if node.func.attr.value == "no_sync" and migration.wrapped(node.func.value):
+                yield source, node
+
+
+def _gathered_again(migration: Migration, calls: Calls) -> None:
+    """FSDP1 keeps parameters whole after a backward without a reduction, where it does so after a
+    forward (`_should_free_in_backward`); FSDP2 does neither by itself.
+    """
+    wanted = {f"ShardingStrategy.{name}" for name in WHOLE}
+    if not any(migration.fsdp1(node) in wanted for s in migration.sources for node in nodes(s)):
+        return
+    for source, node in _unsynchronized(migration):
+        migration.note(
+            "with SHARD_GRAD_OP parameters are gathered anew after a backward without a reduction "
+            "(FSDP1 kept them)",
+            source,
+            node,
+            detail="`set_reshard_after_backward(False)` beside `set_requires_gradient_sync(False)`, "
+            "and True again with it, keeps them, as FSDP1 did, in the memory of whole parameters.",
+        )
+
+
+def _reduces_otherwise(source: Source, node: cst.Call) -> bool:
+    named, _ = arguments(node, ("param_dtype", "reduce_dtype", "buffer_dtype"))
+    param, reduce = named.get("param_dtype"), named.get("reduce_dtype")
+    if param is None or reduce is None:
+        return False
+    if is_constant(param.value, "None") or is_constant(reduce.value, "None"):
+        return False
+    return source.code(param.value) != source.code(reduce.value)
+
+
+def _start(migration: Migration, calls: Calls) -> None:
+    """The weights of rank 0 that all ranks start from."""
+    for source, call in calls:
+        given = arguments(call, PARAMETERS)[0].get("sync_module_states")
+        if given is not None and not is_constant(given.value, "False"):
+            migration.note(
+                "at the start each rank keeps the model that it was built from until rank 0's "
+                "weights are there",
+                source,
+                given,
+                detail="FSDP1 sent and sharded one unit after the other. The memory is free before the "
+                "first step.",
+            )
+
+
+def _held(migration: Migration, calls: Calls) -> None:
+    """Parameters that a variable holds from before the sharding, whole."""
+    for source, call in calls:
+        end = source.span(call)[0]
+        for node in nodes(source):
+            if not isinstance(node, cst.Assign) or source.span(node)[0] > end:
+                continue
+            if function_of(source, node) is not function_of(source, call):
+                continue
+            if any(_keeps(migration, value) for value in _kept_values(node)):
+                migration.note(
+                    "parameters that a variable holds from before the sharding stay whole",
+                    source,
+                    node,
+                    detail="`fully_shard` puts others in their place, and moves these to the GPU first: "
+                    "each rank holds all of them until the variable is deleted.",
+                )
+
+
+def _kept_values(node: cst.Assign) -> Iterator[cst.BaseExpression]:
+    """What `dict(model.named_parameters())` and the like keep."""
+    value = node.value
+    if isinstance(value, cst.Call) and isinstance(value.func, cst.Name) and value.args:
+        if value.func.value in ("dict", "list", "tuple", "set"):
+            yield value.args[0].value
+    if isinstance(value, cst.ListComp | cst.SetComp) and isinstance(value.elt, cst.Name):
+        yield value.for_in.iter
+    if isinstance(value, cst.DictComp) and isinstance(value.value, cst.Name):
+        yield value.for_in.iter
+
+
+def _keeps(migration: Migration, node: cst.BaseExpression) -> bool:
+    """Whether an expression is the parameters of a module that FSDP1 does not wrap yet."""
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+        return False
+    if node.func.attr.value not in ("parameters", "named_parameters"):
+        return False
+    values = migration.values(node.func.value)
+    return bool(values) and all(
+        isinstance(value, ModuleValue) and not value.wrapper for value in values
+    )

@@ -1,0 +1,185 @@
+"""What a report of a migration says, whatever it is written as."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fsdplint.report.cells import split
+from fsdplint.report.result import plural
+from fsdplint.source.files import Problem
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of a file."""
+
+    path: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a line is rewritten: a rule, by its code, and the first sentence of its reason."""
+
+    code: str
+    name: str
+    text: str
+
+
+@dataclass
+class Change:
+    """Lines next to each other that are rewritten.
+
+    Attributes:
+        place: the first of them, as the file is now.
+        new_line: its line in the new file.
+        titles: what is done, in the imperative.
+        before, after: the lines, without their ends.
+        reasons: the rules that find something there.
+    """
+
+    place: Place
+    new_line: int
+    titles: list[str]
+    before: list[str]
+    after: list[str]
+    reasons: list[Reason] = field(default_factory=list)
+
+
+@dataclass
+class Obstacle:
+    """Code that keeps its group from being migrated.
+
+    Attributes:
+        code: the rule whose finding it is.
+        lines: the code there: the number of each line and its text.
+        reason: why it cannot be rewritten.
+        advice: what a person has to decide or do.
+    """
+
+    place: Place
+    code: str
+    lines: list[tuple[int, str]]
+    reason: str
+    advice: str
+
+
+@dataclass
+class Remark:
+    """What changes in behaviour or cost: what, how much, and where."""
+
+    text: str
+    detail: str = ""
+    places: list[Place] = field(default_factory=list)
+
+
+@dataclass
+class Section:
+    """What becomes of the files that belong together.
+
+    Attributes:
+        group: the name of the group of fixes.
+        title: the file that the group is known by.
+        files: the files of the group that use FSDP1.
+        changes: what is rewritten; empty where something stands in the way.
+        obstacles: what stands in the way.
+        remarks: what changes in behaviour or cost.
+        waiting: uses of FSDP1 that can be rewritten as soon as the obstacles are gone.
+        outside: files that have to change and are not among those given.
+        applied: whether the changes were written.
+        prove: the commands that prove the migration.
+        prove_note: what to know about them.
+    """
+
+    group: str
+    title: str
+    files: list[str]
+    changes: list[Change] = field(default_factory=list)
+    obstacles: list[Obstacle] = field(default_factory=list)
+    remarks: list[Remark] = field(default_factory=list)
+    waiting: list[Place] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
+    applied: bool = False
+    prove: list[str] = field(default_factory=list)
+    prove_note: str = ""
+
+    @property
+    def blocked(self) -> bool:
+        return bool(self.obstacles)
+
+    @property
+    def verdict(self) -> str:
+        if self.obstacles:
+            places = plural(len({one.place for one in self.obstacles}), "place")
+            return f"not migrated: blocked at {places}"
+        changed = plural(len({split(one.place.path)[0] for one in self.changes}), "file")
+        what = f"{plural(len(self.changes), 'change')} in {changed}"
+        if self.applied:
+            return f"migrated whole ({what})"
+        if self.outside:
+            return f"can be migrated whole ({what}), with files that were not given"
+        return f"can be migrated whole ({what})"
+
+
+@dataclass
+class Report:
+    """The migration of everything under some paths.
+
+    Attributes:
+        sections: one for each set of files that belong together.
+        problems: what could not be read.
+        warnings: further lines for standard error.
+        wrote: whether changes were to be written.
+        annotated: files whose comments about blockers were changed.
+        files: how many files were looked at.
+    """
+
+    sections: list[Section] = field(default_factory=list)
+    problems: Sequence[Problem] = ()
+    warnings: Sequence[str] = ()
+    wrote: bool = False
+    annotated: list[str] = field(default_factory=list)
+    files: int = 0
+
+    @property
+    def left(self) -> bool:
+        """Whether FSDP1 is still in use."""
+        return any(not section.applied for section in self.sections)
+
+
+def summary(report: Report) -> list[str]:
+    """The sentences that close a report."""
+    sections = report.sections
+    blocked = [one for one in sections if one.blocked]
+    pending = [one for one in sections if not one.blocked and not one.applied]
+    done = [one for one in sections if one.applied]
+    if not sections:
+        if report.files == 0 and not report.problems:
+            return ["No Python files were found; nothing was looked at."]
+        if report.files == 0:
+            return []
+        return ["No use of FSDP1 was found; there is nothing to migrate."]
+    lines = []
+    if done:
+        lines.append(f"{plural(len(done), 'program')} migrated whole.")
+    if pending:
+        lines.append(f"{plural(len(pending), 'program')} can be migrated whole.")
+    if blocked:
+        places = plural(len({o.place for one in blocked for o in one.obstacles}), "place")
+        words = plural(len(blocked), "program")
+        lines.append(f"{words} blocked at {places}; nothing of {_them(blocked)} is rewritten.")
+    if pending and not report.wrote:
+        lines.append("Nothing was written: --fix writes.")
+    if any(one.outside for one in pending):
+        lines.append("Name the files outside of the paths as well, or give --project.")
+    if report.annotated:
+        lines.append(f"The comments were changed in {', '.join(report.annotated)}.")
+    return lines
+
+
+def _them(sections: Sequence[Section]) -> str:
+    return "it" if len(sections) == 1 else "them"

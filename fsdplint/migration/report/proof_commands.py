@@ -1,0 +1,106 @@
+"""The commands that prove a migration."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fsdplint.migration.report.model import Section
+from fsdplint.source.files import NOTEBOOK
+
+if TYPE_CHECKING:
+    from fsdplint.interpreter import Program
+
+SCRIPT = "SCRIPT"
+MOST = 3  # programs that are named
+BEFORE = "before"  # a copy of the project beside it
+ARGUMENTS = re.compile(
+    r"\bargparse\b|\bsys\.argv\b|\bHfArgumentParser\b"
+    r"|^\s*(?:import|from) (?:absl|click|fire|hydra|jsonargparse|simple_parsing|tap|typer|tyro)\b",
+    re.MULTILINE,
+)
+
+
+def commands(program: Program, section: Section) -> tuple[list[str], str, str]:
+    """The commands, what to know about them, and the file that the section is known by."""
+    entries = _entries(program, section)
+    if section.blocked or not any(path in program.sources for path in section.files):
+        return [], "", (entries or section.files)[0]
+    scripts = [path for path in entries if not path.endswith(NOTEBOOK)]
+    if entries and not scripts:
+        return [], "torchrun starts no notebooks: prove a script that does the same.", entries[0]
+    entries = scripts
+    if not entries:
+        note = "None of the files given runs the model; SCRIPT is the program that does."
+        return [f"fsdplint prove {SCRIPT} -- ARGS"], note, section.files[0]
+    lines = [f"fsdplint prove {shlex.quote(one)}{_arguments(program, one)}" for one in entries]
+    notes = []
+    if any(" -- " in line for line in lines):
+        notes.append("ARGS are the arguments of a short run that saves and loads what you keep.")
+    return lines[:MOST], " ".join(notes), entries[0]
+
+
+def with_options(section: Section, options: Sequence[str]) -> None:
+    """Have the commands prove what was planned with these options."""
+    head = "fsdplint prove"
+    words = " ".join([head, *map(shlex.quote, options)])
+    section.prove = [words + line.removeprefix(head) for line in section.prove]
+
+
+def after_writing(section: Section) -> None:
+    """Change the commands to those that compare with the files as they were."""
+    top = _top(section.title)
+    copy = os.path.join(os.path.relpath(os.path.dirname(top)), BEFORE)
+    lines = []
+    for line in section.prove:
+        _, _, script, *rest = shlex.split(line)
+        if script == SCRIPT:
+            continue
+        old = os.path.join(copy, os.path.relpath(os.path.realpath(script), top))
+        words = ["fsdplint", "prove", old, "--against", script, *rest]
+        lines.append(" ".join(map(shlex.quote, words)))
+    section.prove = lines
+    if lines:
+        git = os.path.exists(os.path.join(top, ".git"))
+        how = f" (`git worktree add {copy} HEAD` makes one of what was committed)" if git else ""
+        note = f"{copy} is a copy of the project as it was{how}."
+        section.prove_note = " ".join(filter(None, [note, section.prove_note]))
+
+
+def _top(path: str) -> str:
+    """The folder of the version control that a file is in, else its own folder."""
+    folder = own = os.path.dirname(os.path.realpath(path))
+    while True:
+        if os.path.exists(os.path.join(folder, ".git")):
+            return folder
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return own
+        folder = parent
+
+
+def _entries(program: Program, section: Section) -> list[str]:
+    """The programs that run code of the group, those with a constructor first.
+
+    A file that wraps the model while it is imported is none: the one that imports it is.
+    """
+    from fsdplint.trace import Fsdp1Used, Wrapped
+
+    found: dict[str, None] = {}
+    imported: set[str] = set()
+    for trace in program.traces:
+        if not trace.complete or trace.entry is None:
+            continue
+        for event in trace.of(Wrapped, Fsdp1Used):
+            if event.site.path in section.files:
+                found.setdefault(trace.entry)
+                outermost = (event.stack[0] if event.stack else event.site).path
+                imported |= {outermost} - {trace.entry}
+    return [path for path in found if path not in imported] or list(found)
+
+
+def _arguments(program: Program, path: str) -> str:
+    return " -- ARGS" if ARGUMENTS.search(program.sources[path].text) else ""

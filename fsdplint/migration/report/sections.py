@@ -1,0 +1,289 @@
+"""From the findings and plans of a migration to the sections of its report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fsdplint.diagnostics.finding import (
+    Edit,
+    Finding,
+    Fix,
+    RuleInfo,
+    Safety,
+    changed_files,
+    group_of,
+)
+from fsdplint.edits import apply
+from fsdplint.edits.regions import Region, regions
+from fsdplint.migration.report import remaining_names
+from fsdplint.migration.report.model import Change, Obstacle, Place, Reason, Remark, Section
+from fsdplint.migration.report.proof_commands import commands
+from fsdplint.migration.report.titles import titles_of
+from fsdplint.report.formats.full import reason
+from fsdplint.report.notes import remarks
+from fsdplint.report.pages import summary
+from fsdplint.source.files import NOTEBOOK
+from fsdplint.trace import Location
+
+if TYPE_CHECKING:
+    import libcst as cst
+
+    from fsdplint.interpreter import Program
+    from fsdplint.migration.context import Blocked
+    from fsdplint.migration.planner import Plan
+    from fsdplint.source.source import Source
+
+LONGEST = 6  # lines of the code of an obstacle
+CODE = "FSDP201"  # of an obstacle where no rule finds anything: it keeps the constructor from going
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A comment that says why code blocks the migration."""
+
+    source: Source
+    node: cst.CSTNode
+    code: str
+    reason: str
+
+
+class Sections:
+    """The sections of a report.
+
+    Attributes:
+        all: the sections, one for each group.
+        fixes: the rewrite of every group that nothing blocks.
+        marks: the comments that would mark what blocks.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        found: Sequence[Finding],
+        counts: Callable[[Finding], bool],
+        editable: Callable[[str], bool],
+        unsafe: bool = False,
+    ) -> None:
+        """counts: whether nothing turns a finding off. editable: whether a file may be changed."""
+        from fsdplint.migration.planner import plans_of
+
+        self.program = program
+        self.files = program.files
+        self.counts = counts
+        self.editable = editable
+        self.unsafe = unsafe
+        self.all: list[Section] = []
+        self.fixes: dict[str, Fix] = {}
+        self.marks: list[Mark] = []
+        plans = {plan.group: plan for plan in plans_of(program)}
+        groups: dict[str, list[Finding]] = {}
+        for finding in found:
+            groups.setdefault(name_of(finding), []).append(finding)
+        for group in [*plans, *(one for one in groups if one not in plans)]:
+            section = self._section(group, plans.get(group), groups.get(group, []))
+            if section is not None:
+                self.all.append(section)
+
+    def _section(self, group: str, plan: Plan | None, findings: list[Finding]) -> Section | None:
+        blockers = plan.blockers if plan is not None else []
+        if not blockers and not findings:
+            return None
+        files = [source.path for source in plan.sources] if plan is not None else []
+        files = list(dict.fromkeys([*files, *(one.site.path for one in findings)]))
+        section = Section(group, files[0], files)
+        section.obstacles = self._obstacles(blockers, findings)
+        fix = next((one.fix for one in findings if one.fix is not None), None)
+        if not section.obstacles and fix is not None:
+            try:
+                changed = apply.complete(self.files, fix)
+            except apply.BrokenFixError as error:
+                section.obstacles = [self._defect(findings[0], str(error))]
+            else:
+                self.fixes[group] = fix
+                section.changes = self._changes(fix, changed, plan, findings)
+                section.outside = self._outside(fix)
+                section.remarks = remarks(fix, self._place_of) if plan is not None else _told(fix)
+        if section.blocked:
+            at = {obstacle.place for obstacle in section.obstacles}
+            places = [_place(one) for one in findings]
+            if plan is None:
+                sources = [x for x in map(self.program.sources.get, files) if x is not None]
+                places += remaining_names.others(sources, findings)
+            section.waiting = list(dict.fromkeys(p for p in places if p not in at))
+        section.prove, section.prove_note, section.title = commands(self.program, section)
+        return section
+
+    def _place_of(self, at: Location) -> Place:
+        return _at(self.files[at.path], at.line)
+
+    def _outside(self, fix: Fix) -> list[str]:
+        paths = changed_files(fix) | {path for path, _ in fix.unused}
+        return sorted(path for path in paths if not self.editable(os.path.realpath(path)))
+
+    def leave_out(self, context: Set[str]) -> None:
+        """Leave out groups of files that were looked at only because they call others."""
+        self.all = [one for one in self.all if not set(one.files) <= context]
+        kept = {path for section in self.all for path in section.files}
+        self.marks = [mark for mark in self.marks if mark.source.path in kept]
+
+    # What stands in the way ---------------------------------------------------------------------
+
+    def _obstacles(self, blockers: Sequence[Blocked], findings: list[Finding]) -> list[Obstacle]:
+        from fsdplint.migration.advice import advice_on
+
+        result: dict[tuple[Place, str], Obstacle] = {}
+        for blocked in blockers:
+            source, node = blocked.source, blocked.node
+            code = self._code_at(blocked, findings)
+            self.marks.append(Mark(source, node, code, blocked.reason))
+            at = source.location(node)
+            lines = _excerpt(source, at.line, at.end_line)
+            place = _at(source, at.line)
+            result.setdefault(
+                (place, blocked.reason),
+                Obstacle(place, code, lines, blocked.reason, advice_on(blocked)),
+            )
+        if not blockers:
+            for finding in findings:
+                obstacle = self._without_plan(finding)
+                if obstacle is not None:
+                    result.setdefault((obstacle.place, obstacle.reason), obstacle)
+        first: dict[str, Obstacle] = {}
+        obstacles = sorted(result.values(), key=lambda one: (one.place.path, one.place.line))
+        for one in obstacles:  # what a whole project lacks is said once
+            first.setdefault(
+                one.reason if one.reason.startswith("the fix needs") else str(id(one)), one
+            )
+        return list(first.values())
+
+    def _without_plan(self, finding: Finding) -> Obstacle | None:
+        """What keeps a finding from being fixed that no plan speaks of."""
+        code = finding.rule.code
+        if not self.counts(finding):
+            why = f"{code} is turned off here, and a migration is whole or not at all"
+            what = "Take the comment or the setting away that turns it off."
+        elif finding.fix is None:
+            why = finding.blocker or "it has no rewrite"
+            what = finding.help or "Rewrite it by hand."
+            if why in what:
+                by_hand = "Change what the reason names by hand; then run this again."
+                what = what.partition(f"{why}. ")[2] or by_hand
+            if why.startswith("the fix needs"):
+                what = (
+                    "Raise the torch that the project asks for, or say with --target-torch which "
+                    "one it runs on."
+                )
+        elif finding.fix.safety is Safety.UNSAFE and not self.unsafe:
+            why = f"the rewrite may change what the program does: {finding.fix.title}"
+            what = "Look at it (`fsdplint --diff --unsafe-fixes`), and take it with --unsafe-fixes."
+        else:
+            return None
+        at = finding.site.location()
+        source = self.files.get(at.path)
+        lines = _excerpt(source, at.line, at.end_line) if source is not None else []
+        place = _at(source, at.line) if source is not None else _place(finding)
+        return Obstacle(place, code, lines, why, what)
+
+    def _defect(self, finding: Finding, error: str) -> Obstacle:
+        why = f"the rewrite could not be put together ({error})"
+        what = "This is a defect of fsdplint, please report it."
+        return Obstacle(_place(finding), finding.rule.code, [], why, what)
+
+    def _code_at(self, blocked: Blocked, findings: list[Finding]) -> str:
+        """The rule that finds something at the code that blocks; the smallest finding decides."""
+        left, right = blocked.source.span(blocked.node)
+        best: tuple[int, str] | None = None
+        for finding in findings:
+            node = getattr(finding.site, "node", None)
+            if finding.site.path != blocked.source.path or node is None:
+                continue
+            start, end = blocked.source.span(node)
+            if (start <= left and right <= end) or (left <= start and end <= right):
+                size = end - start
+                if best is None or size < best[0]:
+                    best = size, finding.rule.code
+        return best[1] if best is not None else CODE
+
+    # What is rewritten --------------------------------------------------------------------------
+
+    def _changes(
+        self, fix: Fix, changed: Iterable[Edit], plan: Plan | None, findings: list[Finding]
+    ) -> list[Change]:
+        by_path: dict[str, list[Edit]] = {}
+        for edit in changed:
+            by_path.setdefault(edit.path, []).append(edit)
+        result = []
+        for path, own in by_path.items():
+            source = self.files[path]
+            here = [one for one in findings if one.site.path == path]
+            steps = [x for x in plan.steps if x.source is source] if plan is not None else []
+            for region in regions(source.text, own):
+                titles = titles_of(source, region, steps) if plan is not None else [_title(fix)]
+                result.append(
+                    Change(
+                        place=_at(source, region.line),
+                        new_line=_at(source, region.line).line + region.new_line - region.line,
+                        titles=titles,
+                        before=[line.rstrip("\r\n") for line in region.before],
+                        after=[line.rstrip("\r\n") for line in region.after],
+                        reasons=_reasons(region if plan is not None else None, here),
+                    )
+                )
+        return result
+
+
+def name_of(finding: Finding) -> str:
+    """The name of the section that a finding belongs to."""
+    at = finding.site.location()  # what frameworks are told has no group
+    return group_of(finding) or f"{at.path}:{at.line}:{at.column}"
+
+
+def _place(finding: Finding) -> Place:
+    at, source = finding.site.location(), getattr(finding.site, "source", None)
+    return _at(source, at.line) if source is not None else Place(at.path, at.line)
+
+
+def _at(source: Source, line: int) -> Place:
+    """A line of a file; in a notebook, of the cell that it is in."""
+    if not source.path.endswith(NOTEBOOK):
+        return Place(source.path, line)
+    from fsdplint.source.notebooks import NotebookSource
+
+    assert isinstance(source, NotebookSource)
+    number, row = source.cell_of(line)
+    return Place(f"{source.path}:cell {number}", row)
+
+
+def _excerpt(source: Source, line: int, end_line: int) -> list[tuple[int, str]]:
+    """The lines of some code; of long code the first ones."""
+    last = min(max(line, end_line), line + LONGEST - 1)
+    first = _at(source, line).line
+    return [(first + number - line, source.line(number)) for number in range(line, last + 1)]
+
+
+def _reasons(region: Region | None, findings: Iterable[Finding]) -> list[Reason]:
+    rules = {}
+    for finding in findings:
+        at = finding.site.location()
+        if region is None or region.touches(at.line, max(at.line, at.end_line)):
+            rules[finding.rule.code] = finding.rule
+    return [Reason(code, rules[code].name, _why(rules[code])) for code in sorted(rules)]
+
+
+def _why(rule: type[RuleInfo]) -> str:
+    why = reason(rule)
+    return f"{summary(rule)} {why.removesuffix(':')}" + ("." if why.endswith(":") else "")
+
+
+def _title(fix: Fix) -> str:
+    """The title of a fix without the notes behind it."""
+    return fix.title.partition(" (")[0]
+
+
+def _told(fix: Fix) -> list[Remark]:
+    """The notes behind a fix's title."""
+    notes = fix.title.partition(" (")[2].removesuffix(")")
+    return [Remark(note[:1].upper() + note[1:]) for note in notes.split("; ") if note]

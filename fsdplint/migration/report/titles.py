@@ -1,0 +1,102 @@
+"""What is done to changed lines, in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fsdplint.edits.regions import Region
+
+if TYPE_CHECKING:
+    from fsdplint.migration.context import Step
+    from fsdplint.source.source import Source
+
+_IMPORT = re.compile(r"\s*(?:from\s+\S+\s+)?import\b")
+
+
+def titles_of(source: Source, region: Region, steps: Sequence[Step]) -> list[str]:
+    """What is done to some lines: the steps there, else what can be told from the lines."""
+    found = _at(source, region, steps)
+    if found:
+        return found
+    names = _names(source, region)
+    lines = [line for line in [*region.before, *region.after] if line.strip()]
+    if (lines and _IMPORT.match(lines[0])) or _in_import(source, region):
+        if not region.after:
+            return ["Take away imports that nothing uses any longer"]
+        return ["Import what the new code uses"]
+    if not lines:
+        return ["Keep the blank lines as they should be"]
+    if names:
+        listed = ", ".join(f"`{name}`" for name in names)
+        return [f"Replace {listed}" if region.after else f"Remove {listed}"]
+    if not region.after:
+        return ["Remove what nothing uses any longer"]
+    if not region.before:
+        return ["Add what the new code calls"]
+    if [line.strip() for line in region.before] == [line.strip() for line in region.after]:
+        return ["Take these lines out of the block around them"]
+    return _around(source, region, steps) or ["Adapt what goes with it"]
+
+
+def _at(source: Source, region: Region, steps: Sequence[Step]) -> list[str]:
+    """The steps at some lines, but for those that are a part of another one."""
+    here = []
+    for step in steps:
+        at = source.location(step.node)
+        if region.touches(at.line, max(at.line, at.end_line)):
+            here.append((source.span(step.node), step.title))
+    outer = {
+        title: None
+        for (start, end), title in here
+        if not any(
+            left <= start and end <= right and (left, right) != (start, end)
+            for (left, right), _ in here
+        )
+    }
+    return list(outer)
+
+
+def _around(source: Source, region: Region, steps: Sequence[Step]) -> list[str]:
+    """The steps that are about a `with` around some lines."""
+    import libcst as cst
+
+    found: dict[str, None] = {}
+    for step in steps:
+        node: cst.CSTNode | None = step.node
+        while node is not None and not isinstance(node, cst.With | cst.BaseSmallStatement):
+            node = source.parent(node)
+        if isinstance(node, cst.With):
+            at = source.location(node)
+            if region.touches(at.line, at.end_line):
+                found.setdefault(step.title)
+    return list(found)
+
+
+def _names(source: Source, region: Region) -> list[str]:
+    """The names of FSDP1 in the lines that change."""
+    from fsdplint.migration.names import PREFIX, fsdp1_name
+    from fsdplint.syntax.qualified_names import references
+
+    names: dict[str, None] = {}
+    for _, node, full in references(source, PREFIX):
+        name = fsdp1_name(full)
+        line = source.position(source.span(node)[0])[0]
+        if name is not None and region.line <= line < region.line + region.count:
+            names.setdefault(name)
+    return list(names)
+
+
+def _in_import(source: Source, region: Region) -> bool:
+    """Whether the lines stand inside of an import statement."""
+    import libcst as cst
+
+    from fsdplint.syntax.qualified_names import walk
+
+    for node in walk(source):
+        if isinstance(node, cst.Import | cst.ImportFrom):
+            at = source.location(node)
+            if at.line <= region.line <= at.end_line and region.count:
+                return True
+    return False

@@ -1,0 +1,137 @@
+"""What the rules on FSDP1 have in common: their fix is the whole migration, or what prevents it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fsdplint.diagnostics.finding import Finding, Fix
+from fsdplint.registry.rule import Rule
+from fsdplint.trace import (
+    Event,
+    Fsdp1Used,
+    Location,
+    StateLoaded,
+    StateTaken,
+    Trace,
+    Wrapped,
+)
+
+if TYPE_CHECKING:
+    from fsdplint.interpreter import Program
+    from fsdplint.migration.planner import Plan
+    from fsdplint.source.source import NodeSite
+
+REFERENCES = """## References
+    - https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html (migration guide)
+    - pytorch/torchtitan, `docs/fsdp.md`"""
+NAMED = 3  # blockers named in a help text
+NOT_IMPORTED = "this file imports nothing of FSDP1 from torch: its name comes from other code"
+IMPORT_HERE = (
+    "Import the name from `torch.distributed.fsdp` in this file, or wrap the model where it is "
+    "imported; then run this again."
+)
+NOT_COVERED = "no rewrite covers the way in which this asks FSDP1's wrapper"
+REWRITE = "Rewrite it by hand for a model that has no wrapper; then run this again."
+
+
+class MigrationRule(Rule):
+    """A use of FSDP1. Its fix rewrites all uses of FSDP1 that belong together, or none."""
+
+    grouped = True
+    fix_since = "2.6"  # where fully_shard became public
+
+    def fix(self, finding: Finding, program: Program) -> Fix | None:
+        from fsdplint.migration.context import uses_of_fsdp1
+        from fsdplint.migration.planner import plan_for
+        from fsdplint.source.source import NodeSite
+
+        site = finding.site
+        if not isinstance(site, NodeSite):
+            return None
+        plan = plan_for(program, site.source)
+        if plan is None:
+            if not uses_of_fsdp1(site.source):
+                wraps = isinstance(finding.events[0], Wrapped)
+                finding.blocker = NOT_IMPORTED if wraps else NOT_COVERED
+                advice = IMPORT_HERE if wraps else REWRITE
+                finding.help = f"Not migrated: {finding.blocker}. {advice}"
+            return None
+        finding.group = plan.group
+        if not plan.blockers:
+            return plan.fix(site.source, site.node)
+        self._explain(finding, plan, site)
+        return None
+
+    def refuse(self, finding: Finding, program: Program, reason: str, at: Location | None) -> None:
+        """Make the reason a blocker of the whole migration."""
+        from fsdplint.migration.planner import plan_for
+        from fsdplint.source.source import NodeSite
+
+        site = finding.site
+        plan = plan_for(program, site.source) if isinstance(site, NodeSite) else None
+        if plan is None or not isinstance(site, NodeSite):
+            super().refuse(finding, program, reason, at)
+            return
+        plan.refuse(program, f"the migration {reason}", at)
+        self._explain(finding, plan, site)
+
+    def incomplete(self, before: Program, after: Program, fix: Fix) -> tuple[str, Location] | None:
+        from fsdplint.migration.analysis.missed_uses import missed_use
+
+        return missed_use(before, after, fix)
+
+    def _explain(self, finding: Finding, plan: Plan, site: NodeSite) -> None:
+        """Say in a finding what prevents the migration."""
+        own = plan.blockers_at(site.source, site.node)
+        if own:
+            finding.blocker = "; ".join(dict.fromkeys(b.reason for b in own))
+            finding.help = f"Not migrated: {finding.blocker}."
+        else:
+            finding.help = _blocked_elsewhere(plan)
+
+
+def _blocked_elsewhere(plan: Plan) -> str:
+    every: dict[str, None] = {}
+    for blocker in plan.blockers:
+        at = blocker.source.location(blocker.node)
+        every[f"{at.path}:{at.line} ({blocker.reason})"] = None
+    places = list(every)[:NAMED]
+    if len(every) > NAMED:
+        places.append(f"{len(every) - NAMED} more")
+    return f"Not migrated, because of {'; '.join(places)}."
+
+
+STATE_APIS = ("state_dict_type", "set_state_dict_type", "get_state_dict_type")
+OPTIMIZER_APIS = (
+    "optim_state_dict",
+    "optim_state_dict_to_load",
+    "full_optim_state_dict",
+    "sharded_optim_state_dict",
+    "scatter_full_optim_state_dict",
+    "shard_full_optim_state_dict",
+    "flatten_sharded_optim_state_dict",
+    "rekey_optim_state_dict",
+)
+
+
+def in_block(trace: Trace, event: Event) -> bool:
+    """Whether a state is taken or loaded directly after `state_dict_type` was entered."""
+    for other in reversed(trace.events[: event.index]):
+        api = other.api.removeprefix("FSDP.") if isinstance(other, Fsdp1Used) else ""
+        if api in STATE_APIS:
+            return True
+        if api not in OPTIMIZER_APIS and not isinstance(other, StateTaken | StateLoaded):
+            return False
+    return False
+
+
+def in_fsdp1(trace: Trace, module: str) -> bool:
+    """Whether FSDP1 wraps the module itself (through torch.compile too)."""
+    seen: set[str] = set()
+    current: str | None = module
+    while current is not None and current not in seen and current in trace.modules:
+        seen.add(current)
+        if trace.modules[current].wrapper == "fsdp1":
+            return True
+        current = trace.modules[current].inner
+    return False

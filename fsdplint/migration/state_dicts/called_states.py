@@ -1,0 +1,90 @@
+"""State dicts in functions that a `state_dict_type` block calls, whose type the block decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import libcst as cst
+
+from fsdplint.interpreter.values import Function
+from fsdplint.migration.context import Migration, nodes
+from fsdplint.migration.state_dicts.kinds import Config, Kind
+from fsdplint.source.source import Source
+from fsdplint.syntax.layout import descend
+
+
+def functions(migration: Migration, call: cst.Call) -> list[Function] | None:
+    """The functions of these files that a call of a block runs, and those that they call in turn.
+
+    Only functions that get a wrapped model count. None where what is called cannot be seen, or
+    other code calls one of them too.
+    """
+    found: list[Function] = []
+    pending = [call]
+    calls: list[cst.CSTNode] = []
+    while pending:
+        node = pending.pop()
+        values = migration.values(node.func)
+        if not values or not isinstance(node.func, cst.Name):
+            return None
+        calls.append(node.func)
+        for value in values:
+            if not isinstance(value, Function) or value.site.source not in migration.sources:
+                return None
+            if any(value.node is other.node for other in found):
+                continue
+            if not isinstance(value.node, cst.FunctionDef) or value.decorators:
+                return None
+            found.append(value)
+            pending += _calls_with_models(migration, value)
+    if any(_named_elsewhere(migration, function, calls) for function in found):
+        return None
+    return found
+
+
+def _calls_with_models(migration: Migration, function: Function) -> Iterator[cst.Call]:
+    """The calls in a function that get a wrapped model, or take its state by themselves."""
+    for node in descend(function.node.body):
+        if not isinstance(node, cst.Call):
+            continue
+        if isinstance(node.func, cst.Attribute) and node.func.attr.value.startswith("save"):
+            if migration.wrapped(node.func.value):
+                yield node
+        if any(migration.wrapped(arg.value) for arg in node.args):
+            name = node.func.value if isinstance(node.func, cst.Name) else ""
+            library = migration.symbol(node.func).startswith("torch.")
+            if not library and name not in ("isinstance", "print", "type", "hasattr", "getattr"):
+                yield node
+
+
+def _named_elsewhere(migration: Migration, function: Function, calls: list[cst.CSTNode]) -> bool:
+    """Whether something else than these calls names a function."""
+    for source in migration.program.sources.values():
+        for node in nodes(source):
+            if isinstance(node, cst.Name) and node.value == function.name and node not in calls:
+                if node is not getattr(function.node, "name", None):
+                    return True
+            if isinstance(node, cst.Attribute) and node.attr.value == function.name:
+                values = migration.values(node)
+                ours = any(isinstance(v, Function) and v.node is function.node for v in values)
+                if ours or not (values or migration.symbol(node)):
+                    return True
+    return False
+
+
+def kind_there(migration: Migration, kind: Kind, source: Source, node: cst.CSTNode) -> Kind:
+    """The kind as code in another function reads it, which does not see the block's variables.
+
+    Raises:
+        Blocked: one of those variables decides what the state is.
+    """
+
+    def unnamed(config: Config) -> Config:
+        return replace(config, name="", variable=None)
+
+    if any(config.test or config.rank0_test for config in (kind.model, kind.optimizer)):
+        reason = "what the config of this state says at run time"
+        advice = "Make the config in the function that takes the state, or write its values out."
+        raise migration.block(source, node, reason, advice=advice)
+    return replace(kind, model=unnamed(kind.model), optimizer=unnamed(kind.optimizer), options="")

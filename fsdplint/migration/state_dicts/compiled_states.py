@@ -1,0 +1,191 @@
+"""States of compiled models: torch's getters leave out the `_orig_mod.` that FSDP1 keeps in names.
+
+FSDP1 (and `state_dict()` itself) names a parameter by its whole path, with an `_orig_mod.` wherever
+`torch.compile` put a module around another. So do the checkpoints that there are already.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.interpreter.values import ModuleValue
+from fsdplint.migration.analysis.variables import top_level
+from fsdplint.migration.context import Migration, nodes
+from fsdplint.migration.state_dicts.state_functions import write_once
+from fsdplint.migration.text import atom, call, quoted
+from fsdplint.source.source import Source
+from fsdplint.trace import Compiled, GuardKind
+
+PREFIX = "_orig_mod."
+
+
+def is_compiled(migration: Migration, node: cst.BaseExpression) -> str:
+    """How torch.compile changes the names of a model's parameters.
+
+    "root": it is around all of the model, and nothing else. "within": parts of the model are
+    compiled, or it is compiled only sometimes. "": not at all.
+    """
+    values = migration.values(node)
+    if not values:
+        return "within" if migration.wrapped(node) and _compiles(migration) else ""
+    models = [value for value in values if isinstance(value, ModuleValue)]
+    roots = [_is_root(model) for model in models]
+    if any(_parts(migration, model) for model in models) or any(roots) and not all(roots):
+        return "within"
+    if any(_chosen(migration, model) for model in models):
+        return "within"
+    return "root" if any(roots) else ""
+
+
+def _is_root(model: ModuleValue) -> bool:
+    """Whether torch.compile is around a model, or right within FSDP1's wrapper around it."""
+    inner: ModuleValue | None = model
+    while isinstance(inner, ModuleValue) and inner.wrapper:
+        if inner.wrapper == "compile":
+            return True
+        inner = inner.inner
+    return False
+
+
+def _chosen(migration: Migration, model: ModuleValue) -> bool:
+    """Whether a setting of the program decides that a model is compiled."""
+    return any(
+        event.result == model.id and any(g.kind is GuardKind.CONFIG for g in event.guards)
+        for trace in migration.program.traces
+        for event in trace.of(Compiled)
+    )
+
+
+def _parts(migration: Migration, model: ModuleValue) -> bool:
+    """Whether a part of a model is compiled."""
+    whole = set()
+    inner: ModuleValue | None = model
+    while isinstance(inner, ModuleValue):
+        whole.add(inner.id)
+        inner = inner.inner
+    return any(
+        event.result != event.module
+        and event.module not in whole
+        and any(event.module in trace.submodules(one) for one in whole if one in trace.modules)
+        for trace in migration.program.traces
+        for event in trace.of(Compiled)
+    )
+
+
+def _compiles(migration: Migration) -> bool:
+    """Whether anything here is compiled, for models that are not known."""
+    return any(
+        isinstance(node, cst.Call) and migration.symbol(node.func) == "torch.compile"
+        for source in migration.sources
+        for node in nodes(source)
+    )
+
+
+# Models ------------------------------------------------------------------------------------------
+
+
+def take(
+    migration: Migration,
+    source: Source,
+    node: cst.Call,
+    kind: str,
+    getter: str,
+    model: str,
+    options: str,
+) -> None:
+    """Put a getter's call in place of `state_dict()`, and give the names back their prefix.
+
+    kind: how the model is compiled (`is_compiled`).
+    """
+    given = [model, f"options={options}"]
+    indent = migration.indent(source, node)
+    if kind == "within":
+        name = _name_as_model(migration, source, node)
+        state = call(source, indent, getter, given, depth=1)
+        migration.put_call(source, node, name, [model, state])
+        return
+    quote = quoted(source, "")[0]
+    items = call(source, indent, f"for name, value in {getter}", given, ".items()", depth=1)
+    text = f"{{\n\tf{quote}{PREFIX}{{name}}{quote}: value\n\t{items}\n}}"
+    migration.substitute(source, node, migration.placed(source, node, text))
+
+
+def without_prefix(source: Source, kind: str, state: str) -> str:
+    """The text of a state with the names that torch's setter knows."""
+    prefix = quoted(source, PREFIX)
+    name = f"name.removeprefix({prefix})" if kind == "root" else _plain(source)
+    return f"{{{name}: value for name, value in {atom(state)}.items()}}"
+
+
+def _plain(source: Source) -> str:
+    return f"name.replace({quoted(source, PREFIX)}, {quoted(source, '')})"
+
+
+def _name_as_model(migration: Migration, source: Source, at: cst.CSTNode) -> str:
+    """The function that names a model's state as the model itself does."""
+    return write_once(
+        migration,
+        source,
+        top_level(source, at),
+        "name_as_model",
+        [
+            "def name_as_model(model, state):",
+            '\t"""Give names the `_orig_mod.` of compiled modules, which torch\'s getter leaves out."""',
+            f"\tnames = {{{_plain(source)}: name for name in model.state_dict()}}",
+            "\treturn {names[name]: value for name, value in state.items()}",
+        ],
+    )
+
+
+# Optimizers --------------------------------------------------------------------------------------
+
+
+def with_names(migration: Migration, source: Source, at: cst.CSTNode) -> str:
+    """The function that names an optimizer's state as FSDP1 and the model do."""
+    groups, state, params = (quoted(source, x) for x in ("param_groups", "state", "params"))
+    return write_once(
+        migration,
+        source,
+        top_level(source, at),
+        "name_optimizer_as_model",
+        [
+            "def name_optimizer_as_model(model, state):",
+            '\t"""Give names the `_orig_mod.` of compiled modules, which torch\'s getter leaves out."""',
+            "\tif not state:",
+            "\t\treturn state",
+            f"\tnames = {{{_plain(source)}: name for name in model.state_dict()}}",
+            f"\tvalues = {{names[name]: value for name, value in state[{state}].items()}}",
+            "\tgroups = [",
+            f"\t\t{{**group, {params}: [names[name] for name in group[{params}]]}}",
+            f"\t\tfor group in state[{groups}]",
+            "\t]",
+            f"\treturn {{{state}: values, {groups}: groups}}",
+        ],
+    )
+
+
+def without_names(migration: Migration, source: Source, at: cst.CSTNode) -> str:
+    """The function that gives an optimizer's state the names that torch's setter knows."""
+    groups, state, params = (quoted(source, x) for x in ("param_groups", "state", "params"))
+    return write_once(
+        migration,
+        source,
+        top_level(source, at),
+        "without_compiled_names",
+        [
+            "def without_compiled_names(state):",
+            '\t"""Take the `_orig_mod.` of compiled modules off names, as torch\'s setter wants them."""',
+            "\tif not state:",
+            "\t\treturn state",
+            "",
+            "\tdef plain(name):",
+            f"\t\treturn {_plain(source)}",
+            "",
+            f"\tvalues = {{plain(name): value for name, value in state[{state}].items()}}",
+            "\tgroups = [",
+            f"\t\t{{**group, {params}: [plain(name) for name in group[{params}]]}}",
+            f"\t\tfor group in state[{groups}]",
+            "\t]",
+            f"\treturn {{{state}: values, {groups}: groups}}",
+        ],
+    )

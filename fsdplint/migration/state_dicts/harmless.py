@@ -1,0 +1,33 @@
+"""Calls in a `state_dict_type` block that have nothing to do with the model's state."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.interpreter.values import OptimizerValue
+from fsdplint.migration.context import Migration
+
+
+def harmless(migration: Migration, node: cst.Call) -> bool:
+    """Whether a call certainly takes no state of a model that it is not given."""
+    name = migration.symbol(node.func)
+    if name.startswith(("torch.save", "torch.load", "torch.distributed.", "os.", "time.")):
+        return True
+    if isinstance(node.func, cst.Name):
+        return node.func.value in ("print", "len", "str", "int", "dict", "list")
+    if not isinstance(node.func, cst.Attribute):
+        return False
+    method = node.func.attr.value
+    if method in ("state_dict", "load_state_dict"):
+        return no_model(migration, node.func.value)
+    return method in ("join", "info", "format", "items", "keys")
+
+
+def no_model(migration: Migration, node: cst.BaseExpression) -> bool:
+    """Whether what has a state is an optimizer or the like, whose state has no type."""
+    values = migration.values(node)
+    if values:
+        return all(isinstance(value, OptimizerValue) for value in values)
+    name = node.attr if isinstance(node, cst.Attribute) else node
+    words = name.value.lower() if isinstance(name, cst.Name) else ""
+    return any(word in words for word in ("opt", "sched", "scaler"))

@@ -1,0 +1,102 @@
+"""States under `torch.inference_mode()`: FSDP2's parameters cannot be detached there, FSDP1's can.
+
+`model.state_dict()` detaches each parameter, which a DTensor that was made outside of inference
+mode does not allow ("Cannot set version_counter for inference tensor"). `torch.no_grad()` records
+no gradients either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from fsdplint.interpreter.values import Bound, Function, Value
+from fsdplint.migration.analysis.variables import ancestors
+from fsdplint.migration.calls import is_constant
+from fsdplint.migration.context import Migration, nodes
+from fsdplint.source.source import Source
+
+MODE = "torch.inference_mode"
+NOTE = (
+    "`torch.no_grad()` takes the place of `torch.inference_mode()` where the model's state is taken"
+)
+
+
+def leave(migration: Migration, source: Source, node: cst.CSTNode) -> None:
+    """Take a model's state without inference mode, in whichever functions it was turned on.
+
+    Raises:
+        Blocked: whether it is on is only known at run time.
+    """
+    _leave(migration, source, node, set())
+
+
+def _leave(migration: Migration, source: Source, node: cst.CSTNode, seen: set[cst.CSTNode]) -> None:
+    function: cst.FunctionDef | None = None
+    for parent in ancestors(source, node):
+        heads: list[cst.BaseExpression] = []
+        if isinstance(parent, cst.With):
+            heads = [item.item for item in parent.items]
+        elif isinstance(parent, cst.FunctionDef):
+            heads = [decorator.decorator for decorator in parent.decorators]
+            function = parent
+        for head in heads:
+            called = head.func if isinstance(head, cst.Call) else head
+            if migration.symbol(called) == MODE and _is_off(migration, source, head, called):
+                return
+        if function is not None:
+            break
+    if function is None or function in seen:
+        return
+    seen.add(function)
+    for other, call in _calls(migration, source, function):
+        _leave(migration, other, call, seen)
+
+
+def _is_off(
+    migration: Migration, source: Source, head: cst.BaseExpression, called: cst.BaseExpression
+) -> bool:
+    """Whether a use of inference mode turns it off; one that turns it on becomes `no_grad`."""
+    given = head.args if isinstance(head, cst.Call) else ()
+    if given and is_constant(given[0].value, "False"):
+        return True
+    if given and not is_constant(given[0].value, "True"):
+        reason = "whether a state is taken under `torch.inference_mode` is only known at run time"
+        advice = "FSDP2's states cannot be taken under it: use `torch.no_grad` here."
+        raise migration.block(source, head, reason, advice=advice)
+    if isinstance(called, cst.Attribute):
+        text = source.code(called.value) + ".no_grad"
+    else:
+        text = migration.need(source, "torch", "no_grad", head)
+        migration.rewrite.unused(source, source.code(called))
+    migration.substitute(source, head, f"{text}()" if isinstance(head, cst.Call) else text)
+    migration.note(NOTE, source, head)
+    return False
+
+
+def _calls(
+    migration: Migration, source: Source, function: cst.FunctionDef
+) -> Iterator[tuple[Source, cst.Call]]:
+    """The calls of a function, as far as they are certain."""
+    for other in migration.sources:
+        for node in nodes(other):
+            if isinstance(node, cst.Call) and isinstance(node.func, cst.Name | cst.Attribute):
+                name = node.func if isinstance(node.func, cst.Name) else node.func.attr
+                if name.value == function.name.value and _is_of(migration, node.func, function):
+                    yield other, node
+
+
+def _is_of(migration: Migration, called: cst.BaseExpression, function: cst.FunctionDef) -> bool:
+    values = migration.values(called)
+    if values:
+        return any(_node(value) is function for value in values)
+    if isinstance(called, cst.Name):
+        return not migration.symbol(called)
+    receiver = called.value if isinstance(called, cst.Attribute) else None
+    return isinstance(receiver, cst.Name) and receiver.value == "self"
+
+
+def _node(value: Value) -> cst.CSTNode | None:
+    function = value.function if isinstance(value, Bound) else value
+    return function.node if isinstance(function, Function) else None

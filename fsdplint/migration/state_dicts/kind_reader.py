@@ -1,0 +1,153 @@
+"""Reads which type of state dict `state_dict_type` is asked for, and its configs."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.interpreter.values import Made
+from fsdplint.migration.analysis.variables import Definition, definitions, home_of, reads
+from fsdplint.migration.calls import arguments, is_constant
+from fsdplint.migration.context import Migration, expression
+from fsdplint.migration.state_dicts.asserted_types import TypeReader
+from fsdplint.migration.state_dicts.kinds import (
+    CONFIG_PARAMETERS,
+    CONFIGS,
+    TYPE_PARAMETERS,
+    Config,
+    Kind,
+)
+from fsdplint.source.source import NodeSite, Source
+
+
+class KindReader:
+    """Reads the arguments of `state_dict_type` and `set_state_dict_type` in one file."""
+
+    def __init__(self, migration: Migration, source: Source) -> None:
+        self.migration = migration
+        self.source = source
+
+    def kind(self, node: cst.Call) -> tuple[Kind, str]:
+        named, rest = arguments(node, TYPE_PARAMETERS)
+        if rest or "module" not in named:
+            raise self.migration.block(self.source, node, "the arguments cannot be read here")
+        name = "FULL_STATE_DICT"
+        if "state_dict_type" in named:
+            name = self._type(named["state_dict_type"].value)
+        if name == "LOCAL_STATE_DICT":
+            for config in ("state_dict_config", "optim_state_dict_config"):
+                if config in named and not is_constant(named[config].value, "None"):
+                    raise self.migration.block(
+                        self.source, named[config], "a config of local state dicts"
+                    )
+            kind = Kind(False, Config(), Config(), local=True)
+            return kind, self.source.code(named["module"].value)
+        if name not in CONFIGS:
+            raise self.migration.block(
+                self.source, node, "the type of the state dict is only known at run time"
+            )
+        full = name == "FULL_STATE_DICT"
+        one, other = CONFIGS[name]
+        model = self._config(named.get("state_dict_config"), one, Config())
+        optimizer = self._config(named.get("optim_state_dict_config"), other, Config(offload=True))
+        return Kind(full, model, optimizer), self.source.code(named["module"].value)
+
+    def _type(self, node: cst.BaseExpression) -> str:
+        name = self.migration.fsdp1(node)
+        if not name and isinstance(node, cst.Name):
+            found = definitions(self.source, node)
+            if found and len(found) == 1:
+                name = self.migration.fsdp1(found[0].value)
+                if name:
+                    self._leave_out(node, found[0])
+        if not name:
+            reader = TypeReader(self.migration)
+            name = reader.one(self.source, node)
+            if name and reader.asserted:
+                text = f"the states are of the type that `{reader.asserted}` asserts"
+                detail = "Another one would have to be written, should the assert go."
+                self.migration.note(text, self.source, node, detail=detail)
+        if not name.startswith("StateDictType."):
+            raise self.migration.block(
+                self.source, node, "the type of the state dict is only known at run time"
+            )
+        return name.partition(".")[2]
+
+    def _leave_out(self, node: cst.Name, found: Definition) -> None:
+        """The variable goes that nothing but calls of `state_dict_type` reads."""
+        self.migration.claim(self.source, found.value)
+        home = home_of(self.source, node)
+        for use in reads(self.source, home or self.source.tree, node.value):
+            arg = self.source.parent(use)
+            call = self.source.parent(arg) if isinstance(arg, cst.Arg) else None
+            if not self.migration.called(call).endswith("state_dict_type"):
+                return
+        self.migration.delete_statement(self.source, found.statement)
+
+    def _config(self, arg: cst.Arg | None, name: str, default: Config) -> Config:
+        if arg is None or is_constant(arg.value, "None"):
+            return default
+        node: cst.BaseExpression = arg.value
+        where: tuple[Source, cst.BaseExpression] | None = None
+        if not isinstance(node, cst.Call):
+            where = self._definition(node)
+            node = where[1]
+        source = where[0] if where else self.source
+        if not isinstance(node, cst.Call) or self.migration.called(node) != name:
+            raise self.migration.block(
+                self.source, arg, f"the arguments of this `{name}` cannot be read here"
+            )
+        found, rest = arguments(node, CONFIG_PARAMETERS)
+        config = Config(offload="Optim" in name)
+        for key, value in found.items():
+            if key == "_use_dtensor":
+                continue
+            known = is_constant(value.value, "True", "False")
+            if not (known or self._may_be_chosen(key, name, value.value, where is not None)):
+                raise self.migration.block(source, value, f"`{key}` is only known at run time")
+            chosen = is_constant(value.value, "True")
+            if key == "rank0_only":
+                config.rank0 = chosen or not known
+                config.rank0_test = "" if known else expression(self.migration, source, value.value)
+            elif known:
+                config.offload = chosen
+            else:
+                config.offload = True
+                config.test = expression(self.migration, source, value.value)
+        if rest:
+            raise self.migration.block(source, node, "the arguments cannot be read here")
+        self.migration.claim(source, node)
+        if where is not None:
+            config.name = expression(self.migration, self.source, arg.value)
+            config.variable = where
+            self.migration.variables.setdefault(node, config)
+        return config
+
+    def _may_be_chosen(
+        self, key: str, name: str, value: cst.BaseExpression, in_variable: bool
+    ) -> bool:
+        """Whether the options can say what the program decides at run time about a config.
+
+        An optimizer's state of rank 0 is loaded in another way, so that has to be known.
+        """
+        if key == "offload_to_cpu":
+            return True
+        if key != "rank0_only" or name != "FullStateDictConfig":
+            return False
+        # Without a variable, it is evaluated where the state is taken, maybe more than once.
+        while isinstance(value, cst.Attribute):
+            value = value.value
+        return in_variable or isinstance(value, cst.Name)
+
+    def _definition(self, node: cst.BaseExpression) -> tuple[Source, cst.BaseExpression]:
+        """Where a config that is held by a variable, an attribute or another file is made."""
+        if isinstance(node, cst.Name):
+            found = definitions(self.source, node)
+            if found and len(found) == 1:
+                return self.source, found[0].value
+        made = [v.made_at for v in self.migration.values(node) if isinstance(v, Made)]
+        sites = {s.node: s for s in made if isinstance(s, NodeSite)}
+        if len(sites) == 1:
+            site = next(iter(sites.values()))
+            if site.source in self.migration.sources and isinstance(site.node, cst.BaseExpression):
+                return site.source, site.node
+        raise self.migration.block(self.source, node, "where this config is made cannot be seen")

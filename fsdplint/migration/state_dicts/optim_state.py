@@ -1,0 +1,410 @@
+"""The optimizer's state: FSDP's static methods become torch's getter and setter."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.interpreter.values import OptimizerValue
+from fsdplint.migration.analysis.variables import definitions, function_of, home_of, reads
+from fsdplint.migration.calls import arguments, is_constant
+from fsdplint.migration.context import expression
+from fsdplint.migration.state_dicts import compiled_states, state_functions
+from fsdplint.migration.state_dicts.kinds import MODULE, OLD_OPTIMIZER_LOAD, Kind
+from fsdplint.migration.state_dicts.state import ModelStates
+from fsdplint.migration.text import call, flat, simple, statement
+from fsdplint.syntax.layout import descend, statement_of
+
+
+class States(ModelStates):
+    """Rewrites all state dicts of one file."""
+
+    def optimizer(self, name: str, node: cst.Call, kind: Kind) -> None:
+        """Rewrite a call of a method of the FSDP class that is about an optimizer's state."""
+        METHODS[name](self, node, kind)
+
+    def _optim_state_dict(self, node: cst.Call, kind: Kind) -> None:
+        named, rest = arguments(node, ("model", "optim", "optim_state_dict", "group"))
+        own = named.get("optim_state_dict")
+        if own is not None and "optim" in named:
+            if (
+                self.source.code(own.value)
+                == f"{self.source.code(named['optim'].value)}.state_dict()"
+            ):
+                named.pop("optim_state_dict")
+        if rest or not {"model", "optim"} <= set(named) or len(named) > 2:
+            raise self.migration.block(
+                self.source, node, "`optim_state_dict` with further arguments"
+            )
+        self._get_optimizer(node, named, self._get_options(kind, node, optimizer=True))
+
+    def _get_optimizer(self, node: cst.Call, named: dict[str, cst.Arg], options: str) -> None:
+        self.migration.claim(self.source, node.func)
+        function, given = self._getter(node, named, options)
+        self.migration.put_call(self.source, node, function, given)
+        self.migration.step(
+            self.source, node, "Take the optimizer's state with get_optimizer_state_dict"
+        )
+
+    def _getter(
+        self, node: cst.Call, named: dict[str, cst.Arg], options: str
+    ) -> tuple[str, list[str]]:
+        """The function that takes the state under FSDP1's names, and its arguments."""
+        model = expression(self.migration, self.source, named["model"].value)
+        optimizer = expression(self.migration, self.source, named["optim"].value)
+        getter = self.migration.need(self.source, MODULE, "get_optimizer_state_dict", node)
+        given = [model, optimizer, *([f"options={options}"] if options else [])]
+        if not compiled_states.is_compiled(self.migration, named["model"].value):
+            return getter, given
+        indent = self.migration.indent(self.source, node)
+        state = call(self.source, indent, getter, given, depth=1)
+        return compiled_states.with_names(self.migration, self.source, node), [model, state]
+
+    def _full_optim_state_dict(self, node: cst.Call, kind: Kind) -> None:
+        named, rest = arguments(node, ("model", "optim", "optim_input", "rank0_only", "group"))
+        optim_input = named.pop("optim_input", None)
+        if rest or not {"model", "optim"} <= set(named) or "group" in named:
+            raise self.migration.block(
+                self.source, node, "`full_optim_state_dict` with further arguments"
+            )
+        if optim_input is not None and not is_constant(optim_input.value, "None"):
+            raise self.migration.block(
+                self.source, node, "`full_optim_state_dict` with `optim_input`"
+            )
+        rank0 = named.get("rank0_only")
+        if rank0 is not None and not is_constant(rank0.value, "True", "False"):
+            raise self.migration.block(self.source, node, "`rank0_only` is only known at run time")
+        parts = ["full_state_dict=True"]
+        if (
+            rank0 is None
+            or is_constant(rank0.value, "True")
+            or state_functions.only_one_rank(self.migration, node)
+        ):
+            parts.append("cpu_offload=True")
+        self._get_optimizer(node, named, self.make(parts, node))
+
+    def _sharded_optim_state_dict(self, node: cst.Call, kind: Kind) -> None:
+        named, rest = arguments(node, ("model", "optim", "group"))
+        if rest or set(named) != {"model", "optim"}:
+            raise self.migration.block(self.source, node, "`sharded_optim_state_dict` with a group")
+        self._get_optimizer(node, named, "")
+
+    def _to_load(self, node: cst.Call, kind: Kind) -> None:
+        parameters: tuple[str, ...] = ("model", "optim", "optim_state_dict")
+        if self._old_order(node):
+            parameters = ("optim_state_dict", "model", "optim")
+        named, rest = arguments(node, parameters)
+        if rest or set(named) != set(parameters):
+            raise self.migration.block(
+                self.source, node, "`optim_state_dict_to_load` with further arguments"
+            )
+        # Whatever type is set, what such a call reads is sharded.
+        full = not self._read_before(named) and kind.full
+        parts = ["full_state_dict=True"] if full else []
+        state = expression(self.migration, self.source, named["optim_state_dict"].value)
+        if full:
+            if kind.optimizer.rank0 and isinstance(named["optim_state_dict"].value, cst.Name):
+                state = f"{state} or {{}}"  # it may be None on the other ranks
+            state = self._separate(node, state, named["optim"].value)
+        if full and kind.optimizer.rank0:
+            parts.append("broadcast_from_rank0=True")
+        options = kind.options if kind.options and len(parts) == 1 else ""
+        if not options and parts:
+            options = self.make(parts, node)
+        self._set_optimizer(node, named, state, options)
+
+    def _read_before(self, named: dict[str, cst.Arg]) -> bool:
+        """`x = load_sharded_optimizer_state_dict(...)` reads into a state that there is already."""
+        state = named["optim_state_dict"].value
+        name = state.value if isinstance(state, cst.Subscript) else state
+        found = definitions(self.source, name) if isinstance(name, cst.Name) else None
+        if not found or len(found) != 1 or not isinstance(found[0].value, cst.Call):
+            return False
+        read = found[0].value
+        if self.migration.symbol(read.func) != OLD_OPTIMIZER_LOAD:
+            return False
+        given, rest = arguments(
+            read, ("model_state_dict", "optimizer_key", "storage_reader", "planner")
+        )
+        if rest or not {"optimizer_key", "storage_reader"} <= set(given) or "planner" in given:
+            raise self.migration.block(self.source, read, "the arguments cannot be read here")
+
+        assert isinstance(name, cst.Name)
+        load = self.migration.need(self.source, "torch.distributed.checkpoint", "load", read)
+        key = expression(self.migration, self.source, given["optimizer_key"].value)
+        reader = expression(self.migration, self.source, given["storage_reader"].value)
+        self.migration.claimed.add(read.func)
+        self.migration.forget(self.source, read)
+        function, taken = self._getter(read, named, "")
+        line = f"{name.value} = {{{key}: {function}({', '.join(map(flat, taken))})}}"
+        self.migration.replace_statement(
+            self.source,
+            read,
+            [
+                statement(self.source, read, line),
+                f"{load}({name.value}, storage_reader={reader})",
+            ],
+        )
+        return True
+
+    def _old_order(self, node: cst.Call) -> bool:
+        """Whether the arguments stand as they did before torch 2.1: state, model, optimizer."""
+        positional = [arg.value for arg in node.args if arg.keyword is None and not arg.star]
+        if len(positional) < 2:
+            return False
+        if any(isinstance(v, OptimizerValue) for v in self.migration.values(positional[1])):
+            return False
+        if self.migration.wrapped(positional[0]):
+            return False
+        if self.migration.wrapped(positional[1]):
+            return True
+        if len(positional) == 3:
+            values = self.migration.values(positional[2])
+            if any(isinstance(v, OptimizerValue) for v in values):
+                return True
+        text = self.source.code(positional[0])
+        return "model" not in text or "state" in text
+
+    def _scatter(self, node: cst.Call, kind: Kind) -> None:
+        named, rest = arguments(
+            node, ("full_optim_state_dict", "model", "optim_input", "optim", "group")
+        )
+        optim_input = named.pop("optim_input", None)
+        if optim_input is not None and not is_constant(optim_input.value, "None"):
+            raise self.migration.block(
+                self.source, node, "`scatter_full_optim_state_dict` with `optim_input`"
+            )
+        if not rest and set(named) == {"full_optim_state_dict", "model"}:
+            if self._is_dropped(node, named["full_optim_state_dict"].value):
+                return
+        self._optimizer_of_load(node, named)
+        if rest or set(named) != {"full_optim_state_dict", "model", "optim"}:
+            raise self.migration.block(
+                self.source, node, "`scatter_full_optim_state_dict` with further arguments"
+            )
+        state = expression(self.migration, self.source, named["full_optim_state_dict"].value)
+        if not simple(named["full_optim_state_dict"].value):
+            raise self.migration.block(self.source, node, "the state is computed in the call")
+        options = self.make(["full_state_dict=True", "broadcast_from_rank0=True"], node)
+        state = self._separate(node, f"{state} or {{}}", named["optim"].value)
+        self._set_optimizer(node, named, state, options)
+
+    def _is_dropped(self, node: cst.Call, state: cst.BaseExpression) -> bool:
+        """Leave out a call whose result nobody loads into an optimizer."""
+        statement = statement_of(self.source, node)
+        if isinstance(statement, cst.Assign):
+            target = statement.targets[0].target
+            home = home_of(self.source, target) if isinstance(target, cst.Name) else None
+            if not isinstance(target, cst.Name) or len(statement.targets) > 1 or home is None:
+                return False
+            if home is self.source.tree or reads(self.source, home, target.value):
+                return False
+        elif not isinstance(statement, cst.Expr):
+            return False
+        self.migration.claim(self.source, node)
+        if isinstance(state, cst.Name) and len(self._others(state, node)) == 0:
+            self.migration.replace_statement(
+                self.source,
+                node,
+                [f"del {state.value}  # no optimizer was given it by FSDP1 either"],
+            )
+        else:
+            self.migration.delete_statement(self.source, node)
+        self.migration.note("a state that is read for an optimizer is given to none, as before")
+        self.migration.step(self.source, node, "Leave out a call without effect")
+        return True
+
+    def _others(self, name: cst.Name, node: cst.Call) -> list[cst.Name]:
+        """What reads a variable outside of a call."""
+        home = home_of(self.source, name) or self.source.tree
+        start, end = self.source.span(node)
+        return [
+            use
+            for use in reads(self.source, home, name.value)
+            if not start <= self.source.span(use)[0] < end
+        ]
+
+    def _shard(self, node: cst.Call, kind: Kind) -> None:
+        named, rest = arguments(node, ("full_optim_state_dict", "model", "optim_input", "optim"))
+        self._optimizer_of_load(node, named)
+        if rest or set(named) != {"full_optim_state_dict", "model", "optim"}:
+            raise self.migration.block(
+                self.source, node, "`shard_full_optim_state_dict` with further arguments"
+            )
+        state = expression(self.migration, self.source, named["full_optim_state_dict"].value)
+        state = self._separate(node, state, named["optim"].value)
+        self._set_optimizer(node, named, state, self.make(["full_state_dict=True"], node))
+
+    def _optimizer_of_load(self, node: cst.Call, named: dict[str, cst.Arg]) -> None:
+        """FSDP1 needs no optimizer where it has all parameters: it is the one that loads the
+        state.
+        """
+        if "optim" not in named:
+            func = self._load_call(node).func
+            assert isinstance(func, cst.Attribute)
+            named["optim"] = cst.Arg(func.value)
+
+    def _flatten(self, node: cst.Call, kind: Kind) -> None:
+        named, rest = arguments(node, ("sharded_optim_state_dict", "model", "optim"))
+        if rest or len(named) != 3:
+            raise self.migration.block(
+                self.source, node, "`flatten_sharded_optim_state_dict` with further arguments"
+            )
+        state = expression(self.migration, self.source, named["sharded_optim_state_dict"].value)
+        self._set_optimizer(node, named, state, "")
+
+    def _separate(self, node: cst.Call, state: str, optimizer: cst.BaseExpression) -> str:
+        """A whole state as it can be loaded although FSDP1 has saved it."""
+        if not state_functions.flat(self.migration) or self._steps_not(optimizer):
+            return state
+        return f"{state_functions.steps_helper(self.migration, self.source, node)}({state})"
+
+    def _steps_not(self, node: cst.BaseExpression) -> bool:
+        """Whether an optimizer certainly counts no steps."""
+        values = self.migration.values(node)
+        return bool(values) and all(
+            isinstance(value, OptimizerValue) and value.class_name in ("SGD", "torch.optim.SGD")
+            for value in values
+        )
+
+    def _set_optimizer(
+        self, node: cst.Call, named: dict[str, cst.Arg], state: str, options: str
+    ) -> None:
+        """Two calls (make the state loadable, load it) become one."""
+        if compiled_states.is_compiled(self.migration, named["model"].value):
+            state = f"{compiled_states.without_names(self.migration, self.source, node)}({state})"
+        load = self._load_call(node)
+        model = expression(self.migration, self.source, named["model"].value)
+        optimizer = expression(self.migration, self.source, named["optim"].value)
+        self.migration.claim(self.source, node.func)
+        self.done.add(load)
+        if load is not node and self._only_in_branch(node, load):
+            branch = statement_of(self.source, node)
+            assert isinstance(branch, cst.Assign)
+            self.put(branch.value, "set_optimizer_state_dict", [model, optimizer, state], options)
+            text = self.migration.text(self.source, branch.value)
+            self.migration.substitute(self.source, branch, text)
+            otherwise = expression(self.migration, self.source, load)
+            self.migration.replace_statement(self.source, load, ["else:", f"\t{otherwise}"])
+        else:
+            self.put(load, "set_optimizer_state_dict", [model, optimizer, state], options)
+            if load is not node and not self._within(node, load):
+                block = self._only_statement_of(node)
+                if block is not None:
+                    self.emptied.add(block)
+                else:
+                    self.migration.delete_statement(self.source, node)
+        self.migration.step(
+            self.source, node, "Load the optimizer's state with set_optimizer_state_dict"
+        )
+
+    def _only_statement_of(self, node: cst.CSTNode) -> cst.With | None:
+        """The block that is unwrapped and holds nothing but the statement of a node."""
+        line = self.source.parent(statement_of(self.source, node))
+        body = self.source.parent(line) if line is not None else None
+        block = self.source.parent(body) if isinstance(body, cst.IndentedBlock) else None
+        if isinstance(block, cst.With) and block in self.migration.unwrapped:
+            return block if len(block.body.body) == 1 else None
+        return None
+
+    def _within(self, node: cst.CSTNode, outer: cst.CSTNode) -> bool:
+        start, end = self.source.span(node)
+        left, right = self.source.span(outer)
+        return left <= start and end <= right
+
+    def _load_call(self, node: cst.Call) -> cst.Call:
+        """`optimizer.load_state_dict(...)` of what a call gives, directly or through a variable."""
+        parent = self.source.parent(node)
+        if isinstance(parent, cst.Arg):
+            outer = self.source.parent(parent)
+            if isinstance(outer, cst.Call) and self._loads(outer):
+                return outer
+        statement = statement_of(self.source, node)
+        if isinstance(statement, cst.Assign) and statement.value is node:
+            target = statement.targets[0].target
+            uses = self._uses_after(target, node) if len(statement.targets) == 1 else []
+            if len(uses) == 1:
+                arg = self.source.parent(uses[0])
+                outer = self.source.parent(arg) if isinstance(arg, cst.Arg) else None
+                if isinstance(outer, cst.Call) and self._loads(outer):
+                    if self._same_block(node, outer) or self._only_in_branch(node, outer):
+                        return outer
+        raise self.migration.block(
+            self.source, node, "what becomes of this optimizer state cannot be seen"
+        )
+
+    def _uses_after(self, target: cst.BaseExpression, node: cst.Call) -> list[cst.CSTNode]:
+        """What reads a variable, or an entry like `state["optimizer"]`, after a call, until it gets
+        its next value.
+        """
+        after, end = self.source.span(node)[1], len(self.source.text)
+        uses: list[cst.CSTNode] = []
+        if isinstance(target, cst.Name):
+            home = home_of(self.source, target)
+            others = definitions(self.source, target) or []
+            starts = [self.source.span(other.statement)[0] for other in others]
+            end = min((start for start in starts if start > after), default=end)
+            uses += reads(self.source, home or self.source.tree, target.value)
+        elif isinstance(target, cst.Subscript) and isinstance(target.value, cst.Name):
+            text = self.source.code(target)
+            uses += [
+                part
+                for part in descend(function_of(self.source, node))
+                if isinstance(part, cst.Subscript) and self.source.code(part) == text
+            ]
+        return [use for use in uses if after < self.source.span(use)[0] < end]
+
+    def _same_block(self, one: cst.CSTNode, other: cst.CSTNode) -> bool:
+        """Whether two statements stand in one block, a block that is unwrapped counted as its
+        place.
+        """
+        return self._block_of(one) is self._block_of(other)
+
+    def _block_of(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        line = self.source.parent(statement_of(self.source, node))
+        body = self.source.parent(line) if line is not None else None
+        owner = self.source.parent(body) if body is not None else None
+        while isinstance(owner, cst.With) and owner in self.migration.unwrapped:
+            body = self.source.parent(owner)
+            owner = self.source.parent(body) if body is not None else None
+        return body
+
+    def _only_in_branch(self, node: cst.Call, load: cst.Call) -> bool:
+        """Whether a state is made loadable in a branch of its own right before it is loaded.
+
+        `if fsdp: state = FSDP.optim_state_dict_to_load(...)`, then
+        `optimizer.load_state_dict(state)`.
+        """
+        branch = self.source.parent(self.source.parent(statement_of(self.source, node)) or node)
+        choice = self.source.parent(branch) if branch is not None else None
+        if not isinstance(choice, cst.If) or choice.orelse is not None or choice.body is not branch:
+            return False
+        loading = statement_of(self.source, load)
+        line = self.source.parent(loading)
+        body = self.source.parent(choice)
+        if not isinstance(body, cst.IndentedBlock | cst.Module) or not isinstance(
+            loading, cst.Expr
+        ):
+            return False
+        statements = list(body.body)
+        if choice not in statements or len(choice.body.body) != 1 or loading.value is not load:
+            return False
+        number = statements.index(choice)
+        return number + 1 < len(statements) and statements[number + 1] is line
+
+    def _loads(self, node: cst.Call) -> bool:
+        return (
+            isinstance(node.func, cst.Attribute)
+            and node.func.attr.value == "load_state_dict"
+            and len(node.args) == 1
+        )
+
+
+METHODS = {
+    "optim_state_dict": States._optim_state_dict,
+    "full_optim_state_dict": States._full_optim_state_dict,
+    "sharded_optim_state_dict": States._sharded_optim_state_dict,
+    "optim_state_dict_to_load": States._to_load,
+    "scatter_full_optim_state_dict": States._scatter,
+    "shard_full_optim_state_dict": States._shard,
+    "flatten_sharded_optim_state_dict": States._flatten,
+}

@@ -1,0 +1,247 @@
+"""Plain `optimizer.state_dict()` of an FSDP1 model: in FSDP1 each rank's own part of the state.
+
+Where every rank keeps its part in a file of its own, FSDP2's sharded state does the same and
+nothing is changed. Where one rank's part was written as if it were the whole, the whole state is
+gathered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from fsdplint.fixes.rank_guard import Place, may_overtake, place_of
+from fsdplint.interpreter.values import ModuleValue, OptimizerValue
+from fsdplint.migration.analysis.variables import ancestors, fresh, function_of
+from fsdplint.migration.context import Migration, expression, is_fsdp1
+from fsdplint.migration.state_dicts.optim_state import States
+from fsdplint.migration.text import simple
+from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.layout import descend, statement_of
+from fsdplint.trace import (
+    Guard,
+    GuardKind,
+    OptimizerBuilt,
+    Saved,
+    StateLoaded,
+    StateTaken,
+    Wrapped,
+)
+
+NOTE = (
+    "the optimizer's state is saved whole (FSDP1: one rank's part of it, which cannot be loaded "
+    "any longer)"
+)
+PARTS = (
+    "files with each rank's part of the optimizer's state that FSDP1 has written cannot be loaded "
+    "any longer"
+)
+
+
+def rewrite_take(migration: Migration, states: States, node: cst.Call) -> None:
+    """Gather a state that one rank writes; leave the state of each rank in its own file alone.
+
+    Raises:
+        Blocked: it is taken by one rank only, or the model is not in sight.
+    """
+    modules = _modules(migration, node)
+    if not modules:
+        return
+    partial, whole = _fate(migration, node)
+    if not whole:
+        if not partial and _is_loaded(migration):
+            migration.note(PARTS)
+        return
+    place = _place(migration, states.source, node) if partial else None
+    if partial and place is None:
+        raise migration.block(
+            states.source,
+            node,
+            "one rank's part of the optimizer's state is saved as if it were the whole, and only "
+            "that rank takes it",
+        )
+    _put(migration, states, node, modules, "get_optimizer_state_dict", [])
+    if place is not None:
+        _move_out(migration, states.source, node, place)
+    migration.note(NOTE, states.source, node)
+    migration.gathers_optimizer = True
+
+
+def rewrite_load(migration: Migration, states: States, node: cst.Call) -> None:
+    """Load a gathered state, where states are gathered now.
+
+    Raises:
+        Blocked: one rank alone loads it, or the model is not in sight.
+    """
+    modules = _modules(migration, node)
+    if not modules or not migration.gathers_optimizer or len(node.args) != 1:
+        return
+    for trace in migration.program.traces:
+        for event in trace.of(StateLoaded):
+            if isinstance(event.site, NodeSite) and event.site.node is node:
+                if event.ranks.partial:
+                    raise migration.block(
+                        states.source, node, "the optimizer's state is loaded by one rank only"
+                    )
+    state = expression(migration, states.source, node.args[0].value)
+    _put(migration, states, node, modules, "set_optimizer_state_dict", [state])
+
+
+def _is_loaded(migration: Migration) -> bool:
+    """Whether the program loads the state of an optimizer at all."""
+    return any(
+        event.into in {built.optimizer for built in trace.of(OptimizerBuilt)}
+        for trace in migration.program.traces
+        for event in trace.of(StateLoaded)
+    )
+
+
+def _events(migration: Migration, node: cst.Call) -> Iterator[StateTaken | StateLoaded]:
+    """What happens at a call, in the traces."""
+    for trace in migration.program.traces:
+        states: list[StateTaken | StateLoaded] = [*trace.of(StateTaken), *trace.of(StateLoaded)]
+        for event in states:
+            if isinstance(event.site, NodeSite) and event.site.node is node:
+                yield event
+
+
+def _place(migration: Migration, source: Source, node: cst.Call) -> Place | None:
+    """Where a call stands under the one test of the rank that it can be moved out of."""
+    guards = {
+        guard.site.node: guard
+        for event in _events(migration, node)
+        for guard in event.guards
+        if guard.kind is GuardKind.RANK and isinstance(guard.site, NodeSite)
+    }
+    if len(guards) != 1:
+        return None
+    place = place_of(source, node, next(iter(guards.values())), migration.program)
+    return place if place is not None and may_overtake(source, node, place) else None
+
+
+def _move_out(migration: Migration, source: Source, node: cst.Call, place: Place) -> None:
+    """All ranks take the state, before the test of the rank."""
+    text = migration.text(source, node)
+    statement = statement_of(source, node)
+    others = bool(place.before or place.behind)
+    assigned = isinstance(statement, cst.Assign) and len(statement.targets) == 1
+    if isinstance(statement, cst.Assign) and assigned and statement.value is node and others:
+        name = source.code(statement.targets[0].target)
+        migration.delete_statement(source, statement)
+    else:
+        name = fresh(source, node, "optimizer_state", "optimizer_state_dict")
+        migration.substitute(source, node, name)
+    indent, unit = migration.indent(source, node), source.tree.default_indent
+    first, *rest = text.split("\n")
+    lines = [f"{name} = {first}"]
+    for line in rest:
+        bare = line.removeprefix(indent)
+        depth = (len(bare) - len(bare.lstrip())) // len(unit)
+        lines.append("\t" * depth + bare.lstrip())
+    migration.rewrite.insert_before(source, place.test, place.lines(lines))
+
+
+def _modules(migration: Migration, node: cst.Call) -> set[str]:
+    """The FSDP1 modules whose parameters, or parts' parameters, the optimizer of a call updates."""
+    assert isinstance(node.func, cst.Attribute)
+    found: set[str] = set()
+    updated: set[str] = set()
+    result: set[str] = set()
+    for value in migration.values(node.func.value):
+        if isinstance(value, OptimizerValue):
+            found.update(m.id for m in value.modules if is_fsdp1(m))
+            updated.update(m.id for m in value.modules)
+    seen = {id(event) for event in _events(migration, node)}
+    for trace in migration.program.traces:
+        here = [event.guards for event in trace if id(event) in seen]
+        for event in trace.of(Wrapped):
+            if event.module in found or updated & set(trace.submodules(event.inner)):
+                found.discard(event.module)
+                if not seen or any(not _exclude(each, event.guards) for each in here):
+                    result.add(event.module)
+    return found | result
+
+
+def _exclude(one: tuple[Guard, ...], other: tuple[Guard, ...]) -> bool:
+    """Whether one setting of the program decides that only one of two things happens."""
+    settings = {g.text: g.holds for g in one if g.kind is GuardKind.CONFIG}
+    return any(
+        g.kind is GuardKind.CONFIG and settings.get(g.text, g.holds) is not g.holds for g in other
+    )
+
+
+def _fate(migration: Migration, node: cst.Call) -> tuple[bool, bool]:
+    """Whether one rank alone takes a state, and whether it is written as if it were the whole."""
+    partial = whole = False
+    for trace in migration.program.traces:
+        taken = set()
+        for event in trace.of(StateTaken):
+            if isinstance(event.site, NodeSite) and event.site.node is node:
+                taken.add(event.state)
+                partial = partial or event.ranks.partial
+        for saved in trace.of(Saved):
+            if taken & set(saved.states) and (saved.ranks.partial or not saved.per_rank):
+                whole = True
+    return partial, whole
+
+
+def _put(
+    migration: Migration,
+    states: States,
+    node: cst.Call,
+    modules: set[str],
+    function: str,
+    more: list[str],
+) -> None:
+    source = states.source
+    assert isinstance(node.func, cst.Attribute)
+    optimizer = expression(migration, source, node.func.value)
+    model = _in_sight(migration, states, node, modules)
+    if model is None:
+        raise migration.block(source, node, "the model of this optimizer is not in sight here")
+    options = ["full_state_dict=True"]
+    if not more:
+        options.append("cpu_offload=True")
+    text = _variable(migration, source, node, options) or states.make(options, node)
+    states.put(node, function, [model, optimizer, *more], text)
+    migration.step(source, node, "Take and load the optimizer's whole state")
+
+
+def _variable(
+    migration: Migration, source: Source, node: cst.CSTNode, options: list[str]
+) -> str | None:
+    """The variable that holds the same options already, for the model's state."""
+    for held, parts in migration.kept.items():
+        if parts != options or source.parent(held) is None:
+            continue
+        statement = statement_of(source, held)
+        if not isinstance(statement, cst.Assign) or statement.value is not held:
+            continue
+        target = statement.targets[0].target
+        same = function_of(source, held) is function_of(source, node)
+        if same and isinstance(target, cst.Name) and _always_before(source, statement, node):
+            return target.value
+    return None
+
+
+def _always_before(source: Source, statement: cst.CSTNode, node: cst.CSTNode) -> bool:
+    """Whether a statement has run where a node of the same function runs."""
+    line = source.parent(statement)
+    block = source.parent(line) if line is not None else None
+    before = source.span(statement)[1] <= source.span(node)[0]
+    return before and block is not None and block in ancestors(source, node)
+
+
+def _in_sight(
+    migration: Migration, states: States, node: cst.CSTNode, modules: set[str]
+) -> str | None:
+    """The text by which a function knows one of the modules."""
+    source = states.source
+    found = []
+    for part in descend(function_of(source, node)):
+        if isinstance(part, cst.Name | cst.Attribute) and simple(part):
+            values = migration.values(part)
+            if values and all(isinstance(v, ModuleValue) and v.id in modules for v in values):
+                found.append(source.code(part))
+    return min(found, key=lambda text: (len(text), text)) if found else None

@@ -1,0 +1,98 @@
+"""States of modules that FSDP1 does not wrap, but parts of which it does, or which are such parts.
+
+`model.layers[i] = FSDP(layer)` without a root around it: `model.state_dict()` has whole parameters
+in FSDP1. So has the state of a part that its policy wraps by itself; what belongs to the flat
+parameter of a module around it comes out as nothing, or as this rank's flat piece.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.interpreter.values import ModuleValue, Value
+from fsdplint.migration.analysis.unreached_code import Unreached
+from fsdplint.migration.context import Migration, attributes
+from fsdplint.source.source import NodeSite
+from fsdplint.trace import Sharding, StateLoaded, StateTaken, Trace, Wrapped
+
+PIECE = (
+    "the state of a part of the wrapped model, which FSDP1 does not certainly wrap by itself: it may be "
+    "this rank's flat piece. Take the state of the whole model and pick the part's keys"
+)
+
+
+def calls(migration: Migration) -> dict[cst.CSTNode, bool]:
+    """The calls that take or load such a state, and whether FSDP1 has whole parameters there."""
+    if migration.parts is None:
+        migration.parts = _find(migration)
+    return migration.parts
+
+
+def _find(migration: Migration) -> dict[cst.CSTNode, bool]:
+    found: dict[cst.CSTNode, bool] = {}
+    for trace in migration.program.traces:
+        states: list[StateTaken | StateLoaded] = [*trace.of(StateTaken), *trace.of(StateLoaded)]
+        for event in states:
+            module = event.of if isinstance(event, StateTaken) else event.into
+            if not isinstance(event.site, NodeSite) or module not in trace.modules:
+                continue
+            whole = _whole(trace, module, list(trace.before(event, Wrapped)), event)
+            if whole is not None:
+                node = event.site.node
+                found[node] = whole and found.get(node, True)
+    return found
+
+
+def _whole(
+    trace: Trace, module: str, wraps: list[Wrapped], event: StateTaken | StateLoaded
+) -> bool | None:
+    """Whether a module's state is whole in FSDP1; None where FSDP1 has no part in it."""
+    if trace.modules[module].wrapper or any(one.inner == module for one in wraps):
+        return None
+    around = [one for one in wraps if trace.contains(one.inner, module)]
+    if around:
+        apart = {one.module for one in wraps}.union(*(one.units or () for one in around))
+        return _covered(trace, module, apart)
+    return True if trace.sharded_within(module, event) is Sharding.FSDP1 else None
+
+
+def _covered(trace: Trace, module: str, apart: set[str]) -> bool:
+    """Whether all parameters of a module are in parts that are wrapped by themselves."""
+    info = trace.modules[module]
+    return module in apart or (
+        info.children_known
+        and info.own_parameters is False
+        and all(_covered(trace, child, apart) for child in info.children.values())
+    )
+
+
+def holders(migration: Migration) -> set[str]:
+    """The modules that FSDP1 does not wrap, but parts of which it does."""
+    if migration.holders is None:
+        migration.holders = {
+            module
+            for trace in migration.program.traces
+            for module, info in trace.modules.items()
+            if not info.wrapper and trace.sharded_within(module) is Sharding.FSDP1
+        }
+    return migration.holders
+
+
+def check(migration: Migration) -> None:
+    """Block where code that is not reached takes or loads the state of a module with wrapped
+    parts.
+    """
+    known = holders(migration)
+
+    def holds(value: Value) -> bool:
+        return isinstance(value, ModuleValue) and value.id in known
+
+    found = Unreached(migration.sources, migration.values, holds).found if known else {}
+    for source in migration.sources:
+        for node in attributes(source):
+            if node.attr.value not in ("state_dict", "load_state_dict") or node.value not in found:
+                continue
+            if not migration.changed(source, node) and not migration.wrapped(node.value):
+                text = source.code(node)
+                reason = f"`{text}` stands in code that the program as given does not reach"
+                migration.blockers.append(migration.block(source, node, reason))

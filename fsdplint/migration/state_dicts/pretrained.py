@@ -1,0 +1,100 @@
+"""`model.save_pretrained(folder)`: Transformers' and PEFT's, which take the model's state by
+themselves.
+
+FSDP1 gathers what it wraps while they do so; of FSDP2's sharded tensors, older releases write a
+part or fail. Both take a state that is given to them.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.interpreter.values import Bound, Function, ModuleValue
+from fsdplint.migration.analysis.variables import ancestors
+from fsdplint.migration.context import Migration, expression
+from fsdplint.migration.names import FSDP
+from fsdplint.migration.state_dicts import part_states
+from fsdplint.migration.state_dicts.kinds import MODULE
+from fsdplint.source.source import Source
+from fsdplint.syntax.bindings import bindings_of
+
+METHODS = ("save_pretrained", "push_to_hub")
+TAKE_STATES = {"transformers", "peft", "trl"}
+OTHERS = {"diffusers", "huggingface_hub", "open_clip", "timm"}
+
+
+def rewrite(migration: Migration, source: Source, node: cst.Call) -> None:
+    """Give a call of `save_pretrained` the whole state.
+
+    Raises:
+        Blocked: whether it takes one cannot be seen.
+    """
+    assert isinstance(node.func, cst.Attribute)
+    model = node.func.value
+    if not _is_wrapped(migration, model) or _apart(migration, source, node):
+        return
+    named = {arg.keyword.value for arg in node.args if arg.keyword is not None}
+    if "state_dict" in named or len([arg for arg in node.args if arg.keyword is None]) > 2:
+        return
+    name = node.func.attr.value
+    open_ended = any(arg.star for arg in node.args)
+    if name != "save_pretrained" or open_ended or not _takes_state(migration, model):
+        raise migration.block(source, node, f"`{name}` takes the state by itself")
+    text = expression(migration, source, model)
+    getter = migration.need(source, MODULE, "get_model_state_dict", node)
+    options = migration.need(source, MODULE, "StateDictOptions", node)
+    state = f"state_dict={getter}({text}, options={options}(full_state_dict=True))"
+    if "#" in source.code(node):  # comments beside the arguments stay where they are
+        last = node.args[-1].value
+        migration.substitute(source, last, f"{migration.text(source, last)}, {state}")
+    else:
+        given = [migration.text(source, arg).rstrip(", \n") for arg in node.args]
+        migration.put_call(source, node, migration.text(source, node.func), [*given, state])
+    migration.step(source, node, "Hand the whole state to save_pretrained")
+
+
+def _is_wrapped(migration: Migration, model: cst.BaseExpression) -> bool:
+    """Whether a model is wrapped, is a part of one that is, or has parts that are."""
+    holders = part_states.holders(migration)
+    if any(isinstance(v, ModuleValue) and v.id in holders for v in migration.values(model)):
+        return True
+    while isinstance(model, cst.Attribute):
+        if migration.wrapped(model):
+            return True
+        model = model.value
+    return bool(migration.wrapped(model))
+
+
+def _apart(migration: Migration, source: Source, node: cst.Call) -> bool:
+    """Whether a call has nothing to do with FSDP1's states: it runs this program's own code, for
+    models that are not FSDP1's, or while all parameters are whole.
+    """
+    if any(isinstance(value, Function | Bound) for value in migration.values(node.func)):
+        return True
+    within: cst.CSTNode = node
+    for parent in ancestors(source, node):
+        if parent in migration.gathered or parent in migration.whole:
+            return True
+        if isinstance(parent, cst.If) and parent.orelse is within:
+            test = parent.test
+            if isinstance(test, cst.Call) and source.code(test.func) == "isinstance":
+                if any(migration.fsdp1(arg.value) == FSDP for arg in test.args):
+                    return True
+        within = parent
+    return False
+
+
+def _takes_state(migration: Migration, model: cst.BaseExpression) -> bool:
+    """Whether the class of a model is certainly one whose method takes a state."""
+    values = migration.values(model)
+    known = {
+        (value.library_class or "").partition(".")[0]
+        for value in values
+        if isinstance(value, ModuleValue)
+    } - {""}
+    used = known or {
+        item.full.partition(".")[0]
+        for source in migration.program.sources.values()
+        for item in bindings_of(source).imports()
+    }
+    return bool(used & TAKE_STATES) and not used & OTHERS

@@ -1,0 +1,103 @@
+"""`FSDP.set_state_dict_type(...)`: which type holds for a state that no block is about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from fsdplint.interpreter.values import ModuleValue
+from fsdplint.migration.analysis.variables import ancestors, function_of
+from fsdplint.migration.calls import arguments
+from fsdplint.migration.context import Migration
+from fsdplint.migration.state_dicts.called_states import kind_there
+from fsdplint.migration.state_dicts.kinds import Kind
+from fsdplint.source.source import Source
+from fsdplint.syntax.layout import statement_of
+
+
+@dataclass
+class SetType:
+    """One call: where it stands, the modules that it is about (none where that is unknown)."""
+
+    source: Source
+    call: cst.Call
+    kind: Kind
+    modules: set[str]
+
+
+class SetTypes:
+    """The calls of some files."""
+
+    def __init__(self, migration: Migration) -> None:
+        self.migration = migration
+        self.calls: list[SetType] = []
+
+    def add(self, source: Source, call: cst.Call, kind: Kind) -> None:
+        """Take a call out, and remember what it says.
+
+        Raises:
+            Blocked: its result is used.
+        """
+        if not isinstance(source.parent(call), cst.Expr):
+            raise self.migration.block(source, call, "the result of `set_state_dict_type` is used")
+        given = arguments(call, ("module",))[0].get("module")
+        modules = self._ids(given.value) if given is not None else set()
+        self.calls.append(SetType(source, call, kind, modules))
+        self.migration.claim(source, call)
+        self.migration.delete_statement(source, call)
+        self.migration.step(
+            source, call, "Take and load the state with torch.distributed.checkpoint"
+        )
+
+    def kind(self, source: Source, node: cst.Call) -> Kind | None:
+        """The type that holds at a call of `state_dict` or `load_state_dict`; None if none is set.
+
+        Raises:
+            Blocked: one of several, which only a run shows.
+        """
+        assert isinstance(node.func, cst.Attribute)
+        modules = self._ids(node.func.value)
+        calls = [one for one in self.calls if not self._others(one.modules, modules)]
+        function = function_of(source, node)
+        start = source.span(node)[0]
+        last: SetType | None = None
+        for one in calls:
+            if one.source is source and function_of(source, one.call) is function:
+                if source.span(one.call)[0] < start and self._surely_before(one, node):
+                    last = one
+        if last is not None:
+            between = source.span(last.call)[0]
+            later = (
+                one
+                for one in calls
+                if one.source is source and between < source.span(one.call)[0] < start
+            )
+            calls = [last, *later]
+        if any(not calls[0].kind.alike(one.kind) for one in calls[1:]):
+            reason = "which of several types of `set_state_dict_type` holds here"
+            raise self.migration.block(source, node, reason)
+        if not calls:
+            return None
+        one = calls[0]
+        maker = function_of(one.source, one.call)
+        if one.source is source and maker in (function, source.tree):
+            return one.kind
+        return kind_there(self.migration, one.kind, source, node)
+
+    def _surely_before(self, one: SetType, node: cst.Call) -> bool:
+        line = one.source.parent(statement_of(one.source, one.call))
+        block = one.source.parent(line) if line is not None else None
+        return block is not None and block in ancestors(one.source, node)
+
+    def _ids(self, node: cst.BaseExpression) -> set[str]:
+        return {v.id for v in self.migration.values(node) if isinstance(v, ModuleValue)}
+
+    def _others(self, one: set[str], other: set[str]) -> bool:
+        """Whether two calls are certainly about different models."""
+        return bool(one and other) and not any(
+            trace.related(a, b)
+            for trace in self.migration.program.traces
+            for a in one
+            for b in other
+        )

@@ -1,0 +1,420 @@
+"""State dicts: `FSDP.state_dict_type` blocks and the optimizer's state become torch's getters and
+setters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import libcst as cst
+
+from fsdplint.interpreter.values import Function, ModuleValue
+from fsdplint.migration.analysis.variables import fresh
+from fsdplint.migration.calls import arguments
+from fsdplint.migration.context import Migration, expression
+from fsdplint.migration.names import FSDP
+from fsdplint.migration.state_dicts import (
+    called_states,
+    compiled_states,
+    in_ddp,
+    inference,
+    part_states,
+    state_functions,
+    trainers,
+)
+from fsdplint.migration.state_dicts.harmless import harmless, no_model
+from fsdplint.migration.state_dicts.kind_reader import KindReader
+from fsdplint.migration.state_dicts.kinds import MODULE, OPTIMIZER_METHODS, Config, Kind
+from fsdplint.migration.state_dicts.set_types import SetTypes
+from fsdplint.migration.state_dicts.state_functions import only_one_rank
+from fsdplint.source.source import Source
+from fsdplint.syntax.layout import descend
+
+TITLE = "Take and load the state with torch.distributed.checkpoint"
+
+
+class ModelStates(KindReader):
+    """Rewrites the state dicts of the models of one file, and the blocks around them."""
+
+    def __init__(self, migration: Migration, source: Source) -> None:
+        super().__init__(migration, source)
+        self.done: set[cst.CSTNode] = set()
+        self.others: Mapping[Source, ModelStates] = {source: self}  # those of all files
+        self.types = SetTypes(migration)
+        self._modules: set[str] = set()
+        self.emptied: set[cst.With] = set()  # blocks that lose their only statement
+
+    # Blocks ---------------------------------------------------------------------------------------
+
+    def announce(self, node: cst.CSTNode) -> None:
+        """Say that the `with` at a call of `state_dict_type` goes, before its parts are read."""
+        call = self.source.parent(node)
+        item = self.source.parent(call) if isinstance(call, cst.Call) else None
+        block = self.source.parent(item) if isinstance(item, cst.WithItem) else None
+        if isinstance(block, cst.With) and len(block.items) == 1:
+            self.migration.unwrapped.add(block)
+
+    def block(self, node: cst.Call) -> None:
+        """Rewrite the `with` whose head a call of `state_dict_type` is.
+
+        Raises:
+            Blocked: the state is one that FSDP2 does not have, or taken by code out of sight.
+        """
+        item = self.source.parent(node)
+        block = self.source.parent(item) if isinstance(item, cst.WithItem) else None
+        if not isinstance(block, cst.With):
+            raise self.migration.block(
+                self.source, node, "`state_dict_type` that is not the head of a `with`"
+            )
+        if self._takes_no_state(node, block):
+            self.migration.claim(self.source, node)
+            self._behead(node, block, [])
+            self.migration.step(self.source, node, trainers.TITLE)
+            return
+        kind, model = self.kind(node)
+        self.unwrap(node, block, kind, model)
+
+    def unwrap(self, node: cst.Call, block: cst.With, kind: Kind, model: str) -> None:
+        """Rewrite the uses in a block of state of one kind, and take its head away."""
+        kind = replace(kind)  # a variable of the options is this block's own
+        if len(block.items) == 1:
+            self.migration.unwrapped.add(block)
+        self._modules = self._ids(node)
+        called: list[Function] = []
+        known = trainers.save_themselves(self.migration, self.source, block, model, kind)
+        uses = self._uses(block, model, called, known)
+        lines: list[str] = []
+        keys = [key for use in uses if (key := self._key(kind, use))]
+        if len(keys) > 1 and len(set(keys)) == 1 and not isinstance(keys[0], str):
+            kind.options = fresh(self.source, block, "options", "state_options")
+            lines.append(f"{kind.options} = {self.make(list(keys[0]), block)}")
+        for use in uses:
+            if isinstance(use.func, cst.Attribute) and self.source.code(use.func.value) == model:
+                self.migration.typed.add(use)
+            self.rewrite(use, kind)
+        for function in called:
+            self.others[function.site.source].rewrite_called(
+                function, replace(kind, options=""), self._modules
+            )
+        self.migration.claim(self.source, node)
+        if block in self.emptied:
+            self.migration.delete_statement(self.source, block)
+        else:
+            self._behead(node, block, lines)
+        title = trainers.TITLE if known and not uses else TITLE
+        self.migration.step(self.source, node, title)
+
+    def _behead(self, node: cst.Call, block: cst.With, lines: list[str]) -> None:
+        """Take the call of `state_dict_type` out of the head of a block, put lines in its place."""
+        if len(block.items) == 1:
+            self.migration.unwrap(self.source, block, lines)
+            return
+        number = next(n for n, item in enumerate(block.items) if item.item is node)
+        start, end = self.source.span(block.items[number])
+        if number + 1 < len(block.items):
+            end = self.source.span(block.items[number + 1])[0]
+        else:
+            before = block.items[number - 1]
+            start = self.source.span(before.asname or before.item)[1]
+        self.migration.substitute_span(self.source, start, end, "")
+        if lines:
+            self.migration.rewrite.insert_before(self.source, block, lines)
+
+    def _takes_no_state(self, node: cst.Call, block: cst.With) -> bool:
+        """Whether nothing in a block has to do with the model's state."""
+        if not node.args or any(arg.star for arg in node.args):
+            return False
+        model = self.source.code(node.args[0].value)
+        for part in self.source.descend(block.body):
+            if isinstance(part, cst.Call):
+                if self._is_use(part, model) or not harmless(self.migration, part):
+                    return False
+            if isinstance(part, cst.Name | cst.Attribute) and self.source.code(part) == model:
+                return False
+        return True
+
+    # Uses in a block ------------------------------------------------------------------------------
+
+    def rewrite_called(self, function: Function, kind: Kind, modules: set[str]) -> None:
+        """Rewrite the states in a function that a block of a kind, about some modules, calls."""
+        self._modules = modules
+        for node in reversed(list(descend(function.node.body))):
+            if isinstance(node, cst.Call) and node not in self.done and self._is_use(node, ""):
+                there = called_states.kind_there(self.migration, kind, self.source, node)
+                self.rewrite(node, there)
+
+    def _ids(self, node: cst.Call) -> set[str]:
+        """The modules whose type a call of `state_dict_type` sets."""
+        given = arguments(node, ("module",))[0].get("module")
+        values = self.migration.values(given.value) if given is not None else []
+        return {value.id for value in values if isinstance(value, ModuleValue)}
+
+    def _is_another(self, node: cst.BaseExpression) -> bool:
+        """Whether a model is certainly none of those, nor a part of one."""
+        ids = {value.id for value in self.migration.values(node) if isinstance(value, ModuleValue)}
+        return bool(ids and self._modules) and not any(
+            trace.related(one, other)
+            for trace in self.migration.program.traces
+            for one in ids
+            for other in self._modules
+        )
+
+    def _uses(
+        self, block: cst.With, model: str, called: list[Function], known: list[cst.Call]
+    ) -> list[cst.Call]:
+        """The calls in a block that take or load state of the model, innermost first.
+
+        Raises:
+            Blocked: code out of sight may take the state, or nothing takes it.
+        """
+        found: list[cst.Call] = []
+        for node in self.source.descend(block.body):
+            if isinstance(node, cst.Call) and self._is_use(node, model):
+                if node not in self.done:
+                    found.append(node)
+        for node in self.source.descend(block.body):
+            if isinstance(node, cst.Call) and node not in found:
+                called += self._check_other(node, model)
+        if known:
+            trainers.check(self.migration, self.source, block, [*found, *known])
+        elif not found and not called and not self._done_within(block):
+            raise self.migration.block(
+                self.source, block.items[0], "the state is taken by code that this block calls"
+            )
+        return sorted(found, key=lambda node: -self.source.span(node)[0])
+
+    def _done_within(self, block: cst.With) -> bool:
+        return any(node in self.done for node in self.source.descend(block.body))
+
+    def _is_use(self, node: cst.Call, model: str) -> bool:
+        name = self.migration.fsdp1(node.func)
+        if name.startswith(FSDP + "."):
+            return name.removeprefix(FSDP + ".") in OPTIMIZER_METHODS
+        if not isinstance(node.func, cst.Attribute):
+            return False
+        if node.func.attr.value not in ("state_dict", "load_state_dict"):
+            return False
+        receiver = node.func.value
+        text = self.source.code(receiver)
+        if text == model:
+            return True
+        if self.migration.wrapped(receiver) or node in part_states.calls(self.migration):
+            return not self._is_another(receiver)
+        # A part of the model: `model.head.state_dict()`.
+        return text.startswith(f"{model}.") and not no_model(self.migration, receiver)
+
+    def _check_other(self, node: cst.Call, model: str) -> list[Function]:
+        """The functions that a call runs and that take the state.
+
+        Raises:
+            Blocked: they cannot be seen.
+        """
+        for arg in node.args:
+            if self.source.code(arg.value) == model and not self._is_fsdp(node):
+                found = called_states.functions(self.migration, node)
+                if found is not None:
+                    return found
+                raise self.migration.block(
+                    self.source, node, "the state is taken by code that this block calls"
+                )
+        func = node.func
+        if isinstance(func, cst.Attribute) and self.source.code(func.value) == model:
+            given = any(
+                a.keyword is not None and a.keyword.value == "state_dict" for a in node.args
+            )
+            if func.attr.value in ("save_pretrained", "save_checkpoint") and not given:
+                raise self.migration.block(
+                    self.source, node, f"`{func.attr.value}` takes the state by itself"
+                )
+        return []
+
+    def _is_fsdp(self, node: cst.Call) -> bool:
+        name = self.migration.fsdp1(node.func)
+        builtin = isinstance(node.func, cst.Name) and node.func.value in (
+            "isinstance",
+            "print",
+            "type",
+        )
+        return bool(name) or builtin
+
+    # One use --------------------------------------------------------------------------------------
+
+    def rewrite(self, node: cst.Call, kind: Kind) -> None:
+        """Rewrite one call that takes or loads state."""
+        if node in self.done:
+            return
+        self.done.add(node)
+        name = self.migration.fsdp1(node.func)
+        if name:
+            self.optimizer(name.removeprefix(FSDP + "."), node, kind)
+            return
+        assert isinstance(node.func, cst.Attribute)
+        compiled = compiled_states.is_compiled(self.migration, node.func.value)
+        if kind.local:
+            self.migration.local_states.setdefault(node.func.attr.value, (self.source, node))
+        if node.func.attr.value == "state_dict":
+            inference.leave(self.migration, self.source, node)
+        if compiled and not kind.full and not kind.model.offload:
+            return  # FSDP2's own state is sharded, and the compiled model names it alike
+        model = expression(self.migration, self.source, node.func.value)
+        if node.func.attr.value == "state_dict":
+            if node.args:
+                raise self.migration.block(self.source, node, "`state_dict` with arguments")
+            if self._on_first(kind, node):
+                function = state_functions.gather_helper(self.migration, self.source, node)
+                self.migration.put_call(self.source, node, function, [model])
+                return
+            options = self._get_options(kind, node)
+            if compiled:
+                getter = self.migration.need(self.source, MODULE, "get_model_state_dict", node)
+                compiled_states.take(
+                    self.migration, self.source, node, compiled, getter, model, options
+                )
+            else:
+                self.put(node, "get_model_state_dict", [model], options)
+            return
+        named, rest = arguments(node, ("state_dict", "strict", "assign"))
+        if rest or "state_dict" not in named or "assign" in named:
+            raise self.migration.block(self.source, node, "the arguments cannot be read here")
+        state = expression(self.migration, self.source, named["state_dict"].value)
+        more = []
+        if "strict" in named:
+            more.append(f"strict={expression(self.migration, self.source, named['strict'].value)}")
+        if compiled:
+            state = compiled_states.without_prefix(self.source, compiled, state)
+        options = self._set_options(kind, more, node)
+        self.put(node, "set_model_state_dict", [model, state], options)
+
+    def _on_first(self, kind: Kind, node: cst.Call) -> bool:
+        """Whether a model's whole state goes to the first rank of a group that is not all ranks."""
+        if not kind.full or not state_functions.in_groups(self.migration):
+            return False
+        if kind.model.rank0_test:
+            raise self.migration.block(
+                self.source, node, "`rank0_only`, for a group of ranks, is only known at run time"
+            )
+        return kind.model.rank0 or (kind.model.offload and only_one_rank(self.migration, node))
+
+    def put(
+        self,
+        node: cst.CSTNode,
+        function: str,
+        given: list[str],
+        options: str,
+    ) -> None:
+        name = self.migration.need(self.source, MODULE, function, node)
+        if options:
+            given = [*given, f"options={options}"]
+        self.migration.put_call(self.source, node, name, given)
+
+    def optimizer(self, name: str, node: cst.Call, kind: Kind) -> None:
+        """Rewrite a call of a method of the FSDP class that is about an optimizer's state."""
+        raise NotImplementedError
+
+    def plain(self, node: cst.Call, kind: Kind) -> None:
+        """A `state_dict()` or `load_state_dict()` outside of a block: whole in FSDP1."""
+        assert isinstance(node.func, cst.Attribute)
+        if in_ddp.may_be(self.migration, self.source, node.func.value):
+            raise self.migration.block(
+                self.source, node, "the state of a model that is DDP's in other configurations"
+            )
+        if part_states.calls(self.migration).get(node) is False:
+            raise self.migration.block(self.source, node, part_states.PIECE)
+        self.rewrite(node, self.types.kind(self.source, node) or kind)
+        self.migration.step(self.source, node, "Take and load whole states")
+
+    # Options --------------------------------------------------------------------------------------
+
+    def _key(self, kind: Kind, node: cst.Call) -> tuple[str, ...] | str:
+        """What the options of a use say, or the name of the variable that holds them."""
+        name = self.migration.fsdp1(node.func).removeprefix(FSDP + ".")
+        attribute = node.func.attr.value if isinstance(node.func, cst.Attribute) else ""
+        if name == "optim_state_dict":
+            return self._config_key(kind, kind.optimizer, node)
+        if not name and attribute == "state_dict":
+            if self._on_first(kind, node):
+                return ()
+            return self._config_key(kind, kind.model, node)
+        if name in ("", "optim_state_dict_to_load") and kind.full:
+            more = len(node.args) > 1 if not name else kind.optimizer.rank0
+            return () if more else ("full_state_dict=True",)
+        return ()
+
+    def _config_key(self, kind: Kind, config: Config, node: cst.Call) -> tuple[str, ...] | str:
+        parts = self._parts(kind, config, node)
+        return config.name if parts and config.name else tuple(parts)
+
+    def _get_options(self, kind: Kind, node: cst.Call, optimizer: bool = False) -> str:
+        return self._texts(kind, kind.optimizer if optimizer else kind.model, node)
+
+    def _texts(self, kind: Kind, config: Config, node: cst.Call) -> str:
+        if kind.options:
+            return kind.options
+        parts = self._parts(kind, config, node)
+        if not parts:
+            return ""
+        if config.name and config.variable is not None:
+            self._keep_variable(config, parts)
+            return config.name
+        return self.make(parts, node)
+
+    def _parts(self, kind: Kind, config: Config, node: cst.Call) -> list[str]:
+        parts = ["full_state_dict=True"] if kind.full else []
+        if not kind.full:
+            return [f"cpu_offload={config.test or True}"] if config.offload else []
+        one_rank = config.offload and only_one_rank(self.migration, node)
+        if config.rank0_test and not one_rank:
+            return [*parts, f"cpu_offload={self._rank0_test(config, node)}"]
+        if config.rank0 or one_rank:
+            if not config.offload:
+                self.migration.note(
+                    "the gathered state is on the CPU (FSDP1: on rank 0's GPU)", self.source, node
+                )
+            return [*parts, "cpu_offload=True"]
+        if config.offload:
+            self.migration.note(
+                "the gathered state is on the device on every rank (FSDP1: CPU)",
+                self.source,
+                node,
+                detail="While it is taken, each device holds the whole model besides its part.",
+            )
+        return parts
+
+    def _rank0_test(self, config: Config, node: cst.Call) -> str:
+        """Torch's getter gives a state on the CPU to rank 0 only, and one on the device to all."""
+        case = f"where `{config.rank0_test}` is"
+        if config.offload:
+            text = f"{case} false, the gathered state is on the device on every rank (FSDP1: CPU)"
+            detail = "While it is taken, each device holds the whole model besides its part."
+            self.migration.note(text, self.source, node, detail=detail)
+        else:
+            text = f"{case} true, the gathered state is on the CPU (FSDP1: on rank 0's GPU)"
+            self.migration.note(text, self.source, node)
+        return config.rank0_test
+
+    def make(self, parts: list[str], node: cst.CSTNode) -> str:
+        options = self.migration.need(self.source, MODULE, "StateDictOptions", node)
+        return f"{options}({', '.join(parts)})"
+
+    def _set_options(self, kind: Kind, more: list[str], node: cst.CSTNode) -> str:
+        if not kind.full:
+            return self.make(more, node) if more else ""
+        if kind.options and not more:
+            return kind.options
+        return self.make(["full_state_dict=True", *more], node)
+
+    def _keep_variable(self, config: Config, parts: list[str]) -> None:
+        """The variable that held the FSDP1 config holds the options."""
+        assert config.variable is not None
+        source, node = config.variable
+        config.used = True
+        if node in self.migration.kept:
+            if self.migration.kept[node] != parts:
+                raise self.migration.block(
+                    source, node, "this config is used for two kinds of state"
+                )
+            return
+        self.migration.kept[node] = parts
+        options = self.migration.need(source, MODULE, "StateDictOptions", node)
+        self.migration.put_call(source, node, options, parts)

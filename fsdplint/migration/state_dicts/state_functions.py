@@ -1,0 +1,156 @@
+"""Small functions that a migrated file gets for its states and checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from fsdplint.migration.analysis.variables import top_level
+from fsdplint.migration.calls import arguments, is_constant
+from fsdplint.migration.context import Migration, nodes
+from fsdplint.migration.names import FSDP, PARAMETERS
+from fsdplint.migration.text import quoted
+from fsdplint.source.source import NodeSite, Source
+from fsdplint.trace import Saved, StateLoaded, StateTaken
+
+WHOLE = (
+    "torch.distributed.group.WORLD",
+    "torch.distributed.GroupMember.WORLD",
+    "torch.distributed._get_default_group",
+)
+
+
+def gather_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
+    """The function that gathers a state on the first rank of each group, as FSDP1 does."""
+    name = "gather_state_dict"
+    top = top_level(source, at)
+    if not _first(migration, f"gather {source.path}"):
+        return name
+    sharded = migration.need(source, "torch.distributed.tensor", "DTensor", top)
+    _put(
+        migration,
+        source,
+        top,
+        [
+            f"def {name}(model):",
+            '\t"""Gather a model\'s whole state on the CPU of the first rank that shares it."""',
+            "\tstate = {}",
+            "\tfor name, value in model.state_dict().items():",
+            f"\t\tif isinstance(value, {sharded}):",
+            "\t\t\tfirst = value.device_mesh.get_coordinate()[-1] == 0",
+            "\t\t\tvalue = value.full_tensor()",
+            "\t\t\tif not first:",
+            "\t\t\t\tcontinue",
+            "\t\tstate[name] = value.cpu()",
+            "\treturn state",
+        ],
+    )
+    return name
+
+
+def steps_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
+    """The function that makes a checkpoint of FSDP1's flat parameters loadable.
+
+    All parameters of a unit share one `step` tensor there, which each of them would count up.
+    """
+    name = "separate_steps"
+    if not _first(migration, f"steps {source.path}"):
+        return name
+    state, step = quoted(source, "state"), quoted(source, "step")
+    _put(
+        migration,
+        source,
+        top_level(source, at),
+        [
+            f"def {name}(state):",
+            '\t"""Give each parameter a step of its own: in FSDP1\'s checkpoints, a unit shares one."""',
+            f"\tfor values in state.get({state}, {{}}).values():",
+            f"\t\tif {step} in values:",
+            f"\t\t\tvalues[{step}] = values[{step}].clone()",
+            "\treturn state",
+        ],
+    )
+    return name
+
+
+def _put(migration: Migration, source: Source, top: cst.CSTNode, lines: list[str]) -> None:
+    """Write a function behind the last one in front of a statement, else right before it."""
+    statements = list(source.tree.body)
+    before = [
+        statement
+        for statement in statements[: statements.index(top)]  # type: ignore[arg-type]
+        if isinstance(statement, cst.FunctionDef | cst.ClassDef)
+    ]
+    if before:
+        migration.rewrite.insert_after(source, before[-1], ["", "", *lines])
+    else:
+        migration.rewrite.insert_function(source, top, lines)
+
+
+def write_once(
+    migration: Migration, source: Source, top: cst.CSTNode, name: str, lines: list[str]
+) -> str:
+    """Write a function into a file that does not have it yet; returns its name."""
+    if _first(migration, f"function {name} {source.path}"):
+        _put(migration, source, top, lines)
+    return name
+
+
+def _first(migration: Migration, key: str) -> bool:
+    if key in migration.mapped:
+        return False
+    migration.mapped.add(key)
+    return True
+
+
+def flat(migration: Migration) -> bool:
+    """Whether a model may have been wrapped without `use_orig_params=True`."""
+    return any(
+        given is None or not is_constant(given.value, "True")
+        for given in _given(migration, "use_orig_params")
+    )
+
+
+def in_groups(migration: Migration) -> bool:
+    """Whether a model may be sharded over a part of the ranks only.
+
+    FSDP1 gathers its state on the first rank of the group, torch's getter on the first of all.
+    """
+    return any(
+        given is not None and not _is_world(migration, given.value)
+        for given in _given(migration, "process_group")
+    )
+
+
+def _is_world(migration: Migration, node: cst.BaseExpression) -> bool:
+    if is_constant(node, "None"):
+        return True
+    return migration.symbol(node.func if isinstance(node, cst.Call) else node) in WHOLE
+
+
+def _given(migration: Migration, name: str) -> Iterator[cst.Arg | None]:
+    """An argument of every call of the constructor."""
+    for source in migration.sources:
+        for node in nodes(source):
+            if isinstance(node, cst.Call) and migration.fsdp1(node.func) == FSDP:
+                yield arguments(node, PARAMETERS)[0].get(name)
+
+
+def only_one_rank(migration: Migration, node: cst.Call) -> bool:
+    """Whether the state that a call takes is only written, and only by one rank."""
+    seen = False
+    for trace in migration.program.traces:
+        taken = {
+            event.state
+            for event in trace.of(StateTaken)
+            if isinstance(event.site, NodeSite) and event.site.node is node
+        }
+        if any(event.state in taken for event in trace.of(StateLoaded)):
+            return False
+        for event in trace.of(Saved):
+            if taken & set(event.states):
+                seen = True
+                if not event.ranks.partial:
+                    return False
+    return seen

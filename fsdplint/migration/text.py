@@ -1,0 +1,201 @@
+"""Python text: calls over one or several lines, quotes as the file has them."""
+
+from __future__ import annotations
+
+import ast
+import io
+import itertools
+import re
+import tokenize
+from collections.abc import Sequence
+
+import libcst as cst
+
+from fsdplint.source.source import Source, once
+from fsdplint.syntax.layout import line_indent
+
+WIDTH = 88
+
+
+def quoted(source: Source, word: str) -> str:
+    """A string literal of a word, with the quotes that the file prefers."""
+    return quote_of(source) + word + quote_of(source)
+
+
+@once
+def quote_of(source: Source) -> str:
+    single = len(re.findall(r"(?<!')'(?!')\w", source.text))
+    double = len(re.findall(r'(?<!")"(?!")\w', source.text))
+    return "'" if single > double else '"'
+
+
+@once
+def width(source: Source) -> int:
+    """How long a line may be: 88, or up to 120 where the file's own lines are that long."""
+    longest = sorted(len(line) for line in source.text.splitlines())
+    usual = longest[int(len(longest) * 0.995) - 1] if longest else 0
+    return max(WIDTH, min(usual, 120))
+
+
+def call(
+    source: Source,
+    at: cst.CSTNode | str,
+    head: str,
+    arguments: Sequence[str],
+    tail: str = "",
+    depth: int = 0,
+) -> str:
+    """`head(arguments)tail` at the indentation of a node's line, broken up if it is too long.
+
+    at: the node, or the indentation. head: what comes before the parenthesis, `x = f`.
+    depth: levels below the line. Lines after the first are indented by tabs, one a level
+    (see `Rewrite`).
+    """
+    one = f"{head}({', '.join(arguments)}){tail}"
+    indent = at if isinstance(at, str) else line_indent(source, source.span(at)[0])
+    indent = indent.expandtabs(4)
+    unit = len(source.tree.default_indent.expandtabs(4))
+    room = width(source) - len(indent) - depth * unit
+    if "\n" not in one and len(one) <= room:
+        return one
+    tabs = "\t" * depth
+    joined = ", ".join(arguments)
+    if "\n" not in one and len(joined) + unit <= room and not joined.startswith("**"):
+        return f"{head}(\n{tabs}\t{joined}\n{tabs}){tail}"
+    body = "".join(f"{tabs}\t{argument},\n" for argument in arguments)
+    return f"{head}(\n{body}{tabs}){tail}"
+
+
+def in_string(source: Source, at: cst.CSTNode) -> bool:
+    """Whether a node stands in an f-string, where no line may end before Python 3.12."""
+    node = source.parent(at)
+    while node is not None and not isinstance(node, cst.BaseStatement):
+        if isinstance(node, cst.FormattedString):
+            return True
+        node = source.parent(node)
+    return False
+
+
+def statement(source: Source, at: cst.CSTNode, line: str) -> str:
+    """A statement that is to stand before a node's, broken up in its brackets if it is too long.
+
+    Lines after the first are indented by tabs, one a level (see `Rewrite`).
+    """
+    indent = line_indent(source, source.span(at)[0]).expandtabs(4)
+    unit = len(source.tree.default_indent.expandtabs(4))
+    text = _broken(line, width(source) - len(indent), unit, 0)
+    return text if _same(text, line) else line
+
+
+def _broken(text: str, room: int, unit: int, depth: int) -> str:
+    if len(text) <= room - depth * unit or "\n" in text:
+        return text
+    parts = _brackets(text)
+    if parts is None:
+        return text
+    head, items, tail = parts
+    tabs = "\t" * depth
+    joined = ", ".join(items)
+    if len(joined) <= room - (depth + 1) * unit and not head.endswith("{"):
+        return f"{head}\n{tabs}\t{joined}\n{tabs}{tail}"
+    lines = [_broken(item + ",", room, unit, depth + 1) for item in items]
+    return "\n".join([head, *(f"{tabs}\t{line}" for line in lines), tabs + tail])
+
+
+def _brackets(text: str) -> tuple[str, list[str], str] | None:
+    """The longest outermost brackets in a text: the text up to them, the items between them, and
+    the rest. None where there are none; those of comprehensions don't count.
+    """
+    longest: tuple[int, int, list[int]] | None = None
+    depth = start = 0
+    commas: list[int] = []
+    single = False
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    except (tokenize.TokenError, SyntaxError):
+        return None
+    for token in tokens:
+        at = token.start[1]
+        if token.string in ("(", "[", "{") and token.type == tokenize.OP:
+            if not depth:
+                start, commas, single = at, [], False
+            depth += 1
+        elif token.string in (")", "]", "}") and token.type == tokenize.OP:
+            depth -= 1
+            if not depth and not single and (longest is None or at - start > longest[1]):
+                longest = start, at - start, commas
+        elif depth == 1 and token.string == ",":
+            commas.append(at)
+        elif depth == 1 and token.string == "for":
+            single = True
+    if longest is None:
+        return None
+    start, length, commas = longest
+    ends = [start, *commas, start + length]
+    items = [text[a + 1 : b].strip() for a, b in itertools.pairwise(ends)]
+    return text[: start + 1], [item for item in items if item], text[start + length :]
+
+
+def _same(one: str, other: str) -> bool:
+    try:
+        return ast.dump(ast.parse(one)) == ast.dump(ast.parse(other))
+    except SyntaxError:
+        return False
+
+
+def spread(text: str) -> str:
+    """`**text`, with the parentheses that a conditional expression needs."""
+    return f"**({text})" if " if " in text else f"**{text}"
+
+
+def dict_display(
+    source: Source, head: str, items: Sequence[tuple[str, str]], star: str = ""
+) -> list[str]:
+    """Lines of `head{"name": value, ...}`, one item a line; `star` is spread first."""
+    if not items and not star:
+        return [f"{head}{{}}"]
+    quote = quote_of(source)
+    lines = [f"{head}{{"]
+    if star:
+        lines.append(f"\t{spread(star)},")
+    lines.extend(f"\t{quote}{name}{quote}: {value}," for name, value in items)
+    lines.append("}")
+    return lines
+
+
+def flat(text: str) -> str:
+    """An expression's text over several lines as one line, if it has no comment or string in the
+    way.
+    """
+    if "\n" not in text:
+        return text
+    if "#" in text or '"""' in text or "'''" in text:
+        return text
+    one = re.sub(r"\s*\r?\n\s*", " ", text)
+    one = re.sub(r"([(\[{]) ", r"\1", one)
+    return re.sub(r",? ([)\]}])", r"\1", one)
+
+
+def simple(node: cst.CSTNode) -> bool:
+    """Whether evaluating an expression twice, or later, makes no difference worth a thought."""
+    if isinstance(node, cst.Name | cst.BaseNumber | cst.SimpleString):
+        return True
+    return isinstance(node, cst.Attribute) and simple(node.value)
+
+
+def atom(text: str) -> str:
+    """A text that can stand beside an operator."""
+    if re.fullmatch(r"[\w.]+(\([^()]*\)|\[[^\[\]]*\])*", text):
+        return text
+    return f"({text})"
+
+
+def bare(text: str) -> str:
+    """An expression's text without parentheses around all of it."""
+    if not (text.startswith("(") and text.endswith(")")) or "\n" in text:
+        return text
+    try:
+        inner = ast.parse(text[1:-1], mode="eval")
+    except SyntaxError:
+        return text
+    return text[1:-1] if ast.dump(inner) == ast.dump(ast.parse(text, mode="eval")) else text

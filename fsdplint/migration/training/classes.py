@@ -1,0 +1,302 @@
+"""References to the FSDP class itself: asked for, annotated, or handed to functions."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from fsdplint.migration.analysis.variables import ancestors, fresh, function_of
+from fsdplint.migration.calls import arguments, is_constant
+from fsdplint.migration.constructor.keywords import is_simple
+from fsdplint.migration.context import Migration, expression, nodes
+from fsdplint.migration.names import FSDP, fsdp1_name
+from fsdplint.source.source import Source
+from fsdplint.syntax.bindings import bindings_of
+from fsdplint.syntax.layout import descend, statement_of
+from fsdplint.syntax.qualified_names import canonical
+
+SIMPLE = {
+    "parameters", "named_parameters", "modules", "named_modules", "children", "named_children",
+    "buffers", "named_buffers", "train", "eval", "zero_grad", "requires_grad_", "training",
+    "register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook",
+    "__class__",
+}  # fmt: skip
+
+
+def rewrite_class_reference(migration: Migration, source: Source, node: cst.CSTNode) -> None:
+    """`isinstance(x, FSDP)` and annotations speak of FSDPModule.
+
+    Raises:
+        Blocked: the class is used in another way.
+    """
+    if not (_in_isinstance(source, node) or in_annotation(source, node)):
+        if rewrite_partial(migration, source, node) or _rewrite_type(migration, source, node):
+            return
+        if _asks_whether_imported(source, node):
+            migration.claimed.add(node)
+            return
+        raise migration.block(source, node, reason(migration, source, node))
+    migration.claim(source, node)
+    if _of_wrap(migration, source, node):
+        migration.forget(source, node)  # the statement is written anew, without it
+        return
+    name = migration.need(source, "torch.distributed.fsdp", "FSDPModule", node)
+    migration.substitute(source, node, name)
+    migration.step(source, node, "Ask for FSDPModule")
+
+
+def _of_wrap(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
+    """Whether an annotation is that of `model: FSDP = FSDP(...)`."""
+    annotation = source.parent(node)
+    statement = source.parent(annotation) if isinstance(annotation, cst.Annotation) else None
+    return (
+        isinstance(statement, cst.AnnAssign)
+        and isinstance(statement.value, cst.Call)
+        and migration.fsdp1(statement.value.func) == FSDP
+    )
+
+
+def asked_model(source: Source, node: cst.CSTNode) -> cst.BaseExpression | None:
+    """What `isinstance(model, FSDP)` or `type(model) is FSDP` asks the class of; None for other
+    uses.
+    """
+    parent = source.parent(node)
+    if isinstance(parent, cst.ComparisonTarget):
+        whole = source.parent(parent)
+        call = whole.left if isinstance(whole, cst.Comparison) else None
+    else:
+        call = _isinstance_around(source, node)
+    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Name) or not call.args:
+        return None
+    return call.args[0].value if call.func.value in ("isinstance", "type") else None
+
+
+def _in_isinstance(source: Source, node: cst.CSTNode) -> bool:
+    return _isinstance_around(source, node) is not None
+
+
+def _isinstance_around(source: Source, node: cst.CSTNode) -> cst.Call | None:
+    arg = source.parent(node)
+    while isinstance(arg, cst.Element | cst.Tuple | cst.BinaryOperation):
+        arg = source.parent(arg)
+    call = source.parent(arg) if isinstance(arg, cst.Arg) else None
+    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Name):
+        return None
+    return call if call.func.value in ("isinstance", "issubclass") else None
+
+
+def in_annotation(source: Source, node: cst.CSTNode) -> bool:
+    current = source.parent(node)
+    while isinstance(
+        current,
+        cst.Subscript | cst.SubscriptElement | cst.Index | cst.BinaryOperation | cst.Tuple,
+    ):
+        current = source.parent(current)
+    return isinstance(current, cst.Annotation)
+
+
+def _asks_whether_imported(source: Source, node: cst.CSTNode) -> bool:
+    """Whether `FSDP is None` asks if the import of the class failed, which the migration keeps."""
+    whole = source.parent(node)
+    return (
+        isinstance(whole, cst.Comparison)
+        and whole.left is node
+        and all(
+            isinstance(target.operator, cst.Is | cst.IsNot)
+            and is_constant(target.comparator, "None")
+            for target in whole.comparisons
+        )
+    )
+
+
+def _rewrite_type(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
+    """`type(x) is FSDP` asks what `isinstance(x, FSDPModule)` does: `fully_shard` makes a class of
+    its own.
+
+    Returns whether it is such a comparison.
+    """
+    target = source.parent(node)
+    whole = source.parent(target) if isinstance(target, cst.ComparisonTarget) else None
+    if not isinstance(whole, cst.Comparison) or len(whole.comparisons) != 1:
+        return False
+    assert isinstance(target, cst.ComparisonTarget)
+    left, operator = whole.left, target.operator
+    if not isinstance(left, cst.Call) or not isinstance(left.func, cst.Name) or len(left.args) != 1:
+        return False
+    if left.func.value != "type":
+        return False
+    if not isinstance(operator, cst.Is | cst.Equal | cst.IsNot | cst.NotEqual):
+        return False
+    name = migration.need(source, "torch.distributed.fsdp", "FSDPModule", node)
+    negated = "not " if isinstance(operator, cst.IsNot | cst.NotEqual) else ""
+    model = migration.text(source, left.args[0].value)
+    migration.claim(source, node)
+    migration.substitute(source, whole, f"{negated}isinstance({model}, {name})")
+    migration.step(source, whole, "Ask for FSDPModule")
+    return True
+
+
+def rewrite_quoted(migration: Migration, source: Source) -> None:
+    """Annotations that stand in quotes speak of FSDPModule too."""
+    names = {
+        item.local
+        for item in bindings_of(source).imports()
+        if fsdp1_name(canonical(item.full)) == FSDP
+    }
+    if not names:
+        return
+    word = re.compile(rf"\b({'|'.join(map(re.escape, sorted(names)))})\b")
+    for node in nodes(source):
+        if not isinstance(node, cst.SimpleString) or not word.search(node.value):
+            continue
+        if any(isinstance(around, cst.Annotation) for around in ancestors(source, node)):
+            name = migration.need(source, "torch.distributed.fsdp", "FSDPModule", node)
+            migration.substitute(source, node, word.sub(name, node.value))
+
+
+def rewrite_modules(migration: Migration, source: Source, node: cst.CSTNode) -> None:
+    """`FSDP.fsdp_modules(model)` becomes the list of its modules that are FSDPModules.
+
+    Raises:
+        Blocked: only roots are asked for, or more is done with them than FSDP2 has.
+    """
+    call = source.parent(node)
+    if not isinstance(call, cst.Call) or call.func is not node:
+        raise migration.block(source, node, "`fsdp_modules` is not called here")
+    named, rest = arguments(call, ("module", "root_only"))
+    root_only = named.get("root_only")
+    if rest or "module" not in named or root_only and not is_constant(root_only.value, "False"):
+        raise migration.block(
+            source,
+            call,
+            "`fsdp_modules` of roots only: the root of FSDP2 is the module that you call",
+        )
+    if not _plainly_used(source, call):
+        raise migration.block(
+            source,
+            call,
+            "what is done with the modules of `fsdp_modules` may need FSDP1's wrappers",
+        )
+    model = expression(migration, source, named["module"].value)
+    module = migration.need(source, "torch.distributed.fsdp", "FSDPModule", node)
+    one = fresh(source, node, "m", "module")
+    migration.claim(source, node)
+    migration.substitute(
+        source, call, f"[{one} for {one} in {model}.modules() if isinstance({one}, {module})]"
+    )
+    migration.step(source, call, "Ask for FSDPModule")
+
+
+def _plainly_used(source: Source, call: cst.Call) -> bool:
+    """Whether the modules are only counted, or looped over for what every module has."""
+    parent = source.parent(call)
+    if isinstance(parent, cst.Arg):
+        outer = source.parent(parent)
+        return (
+            isinstance(outer, cst.Call)
+            and isinstance(outer.func, cst.Name)
+            and (outer.func.value in ("len", "bool", "print"))
+        )
+    if isinstance(parent, cst.For) and isinstance(parent.target, cst.Name):
+        return _simple_uses(source, parent.body, parent.target.value)
+    if isinstance(parent, cst.CompFor) and isinstance(parent.target, cst.Name):
+        whole = source.parent(parent)
+        return whole is not None and _simple_uses(source, whole, parent.target.value)
+    return isinstance(parent, cst.If | cst.While | cst.UnaryOperation)
+
+
+def _simple_uses(source: Source, body: cst.CSTNode, name: str) -> bool:
+    for node in descend(body):
+        if not isinstance(node, cst.Name) or node.value != name:
+            continue
+        parent = source.parent(node)
+        if isinstance(parent, cst.Attribute) and parent.value is node:
+            if parent.attr.value not in SIMPLE:
+                return False
+        elif isinstance(parent, cst.Arg):
+            outer = source.parent(parent)
+            simple = isinstance(outer, cst.Call) and isinstance(outer.func, cst.Name)
+            if not simple or outer.func.value not in ("print", "isinstance", "type", "id"):  # type: ignore[union-attr]
+                return False
+        elif not isinstance(parent, cst.For | cst.CompFor | cst.FormattedStringExpression):
+            return False
+    return True
+
+
+def rewrite_partial(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
+    """`functools.partial(FSDP, ...)` becomes one of `fully_shard` where it only has what that has.
+
+    Returns whether the class is an argument of `partial` at all.
+
+    Raises:
+        Blocked: it has more.
+    """
+    arg = source.parent(node)
+    call = source.parent(arg) if isinstance(arg, cst.Arg) else None
+    if not isinstance(call, cst.Call) or migration.symbol(call.func) != "functools.partial":
+        return False
+    from fsdplint.migration.constructor.precision import Precision
+    from fsdplint.migration.constructor.reader import read_keywords
+
+    if call.args[0] is not arg or any(a.keyword is None for a in call.args[1:]):
+        raise migration.block(source, call, "a partial of FSDP with positional arguments")
+    named = {a.keyword.value: a for a in call.args[1:] if a.keyword is not None}
+    keywords = read_keywords(migration, source, call, named, [], Precision())
+    keywords.prepare(False, True)
+    if keywords.policy is not None or keywords.after("model"):
+        raise migration.block(
+            source,
+            call,
+            "a partial of FSDP that does more than shard one module: write a function that shards "
+            "the submodules and then the module",
+        )
+    mesh = dict(keywords.items).get("mesh", "")
+    if mesh and not is_simple(mesh) and not _group_exists(migration, source, call):
+        raise migration.block(
+            source,
+            call,
+            "a partial of FSDP before the process group certainly exists, which its mesh needs",
+        )
+    if keywords.before:
+        migration.rewrite.insert_before(source, statement_of(source, call), keywords.before)
+    shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", call)
+    migration.claim(source, call)
+    migration.put_call(
+        source, call, migration.text(source, call.func), [shard, *keywords.arguments(inner=False)]
+    )
+    migration.step(source, call, "Shard the model with fully_shard")
+    return True
+
+
+def _group_exists(migration: Migration, source: Source, call: cst.Call) -> bool:
+    """Whether the process group is made above a call, in the same function."""
+    return any(
+        isinstance(node, cst.Call)
+        and migration.symbol(node.func) == "torch.distributed.init_process_group"
+        and function_of(source, node) is function_of(source, call)
+        and source.span(node) < source.span(call)
+        for node in nodes(source)
+    )
+
+
+def reason(migration: Migration, source: Source, node: cst.CSTNode) -> str:
+    """Why a reference to the class has no rewrite."""
+    parent = source.parent(node)
+    owner = source.parent(parent) if parent is not None else None
+    if isinstance(parent, cst.Arg) and isinstance(owner, cst.ClassDef):
+        return (
+            "a subclass of FSDP: FSDP2 wraps nothing, so that its methods have to become functions "
+            "of the model"
+        )
+    if isinstance(parent, cst.Arg) and isinstance(owner, cst.Call):
+        called = source.code(owner.func)
+        if parent.keyword is not None and parent.keyword.value == "wrapper_cls":
+            return "FSDP as `wrapper_cls`: shard the modules with `fully_shard` one by one"
+        return (
+            f"the FSDP class is passed as an argument to `{called}`: `fully_shard` is a function "
+            "that shards in place"
+        )
+    if isinstance(parent, cst.Assign):
+        return "the FSDP class is given another name: `fully_shard` is a function, not a class"
+    return "this use of the FSDP class: `fully_shard` is a function, and there are no wrappers"

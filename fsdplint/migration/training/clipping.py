@@ -1,0 +1,114 @@
+"""Gradients that are clipped by FSDP1's method, or by torch's function over parameters that are
+DTensors.
+"""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from fsdplint.fixes.clipping import CLIP, plain_result_wanted
+from fsdplint.fixes.syntax import library_name
+from fsdplint.interpreter.values import ParametersOf
+from fsdplint.migration.analysis.variables import ancestors
+from fsdplint.migration.context import Migration, expression, is_fsdp1
+from fsdplint.source.source import Source
+from fsdplint.syntax.layout import descend
+
+_INFINITE = re.compile(r"\binf\b", re.IGNORECASE)
+
+
+def rewrite_clipping(migration: Migration, source: Source, node: cst.Call) -> None:
+    """`model.clip_grad_norm_(x)` becomes `torch.nn.utils.clip_grad_norm_(model.parameters(),
+    x)`.
+    """
+    assert isinstance(node.func, cst.Attribute)
+    norm_type = _norm_type(node)
+    if norm_type is not None and _INFINITE.search(source.code(norm_type)):
+        raise migration.block(
+            source,
+            node,
+            "the largest gradient of a parameter with fewer rows than ranks is asked of ranks that "
+            "have none of it, which torch refuses (seen with 2.13)",
+            advice="Clip by a finite norm, or take the largest gradient of each rank's part and of "
+            "all ranks by hand.",
+        )
+    model = expression(migration, source, node.func.value)
+    function = library_name(migration.rewrite, source, CLIP, node)
+    given = [f"{model}.parameters()", *(_argument(migration, source, arg) for arg in node.args)]
+    tail = ".full_tensor()" if plain_result_wanted(migration.program, source, node) else ""
+    migration.put_call(source, node, function, given, tail)
+    migration.step(source, node, "Clip with torch.nn.utils.clip_grad_norm_")
+
+
+def _norm_type(node: cst.Call) -> cst.BaseExpression | None:
+    for number, arg in enumerate(node.args):
+        if arg.keyword.value == "norm_type" if arg.keyword is not None else number == 1:
+            return arg.value
+    return None
+
+
+def clips_own(migration: Migration, source: Source, node: cst.Call) -> bool:
+    """Whether `self.model.clip_grad_norm_(x)` stands in a method that no trace reaches, and the
+    class wraps the model in another one: no other module has such a method.
+    """
+    if not isinstance(node.func, cst.Attribute) or len(node.args) > 2:
+        return False
+    model = node.func.value
+    if not isinstance(model, cst.Attribute) or migration.values(model):
+        return False
+    if migration.on_other_side(node):
+        return False
+    klass = next((x for x in ancestors(source, node) if isinstance(x, cst.ClassDef)), None)
+    code = source.code(model)
+    return (
+        klass is not None
+        and code.startswith("self.")
+        and any(
+            isinstance(part, cst.Attribute)
+            and migration.wrapped(part)
+            and source.code(part) == code
+            for part in descend(klass)
+        )
+    )
+
+
+def complete_norm(migration: Migration, source: Source, node: cst.Call) -> None:
+    """The norm that `torch.nn.utils.clip_grad_norm_` gives is a DTensor now.
+
+    Where it is formatted or the like, it is made the plain tensor that it was.
+
+    Raises:
+        Blocked: the model is not sharded in some configurations, and the norm has no name to ask it
+            by.
+    """
+    values = migration.values(node.args[0].value) if node.args else []
+    held = [m for v in values if isinstance(v, ParametersOf) for m in v.modules]
+    if not any(map(is_fsdp1, held)) or not plain_result_wanted(migration.program, source, node):
+        return
+    if all(map(is_fsdp1, held)):
+        migration.substitute(source, node, migration.text(source, node) + ".full_tensor()")
+        return
+    assign = source.parent(node)
+    name = assign.targets[0].target if isinstance(assign, cst.Assign) else None
+    several = isinstance(assign, cst.Assign) and len(assign.targets) != 1
+    if assign is None or several or not isinstance(name, cst.Name | cst.Attribute):
+        raise migration.block(
+            source,
+            node,
+            "the norm is a DTensor where FSDP2 shards the model, which it does in some configurations "
+            "only",
+            advice="Give the norm a name, and where it is a DTensor take its `full_tensor()`.",
+        )
+    text = source.code(name)
+    kind = migration.need(source, "torch.distributed.tensor", "DTensor", assign)
+    lines = [f"if isinstance({text}, {kind}):", f"\t{text} = {text}.full_tensor()"]
+    migration.rewrite.insert_after(source, assign, lines)
+
+
+def _argument(migration: Migration, source: Source, arg: cst.Arg) -> str:
+    text = expression(migration, source, arg.value)
+    if arg.keyword is not None:
+        return f"{arg.keyword.value}={text}"
+    return arg.star + text

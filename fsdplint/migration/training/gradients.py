@@ -1,0 +1,340 @@
+"""What a program computes with gradients, of which FSDP1 gives it this rank's part.
+
+Where the squares of the parts are added up by an `all_reduce`, the sum is that of the whole,
+however the parameters are cut: `p.grad.to_local()` says the same in FSDP2. So it does of a test for
+what is not finite. Elementwise work is the same on both sides; anything else depends on how FSDP1
+cuts parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from fsdplint.interpreter import Program
+from fsdplint.interpreter.values import ParametersOf
+from fsdplint.migration.calls import arguments, is_constant
+from fsdplint.migration.context import Blocked, Migration, is_fsdp1, nodes
+from fsdplint.migration.names import FSDP
+from fsdplint.migration.training.finite import finite_test, is_truth
+from fsdplint.source.source import Source
+from fsdplint.syntax.layout import descend, statement_of
+from fsdplint.syntax.qualified_names import symbols_in
+
+SAME = {"data", "detach", "float", "double", "abs"}  # the same of each part
+SQUARES = {"pow", "square", "__pow__"}
+NORMS = {"torch.norm", "torch.linalg.norm", "torch.linalg.vector_norm"}
+ELEMENTWISE = {"mul_", "div_", "zero_", "fill_", "add_", "sub_", "clamp_", "neg_", "nan_to_num_"}
+IN_PLACE = {"torch.nan_to_num", "torch.nan_to_num_", "torch.clamp_"}  # the last: given `out`
+KEPT = {"dtype", "device", "is_sparse", "layout"}  # what a part and the whole have in common
+IGNORED = ("ignored_modules", "ignored_states", "ignored_parameters")
+TITLE = "Add up the squares of this rank's part: `to_local()`"
+FINITE = "Look for what is not finite in this rank's part: `to_local()`"
+FINITE_NOTE = "each rank still looks for what is not finite in its own part of the gradients only"
+FINITE_DETAIL = (
+    "FSDP2 cuts the gradients otherwise than FSDP1 does: where they are not finite in one rank's part "
+    "only, another rank may be the one that sees it. Let all ranks decide together with an all_reduce, "
+    "as the program before needed, too."
+)
+
+
+def rewrite(migration: Migration, source: Source) -> None:
+    """Say `to_local()` where squares are added up over the ranks, and in tests for what is
+    finite.
+    """
+    if ".grad" not in source.text:
+        return
+    symbols = symbols_in(source)
+    whole = ignores(migration)
+    for node in _gradients(source.tree):
+        _rewrite_finite(migration, source, node, symbols, whole)
+    if whole:
+        return
+    for function in [n for n in nodes(source) if isinstance(n, cst.FunctionDef)]:
+        uses = [node for node in _gradients(function) if _of_fsdp1(migration.program, node)]
+        sums = [node for node in uses if _added_up(source, function, node, symbols)]
+        rest = [node for node in uses if node not in sums]
+        rest = [node for node in rest if not _harmless(migration, source, node, symbols)]
+        if not sums or rest or len(uses) != len(list(_gradients(function))):
+            continue
+        for node in sums:
+            text = migration.text(source, node)
+            migration.substitute(source, node, f"{text}.to_local()")
+            migration.local.add(node)
+        migration.local.add(function)
+        migration.step(source, sums[0], TITLE)
+
+
+def _rewrite_finite(
+    migration: Migration,
+    source: Source,
+    node: cst.Attribute,
+    symbols: dict[cst.CSTNode, str],
+    whole: bool,
+) -> None:
+    """A test for what is not finite stays one of this rank's part.
+
+    As a truth value it is that for DTensors, too, and the text still serves models that are not
+    sharded.
+    """
+    test = finite_test(source, node, symbols)
+    values = migration.values(node.value)
+    found = [v for v in values if isinstance(v, ParametersOf) and v.element]
+    if test is None or not any(is_fsdp1(m) for v in found for m in v.modules):
+        return
+    if not is_truth(source, test):
+        if not _of_fsdp1(migration.program, node) or whole:
+            return
+        migration.substitute(source, node, f"{migration.text(source, node)}.to_local()")
+        migration.step(source, node, FINITE)
+    migration.local.add(test)
+    migration.note(FINITE_NOTE, source, test, detail=FINITE_DETAIL)
+
+
+def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """Block on a norm or sum that the program works out by itself from each rank's part."""
+    for source in migration.program.sources.values():
+        if ".grad" not in source.text:
+            continue
+        symbols = symbols_in(source)
+        seen: set[cst.CSTNode] = set()
+        for function in nodes(source):
+            if not isinstance(function, cst.FunctionDef) or function in migration.local:
+                continue
+            names = {n.attr.value for n in descend(function) if isinstance(n, cst.Attribute)}
+            if not names & {"norm", "all_reduce", "vector_norm"}:
+                continue
+            if names & {"clip_grad_norm_"} and "all_reduce" not in names:
+                continue
+            for node in _gradients(function):
+                if node in seen or _harmless(migration, source, node, symbols):
+                    continue
+                seen.add(node)
+                if _called_by_nobody(migration, source, function):
+                    migration.unread[function] = source
+                    continue
+                reason = _reason(source, function, node, symbols)
+                migration.blockers.append(Blocked(source, node, reason))
+
+
+def _reason(
+    source: Source, function: cst.FunctionDef, node: cst.Attribute, symbols: dict[cst.CSTNode, str]
+) -> str:
+    top, norm, squared = _chain(source, node, symbols)
+    text = " ".join(source.code(_shown(source, node)).split())
+    if norm and not squared and top is not None:
+        name = _sum(source, top)
+        if name is not None and _reduced(function, name, symbols):
+            return (
+                f"`{text}` is a norm of this rank's part of the gradients, and is added up without "
+                "being squared, which depends on how FSDP1 cuts them: decide whether `** 2` is missing"
+            )
+    return (
+        f"`{text}` is about this rank's part of the gradients, which FSDP1 cuts in its own way: decide "
+        "whether the whole gradient (`p.grad.full_tensor()`) or this rank's part "
+        "(`p.grad.to_local()`) is meant"
+    )
+
+
+def _shown(source: Source, node: cst.CSTNode) -> cst.CSTNode:
+    """A gradient with the methods that are called of it, and a function that it is given to."""
+    given = False
+    while True:
+        parent = source.parent(node)
+        if isinstance(parent, cst.Arg) and not given:
+            given = True
+            node = parent
+        elif isinstance(parent, cst.Attribute) or (
+            isinstance(parent, cst.Call) and (parent.func is node or isinstance(node, cst.Arg))
+        ):
+            node = parent
+        else:
+            return node
+
+
+def _called_by_nobody(migration: Migration, source: Source, function: cst.FunctionDef) -> bool:
+    """Whether no code here names a function of the top level (but for its own body)."""
+    if function not in source.tree.body:
+        return False
+    own = set(descend(function))
+    return not any(
+        isinstance(node, cst.Name) and node.value == function.name.value and node not in own
+        for other in migration.program.sources.values()
+        for node in other.descend(other.tree)
+    )
+
+
+def adds_up(program: Program, source: Source) -> bool:
+    """Whether a file has such a function, and so belongs to the migration."""
+    if ".grad" not in source.text or "all_reduce" not in source.text:
+        return False
+    return any(_of_fsdp1(program, node) for node in _gradients(source.tree))
+
+
+def _gradients(tree: cst.CSTNode) -> Iterator[cst.Attribute]:
+    for node in descend(tree):
+        if isinstance(node, cst.Attribute) and node.attr.value == "grad":
+            yield node
+
+
+def _of_fsdp1(program: Program, node: cst.Attribute) -> bool:
+    """Whether it is the gradient of parameters of wrapped models, and of no others."""
+    values = program.values(node.value)
+    return bool(values) and all(
+        isinstance(v, ParametersOf) and v.element and v.modules and all(map(is_fsdp1, v.modules))
+        for v in values
+    )
+
+
+def ignores(migration: Migration) -> bool:
+    """Whether parameters may be left whole, which have no `to_local`."""
+    return any(
+        isinstance(node, cst.Call)
+        and migration.fsdp1(node.func) == FSDP
+        and any(arg.star or (arg.keyword and arg.keyword.value in IGNORED) for arg in node.args)
+        for source in migration.sources
+        for node in nodes(source)
+    )
+
+
+def _harmless(
+    migration: Migration,
+    source: Source,
+    node: cst.Attribute,
+    symbols: dict[cst.CSTNode, str],
+) -> bool:
+    """Whether a gradient is only compared with None or set to it, or changed element by element."""
+    parent = source.parent(node)
+    if isinstance(parent, cst.Comparison | cst.Del):
+        return True
+    if isinstance(parent, cst.AssignTarget):
+        statement = source.parent(parent)
+        return isinstance(statement, cst.Assign) and is_constant(statement.value, "None")
+    if isinstance(parent, cst.AugAssign) and parent.target is node:
+        return isinstance(parent.operator, cst.MultiplyAssign | cst.DivideAssign)
+    if isinstance(parent, cst.Arg):
+        call = source.parent(parent)
+        if isinstance(call, cst.Call) and symbols.get(call.func) in IN_PLACE:
+            out = next((a.value for a in call.args if a.keyword and a.keyword.value == "out"), None)
+            text = source.code(node)
+            return symbols[call.func].endswith("_") or (
+                out is not None and source.code(out).removesuffix(".data") == text
+            )
+        return finite_test(source, node, symbols) in migration.local
+    if finite_test(source, node, symbols) in migration.local:
+        return True
+    if isinstance(parent, cst.Attribute) and parent.attr.value == "data":
+        parent = source.parent(parent)
+    return isinstance(parent, cst.Attribute) and parent.attr.value in ELEMENTWISE | KEPT
+
+
+def _added_up(
+    source: Source, function: cst.FunctionDef, node: cst.Attribute, symbols: dict[cst.CSTNode, str]
+) -> bool:
+    """Whether the squares of a gradient go into a sum that `all_reduce` adds up."""
+    top, norm, squared = _chain(source, node, symbols)
+    name = _sum(source, top) if top is not None and norm and squared else None
+    return name is not None and _reduced(function, name, symbols)
+
+
+def _chain(
+    source: Source, node: cst.Attribute, symbols: dict[cst.CSTNode, str]
+) -> tuple[cst.CSTNode | None, bool, bool]:
+    """The expression that is made of a gradient, and whether it is its norm (or the sum of
+    squares), and squared; None where it is something else.
+    """
+    current: cst.CSTNode = node
+    norm = squared = False
+    while True:
+        parent = source.parent(current)
+        if isinstance(parent, cst.Attribute) and parent.value is current:
+            name, call = parent.attr.value, source.parent(parent)
+            if not isinstance(call, cst.Call) or call.func is not parent:
+                if name != "data":
+                    return None, norm, squared
+                current = parent
+                continue
+            if name == "norm" and not norm and not squared and _is_two(call, 0):
+                norm = True
+            elif name in SQUARES and not squared and (name == "square" or _is_two(call, 0)):
+                squared = True
+            elif name == "sum" and squared and not norm and not call.args:
+                return call, True, True
+            elif name not in SAME and not (name == "item" and norm):
+                return None, norm, squared
+            current = call
+        elif isinstance(parent, cst.Arg):
+            call = source.parent(parent)
+            if not isinstance(call, cst.Call) or norm or squared or call.args[0] is not parent:
+                return None, norm, squared
+            if symbols.get(call.func, "") not in NORMS or not _is_two(call, 1):
+                return None, norm, squared
+            norm, current = True, call
+        elif isinstance(parent, cst.BinaryOperation) and isinstance(parent.operator, cst.Power):
+            if parent.left is not current or not _two(parent.right) or squared:
+                return None, norm, squared
+            squared, current = True, parent
+        else:
+            return current, norm, squared
+
+
+def _is_two(call: cst.Call, position: int) -> bool:
+    """Whether the order of a norm, or the exponent, is 2 (for norms, by default)."""
+    given = arguments(call, ["input", "p"][1 - position :])[0]
+    order = given.get("p") or given.get("ord") or given.get("exponent")
+    if order is not None:
+        return _two(order.value)
+    name = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
+    return name not in SQUARES and "dim" not in given
+
+
+def _two(node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.Integer | cst.Float) and float(node.value) == 2.0
+
+
+def _sum(source: Source, node: cst.CSTNode) -> str | None:
+    """The variable that a number is added to: `total += number`, `total = sum(number for ...)`."""
+    statement = statement_of(source, node)
+    if isinstance(statement, cst.AugAssign):
+        added = isinstance(statement.operator, cst.AddAssign) and statement.value is node
+        return _target(statement.target) if added else None
+    if not isinstance(statement, cst.Assign) or len(statement.targets) != 1:
+        return None
+    if isinstance(statement.value, cst.Call):
+        call, inner = statement.value, source.parent(node)
+        comprehension = isinstance(inner, cst.GeneratorExp | cst.ListComp) and inner.elt is node
+        whole = comprehension and len(call.args) == 1 and call.args[0].value is inner
+        if whole and isinstance(call.func, cst.Name) and call.func.value == "sum":
+            return _target(statement.targets[0].target)
+    if isinstance(statement.value, cst.BinaryOperation) and statement.value.right is node:
+        name = _target(statement.targets[0].target)
+        if isinstance(statement.value.operator, cst.Add) and _target(statement.value.left) == name:
+            return name
+    return None
+
+
+def _target(node: cst.CSTNode) -> str | None:
+    return node.value if isinstance(node, cst.Name) else None
+
+
+def _reduced(function: cst.FunctionDef, name: str, symbols: dict[cst.CSTNode, str]) -> bool:
+    """Whether `all_reduce` adds up a variable, or the tensor that is made of it."""
+    names = {name}
+    for node in descend(function):
+        if isinstance(node, cst.Assign) and isinstance(node.value, cst.Call) and node.value.args:
+            first = node.value.args[0].value
+            if isinstance(first, cst.List) and len(first.elements) == 1:
+                first = first.elements[0].value
+            if symbols.get(node.value.func) == "torch.tensor" and _target(first) == name:
+                made = _target(node.targets[0].target)
+                names |= {made} if made else set()
+    for node in descend(function):
+        if isinstance(node, cst.Call) and symbols.get(node.func) == "torch.distributed.all_reduce":
+            given = arguments(node, ("tensor", "op"))[0]
+            tensor, op = given.get("tensor"), given.get("op")
+            if tensor is None or _target(tensor.value) not in names:
+                continue
+            if op is None or symbols.get(op.value, "").endswith("ReduceOp.SUM"):
+                return True
+    return False

@@ -1,0 +1,391 @@
+"""The training loop: clipping, `no_sync`, `isinstance`, `.module`, the sharded gradient scaler."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from fsdplint.fixes import no_sync
+from fsdplint.interpreter.values import Function, ModuleValue
+from fsdplint.migration.analysis.variables import ancestors
+from fsdplint.migration.calls import arguments, is_constant
+from fsdplint.migration.context import Blocked, Migration, expression, is_fsdp1, nodes
+from fsdplint.migration.names import FSDP
+from fsdplint.migration.text import quoted
+from fsdplint.migration.training import syncing, wrapper
+from fsdplint.migration.training.classes import in_annotation
+from fsdplint.source.source import Source
+from fsdplint.syntax.layout import descend
+
+FINE = {
+    # methods and attributes of nn.Module (and of FSDP1's wrapper) that mean the same in FSDP2
+    "train",
+    "eval",
+    "parameters",
+    "named_parameters",
+    "modules",
+    "named_modules",
+    "children",
+    "named_children",
+    "buffers",
+    "named_buffers",
+    "zero_grad",
+    "requires_grad_",
+    "training",
+    "get_submodule",
+    "register_forward_hook",
+    "register_forward_pre_hook",
+    "__class__",
+    "config",
+    "device",
+    "dtype",
+    "to",
+    "cuda",
+}
+HANDLED = {
+    "state_dict",
+    "load_state_dict",
+    "clip_grad_norm_",
+    "no_sync",
+    "module",
+    "forward",
+    "summon_full_params",
+    "_fsdp_wrapped_module",
+    "fsdp_modules",
+}
+TAKEN = {"state_dict", "load_state_dict", "clip_grad_norm_", "no_sync"}
+SYNC = "Switch gradient synchronisation with set_requires_gradient_sync"
+CHANGED = HANDLED | set(wrapper.GONE) | wrapper.GROUPS | {"apply"}
+
+
+SCALER = (
+    "device",
+    "init_scale",
+    "backoff_factor",
+    "growth_factor",
+    "growth_interval",
+    "enabled",
+    "process_group",
+)
+
+
+def rewrite_no_sync(migration: Migration, source: Source, node: cst.Call) -> None:
+    """`with model.no_sync():` becomes calls of `set_requires_gradient_sync`.
+
+    Raises:
+        Blocked: the context manager is used in another way.
+    """
+    assert isinstance(node.func, cst.Attribute)
+    values = migration.values(node.func.value)
+    if any(isinstance(value, ModuleValue) and value.wrapper == "ddp" for value in values):
+        raise migration.block(
+            source, node, "`no_sync` of a model that is DDP's in other configurations"
+        )
+    if any(_looks_for_no_sync(part) for part in nodes(source)):
+        raise migration.block(source, node, "`no_sync` is looked for with hasattr")
+    if syncing.rewrite_asked(migration, source, node.func):
+        migration.step(source, node, SYNC)
+        return
+    if not _switched_each_time(migration, source, node):
+        syncing.check_chosen(migration, source, node.func)
+        done = syncing.rewrite_held(migration, source, node.func)
+        if not done and not no_sync.rewrite_no_sync(migration.rewrite, source, node):
+            raise migration.block(
+                source,
+                node,
+                "`no_sync` that is not the head of a `with` block: in FSDP2 it is "
+                "`set_requires_gradient_sync(False)` before the backward and `True` after it",
+            )
+    migration.step(source, node, SYNC)
+
+
+def _looks_for_no_sync(node: cst.CSTNode) -> bool:
+    """Whether a node is `hasattr(model, "no_sync")`."""
+    if not isinstance(node, cst.Call) or len(node.args) != 2:
+        return False
+    name = node.args[1].value
+    called = isinstance(node.func, cst.Name) and node.func.value == "hasattr"
+    return called and isinstance(name, cst.SimpleString) and name.evaluated_value == "no_sync"
+
+
+def _switched_each_time(migration: Migration, source: Source, node: cst.Call) -> bool:
+    """`with model.no_sync() if test else nullcontext():` around every backward of the program: one
+    call of the setter in front does.
+    """
+    choice = source.parent(node)
+    item = source.parent(choice) if isinstance(choice, cst.IfExp) else None
+    block = source.parent(item) if isinstance(item, cst.WithItem) else None
+    if not isinstance(choice, cst.IfExp) or not isinstance(block, cst.With):
+        return False
+    if len(block.items) != 1 or choice.test is node or block.items[0].asname is not None:
+        return False
+    assert isinstance(node.func, cst.Attribute)
+    kinds = syncing.kinds(migration, source, node.func.value)
+    if kinds == "several" or any(migration.fsdp1(part) for part in descend(choice.test)):
+        return False
+    other = choice.orelse if choice.body is node else choice.body
+    if not _is_null(migration, other) or not _has_every_backward(migration, block):
+        return False
+    test = choice.test
+    sync = no_sync.negation(source, test) if choice.body is node else source.code(test)
+    model = source.code(node.func.value)
+    lines = [f"{model}.set_requires_gradient_sync({sync})"]
+    if kinds == "or plain":
+        kind = migration.need(source, "torch.distributed.fsdp", "FSDPModule", block)
+        lines = [f"if isinstance({model}, {kind}):", f"\t{lines[0]}"]
+    migration.unwrapped.add(block)
+    migration.unwrap(source, block, lines)
+    migration.forget(source, block.items[0])
+    return True
+
+
+def _is_null(migration: Migration, node: cst.BaseExpression) -> bool:
+    if not isinstance(node, cst.Call):
+        return False
+    name = migration.symbol(node.func)
+    return name in ("contextlib.nullcontext", "contextlib.suppress", "contextlib.ExitStack")
+
+
+def _has_every_backward(migration: Migration, block: cst.With) -> bool:
+    """Whether every backward pass of the program runs in this block."""
+    inside = set(descend(block))
+    for other in migration.sources:
+        for node in nodes(other):
+            if (
+                isinstance(node, cst.Call)
+                and isinstance(node.func, cst.Attribute)
+                and node.func.attr.value == "backward"
+                and node not in inside
+            ):
+                return False
+    return any(isinstance(node, cst.Attribute) and node.attr.value == "backward" for node in inside)
+
+
+def rewrite_inner_module(migration: Migration, source: Source, node: cst.Attribute) -> None:
+    """`model.module` is `model` itself, or what DDP wraps in other configurations.
+
+    Raises:
+        Blocked: it may be another thing in other configurations.
+    """
+    value = node.value
+    parent = source.parent(node)
+    if migration.wrapped(value) != "always" and _only_if_fsdp(migration, source, node) is None:
+        _inner_if_there(migration, source, node)
+        return
+    inner = migration.text(source, value)
+    choice = _only_if_fsdp(migration, source, node)
+    if choice is not None:
+        migration.claim(source, choice.test)
+        migration.substitute(source, choice, inner)
+        migration.step(source, node, "Use the model itself")
+        return
+    if isinstance(parent, cst.AssignTarget):
+        raise migration.block(source, node, "an assignment to `.module`")
+    migration.substitute(source, node, inner)
+    migration.step(source, node, "Use the model itself")
+
+
+def _inner_if_there(migration: Migration, source: Source, node: cst.Attribute) -> None:
+    """`x.module if hasattr(x, "module") else x`, for a model that DDP wraps in other
+    configurations.
+
+    Raises:
+        Blocked: another model than DDP's may have a `.module`, or it is bound here.
+    """
+    parent = source.parent(node)
+    model = source.code(node.value)
+    values = [v for v in migration.values(node.value) if not is_fsdp1(v)]
+    ddp = all(isinstance(value, ModuleValue) and value.wrapper == "ddp" for value in values)
+    own = _has_module(migration)
+    if not own and _if_there(source, node):
+        return  # FSDP2's models have none
+    if (
+        own
+        or not ddp
+        or not isinstance(node.value, cst.Name)
+        or isinstance(parent, cst.AssignTarget)
+    ):
+        raise migration.block(
+            source, node, "`.module` of a model that FSDP wraps in some configurations only"
+        )
+    text = f"{model}.module if hasattr({model}, {quoted(source, 'module')}) else {model}"
+    plain = isinstance(parent, cst.Assign) and parent.value is node
+    migration.substitute(source, node, text if plain else f"({text})")
+    migration.step(source, node, "Use the model itself where nothing is around it")
+
+
+def _if_there(source: Source, node: cst.Attribute) -> bool:
+    """Whether a `.module` is asked for by `x.module if hasattr(x, "module") else x`."""
+    parent = source.parent(node)
+    if not isinstance(parent, cst.IfExp) or parent.body is not node:
+        return False
+    model = source.code(node.value)
+    test = re.sub(r"[\s'\"]", "", source.code(parent.test))
+    return test == f"hasattr({model},module)" and source.code(parent.orelse) == model
+
+
+def _has_module(migration: Migration) -> bool:
+    """Whether a class of the program has a `module` of its own."""
+    sources = migration.program.sources.values()
+    return any(re.search(r"\bself\.module\s*[:=]", source.text) for source in sources)
+
+
+def _only_if_fsdp(migration: Migration, source: Source, node: cst.Attribute) -> cst.IfExp | None:
+    """`x.module if isinstance(x, FSDP) else x`, which is `x` in FSDP2."""
+    parent = source.parent(node)
+    if not isinstance(parent, cst.IfExp) or parent.body is not node:
+        return None
+    test = parent.test
+    model = source.code(node.value)
+    if (
+        isinstance(test, cst.Call)
+        and isinstance(test.func, cst.Name)
+        and test.func.value == "isinstance"
+        and len(test.args) == 2
+        and source.code(test.args[0].value) == model
+        and migration.fsdp1(test.args[1].value) == FSDP
+        and source.code(parent.orelse) == model
+    ):
+        return parent
+    return None
+
+
+def rewrite_scaler(migration: Migration, source: Source, node: cst.CSTNode) -> None:
+    """`ShardedGradScaler(...)` becomes `torch.amp.GradScaler(...)`.
+
+    Raises:
+        Blocked: it is given arguments that torch.amp's has not.
+    """
+    parent = source.parent(node)
+    if not isinstance(parent, cst.Call) or parent.func is not node:
+        if in_annotation(source, node):
+            migration.claim(source, node)
+            torch = migration.torch(source, node)
+            migration.substitute(source, node, f"{torch}.amp.GradScaler")
+            return
+        raise migration.block(
+            source,
+            node,
+            "ShardedGradScaler is not called here (a subclass, or a name that is handed on): "
+            "torch.amp.GradScaler takes its place",
+        )
+    named, rest = arguments(parent, SCALER)
+    if rest:
+        raise migration.block(
+            source, node, "the arguments of ShardedGradScaler cannot be read here"
+        )
+    group = named.pop("process_group", None)
+    if group is not None and not is_constant(group.value, "None"):
+        if migration.symbol(group.value) != "torch.distributed.group.WORLD":
+            raise migration.block(
+                source,
+                group,
+                "ShardedGradScaler with a process group: torch.amp.GradScaler asks the ranks that "
+                "the model is sharded over; is that the same group?",
+            )
+    given = [] if "device" in named else [quoted(source, "cuda")]
+    for name, arg in named.items():
+        text = expression(migration, source, arg.value)
+        given.append(text if name == "device" else f"{name}={text}")
+    torch = migration.torch(source, node)
+    migration.claim(source, node)
+    migration.put_call(source, parent, f"{torch}.amp.GradScaler", given)
+    migration.step(source, node, "Scale with torch.amp.GradScaler")
+
+
+def _is_called(source: Source, node: cst.Attribute) -> bool:
+    parent = source.parent(node)
+    return isinstance(parent, cst.Call) and parent.func is node
+
+
+def check_attribute(migration: Migration, source: Source, node: cst.Attribute) -> None:
+    """Block on a method or attribute of an FSDP1 module that FSDP2 gives another meaning.
+
+    Raises:
+        Blocked: with the reason.
+    """
+    name = node.attr.value
+    if name in TAKEN and not _is_called(source, node):
+        if name == "no_sync":
+            if syncing.rewrite_asked(migration, source, node):
+                migration.step(source, node, SYNC)
+                return
+            syncing.check_chosen(migration, source, node)
+            if syncing.rewrite_held(migration, source, node):
+                migration.step(source, node, SYNC)
+                return
+        raise migration.block(source, node, f"`{name}` of a wrapped model is taken as a function")
+    if name in FINE or name in HANDLED:
+        return
+    if name in wrapper.GROUPS:
+        wrapper.rewrite_group(migration, source, node)
+        return
+    if name == "apply":
+        wrapper.rewrite_apply(migration, source, node)
+        return
+    if name in wrapper.GONE:
+        internal = "attribute" if name in wrapper.PRIVATE else ""
+        raise Blocked(source, node, f"`.{name}`: {wrapper.GONE[name]}", internal=internal)
+    parent = source.parent(node)
+    if not isinstance(parent, cst.Call) or parent.func is not node:
+        return
+    if any(around in migration.gathered for around in ancestors(source, node)):
+        return
+    if _runs_submodules(migration, node):
+        raise migration.block(
+            source, node, f"`.{name}()` runs parts of the wrapped model outside of its forward"
+        )
+    if name in ("generate", "sample"):
+        raise migration.block(
+            source,
+            node,
+            f"`.{name}()` of a wrapped model runs outside of its forward (FSDP1 wants "
+            f"`summon_full_params` around it): `register_fsdp_forward_method(model, {name!r})` makes "
+            "FSDP2 gather the parameters for it",
+        )
+
+
+def check_one_of_several(migration: Migration, source: Source, node: cst.Attribute) -> None:
+    """Block on what FSDP1's wrapper has in its own way, of what may be of another class as well.
+
+    Raises:
+        Blocked: with the reason.
+    """
+    name = node.attr.value
+    if name in CHANGED - {"module", "forward", "state_dict", "load_state_dict"}:
+        reason = f"`.{name}` of what a test says to be FSDP1's wrapper or of another class"
+        advice = "Ask for the classes one by one: FSDP2's modules need other code than the others."
+        raise migration.block(source, node, reason, advice=advice)
+
+
+def _runs_submodules(migration: Migration, node: cst.Attribute) -> bool:
+    """Whether a method of the user's own class calls modules that its object holds."""
+    for value in migration.values(node.value):
+        inner = value.inner if isinstance(value, ModuleValue) else None
+        if inner is None or inner.cls is None:
+            continue
+        method = inner.cls.lookup(node.attr.value)
+        if not isinstance(method, Function):
+            continue
+        for part in descend(method.node):
+            if isinstance(part, cst.Call) and isinstance(part.func, cst.Attribute):
+                owner = part.func.value
+                if isinstance(owner, cst.Name) and owner.value == "self":
+                    name = part.func.attr.value
+                    if name in inner.attributes and inner.cls.lookup(name) is None:
+                        return True
+    return False
+
+
+def rewrite_forward(migration: Migration, source: Source, node: cst.Attribute) -> None:
+    """`model.forward(x)`, which FSDP1 allows, becomes `model(x)`.
+
+    Raises:
+        Blocked: it is not called here.
+    """
+    parent = source.parent(node)
+    if not isinstance(parent, cst.Call) or parent.func is not node:
+        raise migration.block(source, node, "`forward` of a wrapped model is taken as a function")
+    migration.substitute(source, node, migration.text(source, node.value))
+    migration.step(source, node, "Call the model")

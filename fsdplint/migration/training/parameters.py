@@ -1,0 +1,140 @@
+"""Arithmetic on a rank's part of the parameters or gradients, which FSDP2 makes whole (DTensors).
+
+Elementwise work means the same on both sides. A norm, a sum, a value on the CPU or a collective
+does not: in FSDP1 it is about what this rank holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from fsdplint.interpreter.values import ParametersOf
+from fsdplint.migration.analysis.variables import ancestors
+from fsdplint.migration.context import Blocked, Migration, is_fsdp1, nodes
+from fsdplint.source.source import Source
+from fsdplint.syntax.layout import statement_of
+from fsdplint.syntax.qualified_names import symbols_in
+from fsdplint.trace import Wrapped
+
+REDUCING = {
+    "all",
+    "amax",
+    "amin",
+    "any",
+    "argmax",
+    "argmin",
+    "count_nonzero",
+    "dot",
+    "flatten",
+    "histc",
+    "item",
+    "max",
+    "mean",
+    "median",
+    "min",
+    "norm",
+    "numpy",
+    "prod",
+    "quantile",
+    "ravel",
+    "reshape",
+    "sort",
+    "std",
+    "sum",
+    "tolist",
+    "topk",
+    "var",
+    "vector_norm",
+    "view",
+}
+FUNCTIONS = re.compile(
+    r"torch\.(distributed\.\w+|linalg\.\w+|_foreach_norm|nn\.utils\.(parameters_to_vector|"
+    r"get_total_norm|vector_to_parameters)|isnan|isinf|isfinite|cat|stack|"
+    + "|".join(sorted(REDUCING))
+    + r")|numpy\.\w+"
+)
+
+
+def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """Add a blocker for each statement that computes with one rank's part."""
+    if any("part of the gradients" in blocker.reason for blocker in migration.blockers):
+        return
+    wrapped = _wrapped(migration)
+    for source in migration.program.sources.values():
+        symbols = symbols_in(source)
+        seen: set[cst.CSTNode] = set()
+        for node in _expressions(source):
+            found = _use(migration, source, node, symbols, wrapped)
+            if found is None or (statement := statement_of(source, found)) in seen:
+                continue
+            around = {found, *ancestors(source, found)}
+            if around & migration.whole or around & migration.local:
+                continue
+            seen.add(statement)
+            text = " ".join(source.code(found).split())
+            reason = f"`{text}` is about one rank's part of the parameters or gradients"
+            migration.blockers.append(Blocked(source, found, reason))
+
+
+def _wrapped(migration: Migration) -> set[str]:
+    """The modules that FSDP1 wraps, and all that they hold."""
+    return {
+        module
+        for trace in migration.program.traces
+        for event in trace.of(Wrapped)
+        for module in (event.module, *trace.submodules(event.inner))
+    }
+
+
+def _expressions(source: Source) -> Iterator[cst.Name | cst.Attribute]:
+    """The names and attributes of a file, the inner ones of a chain too."""
+    for node in nodes(source):
+        current = node
+        while isinstance(current, cst.Attribute):
+            yield current
+            current = current.value
+        if isinstance(current, cst.Name):
+            yield current
+
+
+def _use(
+    migration: Migration,
+    source: Source,
+    node: cst.Name | cst.Attribute,
+    symbols: dict[cst.CSTNode, str],
+    wrapped: set[str],
+) -> cst.CSTNode | None:
+    """The expression that makes one rank's part of a parameter into something else, if one does."""
+    values = [v for v in migration.values(node) if isinstance(v, ParametersOf) and v.element]
+    if not values:
+        return None
+    outer = isinstance(node, cst.Attribute) and migration.wrapped(node.value)
+    sure = outer or any(is_fsdp1(module) for value in values for module in value.modules)
+    ids = {module.id for value in values for module in value.modules}
+    current: cst.CSTNode = node
+    while True:
+        parent = source.parent(current)
+        if isinstance(parent, cst.Attribute) and parent.value is current:
+            name = parent.attr.value
+            if name == "grad" and ids & wrapped:
+                sure = True  # there are no gradients before the model is wrapped
+            call = source.parent(parent)
+            if isinstance(call, cst.Call) and call.func is parent:
+                if sure and name in REDUCING:
+                    return call
+                current = call
+            else:
+                current = parent
+        elif isinstance(parent, cst.Arg):
+            call = source.parent(parent)
+            if sure and isinstance(call, cst.Call) and call.func is not current:
+                if FUNCTIONS.fullmatch(symbols.get(call.func, "")):
+                    return call
+            return None
+        elif isinstance(parent, cst.BinaryOperation):
+            current = parent
+        else:
+            return None

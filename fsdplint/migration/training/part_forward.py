@@ -1,0 +1,250 @@
+"""`model.part.forward(x)`: a part of a wrapped model that runs outside of the model's own forward.
+
+FSDP1's wrapper of the part gathers its parameters in `forward` itself. FSDP2 does it in hooks of
+`part(x)`, and only once the whole model has run, since the first module that runs becomes the root.
+So only one form is rewritten, noise that is added to embeddings: an embedding that the policy makes
+a unit is gathered by `unshard()` before, and the backward pass of the model's loss reduces its
+gradient and shards it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import libcst as cst
+
+from fsdplint.interpreter.values import Class, Made, ModuleValue, Partial, Symbol, Value
+from fsdplint.interpreter.values import Sequence as Items
+from fsdplint.migration.analysis.variables import ancestors, function_of
+from fsdplint.migration.calls import arguments
+from fsdplint.migration.context import Migration, nodes
+from fsdplint.migration.names import PARAMETERS
+from fsdplint.migration.training import gradients
+from fsdplint.migration.training.wrapper import INNER
+from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.layout import descend
+from fsdplint.syntax.qualified_names import imported_names
+from fsdplint.trace import Wrapped
+
+EMBEDDING = "torch.nn.Embedding"
+NAMES = {"embed_tokens", "wte", "word_embeddings"}  # what transformers calls them in its models
+WRAP = "torch.distributed.fsdp.wrap"
+REASON = (
+    "`.forward` of a part of the wrapped model, outside of the model's own forward: FSDP2 gathers the "
+    "part's parameters only where the part is called, `part(x)`, and only once the whole model has run"
+)
+FIRST = (
+    "a part of the model is called before the model itself: the first module of FSDP2 that is called "
+    "becomes the root, and the model then fails (FSDP1's root is what was used first, its state too)"
+)
+TITLE = "Gather the embedding before its `forward`"
+NOTE = "an embedding that is run by its `forward` stays gathered until the backward pass"
+
+
+def rewrite(migration: Migration, source: Source, node: cst.Attribute) -> None:
+    """Gather an embedding before its `forward`; any other part's blocks.
+
+    Raises:
+        Blocked: the module is a part of a wrapped model, and not such an embedding.
+    """
+    if any(around in migration.gathered for around in ancestors(source, node)):
+        return
+    root = _root(migration, node.value)
+    if root is None:
+        return
+    statement = _statement(source, node)
+    if (
+        statement is None
+        or migration.wrapped(root) != "always"
+        or gradients.ignores(migration)
+        or not _is_embedding(migration, source, node.value)
+        or not _has_unit(migration, root)
+        or not _is_trained(source, statement, source.code(root))
+    ):
+        raise migration.block(source, node, REASON)
+    part = migration.text(source, node.value)
+    migration.rewrite.insert_before(source, statement, [f"{part}.unshard()"])
+    migration.step(source, node, TITLE)
+    migration.note(
+        NOTE, source, node, detail="FSDP1 shards it again after each `forward` of its own."
+    )
+
+
+def check_calls(migration: Migration, source: Source) -> None:
+    """Block where embeddings out of sight are called, `model.get_input_embeddings()(x)`, and the
+    model perhaps not before. (Those in sight have events in the traces.)
+    """
+    for call in nodes(source):
+        if not isinstance(call, cst.Call) or not _names_embedding(call.func):
+            continue
+        if any(isinstance(value, ModuleValue) for value in migration.values(call.func)):
+            continue
+        around = set(ancestors(source, call))
+        function = function_of(source, call)
+        if around & migration.gathered or _is_forward(function):
+            continue
+        part = call.func.func if isinstance(call.func, cst.Call) else call.func
+        root = _root(migration, part)
+        if root is not None and not _ran(source, call, source.code(root)):
+            migration.blockers.append(migration.block(source, call, FIRST))
+
+
+def _is_forward(function: cst.CSTNode) -> bool:
+    """Whether this is a module's own forward, in which a root around it has been called."""
+    return isinstance(function, cst.FunctionDef) and function.name.value == "forward"
+
+
+def _names_embedding(part: cst.BaseExpression) -> bool:
+    if isinstance(part, cst.Call):
+        part = part.func
+        return isinstance(part, cst.Attribute) and part.attr.value == "get_input_embeddings"
+    return isinstance(part, cst.Attribute) and part.attr.value in NAMES
+
+
+def _ran(source: Source, call: cst.Call, model: str) -> bool:
+    """Whether the model is certainly called before, in the same function."""
+    inner: cst.CSTNode = call
+    for outer in ancestors(source, call):
+        if isinstance(outer, cst.FunctionDef):
+            return False
+        if isinstance(outer, cst.IndentedBlock | cst.Module):
+            place = next(i for i, line in enumerate(outer.body) if line is inner)
+            for line in _flat(outer.body[:place]):
+                if isinstance(line, cst.SimpleStatementLine) and _calls(source, line, model):
+                    return True
+        inner = outer
+    return False
+
+
+def _calls(source: Source, line: cst.CSTNode, model: str) -> bool:
+    return any(
+        isinstance(part, cst.Call) and source.code(part.func) == model for part in descend(line)
+    )
+
+
+def _root(migration: Migration, part: cst.BaseExpression) -> cst.BaseExpression | None:
+    """The wrapped model that a module is a part of; None where it is none of one."""
+    while isinstance(part, cst.Attribute | cst.Subscript):
+        inner = isinstance(part, cst.Attribute) and part.attr.value == INNER
+        part = part.value
+        if inner or migration.wrapped(part):
+            return part
+    return None
+
+
+def _statement(source: Source, node: cst.Attribute) -> cst.SimpleStatementLine | None:
+    """The line that runs `model.part.forward(x)` once; None where that may be elsewhere or
+    often.
+    """
+    call = source.parent(node)
+    if not isinstance(call, cst.Call) or call.func is not node:
+        return None
+    if any(not isinstance(x, cst.Name | cst.Attribute) for x in _chain(node.value)):
+        return None
+    for outer in ancestors(source, call):
+        if isinstance(outer, cst.SimpleStatementLine):
+            return outer if len(outer.body) == 1 else None
+        if isinstance(outer, cst.Lambda | cst.BaseComp | cst.IfExp | cst.BooleanOperation):
+            return None
+    return None
+
+
+def _chain(node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    yield node
+    while isinstance(node, cst.Attribute):
+        node = node.value
+        yield node
+
+
+# The embedding ------------------------------------------------------------------------------------
+
+
+def _is_embedding(migration: Migration, source: Source, part: cst.BaseExpression) -> bool:
+    modules = [v for v in migration.values(part) if isinstance(v, ModuleValue)]
+    if modules:
+        return all(module.library_class == EMBEDDING for module in modules)
+    named = isinstance(part, cst.Attribute) and part.attr.value in NAMES
+    return named and any(
+        full.partition(".")[0] == "transformers"
+        for one in migration.sources
+        for full in imported_names(one).values()
+    )
+
+
+def _has_unit(migration: Migration, root: cst.BaseExpression) -> bool:
+    """Whether the policy of a model certainly wraps its embeddings on their own."""
+    ids = {v.id for v in migration.values(root) if isinstance(v, ModuleValue)}
+    found: list[bool] = []
+    for trace in migration.program.traces:
+        for event in trace.of(Wrapped):
+            if event.module not in ids:
+                continue
+            site = event.site
+            call = site.node if isinstance(site, NodeSite) else None
+            named = arguments(call, PARAMETERS)[0] if isinstance(call, cst.Call) else {}
+            policy = named.get("auto_wrap_policy")
+            found.append(policy is not None and _names_it(migration.values(policy.value)))
+    return bool(found) and all(found)
+
+
+def _names_it(policies: list[Value]) -> bool:
+    classes = [_classes(policy) for policy in policies]
+    return bool(classes) and all(
+        isinstance(one, Items) and any(_is_class(item) for item in one.items) for one in classes
+    )
+
+
+def _classes(policy: Value) -> Value | None:
+    if isinstance(policy, Made) and policy.name == f"{WRAP}.ModuleWrapPolicy":
+        return policy.get("0", "module_classes")
+    if isinstance(policy, Partial) and isinstance(policy.function, Symbol):
+        if policy.function.name == f"{WRAP}.transformer_auto_wrap_policy":
+            return policy.kwargs.get("transformer_layer_cls")
+    return None
+
+
+def _is_class(item: Value) -> bool:
+    return isinstance(item, Symbol | Class) and item.name == EMBEDDING
+
+
+# The backward pass --------------------------------------------------------------------------------
+
+
+def _is_trained(source: Source, statement: cst.CSTNode, model: str) -> bool:
+    """Whether the model runs after a statement in any case, and the backward pass after that."""
+    called = False
+    for line in _afterwards(source, statement):
+        if any(isinstance(part, cst.Return | cst.Break | cst.Continue) for part in descend(line)):
+            return False
+        if not isinstance(line, cst.SimpleStatementLine):
+            continue
+        called = called or _calls(source, line, model)
+        if any(_is_backward(part) for part in descend(line)):
+            return called
+    return False
+
+
+def _is_backward(node: cst.CSTNode) -> bool:
+    func = node.func if isinstance(node, cst.Call) else None
+    return isinstance(func, cst.Attribute) and func.attr.value == "backward"
+
+
+def _afterwards(source: Source, statement: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """The statements after one that follow in the same pass of its loop or function."""
+    inner = statement
+    for outer in ancestors(source, statement):
+        if isinstance(outer, cst.IndentedBlock | cst.Module):
+            place = next(i for i, line in enumerate(outer.body) if line is inner)
+            yield from _flat(outer.body[place + 1 :])
+        if not isinstance(outer, cst.IndentedBlock | cst.If | cst.Else | cst.With):
+            return  # a loop, whose next pass is another one, a function, or what may be left early
+        inner = outer
+
+
+def _flat(lines: Sequence[cst.CSTNode]) -> Iterator[cst.CSTNode]:
+    """Statements, those in `with` blocks too."""
+    for line in lines:
+        if isinstance(line, cst.With):
+            yield from _flat(line.body.body)
+        else:
+            yield line

@@ -1,0 +1,52 @@
+"""`parameter.data = values` on a wrapped model, which FSDP1 takes over and FSDP2 does not.
+
+FSDP1 with `use_orig_params=True` writes such values back into its flat parameter before the next
+all-gather. FSDP2 gathers from the memory that it sharded the parameter into, and never reads the new
+tensor: the forward uses the values from before, without an error.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.migration.analysis.variables import ancestors
+from fsdplint.migration.context import Blocked, Migration
+from fsdplint.source.source import NodeSite, Source
+from fsdplint.trace import Trace, WeightsSet, Wrapped
+
+ADVICE = (
+    "Copy the values in place, `parameter.data.copy_(values)`, and keep a clone of what they replace; "
+    "then run this again."
+)
+
+
+def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+    """Add a blocker for each assignment."""
+    found: dict[cst.CSTNode, Source] = {}
+    for trace in migration.program.traces:
+        for event in trace.of(WeightsSet):
+            site = event.site
+            if isinstance(site, NodeSite) and _assigns(site.node) and _wrapped(trace, event):
+                found[site.node] = site.source
+    for node, source in found.items():
+        if {node, *ancestors(source, node)} & migration.whole:
+            continue  # parameters that are written while they are whole have a blocker of their own
+        reason = (
+            f"`{source.code(node)}` is assigned, and FSDP2 goes on with the values from before: it "
+            "gathers a sharded parameter from memory of its own"
+        )
+        migration.blockers.append(Blocked(source, node, reason, advice=ADVICE))
+
+
+def _assigns(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Attribute) and node.attr.value == "data"
+
+
+def _wrapped(trace: Trace, event: WeightsSet) -> bool:
+    """Whether FSDP1 has wrapped one of the modules whose parameters are set."""
+    return any(
+        module in (wrap.module, *trace.submodules(wrap.inner))
+        for wrap in trace.of(Wrapped)
+        if wrap.index < event.index
+        for module in event.modules
+    )

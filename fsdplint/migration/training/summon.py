@@ -1,0 +1,330 @@
+"""`FSDP.summon_full_params`: what is read, computed or written while the parameters are whole.
+
+FSDP2 has no such block. `unshard()` gathers the parameters of one module, in the type that it
+computes with, and what is written to them is lost when it is sharded again. So there are three
+forms:
+
+    gathered    the body reads or computes: `unshard()` of every module before, `reshard()` after it
+    one by one  under mixed precision, or for copies on the CPU: `full_tensor()` of each parameter
+    written     loops that set each parameter: on the sharded parameters themselves
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from fsdplint.fixes.no_sync import left_early
+from fsdplint.fixes.summon import surround
+from fsdplint.migration.analysis import external_wrapping
+from fsdplint.migration.analysis.variables import fresh
+from fsdplint.migration.calls import arguments, is_constant
+from fsdplint.migration.constructor.precision import PARAMETERS as PRECISION
+from fsdplint.migration.constructor.precision import Precision
+from fsdplint.migration.context import Migration, expression
+from fsdplint.migration.names import FSDP
+from fsdplint.migration.training import gradients
+from fsdplint.migration.training import summon_body as bodies
+from fsdplint.migration.training.summon_calls import Calls
+from fsdplint.source.source import Source
+from fsdplint.trace import Sharded, Wrapped
+
+PARAMETERS = ("module", "recurse", "writeback", "rank0_only", "offload_to_cpu", "with_grads")
+API = f"{FSDP}.summon_full_params"
+WHOLE = ("torch.float32", "torch.float")
+TITLE = "Gather the parameters with `unshard()`"
+ADVICE = (
+    "`get_model_state_dict` and `set_model_state_dict` with `full_state_dict=True` take and load "
+    "whole parameters"
+)
+
+
+@dataclass
+class Summon:
+    """One block, its arguments, and how it is rewritten."""
+
+    migration: Migration
+    source: Source
+    call: cst.Call
+    block: cst.With
+    item: cst.WithItem
+    model: cst.BaseExpression
+    options: dict[str, bool]
+    form: str = "gathered"
+    loops: list[bodies.Loop] = field(default_factory=list)
+
+    @property
+    def calls(self) -> Calls:
+        return Calls(self.migration, self.source, self.call)
+
+    def blocked(self, reason: str, node: cst.CSTNode | None = None) -> Exception:
+        return self.migration.block(self.source, node or self.call, reason)
+
+    # Deciding -----------------------------------------------------------------------------------
+
+    def decide(self, precision: Precision) -> None:
+        """Choose the form, before anything in the body is rewritten.
+
+        Raises:
+            Blocked: there is none that is faithful.
+        """
+        body = bodies.Body(self.migration, self.source, self.block.body, self.model)
+        self._choose(body, precision)
+        self.calls.note_damage(self.options)
+        certain = self.migration.wrapped(self.model) == "always"
+        if not self.options["recurse"] and not certain:
+            raise self.blocked(
+                "`summon_full_params(recurse=False)` of a module that FSDP1 may not wrap itself"
+            )
+        if self.form != "gathered" and (not certain or gradients.ignores(self.migration)):
+            raise self.blocked(
+                "`summon_full_params` of a model some of whose parameters may not be sharded, and so "
+                "have no `full_tensor`"
+            )
+
+    def _choose(self, body: bodies.Body, precision: Precision) -> None:
+        if self.options["with_grads"] or body.mentions("grad"):
+            raise self.blocked(
+                "`summon_full_params` with gradients: in FSDP2 `p.grad.full_tensor()` is the whole "
+                "gradient of one parameter"
+            )
+        if node := body.state():
+            raise self.blocked(
+                "a state is taken or loaded inside of `summon_full_params`: " + ADVICE, node
+            )
+        written = body.written()
+        if written is not None and self.options["writeback"]:
+            loops = body.loops(writing=True)
+            if loops is None:
+                raise self.blocked(
+                    "parameters are written inside of `summon_full_params`, and what is written to "
+                    "gathered parameters is lost in FSDP2: " + ADVICE,
+                    written,
+                )
+            self.form, self.loops = "written", loops
+            return
+        if self.options["writeback"] and (node := body.out_of_sight()):
+            raise self.blocked(
+                f"whether `{self.source.code(node)}` writes parameters inside of "
+                "`summon_full_params` cannot be seen",
+                node,
+            )
+        if _lowers(self.migration, precision) or self.options["offload_to_cpu"]:
+            spared = written is None or body.spared()
+            loops = body.loops(writing=False) if spared else None
+            if written is not None and len(loops or ()) > 1:
+                loops = None  # the second may read what the first has written
+            computes = loops is None and body.computes() and not self.options["offload_to_cpu"]
+            if computes and not self._as_in_training(body):
+                raise self.migration.block(
+                    self.source,
+                    self.call,
+                    "parts of the model are called inside of `summon_full_params`, which gives those "
+                    "that are not wrapped themselves in full precision, and `unshard()` of FSDP2 in the "
+                    "type that they compute with",
+                    advice="Decide whether the lower precision will do here: then call `unshard()` of "
+                    "each module that is sharded before, and `reshard()` after it. Otherwise load "
+                    "`get_model_state_dict` with `full_state_dict=True` into an unsharded copy of the "
+                    "model, and call that.",
+                )
+            if loops is None and not computes:
+                raise self.blocked(
+                    "`summon_full_params` gives parameters in full precision"
+                    + (" on the CPU" if self.options["offload_to_cpu"] else "")
+                    + ", `unshard()` of FSDP2 in the type that they compute with and on their "
+                    "device: `full_tensor()` of a parameter is the whole of it"
+                )
+            if loops is not None:
+                self.form, self.loops = "one by one", loops
+                return
+        if body.computes() and not self.calls.entered_before():
+            raise self.blocked(
+                "parts of the model are called inside of `summon_full_params`, and FSDP2 wants the "
+                "whole model to be called first"
+            )
+        if left_early(self.block.body) and len(self.block.items) > 1:
+            raise self.blocked("`summon_full_params` among other contexts that are left early")
+
+    def _as_in_training(self, body: bodies.Body) -> bool:
+        """Whether the body only infers, and may do so in the precision of the model's own
+        forward.
+        """
+        infers = self.calls.without_gradients() and self.calls.under_autocast()
+        if not infers or body.reads_parameters():
+            return False
+        self.calls.note_precision()
+        return True
+
+    # Writing ------------------------------------------------------------------------------------
+
+    def mark(self) -> None:
+        """Say that the body loses its head, which the texts in it depend on."""
+        if len(self.block.items) == 1 and not left_early(self.block.body):
+            self.migration.unwrapped.add(self.block)
+        if self.form == "gathered":
+            self.migration.gathered.add(self.block)
+        if self.form != "written":
+            self.migration.whole.add(self.block)
+
+    def write(self) -> None:
+        migration, source = self.migration, self.source
+        migration.own(source, self.item)
+        migration.claim(source, self.call.func)
+        migration.forget(source, self.item)
+        if self.form == "gathered":
+            self._around(self._each("unshard"), self._each("reshard"))
+            migration.step(source, self.call, TITLE)
+            return
+        for loop in self.loops:
+            self._say_names(loop)
+            if self.form == "one by one":
+                self._make_whole(loop)
+            else:
+                self._distribute(loop)
+        self._around(self._each("reshard"), [])
+        title = "Read each parameter with `full_tensor()`"
+        if self.form == "written":
+            title = "Write each parameter where it is sharded"
+        migration.step(source, self.call, title)
+
+    def _around(self, before: list[str], after: list[str]) -> None:
+        rewrite = self.migration.rewrite
+        if after or len(self.block.items) == 1 and not left_early(self.block.body):
+            surround(rewrite, self.source, self.block, self.item, before, after)
+            return
+        raise self.blocked("`summon_full_params` among other contexts")
+
+    def _each(self, method: str) -> list[str]:
+        """The lines that call a method of every module that is sharded by itself."""
+        text = expression(self.migration, self.source, self.model)
+        if not self.options["recurse"] or self._single():
+            return [f"{text}.{method}()"]
+        name = self.migration.need(self.source, "torch.distributed.fsdp", "FSDPModule", self.block)
+        one = fresh(self.source, self.block, "module", "fsdp_module")
+        return [
+            f"for {one} in {text}.modules():",
+            f"\tif isinstance({one}, {name}):",
+            f"\t\t{one}.{method}()",
+        ]
+
+    def _single(self) -> bool:
+        """Whether the module is certainly sharded as one group."""
+        if self.migration.wrapped(self.model) != "always":
+            return False
+        ids = {getattr(value, "id", "") for value in self.migration.values(self.model)}
+        found = False
+        for trace in self.migration.program.traces:
+            wrapped = {event.module: event for event in trace.of(Wrapped)}
+            for module in ids & set(wrapped):
+                found = True
+                event = wrapped[module]
+                parts = [part for part in trace.submodules(event.inner) if part != event.inner]
+                unknown = any(not trace.modules[m].children_known for m in (event.inner, *parts))
+                if event.units != () or unknown or any(part in wrapped for part in parts):
+                    return False
+        return found
+
+    def _say_names(self, loop: bodies.Loop) -> None:
+        method = self.source.code(loop.node.iter)
+        if method.endswith(".module.named_parameters()") and not self._single():
+            self.migration.note(
+                "names of `.module.named_parameters()` have no `_fsdp_wrapped_module.` any longer",
+                self.source,
+                loop.node.iter,
+                detail="What was saved under such names, as an average, has to be renamed.",
+            )
+
+    def _make_whole(self, loop: bodies.Loop) -> None:
+        name = loop.parameter.value
+        text = f"{name} = {name}.full_tensor()"
+        if self.options["offload_to_cpu"]:
+            text += ".cpu()"
+        first = loop.node.body.body[0]
+        self.migration.rewrite.insert_before(self.source, first, [text])
+
+    def _distribute(self, loop: bodies.Loop) -> None:
+        for arg in loop.copied:
+            function = self.migration.need(
+                self.source, "torch.distributed.tensor", "distribute_tensor", self.block
+            )
+            name = loop.parameter.value
+            text = self.migration.text(self.source, arg.value)
+            given = [text, f"{name}.device_mesh", f"{name}.placements", "src_data_rank=None"]
+            self.migration.put_call(self.source, arg.value, function, given)
+
+
+def collect(
+    migration: Migration, source: Source, node: cst.CSTNode, precision: Precision
+) -> Summon:
+    """The block of a reference to `summon_full_params`, with its form chosen.
+
+    Raises:
+        Blocked: it has no faithful rewrite.
+    """
+    if not _sharded_here(migration):
+        raise external_wrapping.blocked(migration, source, node, API)
+    call = source.parent(node)
+    item = source.parent(call) if isinstance(call, cst.Call) and call.func is node else None
+    block = source.parent(item) if isinstance(item, cst.WithItem) else None
+    if (
+        not isinstance(call, cst.Call)
+        or not isinstance(item, cst.WithItem)
+        or not isinstance(block, cst.With)
+        or block.asynchronous is not None
+    ):
+        raise migration.block(
+            source,
+            node,
+            "`summon_full_params` that is not the head of a `with` block: gather the parameters with "
+            "`unshard()` and `reshard()` where they are needed",
+        )
+    named, rest = arguments(call, PARAMETERS[:1])
+    model = named.pop("module", None)
+    options = {"recurse": True, "writeback": True, "rank0_only": False, "offload_to_cpu": False,
+               "with_grads": False}  # fmt: skip
+    if rest or model is None or not set(named) <= set(options) or item.asname is not None:
+        raise migration.block(
+            source, call, "the arguments of `summon_full_params` cannot be read here"
+        )
+    for name, arg in named.items():
+        if not is_constant(arg.value, "True", "False"):
+            raise migration.block(
+                source, arg, f"`{name}` of `summon_full_params` is only known at run time"
+            )
+        options[name] = is_constant(arg.value, "True")
+    if not isinstance(model.value, cst.Name | cst.Attribute):
+        raise migration.block(source, model, "what `summon_full_params` is about is an expression")
+    summon = Summon(migration, source, call, block, item, model.value, options)
+    summon.decide(precision)
+    summon.mark()
+    return summon
+
+
+def _sharded_here(migration: Migration) -> bool:
+    """Whether any model is sharded in sight, with FSDP1 or FSDP2."""
+    return bool(external_wrapping.constructors(migration)) or any(
+        True
+        for trace in migration.program.traces
+        for kind in (Wrapped, Sharded)
+        for _ in trace.of(kind)
+    )
+
+
+def _lowers(migration: Migration, precision: Precision) -> bool:
+    """Whether the parameters may be gathered in another type than their own."""
+    for call in precision.calls:
+        param = arguments(call, PRECISION)[0].get("param_dtype")
+        if param is None or is_constant(param.value, "None"):
+            continue
+        if migration.symbol(param.value) not in WHOLE:
+            return True
+    if precision.calls:
+        return False
+    # A policy may come from anywhere, or from a `**` that is read elsewhere.
+    for source in migration.sources:
+        for node in source.descend(source.tree):
+            if isinstance(node, cst.Arg) and node.keyword is not None:
+                if node.keyword.value == "mixed_precision" and not is_constant(node.value, "None"):
+                    return True
+    return False

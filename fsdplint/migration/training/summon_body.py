@@ -1,0 +1,275 @@
+"""What happens to the parameters of a model in the body of a `summon_full_params` block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from fsdplint.fixes.summon import writes
+from fsdplint.interpreter.values import Bound, Function, ModuleValue, ParametersOf
+from fsdplint.migration.context import Migration
+from fsdplint.migration.training.summon_writes import only_of, spares
+from fsdplint.source.source import Source
+from fsdplint.syntax.layout import descend
+
+STATES = {
+    "state_dict", "load_state_dict", "save_pretrained", "push_to_hub", "deepcopy", "save_model",
+}  # fmt: skip
+# Methods of a model that don't write its parameters.
+READING = {
+    "parameters", "named_parameters", "buffers", "named_buffers", "modules", "named_modules",
+    "children", "named_children", "get_parameter", "get_submodule", "eval", "train", "generate",
+    "sample", "forward", "__call__",
+}  # fmt: skip
+BUILTINS = {
+    "print", "len", "sum", "isinstance", "list", "dict", "tuple", "set", "sorted", "zip", "type",
+    "enumerate", "getattr", "hasattr", "str", "repr", "any", "all", "max", "min", "float", "int",
+    "id", "next", "iter", "range", "map", "filter", "reversed", "abs",
+}  # fmt: skip
+# Methods that do the same to each element, with nothing but numbers as arguments.
+ELEMENTWISE = {
+    "mul_", "div_", "add_", "sub_", "zero_", "fill_", "neg_", "abs_", "clamp_", "clamp_min_",
+    "clamp_max_", "sqrt_", "exp_", "sign_", "nan_to_num_",
+}  # fmt: skip
+PLAIN = {"dtype", "device", "shape", "requires_grad", "is_cuda", "ndim"}  # the same of a DTensor
+
+
+@dataclass
+class Loop:
+    """`for name, p in model.named_parameters():` and the arguments of `p.copy_(...)` in it."""
+
+    node: cst.For
+    parameter: cst.Name
+    copied: list[cst.Arg] = field(default_factory=list)
+
+
+@dataclass
+class Body:
+    """The body of a block about the parameters of `model`."""
+
+    migration: Migration
+    source: Source
+    body: cst.BaseSuite
+    model: cst.BaseExpression
+
+    def mentions(self, attribute: str) -> bool:
+        return any(
+            isinstance(node, cst.Attribute) and node.attr.value == attribute
+            for node in descend(self.body)
+        )
+
+    def state(self) -> cst.Call | None:
+        """A call that takes, loads or copies a whole state."""
+        for call in self._calls(self.body):
+            if _name(call) in STATES:
+                return call
+        return None
+
+    def written(self) -> cst.CSTNode | None:
+        """Where parameters may be written: in the lines of the body, or of a function called."""
+        if writes(self.body):
+            return self.body
+        return next((call for call, function in self._followed() if writes(function.body)), None)
+
+    def spared(self) -> bool:
+        """Whether what is written is not the parameters, but what is made of them: an average."""
+        if any(writes(function.body) for _, function in self._followed()):
+            return False
+        loops = [node for node in descend(self.body) if isinstance(node, cst.For)]
+        names = {
+            part.value
+            for loop in loops
+            for part in descend(loop.target)
+            if isinstance(part, cst.Name)
+        }
+        return spares(self.migration, self.body, names)
+
+    def _followed(self) -> Iterator[tuple[cst.Call, cst.FunctionDef]]:
+        """The functions of the program that calls in the body run, however indirectly."""
+        seen: set[cst.CSTNode] = set()
+        todo: list[tuple[cst.Call, cst.CSTNode]] = [(call, call) for call in self._calls(self.body)]
+        while todo:
+            first, call = todo.pop()
+            assert isinstance(call, cst.Call)
+            for value in self.migration.values(call.func):
+                function = value.function if isinstance(value, Bound) else value
+                if not isinstance(function, Function):
+                    continue
+                node = function.node
+                if not isinstance(node, cst.FunctionDef) or node in seen:
+                    continue
+                seen.add(node)
+                yield first, node
+                todo += [(first, inner) for inner in self._calls(node.body)]
+
+    def out_of_sight(self) -> cst.Call | None:
+        """A call that gets the model, or parameters of it, and whose code cannot be seen."""
+        for call in self._calls(self.body):
+            values = self.migration.values(call.func)
+            if any(isinstance(v, Function | Bound | ModuleValue) for v in values):
+                continue
+            if self._given(call) and not self._harmless(call):
+                return call
+        return None
+
+    def _given(self, call: cst.Call) -> bool:
+        if isinstance(call.func, cst.Attribute) and self._about(call.func.value):
+            return True
+        return any(self._about(arg.value) for arg in call.args)
+
+    def _about(self, node: cst.BaseExpression) -> bool:
+        text = self.source.code(node)
+        model = self.source.code(self.model)
+        if text in (model, f"{model}.module"):
+            return True
+        return any(
+            isinstance(v, ModuleValue) or (isinstance(v, ParametersOf) and not v.element)
+            for v in self.migration.values(node)
+        )
+
+    def _harmless(self, call: cst.Call) -> bool:
+        if isinstance(call.func, cst.Name):
+            return call.func.value in BUILTINS
+        name = self.migration.symbol(call.func)
+        if name.startswith(("torch.linalg.", "torch.nn.functional.", "numpy.")):
+            return True
+        if name.startswith("torch."):
+            return name.count(".") == 1
+        return _name(call) in READING
+
+    def computes(self) -> bool:
+        """Whether parts of the model are called, rather than only their parameters read."""
+        for call in self._calls(self.body):
+            if any(isinstance(v, ModuleValue) for v in self.migration.values(call.func)):
+                return True
+            if isinstance(call.func, cst.Attribute) and self._about(call.func.value):
+                if call.func.attr.value not in READING - {"generate", "sample", "forward"}:
+                    return True
+        return False
+
+    def reads_parameters(self) -> bool:
+        """Whether values of parameters are read in the body itself, beside what calls do."""
+        return any(
+            any(isinstance(v, ParametersOf) for v in self.migration.values(node))
+            for node in descend(self.body)
+            if isinstance(node, cst.Name | cst.Attribute | cst.Call)
+        )
+
+    def loops(self, *, writing: bool) -> list[Loop] | None:
+        """The loops over single parameters that the body is made of; None where there is more."""
+        found: list[Loop] = []
+        if not isinstance(self.body, cst.IndentedBlock):
+            return None
+        for statement in self.body.body:
+            loop = self._loop(statement)
+            if loop is None:
+                if any(self._touches(node) for node in descend(statement)):
+                    return None
+                continue
+            fits = self._only_written(loop) if writing else self._only_read(loop)
+            if not fits:
+                return None
+            found.append(loop)
+        return found or None
+
+    def _touches(self, node: cst.CSTNode) -> bool:
+        """Whether a node is a module, or parameters of one."""
+        if not isinstance(node, cst.Name | cst.Attribute):
+            return False
+        return any(isinstance(v, ModuleValue | ParametersOf) for v in self.migration.values(node))
+
+    def _loop(self, statement: cst.CSTNode) -> Loop | None:
+        if not isinstance(statement, cst.For) or statement.orelse is not None:
+            return None
+        over, target = statement.iter, statement.target
+        if not isinstance(over, cst.Call) or not isinstance(over.func, cst.Attribute) or over.args:
+            return None
+        method = over.func.attr.value
+        if method not in ("parameters", "named_parameters"):
+            return None
+        if not self._is_model(over.func.value) or not isinstance(statement.body, cst.IndentedBlock):
+            return None
+        if method == "named_parameters":
+            if not isinstance(target, cst.Tuple) or len(target.elements) != 2:
+                return None
+            second = target.elements[1].value
+            return Loop(statement, second) if isinstance(second, cst.Name) else None
+        return Loop(statement, target) if isinstance(target, cst.Name) else None
+
+    def _is_model(self, node: cst.BaseExpression) -> bool:
+        text, model = self.source.code(node), self.source.code(self.model)
+        return text in (model, f"{model}.module") and bool(self.migration.wrapped(self.model))
+
+    def _uses(self, loop: Loop) -> list[cst.Name]:
+        return [
+            node
+            for node in descend(loop.node.body)
+            if isinstance(node, cst.Name) and node.value == loop.parameter.value
+        ]
+
+    def _only_read(self, loop: Loop) -> bool:
+        if not only_of(self.migration, loop.node.body, loop.parameter.value):
+            return False
+        for use in self._uses(loop):
+            parent = self.source.parent(use)
+            if isinstance(parent, cst.AssignTarget):
+                return False
+            if isinstance(parent, cst.Attribute) and parent.value is use:
+                if parent.attr.value in ("requires_grad", "is_leaf", "grad"):
+                    return False
+        return True
+
+    def _only_written(self, loop: Loop) -> bool:
+        """Whether the parameter is only set element by element, or copied to."""
+        return all(self._use_fits(loop, use) for use in self._uses(loop))
+
+    def _use_fits(self, loop: Loop, use: cst.Name) -> bool:
+        node: cst.CSTNode = use
+        parent = self.source.parent(node)
+        if isinstance(parent, cst.Attribute) and parent.value is node:
+            if parent.attr.value in PLAIN:
+                return True
+            if parent.attr.value == "data":
+                node, parent = parent, self.source.parent(parent)
+        if not isinstance(parent, cst.Attribute) or parent.value is not node:
+            return False
+        call = self.source.parent(parent)
+        if not isinstance(call, cst.Call) or call.func is not parent:
+            return False
+        if not isinstance(self.source.parent(call), cst.Expr):
+            return False
+        if parent.attr.value == "copy_" and len(call.args) == 1 and not call.args[0].star:
+            loop.copied.append(call.args[0])
+            return not any(
+                self._touches(node) and not self._plain(node)
+                for node in descend(call.args[0].value)
+                if isinstance(node, cst.Name | cst.Attribute)
+            )
+        return parent.attr.value in ELEMENTWISE and all(
+            not arg.star and _number(arg.value) for arg in call.args
+        )
+
+    def _plain(self, node: cst.Name | cst.Attribute) -> bool:
+        """Whether only the type, the device or the shape of a parameter is read."""
+        parent = self.source.parent(node)
+        return isinstance(parent, cst.Attribute) and parent.attr.value in PLAIN
+
+    def _calls(self, node: cst.CSTNode) -> list[cst.Call]:
+        return [part for part in descend(node) if isinstance(part, cst.Call)]
+
+
+def _name(call: cst.Call) -> str:
+    func = call.func
+    if isinstance(func, cst.Attribute):
+        return func.attr.value
+    return func.value if isinstance(func, cst.Name) else ""
+
+
+def _number(node: cst.BaseExpression) -> bool:
+    if isinstance(node, cst.UnaryOperation):
+        return _number(node.expression)
+    if isinstance(node, cst.BinaryOperation):
+        return _number(node.left) and _number(node.right)
+    return isinstance(node, cst.Integer | cst.Float)

@@ -1,0 +1,88 @@
+"""Whether what is written in a `summon_full_params` block is something else than parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from fsdplint.fixes.summon import writing
+from fsdplint.interpreter.values import Bound, Function, ModuleValue, ParametersOf, Value
+from fsdplint.migration.context import Migration
+from fsdplint.syntax.layout import descend
+
+CASTS = {"to", "float", "half", "bfloat16"}  # those of a tensor give another one
+
+
+def spares(migration: Migration, body: cst.BaseSuite, parameters: set[str]) -> bool:
+    """Whether no line of a block writes one of its parameters, which loops call by these names.
+
+    An average is written: `shadow[name].mul_(decay).add_(p, alpha=1 - decay)`.
+    """
+    return all(_spared(migration, node, parameters) for node in writing(body))
+
+
+def _spared(migration: Migration, node: cst.CSTNode, parameters: set[str]) -> bool:
+    if isinstance(node, cst.AugAssign | cst.AssignTarget):
+        return not isinstance(node.target, cst.Name) and _other(migration, node.target, parameters)
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+        return False
+    name = node.func.attr.value
+    if name in CASTS:
+        chain = list(_chain(node.func.value))
+        return not any(_is(migration, part, ModuleValue) for part in chain)
+    if not name.endswith("_") or migration.symbol(node.func):
+        return False
+    if any(isinstance(v, Function | Bound) for v in migration.values(node.func)):
+        return False
+    return _other(migration, node.func.value, parameters)
+
+
+def _other(migration: Migration, target: cst.BaseExpression, parameters: set[str]) -> bool:
+    """Whether an expression is certainly not of a parameter or a module."""
+    chain = list(_chain(target))
+    root = chain[-1]
+    if not isinstance(root, cst.Name) or root.value in parameters or migration.symbol(root):
+        return False
+    held = any(isinstance(part, cst.Subscript) for part in chain)
+    for part in chain:
+        if isinstance(part, cst.Name) and part.value == "self":
+            continue
+        for value in migration.values(part):
+            if isinstance(value, ModuleValue):
+                return False
+            if isinstance(value, ParametersOf) and not (held and value.plain):
+                return False  # not a copy that was put away, as those of an average
+    return True
+
+
+def _chain(node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """`a.b[0].c()`, and what it is read off: `a.b[0].c`, `a.b[0]`, `a.b`, `a`."""
+    current = node
+    while True:
+        yield current
+        if isinstance(current, cst.Call):
+            current = current.func
+        elif isinstance(current, cst.Attribute | cst.Subscript):
+            current = current.value
+        else:
+            return
+
+
+def _is(migration: Migration, node: cst.CSTNode, *kinds: type[Value]) -> bool:
+    return any(isinstance(value, kinds) for value in migration.values(node))
+
+
+def only_of(migration: Migration, body: cst.BaseSuite, name: str) -> bool:
+    """Whether the parameter of a loop is all that its body reads of a model."""
+    for node in descend(body):
+        if not isinstance(node, cst.Name | cst.Attribute):
+            continue
+        root = list(_chain(node))[-1]
+        if isinstance(root, cst.Name) and root.value == name:
+            continue
+        if isinstance(node, cst.Name) and node.value == "self":
+            continue
+        if _is(migration, node, ModuleValue, ParametersOf):
+            return False
+    return True

@@ -1,0 +1,296 @@
+"""`no_sync` that a variable holds until a `with` enters it."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.fixes import no_sync
+from fsdplint.fixes.syntax import function_around, uses
+from fsdplint.interpreter.values import ModuleValue, Value
+from fsdplint.migration.analysis.variables import ancestors
+from fsdplint.migration.context import Migration, is_fsdp1
+from fsdplint.migration.names import FSDP
+from fsdplint.source.source import Source
+from fsdplint.syntax.layout import descend
+
+
+def check_chosen(migration: Migration, source: Source, node: cst.Attribute) -> None:
+    """Block on a context that is chosen for a model which may be another kind of module.
+
+    The setter that takes the place of the choice would be called on that one as well.
+
+    Raises:
+        Blocked: `model.no_sync` is one of two contexts, and the model is not always FSDP1's.
+    """
+    call = source.parent(node)
+    value: cst.CSTNode = call if isinstance(call, cst.Call) and call.func is node else node
+    choice = source.parent(value)
+    if not isinstance(choice, cst.IfExp | cst.Assign):
+        return
+    asked = isinstance(choice, cst.IfExp) and any(
+        migration.fsdp1(part) for part in descend(choice.test)
+    )
+    if asked or not _always(migration, source, node.value):
+        raise migration.block(
+            source,
+            node,
+            "`no_sync` is chosen for a model that is FSDP1's in some configurations only",
+            advice="Put the choice under one question of whether the model is FSDP's: in FSDP2 it is "
+            "`model.set_requires_gradient_sync(...)`, which no other module has.",
+        )
+
+
+def _always(migration: Migration, source: Source, model: cst.BaseExpression) -> bool:
+    """Whether a model is FSDP1's wherever the function names it, not just below a question."""
+    return "sometimes" not in map(migration.wrapped, _uses(migration, source, model))
+
+
+def _uses(
+    migration: Migration, source: Source, model: cst.BaseExpression
+) -> list[cst.BaseExpression]:
+    text = source.code(model)
+    return [
+        part
+        for part in descend(function_around(source, model))
+        if isinstance(part, type(model)) and source.code(part) == text and migration.values(part)
+    ]
+
+
+def kinds(migration: Migration, source: Source, model: cst.BaseExpression) -> str:
+    """What a model is in its function: "always" FSDP1's, "or plain" where it is wrapped in some
+    configurations only, else "several".
+    """
+    if _always(migration, source, model):
+        return "always"
+    values = [v for use in _uses(migration, source, model) for v in migration.values(use)]
+    return "or plain" if all(is_fsdp1(v) or _is_plain(v) for v in values) else "several"
+
+
+def _is_plain(value: Value) -> bool:
+    """Whether a value is a module that nothing but `torch.compile` is around."""
+    while isinstance(value, ModuleValue) and value.wrapper == "compile" and value.inner:
+        value = value.inner
+    return isinstance(value, ModuleValue) and not value.wrapper
+
+
+def rewrite_asked(migration: Migration, source: Source, node: cst.Attribute) -> bool:
+    """Rewrite `if isinstance(model, FSDP) and ...: context = model.no_sync` and the `with` below
+    it.
+
+    Any other model has a context there that does nothing: only FSDP2's is switched, and back again.
+    """
+    call = source.parent(node)
+    called = isinstance(call, cst.Call) and call.func is node
+    value: cst.CSTNode | None = call if called else node
+    assign = source.parent(value) if value is not None else None
+    found = _entry(source, assign, called)
+    if found is None or not isinstance(assign, cst.Assign) or assign.value is not value:
+        return False
+    block, _ = found
+    question = _question(migration, source, assign, node.value)
+    if question is None or len(block.items) != 1 or block.asynchronous is not None:
+        return False
+    others = _defaults(source, assign, question, block, called)
+    model = source.code(node.value)
+    targets = [part.target for part in descend(block) if isinstance(part, cst.AssignTarget)]
+    if others is None or model in map(source.code, targets):
+        return False
+    migration.replace_statement(source, assign, [f"{model}.set_requires_gradient_sync(False)"])
+    for other in others:
+        migration.delete_statement(source, other)
+        _nothing(migration, source, other.value)
+    kind = migration.need(source, "torch.distributed.fsdp", "FSDPModule", block)
+    after = [f"if isinstance({model}, {kind}):", f"\t{model}.set_requires_gradient_sync(True)"]
+    _open(migration, source, block, after)
+    return True
+
+
+def _open(migration: Migration, source: Source, block: cst.With, after: list[str]) -> None:
+    """Take the head off a `with`; lines come after its body, however the program leaves that."""
+    if no_sync.must_restore(source, block):
+        migration.own(source, block.items[0])
+        no_sync.restore_at_last(migration.rewrite, source, block, after)
+        return
+    migration.unwrapped.add(block)
+    migration.unwrap(source, block, [])
+    migration.rewrite.insert_after(source, block, after)
+
+
+def _question(
+    migration: Migration, source: Source, assign: cst.Assign, model: cst.BaseExpression
+) -> cst.If | None:
+    """The `if isinstance(model, FSDP) and ...:` that holds an assignment and nothing else."""
+    line = source.parent(assign)
+    body = source.parent(line) if line is not None else None
+    question = source.parent(body) if body is not None else None
+    if not isinstance(question, cst.If) or question.body is not body or question.orelse:
+        return None
+    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+        return None
+    if len(question.body.body) != 1:
+        return None
+    for part in _conjuncts(question.test):
+        if (
+            isinstance(part, cst.Call)
+            and isinstance(part.func, cst.Name)
+            and part.func.value == "isinstance"
+            and len(part.args) == 2
+            and source.code(part.args[0].value) == source.code(model)
+            and migration.fsdp1(part.args[1].value) == FSDP
+        ):
+            return question
+    return None
+
+
+def _conjuncts(test: cst.BaseExpression) -> list[cst.BaseExpression]:
+    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
+        return [*_conjuncts(test.left), *_conjuncts(test.right)]
+    return [test]
+
+
+def _defaults(
+    source: Source, assign: cst.Assign, question: cst.If, block: cst.With, called: bool
+) -> list[cst.Assign] | None:
+    """The null contexts that a variable holds where the question is answered with no.
+
+    They stand in the block of the question, whose next statement is the `with`.
+    """
+    home = source.parent(question)
+    if not isinstance(home, cst.IndentedBlock | cst.Module):
+        return None
+    body = list(home.body)
+    if source.parent(block) is not home or body.index(block) != body.index(question) + 1:
+        return None
+    name = _name(assign)
+    assert name is not None
+    found: list[cst.Assign] = []
+    for use in uses(function_around(source, assign), name):
+        target = source.parent(use)
+        other = source.parent(target) if isinstance(target, cst.AssignTarget) else None
+        if target is None or other is assign or not isinstance(target, cst.AssignTarget):
+            continue
+        line = source.parent(other) if other is not None else None
+        if (
+            not isinstance(other, cst.Assign)
+            or _sync(source, other, "", called) != "True"
+            or not isinstance(line, cst.SimpleStatementLine)
+            or line not in body[: body.index(question)]
+        ):
+            return None
+        found.append(other)
+    return found or None
+
+
+def _nothing(migration: Migration, source: Source, context: cst.CSTNode) -> None:
+    """The name of a null context may have lost its last use."""
+    while isinstance(context, cst.Call | cst.Attribute):
+        context = context.func if isinstance(context, cst.Call) else context.value
+    if isinstance(context, cst.Name):
+        migration.rewrite.unused(source, context.value)
+
+
+def rewrite_held(migration: Migration, source: Source, node: cst.Attribute) -> bool:
+    """Rewrite `context = model.no_sync()` (or `model.no_sync`) and the `with` that enters it.
+
+    The variable is given in the branches of an `if` beside the `with`, or by one conditional
+    expression.
+    """
+    call = source.parent(node)
+    called = isinstance(call, cst.Call) and call.func is node
+    value: cst.CSTNode | None = call if called else node
+    assign = source.parent(value) if value is not None else None
+    if isinstance(assign, cst.IfExp) and not called:
+        assign = source.parent(assign)
+        entry = _entry(source, assign, called)
+        head = entry[1] if entry is not None else None
+        return isinstance(head, cst.Call) and no_sync.rewrite_no_sync(
+            migration.rewrite, source, head
+        )
+    found = _entry(source, assign, called)
+    if found is None or not isinstance(assign, cst.Assign) or assign.value is not value:
+        return False
+    block, _ = found
+    if block in migration.unwrapped:
+        return True  # rewritten with another of its branches
+    name = _name(assign)
+    assert name is not None
+    model = source.code(node.value)
+    settings: list[tuple[cst.Assign, str]] = []
+    for use in uses(function_around(source, assign), name):
+        target = source.parent(use)
+        other = source.parent(target) if isinstance(target, cst.AssignTarget) else None
+        if other is None:
+            continue
+        sync = _sync(source, other, model, called)
+        if sync is None or not isinstance(other, cst.Assign) or not _beside(source, other, block):
+            return False
+        settings.append((other, sync))
+    restored = no_sync.must_restore(source, block)
+    if len(block.items) != 1 or restored and [sync for _, sync in settings].count("False") > 1:
+        return False
+    for other, sync in settings:
+        migration.replace_statement(source, other, [f"{model}.set_requires_gradient_sync({sync})"])
+        migration.forget(source, other)
+        _nothing(migration, source, other.value)
+    _open(migration, source, block, [f"{model}.set_requires_gradient_sync(True)"])
+    return True
+
+
+def _name(assign: cst.CSTNode | None) -> str | None:
+    if isinstance(assign, cst.Assign) and len(assign.targets) == 1:
+        target = assign.targets[0].target
+        return target.value if isinstance(target, cst.Name) else None
+    return None
+
+
+def _entry(
+    source: Source, assign: cst.CSTNode | None, called: bool
+) -> tuple[cst.With, cst.CSTNode] | None:
+    """The one `with` that enters what an assignment holds, and the expression in its head."""
+    name = _name(assign)
+    if name is None or assign is None:
+        return None
+    reads = [
+        use
+        for use in uses(function_around(source, assign), name)
+        if not isinstance(source.parent(use), cst.AssignTarget)
+    ]
+    if len(reads) != 1:
+        return None
+    head: cst.CSTNode = reads[0]
+    if not called:
+        parent = source.parent(head)
+        if not isinstance(parent, cst.Call) or parent.func is not head or parent.args:
+            return None
+        head = parent
+    item = source.parent(head)
+    block = source.parent(item) if isinstance(item, cst.WithItem) else None
+    if not isinstance(block, cst.With) or not isinstance(item, cst.WithItem) or item.asname:
+        return None
+    return block, head
+
+
+def _sync(source: Source, assign: cst.CSTNode, model: str, called: bool) -> str | None:
+    """Whether gradients are reduced in the context that an assignment gives, as a text."""
+    if _name(assign) is None or not isinstance(assign, cst.Assign):
+        return None
+    value: cst.BaseExpression = assign.value
+    if called:
+        if not isinstance(value, cst.Call) or value.args:
+            return None
+        value = value.func
+    if isinstance(value, cst.Attribute) and value.attr.value == "no_sync":
+        return "False" if source.code(value.value) == model else None
+    last = value.attr if isinstance(value, cst.Attribute) else value
+    return "True" if isinstance(last, cst.Name) and last.value in no_sync.NOTHING else None
+
+
+def _beside(source: Source, assign: cst.Assign, block: cst.With) -> bool:
+    """Whether an assignment stands in the block of a `with`, or in branches of an `if` there."""
+    home = source.parent(block)
+    for node in ancestors(source, assign):
+        if node is home:
+            return True
+        if not isinstance(node, cst.SimpleStatementLine | cst.IndentedBlock | cst.If | cst.Else):
+            return False
+    return False

@@ -1,0 +1,349 @@
+"""What FSDP1's wrapper is asked for: its group, its units, its kind; the class handed to
+functions.
+"""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from fsdplint.fixes.summon import writes
+from fsdplint.interpreter.values import Function, ModuleValue, Sequence, Unknown
+from fsdplint.migration.analysis.variables import function_of, top_level
+from fsdplint.migration.calls import arguments, is_constant
+from fsdplint.migration.constructor import meshes, strategy
+from fsdplint.migration.context import Blocked, Migration, expression, is_fsdp1, nodes
+from fsdplint.migration.names import FSDP, PARAMETERS
+from fsdplint.migration.state_dicts.state_functions import write_once
+from fsdplint.migration.text import bare, quote_of
+from fsdplint.migration.training import gradients
+from fsdplint.migration.training.classes import in_annotation
+from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.layout import descend
+from fsdplint.trace import Called, Fsdp1Used, Wrapped
+
+# What FSDP2 has no counterpart of, and what to do instead.
+GONE = {
+    "register_comm_hook": "FSDP2 has no communication hooks of this kind: "
+    "`set_custom_reduce_scatter` and `set_all_reduce_hook` replace single collectives",
+    "flat_param": "FSDP2 has no flat parameters: each parameter is a DTensor with its own name",
+    "_flat_param": "FSDP2 has no flat parameters: each parameter is a DTensor with its own name",
+    "_handle": "FSDP2 has no flat parameters and no handles of them",
+    "_handles": "FSDP2 has no flat parameters and no handles of them",
+    "check_is_root": "no module of FSDP2 says whether it is the root: it is the one that you call",
+    "_is_root": "no module of FSDP2 says whether it is the root: it is the one that you call",
+    "sharding_strategy": "a module of FSDP2 does not know its strategy: keep it in a variable",
+    "mixed_precision": "a module of FSDP2 does not know its precision: keep the policy in a variable",
+    "compute_device": "an attribute of FSDP1's wrapper: `next(model.parameters()).device` in FSDP2",
+    "set_state_dict_type": "FSDP2 has no types of states: `get_model_state_dict` takes options",
+}
+# What only FSDP1's wrappers have, whatever holds it.
+PRIVATE = {"flat_param", "_flat_param", "_handle", "_handles", "_is_root", "check_is_root"}
+INNER = "_fsdp_wrapped_module"
+LOOSE = {"_handle", "_handles", "_is_root"}  # what other objects may have too
+GROUPS = {"process_group", "rank", "world_size"}
+FLAT = {f"ShardingStrategy.{name}" for name in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD")}
+CONSTANTS = {"constant_", "zeros_", "ones_", "fill_", "zero_"}
+
+
+# Attributes of the wrapper ------------------------------------------------------------------------
+
+
+def rewrite_group(migration: Migration, source: Source, node: cst.Attribute) -> None:
+    """`model.process_group`, `.rank` and `.world_size` are those of the group it is sharded over.
+
+    Raises:
+        Blocked: which group that is cannot be told.
+    """
+    name = node.attr.value
+    parent = source.parent(node)
+    if isinstance(parent, cst.AssignTarget):
+        raise migration.block(source, node, f"an assignment to `.{name}` of FSDP1's wrapper")
+    group = _group(migration, source, node)
+    if group is None:
+        group = _of_parameters(migration, source, node)
+    if group is None:
+        raise migration.block(
+            source,
+            node,
+            f"`.{name}` of FSDP1's wrapper: keep the process group, or the mesh, that the model is "
+            "sharded over in a variable",
+        )
+    if name == "process_group":
+        text = group or migration.dist(source, node, "group") + ".WORLD"
+        text = bare(text) if isinstance(parent, cst.Arg) else text
+    else:
+        function = "get_rank" if name == "rank" else "get_world_size"
+        text = f"{migration.dist(source, node, function)}({bare(group)})"
+    migration.substitute(source, node, text)
+    migration.step(source, node, "Use the process group itself")
+
+
+def _group(migration: Migration, source: Source, node: cst.Attribute) -> str | None:
+    """The text of the group that a model is sharded over, "" for that of all ranks."""
+    calls = [
+        (other, call)
+        for other in migration.sources
+        for call in nodes(other)
+        if isinstance(call, cst.Call) and _says_how(migration, call)
+    ]
+    texts: set[str | None] = set()
+    for other, call in calls:
+        named, rest = arguments(call, PARAMETERS)
+        given = {k: v.value for k, v in named.items() if not is_constant(v.value, "None")}
+        kind = given.get("sharding_strategy")
+        group = given.get("process_group")
+        if rest or (group is None and kind is not None and not _flat(migration, kind)):
+            return None
+        if "device_mesh" not in given and "process_group" not in given:
+            texts.add("")
+            continue
+        if "device_mesh" in given and isinstance(given["device_mesh"], cst.Name):
+            if meshes.optional(migration, other, given["device_mesh"]):
+                return None
+            texts.add(_seen(source, node, other, given["device_mesh"], ".get_group()"))
+        elif isinstance(group, cst.Name) and not any(
+            isinstance(value, Sequence) for value in migration.values(group)
+        ):
+            text = _seen(source, node, other, group, "")
+            if text and meshes.optional(migration, other, group):
+                text = f"({text} or {migration.dist(source, node, 'group')}.WORLD)"
+            texts.add(text)
+        else:
+            return None
+    return texts.pop() if len(texts) == 1 else None
+
+
+def _of_parameters(migration: Migration, source: Source, node: cst.Attribute) -> str | None:
+    """The text of the group that the mesh of a model's parameters has, where that is the one.
+
+    Not for a mesh of the program's own that may be part of one with further dimensions, nor where
+    parts of the model may have a mesh of their own.
+    """
+    if migration.wrapped(node.value) != "always" or gradients.ignores(migration):
+        return None
+    chosen: set[str] = set()
+    found = [
+        call
+        for other in migration.sources
+        for call in nodes(other)
+        if isinstance(call, cst.Call) and _says_how(migration, call)
+    ]
+    for call in found:
+        named, rest = arguments(call, PARAMETERS)
+        given = {k: v.value for k, v in named.items() if not is_constant(v.value, "None")}
+        if rest or "process_group" in given or ("device_mesh" in given and _tensors(migration)):
+            return None
+        kind = given.get("sharding_strategy")
+        chosen |= strategy.choices(migration, kind) if kind is not None else {"FULL_SHARD"}
+    if not chosen or (len(found) > 1 and _nested(migration)):
+        return None
+    model = expression(migration, source, node.value)
+    if "NO_SHARD" not in chosen:
+        return f"next({model}.parameters()).device_mesh.get_group(-1)"
+    migration.mapped.add(strategy.ASKED)
+    return f"{_group_function(migration, source, node)}({model})"
+
+
+def _tensors(migration: Migration) -> bool:
+    """Whether the program may shard tensors by other means, over dimensions of the same mesh."""
+    return any(name.startswith("torch.distributed.tensor") for name in migration.symbols.values())
+
+
+def _nested(migration: Migration) -> bool:
+    """Whether a wrapped model may hold one that another call wraps."""
+    for trace in migration.program.traces:
+        events = list(trace.of(Wrapped))
+        for outer in events:
+            parts = set(trace.submodules(outer.inner))
+            if any(e.module in parts and e.site != outer.site for e in events if e is not outer):
+                return True
+    return False
+
+
+def _group_function(migration: Migration, source: Source, at: cst.CSTNode) -> str:
+    """The function that gives FSDP1's process group of a model, whatever its strategy."""
+    quote = quote_of(source)
+    names = f"({quote}replicate{quote}, {quote}alone{quote})"
+    return write_once(
+        migration,
+        source,
+        top_level(source, at),
+        "sharding_group",
+        [
+            "def sharding_group(model):",
+            '\t"""The processes that a model is sharded over, or all that it is replicated over."""',
+            "\tmesh = next(model.parameters()).device_mesh",
+            f"\treturn mesh.get_group(0 if mesh.mesh_dim_names == {names} else -1)",
+        ],
+    )
+
+
+def _says_how(migration: Migration, call: cst.Call) -> bool:
+    """Whether a call says how modules are sharded: the constructor, or what stands for it."""
+    if migration.symbol(call.func) == "functools.partial":
+        return bool(call.args) and migration.fsdp1(call.args[0].value) == FSDP
+    if migration.called(call) == "wrap":
+        return any(arg.star or arg.keyword is not None for arg in call.args)
+    return migration.called(call) in (FSDP, "enable_wrap")
+
+
+def _flat(migration: Migration, kind: cst.BaseExpression) -> bool:
+    """Whether a strategy certainly shards over one group: all that the program names do."""
+    if migration.fsdp1(kind) in FLAT:
+        return True
+    named = {node: n for node, n in migration.names.items() if n.startswith("ShardingStrategy")}
+    members = {name for name in named.values() if name != "ShardingStrategy"}
+    return (
+        bool(members)
+        and members <= FLAT
+        and all(
+            name in FLAT or any(in_annotation(source, node) for source in migration.sources)
+            for node, name in named.items()
+        )
+    )
+
+
+def _seen(
+    source: Source, node: cst.Attribute, other: Source, name: cst.Name, tail: str
+) -> str | None:
+    """A variable of the constructor's place, where it means the same at a node."""
+    if other is source and function_of(source, node) is function_of(source, name):
+        return name.value + tail
+    return None
+
+
+def rewrite_apply(migration: Migration, source: Source, node: cst.Attribute) -> None:
+    """`model.apply(fn)`, which gathers the parameters in FSDP1, stays where `fn` needs no whole
+    ones.
+
+    Raises:
+        Blocked: it may.
+    """
+    call = source.parent(node)
+    if not isinstance(call, cst.Call) or call.func is not node or len(call.args) != 1:
+        raise migration.block(source, node, "this use of `FSDP.apply` cannot be followed")
+    values = migration.values(call.args[0].value)
+    functions = [v.node for v in values if isinstance(v, Function)]
+    if not functions or len(functions) != len(values):
+        raise migration.block(
+            source, node, "`FSDP.apply` runs on whole parameters, and its function cannot be seen"
+        )
+    for function in functions:
+        if not writes(function.body) and not _reads_parameters(function):
+            continue
+        if _constant(function) and not _entered(migration, call):
+            continue
+        raise migration.block(
+            source,
+            node,
+            "`FSDP.apply` runs on whole parameters, FSDP2's on sharded ones: initialise the model "
+            "before it is sharded",
+        )
+    migration.step(source, node, "Apply to the sharded model")
+
+
+def _reads_parameters(function: cst.CSTNode) -> bool:
+    return any(
+        isinstance(part, cst.Attribute)
+        and part.attr.value in ("weight", "bias", "parameters", "named_parameters", "data", "grad")
+        for part in descend(function)
+    )
+
+
+def _constant(function: cst.FunctionDef | cst.Lambda) -> bool:
+    """Whether a function writes constants only, the same into every part of a parameter."""
+    for part in descend(function):
+        if isinstance(part, cst.Call) and isinstance(part.func, cst.Attribute):
+            name = part.func.attr.value
+            if name.endswith("_") and not name.endswith("__") and name not in CONSTANTS:
+                return False
+        if isinstance(part, cst.AugAssign | cst.Subscript):
+            return False
+        if isinstance(part, cst.AssignTarget) and isinstance(part.target, cst.Attribute):
+            return False
+    names = {p.attr.value for p in descend(function) if isinstance(p, cst.Attribute)}
+    return bool(names & CONSTANTS) and not names & {"copy_", "normal_", "uniform_"}
+
+
+def _entered(migration: Migration, call: cst.Call) -> bool:
+    """Whether the model has been called before: its root may be gathered then."""
+    for trace in migration.program.traces:
+        for event in trace.of(Fsdp1Used):
+            if isinstance(event.site, NodeSite) and event.site.node is call:
+                if any(True for _ in trace.before(event, Called)):
+                    return True
+    return False
+
+
+def check_private(migration: Migration, source: Source, node: cst.Attribute) -> None:
+    """Block on what only FSDP1's wrappers have, of an object that is not known.
+
+    Raises:
+        Blocked: with the reason.
+    """
+    name = node.attr.value
+    if name not in PRIVATE or is_constant(node.value, "self") or node in migration.untouched:
+        return
+    if name in LOOSE:
+        function = function_of(source, node)
+        if not re.search("fsdp|flat_param", source.code(function), re.IGNORECASE):
+            return
+    values = migration.values(node.value)
+    if any(not isinstance(v, ModuleValue | Unknown) or is_fsdp1(v) for v in values):
+        return  # something else, or judged as an attribute of a wrapped model
+    raise Blocked(source, node, f"`.{name}`: {GONE[name]}", internal="attribute")
+
+
+def rewrite_inner(migration: Migration, source: Source, node: cst.Attribute) -> None:
+    """`module._fsdp_wrapped_module`, which only FSDP1's wrappers have, is the module itself.
+
+    Raises:
+        Blocked: it is assigned.
+    """
+    if node in migration.untouched:
+        return
+    if isinstance(source.parent(node), cst.AssignTarget | cst.AugAssign | cst.Del):
+        raise migration.block(source, node, f"an assignment to `.{INNER}`")
+    migration.substitute(source, node, migration.text(source, node.value))
+    migration.step(source, node, "Use the model itself")
+
+
+def check_names(migration: Migration, source: Source) -> None:
+    """Block where names are searched for FSDP1's prefix, other than to take it off.
+
+    FSDP2's names don't have it, so that taking it off changes nothing.
+    """
+    if INNER not in source.text:
+        return
+    for node in nodes(source):
+        if not isinstance(node, cst.SimpleString) or INNER not in node.value:
+            continue
+        if node in migration.untouched:
+            continue
+        if not _takes_off(source, node):
+            reason = (
+                f"names are searched for `{INNER}`, which those of FSDP2's parameters and modules "
+                "do not have"
+            )
+            migration.blockers.append(migration.block(source, node, reason))
+        else:
+            migration.note(f"names have no `{INNER}` any longer: taking it off changes nothing")
+
+
+def _takes_off(source: Source, node: cst.SimpleString) -> bool:
+    """Whether a string is what a call takes off a name, or asks an object for."""
+    arg = source.parent(node)
+    if isinstance(arg, cst.Expr):
+        return True  # a docstring
+    call = source.parent(arg) if isinstance(arg, cst.Arg) else None
+    if not isinstance(call, cst.Call):
+        return False
+    if isinstance(call.func, cst.Name):
+        return call.func.value in ("hasattr", "print") or (
+            call.func.value == "getattr" and len(call.args) == 3
+        )
+    if not isinstance(call.func, cst.Attribute) or call.args[0] is not arg:
+        return False
+    return call.func.attr.value in ("replace", "removeprefix", "sub", "info", "debug", "warning")

@@ -1,0 +1,62 @@
+"""Parameters of the program's functions that only what FSDP1 was given has read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import libcst as cst
+
+from fsdplint.diagnostics.finding import Edit
+from fsdplint.migration.analysis.variables import reads
+from fsdplint.migration.context import Migration
+from fsdplint.source.source import Source
+from fsdplint.syntax.bindings import bindings_of
+
+DETAIL = (
+    "FSDP2 has no use for the value, or every value that these files give means the same to it. What a "
+    "caller passes has no effect: take the parameter out together with the callers' arguments."
+)
+
+
+def note(migration: Migration, edits: Sequence[Edit]) -> None:
+    """Say which parameters stay in their function's signature although nothing reads them now."""
+    for source in migration.sources:
+        own = [edit for edit in edits if edit.path == source.path]
+        for function in _functions(source) if own else ():
+            for parameter in _unread(source, function, own):
+                name = parameter.name.value
+                migration.note(
+                    f"`{function.name.value}` does not read its parameter `{name}` any more",
+                    source,
+                    parameter,
+                    detail=DETAIL,
+                )
+
+
+def _functions(source: Source) -> Iterator[cst.FunctionDef]:
+    for node in bindings_of(source).scopes:
+        if isinstance(node, cst.FunctionDef):
+            yield node
+
+
+def _unread(
+    source: Source, function: cst.FunctionDef, edits: Sequence[Edit]
+) -> Iterator[cst.Param]:
+    left, right = source.span(function.body)
+    inside = [edit for edit in edits if left <= edit.start and edit.end <= right]
+    params = function.params
+    for parameter in (*params.posonly_params, *params.params, *params.kwonly_params):
+        name = parameter.name.value
+        word = re.compile(rf"\b{re.escape(name)}\b")
+        if not inside or any(word.search(edit.text) for edit in inside):
+            continue
+        places = reads(source, function.body, name)
+        if places and all(_taken(source, place, inside) for place in places):
+            yield parameter
+
+
+def _taken(source: Source, node: cst.CSTNode, edits: Sequence[Edit]) -> bool:
+    """Whether an edit takes a node away."""
+    start, end = source.span(node)
+    return any(edit.start <= start and end <= edit.end for edit in edits)

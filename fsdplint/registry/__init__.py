@@ -1,0 +1,1 @@
+"""The rules: their base class, how they are found, and those of plug-ins."""

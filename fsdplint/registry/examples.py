@@ -1,0 +1,93 @@
+"""The examples of a rule: programs that it has to find, and programs that it must leave alone."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Symptom:
+    """What a bad program shows when it is run on two ranks; at least one field is given.
+
+    Attributes:
+        raises: regular expression found in the exception that some rank ends with.
+        prints: regular expression found in what some rank prints.
+        hangs: some rank waits for ever in a collective (or is aborted by the transport because the
+            other rank is elsewhere).
+    """
+
+    raises: str | None = None
+    prints: str | None = None
+    hangs: bool = False
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A whole program that violates the rule; its lines marked `# <- CODE` are the findings.
+
+    Attributes:
+        code: the program; the markers are stripped before it is checked or run.
+        symptom: what two ranks show.
+        fixed: the program's text after `--fix --unsafe-fixes`, if the rule can fix it.
+        changes: the same in short: (old, new) parts of the text, each old one standing there once;
+            `fixed` is worked out from them.
+        healthy: regular expression that the fixed program prints.
+        config_dependent: whether the finding must name a configuration.
+        runs: False where it cannot run here; `why_not` says why (never for lack of proof).
+        target_torch: the torch that it is checked for, as a setting says it.
+        filename: its file's name, where it is no Python program.
+    """
+
+    code: str
+    symptom: Symptom | None = None
+    fixed: str | None = None
+    healthy: str | None = None
+    config_dependent: bool = False
+    runs: bool = True
+    why_not: str = ""
+    changes: tuple[tuple[str, str], ...] = ()
+    target_torch: str | None = None
+    filename: str = "program.py"
+
+    def __post_init__(self) -> None:
+        if not self.changes:
+            return
+        text = without_markers(self.code)
+        for old, new in self.changes:
+            if text.count(old) != 1:
+                raise ValueError(f"not exactly once in the example: {old!r}")
+            text = text.replace(old, new)
+        object.__setattr__(self, "fixed", text)
+
+
+_MARKER = re.compile(r"[ \t]*# <- (FSDP\d+(?: FSDP\d+)*)[ \t]*$", re.MULTILINE)
+
+
+def without_markers(code: str) -> str:
+    """An example's program as it is checked and run."""
+    return _MARKER.sub("", code)
+
+
+def markers(code: str) -> set[tuple[int, str]]:
+    """The findings that an example expects: (line, rule code) pairs."""
+    return {
+        (number, rule)
+        for number, line in enumerate(code.splitlines(), 1)
+        for match in _MARKER.finditer(line)
+        for rule in match.group(1).split()
+    }
+
+
+@dataclass(frozen=True)
+class Good:
+    """A program that a naive rule would flag and this one must not; run on two ranks if `runs`.
+
+    It is checked for `target_torch` where one is given.
+    """
+
+    code: str
+    why: str = ""
+    runs: bool = True
+    target_torch: str | None = None
+    filename: str = "program.py"

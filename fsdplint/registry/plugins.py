@@ -1,0 +1,109 @@
+"""Rules of other packages: the entry points of a group, each a rule class or several of them.
+
+    [project.entry-points."fsdplint.rules"]
+    house = "house_rules:RULES"
+
+Nothing that a plug-in does ends a run: what cannot be loaded, and a rule that raises, is reported
+as a problem and left out.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from fsdplint.source.files import Problem
+
+if TYPE_CHECKING:
+    from fsdplint.registry.rule import Rule
+
+GROUP = "fsdplint.rules"
+DEBUG = "FSDPLINT_DEBUG"  # set in the environment: a defect ends the run with its traceback
+OWN = "FSDP"  # what only the codes of fsdplint's rules begin with
+
+_CODE = re.compile(r"[A-Z]+[0-9]+")
+_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)+")
+
+
+@dataclass(frozen=True)
+class Plugins:
+    """The rules of other packages that are installed, and what kept some from being loaded."""
+
+    rules: tuple[type[Rule], ...] = ()
+    problems: tuple[Problem, ...] = field(default=())
+
+
+@lru_cache(maxsize=1)
+def plugins() -> Plugins:
+    """The plug-ins of this environment, loaded once."""
+    rules: dict[str, type[Rule]] = {}
+    problems: list[Problem] = []
+    points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda one: one.name)
+    for point in points:
+        shown = f"{point.name} = {point.value}"
+        try:
+            found = _classes(point.load())
+            for rule in found:
+                _check(rule)
+                if rule.code in rules and rules[rule.code] is not rule:
+                    raise ValueError(f"another plug-in has the code {rule.code}")
+        except (Exception, SystemExit) as error:
+            if os.environ.get(DEBUG):
+                raise
+            problems.append(broken(shown, "cannot be loaded", error))
+            continue
+        for rule in found:
+            rule.plugin = shown
+            rules[rule.code] = rule
+    return Plugins(tuple(rules.values()), tuple(problems))
+
+
+def broken(plugin: str, what: str, error: BaseException) -> Problem:
+    """The problem that a plug-in is."""
+    return Problem(
+        plugin,
+        None,
+        f"this plug-in {what}: {type(error).__name__}: {error}",
+        f"a defect of the plug-in; {DEBUG}=1 shows where",
+        code="FSDP902",
+        name="broken-plug-in",
+    )
+
+
+def _classes(loaded: Any) -> list[type[Rule]]:
+    """The rule classes that an entry point names: one, several, or those of a module."""
+    if isinstance(loaded, type):
+        return [loaded]
+    if isinstance(loaded, ModuleType):
+        from fsdplint.registry.rules import rules_in
+
+        return rules_in(loaded)
+    if isinstance(loaded, Iterable) and not isinstance(loaded, str):
+        return list(loaded)
+    raise TypeError(f"{loaded!r} is neither a rule nor a module or list of rules")
+
+
+def _check(rule: Any) -> None:
+    """Refuse what is no rule that could run. Raises TypeError or ValueError."""
+    from fsdplint.diagnostics.finding import Severity
+    from fsdplint.registry.rule import Rule
+
+    if not (isinstance(rule, type) and issubclass(rule, Rule)):
+        raise TypeError(f"{rule!r} is no subclass of fsdplint.rule.Rule")
+    if getattr(rule, "__abstractmethods__", None):
+        raise TypeError(f"{rule.__name__} lacks {', '.join(sorted(rule.__abstractmethods__))}")
+    code, name = getattr(rule, "code", None), getattr(rule, "name", None)
+    if not isinstance(code, str) or not _CODE.fullmatch(code):
+        raise ValueError(f"{rule.__name__} needs a code of capitals and digits, has {code!r}")
+    if code.startswith(OWN):
+        raise ValueError(f"{rule.__name__}: codes that begin with {OWN} belong to fsdplint")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(f"{rule.__name__} needs a name in lower case with hyphens, has {name!r}")
+    if not isinstance(getattr(rule, "severity", None), Severity):
+        raise ValueError(f"{rule.__name__} needs a severity (fsdplint.rule.Severity)")

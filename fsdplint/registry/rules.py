@@ -1,0 +1,79 @@
+"""Finding the rules: those in the folder `rules` by the names of their files, and those of
+plug-ins.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import lru_cache
+from types import ModuleType
+
+from fsdplint.registry.rule import Rule
+
+
+@lru_cache(maxsize=1)
+def all_rules() -> tuple[type[Rule], ...]:
+    """Every rule class, in the order of the codes: those of fsdplint, then those of plug-ins."""
+    from fsdplint.registry.plugins import plugins
+
+    return (*own_rules(), *sorted(plugins().rules, key=lambda rule: rule.code))
+
+
+@lru_cache(maxsize=1)
+def own_rules() -> tuple[type[Rule], ...]:
+    """The rule classes of fsdplint itself, in the order of the codes.
+
+    Raises:
+        RuntimeError: two rules share a code or a name.
+    """
+    found: dict[str, type[Rule]] = {}
+    for name in _rule_modules():
+        for rule in _rules_of(name):
+            if rule.code in found:
+                raise RuntimeError(f"two rules have the code {rule.code}")
+            found[rule.code] = rule
+    return tuple(found[code] for code in sorted(found))
+
+
+@lru_cache(maxsize=1)
+def _rule_modules() -> tuple[str, ...]:
+    package = importlib.import_module("fsdplint.rules")
+    names = [info.name for info in pkgutil.iter_modules(package.__path__)]
+    return tuple(name for name in names if name.startswith("fsdp"))
+
+
+def _rules_of(name: str) -> list[type[Rule]]:
+    return rules_in(importlib.import_module(f"fsdplint.rules.{name}"))
+
+
+def rules_in(module: ModuleType) -> list[type[Rule]]:
+    """The rule classes that a module defines."""
+    return [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, Rule)
+        and value.__module__ == module.__name__
+        and "code" in vars(value)
+    ]
+
+
+def documented_rules() -> tuple[type[Rule], ...]:
+    """All rules that have a page: also those that report on the check itself."""
+    from fsdplint.registry.meta_rules import META_RULES
+
+    return (*all_rules(), *META_RULES)
+
+
+def rule_by_code(code: str) -> type[Rule] | None:
+    """The rule with this code or name, if there is one."""
+    wanted = code.strip()
+    # To import one rule is several times faster than all of them; its module has its code.
+    for name in _rule_modules():
+        if name.startswith(f"{wanted.lower()}_"):
+            return next((rule for rule in _rules_of(name) if rule.code == wanted.upper()), None)
+    for rule in documented_rules():
+        if wanted.upper() == rule.code or wanted.lower() == rule.name:
+            return rule
+    return None

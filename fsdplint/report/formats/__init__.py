@@ -1,0 +1,1 @@
+"""The output formats: a module each, with a function `write`."""

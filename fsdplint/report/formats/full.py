@@ -1,0 +1,103 @@
+"""The report for people: the code, what is wrong with it, why, and what to do."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from fsdplint.diagnostics.finding import Finding, RuleInfo, Safety
+from fsdplint.report.frames import frame
+from fsdplint.report.pages import section
+from fsdplint.report.records import Record, records
+from fsdplint.report.result import Result, conditions, problem_line, summary
+from fsdplint.report.styling import COLOURS, code, path, styled
+
+WIDTH = 96
+
+
+def write(result: Result) -> Iterator[str]:
+    """The lines of the report."""
+    for problem in result.problems:
+        yield problem_line(problem)
+    if result.problems:
+        yield ""
+    for one in records(result):
+        if one.finding is not None:
+            yield from _finding(result, one, one.finding)
+            yield ""
+    yield from summary(result)
+
+
+def _finding(result: Result, one: Record, finding: Finding) -> Iterator[str]:
+    rule = finding.rule
+    at = finding.site.location()
+    mark = " [*]" if result.applicable(finding) else ""
+    place = path(result, f"{at.path}:{at.line}:{at.column}")
+    yield f"{place}: {code(result, one)}{mark} {finding.message} ({rule.name})"
+    source = result.sources.get(at.path)
+    margin = ""
+    if source is not None:
+        for line in frame(source, at):
+            margin = margin or line[: line.index("|")]
+            yield _coloured(result, line, COLOURS[rule.severity])
+    for name, text in _notes(result, finding, at.path):
+        yield from _note(margin or "  ", name, text)
+
+
+def _notes(result: Result, finding: Finding, own: str) -> Iterator[tuple[str, str]]:
+    for site, word in finding.related:
+        at = site.location()
+        place = f"line {at.line}" if at.path == own else f"{at.path}:{at.line}"
+        yield "note", f"{word} ({place})"
+    if finding.configuration:
+        yield "only", "when " + conditions(finding)
+    why = reason(finding.rule)
+    if why:
+        yield "why", why
+    if finding.help:
+        yield "help", finding.help
+    if finding.blocker and finding.blocker not in finding.help:
+        yield "blocks", finding.blocker
+    if finding.fix is not None:
+        unsafe = finding.fix.safety is Safety.UNSAFE
+        yield "fix", finding.fix.title + (" (unsafe: needs --unsafe-fixes)" if unsafe else "")
+    outside = result.outside.get(id(finding))
+    if outside:
+        yield (
+            "note",
+            f"the fix also changes {', '.join(outside)}: "
+            "name these files as well, or use --project",
+        )
+
+
+def reason(rule: type[RuleInfo]) -> str:
+    """The first sentence of the rule's section on why it matters."""
+    paragraph = " ".join(section(rule, "Why is this bad?").split("\n\n")[0].split())
+    quoted = False
+    for position, character in enumerate(paragraph):
+        if character == "`":
+            quoted = not quoted
+        elif (
+            character == "." and not quoted and paragraph[position + 1 : position + 2] in ("", " ")
+        ):
+            return paragraph[: position + 1]
+    return paragraph
+
+
+def _note(margin: str, name: str, text: str) -> Iterator[str]:
+    head = f"{margin}= {name}: "
+    yield from textwrap.wrap(
+        text,
+        width=WIDTH,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    ) or [head.rstrip()]
+
+
+def _coloured(result: Result, line: str, style: str) -> str:
+    head, bar, rest = line.partition("|")
+    if not result.colour or not rest.strip() or rest.strip().strip("^") or head.strip():
+        return line
+    return f"{head}{bar}{styled(result, rest, style)}"

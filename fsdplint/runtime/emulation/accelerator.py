@@ -1,0 +1,65 @@
+"""torch.accelerator and its streams, which name no kind of device."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from fsdplint.runtime.emulation.devices import is_cuda
+
+# What torch.cuda has under these names, or under others.
+_SAME = {
+    name: name
+    for name in (
+        "synchronize",
+        "empty_cache",
+        "current_stream",
+        "set_stream",
+        "memory_stats",
+        "memory_allocated",
+        "max_memory_allocated",
+        "memory_reserved",
+        "max_memory_reserved",
+        "reset_peak_memory_stats",
+        "reset_accumulated_memory_stats",
+        "get_device_capability",
+    )
+} | {
+    "current_device_index": "current_device",
+    "current_device_idx": "current_device",
+    "get_memory_info": "mem_get_info",
+}
+
+
+def switch_on() -> None:
+    """Give torch.accelerator what torch.cuda has by now."""
+    import torch
+
+    own: Any = getattr(torch, "accelerator", None)
+    for name, other in _SAME.items():
+        if hasattr(own, name):
+            setattr(own, name, getattr(torch.cuda, other))
+    if hasattr(own, "device_index"):
+        own.device_index = lambda device: contextlib.nullcontext(device)
+    for name in ("Stream", "Event"):
+        setattr(torch, name, _class(getattr(torch, name), getattr(torch.cuda, name)))
+
+
+class _Either(type):
+    """A class that is torch's to `isinstance`, and of which the CUDA kind is the emulation's."""
+
+    original: Any
+    emulated: Any
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, (cls.original, cls.emulated))
+
+    def __call__(cls, device: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if device is None or isinstance(device, int) or is_cuda(device):
+            return cls.emulated(*args, **kwargs)
+        return cls.original(device, *args, **kwargs)
+
+
+def _class(original: Any, emulated: Any) -> type:
+    names = {"original": original, "emulated": emulated, "__module__": "torch"}
+    return _Either(original.__name__, (), names)

@@ -1,0 +1,89 @@
+"""CUDA devices in arguments become the CPU.
+
+A function mode sees every function and tensor method of torch's, also those that `with
+torch.device("cuda")` and `torch.set_default_device` reach: no list of factory functions to keep.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fsdplint.runtime.emulation import asked_by_user
+
+_GPU = ("cuda", "hip")
+
+
+def is_cuda(value: Any) -> bool:
+    """Whether a value names a CUDA device: "cuda:0", torch.device("cuda")."""
+    import torch
+
+    if isinstance(value, str):
+        return value.split(":")[0] in _GPU
+    return isinstance(value, torch.device) and value.type in _GPU
+
+
+def on_cpu(value: Any) -> Any:
+    """A device argument with CUDA, also as a number, replaced by the CPU."""
+    if is_cuda(value) or isinstance(value, int) and not isinstance(value, bool):
+        return "cpu"
+    return value
+
+
+def _landed(source: Any, result: Any) -> Any:
+    """What a copy to the device gives: no view with gaps."""
+    if result is source and not source.is_contiguous():
+        return _copied(source, result)
+    return result
+
+
+def _copied(source: Any, result: Any) -> Any:
+    """What a copy from the device gives: other memory."""
+    import torch
+
+    if result is source and type(source) in (torch.Tensor, torch.nn.Parameter):
+        return result.clone(memory_format=torch.preserve_format)
+    return result
+
+
+def switch_on() -> None:
+    """From now on, for the whole process."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    to, cuda, cpu = torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu
+    type_ = torch.Tensor.type
+    pin_memory = torch.Tensor.pin_memory
+    # It does not take our streams, so that the mode would never see it.
+    tensor: Any = torch.Tensor
+    tensor.record_stream = lambda self, stream: None
+
+    class CpuMode(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if func is to:
+                given = args[1] if len(args) > 1 else (kwargs or {}).get("device")
+                if on_cpu(given) is not given:
+                    return _landed(args[0], self._run(func, args, kwargs))
+            elif func is cuda or func is pin_memory:
+                return _landed(args[0], args[0])
+            elif func is cpu and asked_by_user():
+                return _copied(args[0], func(*args, **(kwargs or {})))
+            elif func is type_ and len(args) > 1 and isinstance(args[1], str):
+                args = (args[0], args[1].replace("torch.cuda.", "torch."), *args[2:])
+            return self._run(func, args, kwargs)
+
+        def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
+            if func is to and len(args) > 1:
+                args = (args[0], on_cpu(args[1]), *args[2:])
+            if kwargs:
+                device = kwargs.get("device")
+                if device is not None:
+                    kwargs["device"] = on_cpu(device)
+                if kwargs.get("pin_memory"):
+                    kwargs["pin_memory"] = False
+                return func(*args, **kwargs)
+            return func(*args)
+
+    mode: Any = CpuMode()
+    mode.__enter__()

@@ -1,0 +1,130 @@
+"""NCCL becomes gloo, meshes of CUDA devices become meshes of the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fsdplint.runtime.emulation import asked_by_user, rerouted
+from fsdplint.runtime.emulation.devices import is_cuda
+from fsdplint.runtime.recorder import patching
+
+
+def install() -> None:
+    import torch.distributed.device_mesh as device_mesh
+    import torch.distributed.distributed_c10d as c10d
+
+    for name, instead in (
+        ("init_process_group", _init),
+        ("new_group", _new_group),
+        ("new_subgroups", _new_group_by_keyword),
+        ("new_subgroups_by_enumeration", _new_group_by_keyword),
+        ("barrier", _barrier),
+        ("is_nccl_available", _nccl),
+        ("get_backend", _get_backend),
+        ("all_reduce", _all_reduce),
+        ("reduce_scatter_tensor", _reduce_scatter),
+    ):
+        original = getattr(c10d, name, None)
+        if original is not None:
+            patching.replace(original, rerouted(original, instead))
+    patching.replace(
+        device_mesh.init_device_mesh, rerouted(device_mesh.init_device_mesh, _init_mesh)
+    )
+    mesh = device_mesh.DeviceMesh
+    mesh.__init__ = rerouted(mesh.__init__, _mesh)  # type: ignore[method-assign]
+    original = mesh.__dict__.get("from_group")
+    if isinstance(original, staticmethod):
+        mesh.from_group = staticmethod(  # type: ignore[method-assign]
+            rerouted(original.__func__, _from_group)
+        )
+
+
+def _backend(value: Any) -> Any:
+    return "gloo" if value is not None and "nccl" in str(value).lower() else value
+
+
+def _init(original: Any, backend: Any = None, *args: Any, **kwargs: Any) -> Any:
+    kwargs.pop("device_id", None)
+    kwargs.pop("pg_options", None)
+    return original(_backend(backend) or "gloo", *args, **kwargs)
+
+
+def _new_group(
+    original: Any,
+    ranks: Any = None,
+    timeout: Any = None,
+    backend: Any = None,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    kwargs.pop("device_id", None)
+    kwargs.pop("pg_options", None)
+    return original(ranks, timeout, _backend(backend), **kwargs)
+
+
+def _new_group_by_keyword(original: Any, *args: Any, **kwargs: Any) -> Any:
+    if "backend" in kwargs:
+        kwargs["backend"] = _backend(kwargs["backend"])
+    kwargs.pop("pg_options", None)
+    return original(*args, **kwargs)
+
+
+def _barrier(original: Any, *args: Any, **kwargs: Any) -> Any:
+    kwargs.pop("device_ids", None)
+    return original(*args, **kwargs)
+
+
+def _nccl(original: Any) -> bool:
+    return asked_by_user() or bool(original())
+
+
+def _get_backend(original: Any, *args: Any, **kwargs: Any) -> Any:
+    found = original(*args, **kwargs)
+    return "nccl" if asked_by_user() and found == "gloo" else found
+
+
+def _averaged(op: Any) -> bool:
+    import torch.distributed as dist
+
+    return op == dist.ReduceOp.AVG
+
+
+def _all_reduce(original: Any, tensor: Any, op: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """gloo cannot average: sum, then divide."""
+    import torch.distributed as dist
+
+    if op is None or not _averaged(op):
+        return original(tensor, *(() if op is None else (op,)), *args, **kwargs)
+    work = original(tensor, dist.ReduceOp.SUM, *args, **kwargs)
+    group = args[0] if args else kwargs.get("group")
+    if work is not None:
+        work.wait()
+    tensor.div_(dist.get_world_size(group))
+    return work
+
+
+def _reduce_scatter(
+    original: Any, output: Any, input: Any, op: Any = None, *args: Any, **kwargs: Any
+) -> Any:
+    import torch.distributed as dist
+
+    if op is None or not _averaged(op):
+        return original(output, input, *(() if op is None else (op,)), *args, **kwargs)
+    work = original(output, input, dist.ReduceOp.SUM, *args, **kwargs)
+    group = args[0] if args else kwargs.get("group")
+    if work is not None:
+        work.wait()
+    output.div_(dist.get_world_size(group))
+    return work
+
+
+def _init_mesh(original: Any, device_type: str, *args: Any, **kwargs: Any) -> Any:
+    return original("cpu" if is_cuda(device_type) else device_type, *args, **kwargs)
+
+
+def _mesh(original: Any, self: Any, device_type: str, *args: Any, **kwargs: Any) -> Any:
+    return original(self, "cpu" if is_cuda(device_type) else device_type, *args, **kwargs)
+
+
+def _from_group(original: Any, group: Any, device_type: str, *args: Any, **kwargs: Any) -> Any:
+    return original(group, "cpu" if is_cuda(device_type) else device_type, *args, **kwargs)

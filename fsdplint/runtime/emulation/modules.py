@@ -1,0 +1,58 @@
+"""Moving modules, data parallelism and data loading."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from fsdplint.runtime.emulation import rerouted
+from fsdplint.runtime.emulation.devices import is_cuda, on_cpu
+
+
+def install() -> None:
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+
+    module: Any = torch.nn.Module
+    module.to = rerouted(module.to, _to)
+    module.cuda = rerouted(module.cuda, _cuda)
+    module.to_empty = rerouted(module.to_empty, _to_empty)
+    # `with torch.device("cuda")` and torch.set_default_device
+    context: Any = importlib.import_module("torch.utils._device").DeviceContext
+    context.__init__ = rerouted(context.__init__, _context)
+    ddp: Any = DistributedDataParallel
+    ddp.__init__ = rerouted(ddp.__init__, _ddp)
+    loader: Any = torch.utils.data.DataLoader
+    loader.__init__ = rerouted(loader.__init__, _loader)
+
+
+def _context(original: Any, self: Any, device: Any) -> None:
+    original(self, on_cpu(device))
+
+
+def _to(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    args = tuple(on_cpu(value) for value in args)
+    if "device" in kwargs:
+        kwargs["device"] = on_cpu(kwargs["device"])
+    return original(self, *args, **kwargs)
+
+
+def _cuda(original: Any, self: Any, device: Any = None) -> Any:
+    return self.cpu()
+
+
+def _to_empty(original: Any, self: Any, *, device: Any, recurse: bool = True) -> Any:
+    return original(self, device=on_cpu(device), recurse=recurse)
+
+
+def _ddp(original: Any, self: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+    kwargs.pop("device_ids", None)
+    kwargs.pop("output_device", None)
+    return original(self, module, *args[2:], **kwargs)
+
+
+def _loader(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    kwargs["pin_memory"] = False
+    if is_cuda(kwargs.get("pin_memory_device", "")):
+        kwargs["pin_memory_device"] = ""
+    return original(self, *args, **kwargs)

@@ -1,0 +1,1 @@
+"""Launching a program under the recorder, and reading its records."""

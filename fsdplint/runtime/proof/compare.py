@@ -1,0 +1,377 @@
+"""Comparing two runs of a program: do they train alike?"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from fsdplint.report.result import plural
+from fsdplint.runtime.launch.records import Line, by_step
+from fsdplint.runtime.proof.checks import (
+    BFLOAT16,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    Check,
+    Comparison,
+    Side,
+    Tolerance,
+)
+from fsdplint.runtime.proof.compare_costs import costs
+from fsdplint.runtime.proof.compare_layout import compare_layouts, groups_apart, parameter_sets
+from fsdplint.runtime.proof.compare_tensors import (
+    checkpoints,
+    optimizer,
+    parameters,
+    rounding_noise,
+)
+from fsdplint.trace import Clipped, Sharded, Trace, Wrapped
+
+
+def compare(before: Side, after: Side, *, same_units: bool) -> Comparison:
+    """Compare two runs.
+
+    same_units: whether the same modules must be sharded in both, as in a migration.
+    """
+    # By what the program before is computed in: a less precise one after is not to be excused.
+    tolerance = tolerance_of(before)
+    checks = [_steps(before, after)]
+    checks += _losses(before, after, tolerance)
+    checks += _norms(before, after, tolerance)
+    checks += clipping(before, after, tolerance, same_units)
+    checks.append(_clipping_arguments(before, after, same_units))
+    checks.append(_rates(before, after))
+    checks.append(_optimizers(before, after, same_units))
+    checks.append(_loss_scale(before, after, same_units))
+    noise = rounding_noise(before, tolerance)
+    checks += parameters(before, after, tolerance, noise)
+    checks += optimizer(before, after, tolerance, noise)
+    checks += checkpoints(before, after, tolerance, noise)
+    checks.append(_units(before, after, same_units))
+    checks += compare_layouts(before, after, same_units)
+    checks.append(_precision(before, after, same_units))
+    checks.append(_reductions(before, after, same_units))
+    checks.append(_collectives(before, after))
+    checks += costs(before, after)
+    return Comparison(checks)
+
+
+def tolerance_of(side: Side) -> Tolerance:
+    """By the least precise type that any part of the training is computed in."""
+    words: set[str] = set()
+    for wrapped in side.trace.of(Wrapped):
+        words.update(str(value) for value in wrapped.options.values())
+    for sharded in side.trace.of(Sharded):
+        words.update(str(value) for value in sharded.options.values())
+    for record in side.records:
+        for line in record.measures:
+            words.update(line.get("dtypes", ()))
+    text = " ".join(words)
+    for name, tolerance in (("bfloat16", BFLOAT16), ("float16", FLOAT16), ("float32", FLOAT32)):
+        if f"torch.{name}" in text:
+            return tolerance
+    return FLOAT64 if "torch.float64" in text else FLOAT32
+
+
+# Steps --------------------------------------------------------------------------------------------
+
+
+def _steps(before: Side, after: Side) -> Check:
+    counts = [[len(record.measures) for record in side.records] for side in (before, after)]
+    if not any(counts[0]) and not any(counts[1]):
+        return Check("steps", False, "no optimizer step was made: nothing was trained")
+    if counts[0] != counts[1]:
+        return Check(
+            "steps", False, f"optimizer steps per rank: {counts[0]} before, {counts[1]} after"
+        )
+    untrained = [
+        f"step {line['step']}: 0 of {line['parameters']} parameters updated"
+        for lines in by_step(after.records)
+        for line in lines[:1]
+        if line["updated"] == 0 and line["parameters"]
+    ]
+    trained = any(line["updated"] for lines in by_step(before.records) for line in lines)
+    if untrained and trained:
+        return Check("steps", False, f"after: {untrained[0]}")
+    steps, ranks = plural(max(counts[0]), "optimizer step"), plural(len(counts[0]), "rank")
+    return Check("steps", True, f"{steps} on each of {ranks}")
+
+
+def _losses(before: Side, after: Side, tolerance: Tolerance) -> list[Check]:
+    worst, count = 0.0, 0
+    for one, other in zip(before.records, after.records, strict=False):
+        for a, b in zip(one.measures, other.measures, strict=False):
+            if len(a["losses"]) != len(b["losses"]):
+                return [
+                    Check(
+                        "losses",
+                        False,
+                        f"step {a['step']}, rank {one.rank}: backward was run "
+                        f"{len(a['losses'])} times before, {len(b['losses'])} times after",
+                    )
+                ]
+            for x, y in zip(a["losses"], b["losses"], strict=True):
+                if x is None or y is None:
+                    continue
+                count += 1
+                worst = max(worst, abs(x - y))
+                if not tolerance.holds(x, y):
+                    return [
+                        Check(
+                            "losses",
+                            False,
+                            f"step {a['step']}, rank {one.rank}: {x:.8g} before, {y:.8g} after",
+                            str(tolerance),
+                        )
+                    ]
+    if count == 0:
+        return [Check("losses", None, "no loss was seen", binding=False)]
+    return [
+        Check("losses", True, f"{count} values agree, worst difference {worst:.3g}", str(tolerance))
+    ]
+
+
+def norm(lines: Sequence[Line], key: str) -> float:
+    """The norm of the whole gradient, from the parts of all ranks."""
+    sharded = sum(line[key].get("sharded", 0.0) for line in lines)
+    whole = sum(line[key].get("whole", 0.0) for line in lines) / max(1, len(lines))
+    return math.sqrt(sharded + whole)
+
+
+def _norms(before: Side, after: Side, tolerance: Tolerance) -> list[Check]:
+    checks = []
+    titles = {"gradients": "gradient norms", "stepped": "gradient norms at the optimizer step"}
+    # A norm is a sum of many rounded squares: it is allowed a little more than one number.
+    wide = Tolerance(tolerance.relative * 4, tolerance.absolute, tolerance.why)
+    pairs = list(zip(by_step(before.records), by_step(after.records), strict=False))
+    if not pairs:
+        return []
+    for key, title in titles.items():
+        worst, detail = 0.0, ""
+        for step, (a, b) in enumerate(pairs, 1):
+            x, y = norm(a, key), norm(b, key)
+            worst = max(worst, abs(x - y))
+            if not wide.holds(x, y):
+                detail = f"step {step}: {x:.8g} before, {y:.8g} after"
+                break
+        holds = not detail
+        if holds:
+            detail = f"{len(pairs)} values agree, worst difference {worst:.3g}"
+        checks.append(Check(title, holds, detail, str(wide)))
+    return checks
+
+
+def clipping(before: Side, after: Side, tolerance: Tolerance, binding: bool) -> list[Check]:
+    """Whether gradients are clipped as often, where no norm shows that they are not any more.
+
+    binding: whether that may decide, as in a migration. It does not where clipping changed a norm:
+    then a program that clips by other means has the same norms, and one that does not has others.
+    """
+    counts = [len(list(side.trace.of(Clipped))) for side in (before, after)]
+    if not any(counts):
+        return []
+    wide = Tolerance(tolerance.relative * 4, tolerance.absolute, tolerance.why)
+    steps = [lines for lines in by_step(before.records) if lines]
+    changed = sum(not wide.holds(norm(x, "gradients"), norm(x, "stepped")) for x in steps)
+    binding = binding and not changed and bool(counts[0])
+    effect = f"norms changed by it in {changed} of {len(steps)} steps"
+    if not changed:
+        effect = "no norm was changed by it: none is above the bound in this run"
+    same = counts[0] == counts[1]
+    calls = f"{counts[0]} calls before, {counts[1]} after"
+    if same:
+        calls = f"{plural(counts[0], 'call')} in both"
+    return [Check("gradient clipping", same, f"{calls}; {effect}", binding=binding)]
+
+
+def _steps_of_ranks(before: Side, after: Side) -> Iterator[tuple[str, Line, Line]]:
+    """The measures of each step of each rank, before and after, and where they were taken."""
+    for one, other in zip(before.records, after.records, strict=False):
+        for a, b in zip(one.measures, other.measures, strict=False):
+            yield f"step {a['step']}, rank {one.rank}", a, b
+
+
+def _clipping_arguments(before: Side, after: Side, binding: bool) -> Check:
+    """What gradients are clipped by, exactly: a tolerance would hide a bound that is a little off.
+
+    How often they are clipped is compared by itself.
+    """
+    name = "clipping arguments"
+    for where, a, b in _steps_of_ranks(before, after):
+        for one, other in zip(a["clips"], b["clips"], strict=False):
+            for key in sorted({*one, *other}):
+                x, y = one.get(key), other.get(key)
+                if x is not None and y is not None and x != y:
+                    text = f"{where}: {key} {x!r} before, {y!r} after"
+                    return Check(name, False, text, binding=binding)
+    return Check(name, True, "equal in every step", binding=binding)
+
+
+def _rates(before: Side, after: Side) -> Check:
+    name = "parameter groups"
+    for where, a, b in _steps_of_ranks(before, after):
+        if a["rates"] != b["rates"]:
+            detail = f"learning rates {a['rates']} before, {b['rates']} after"
+            return Check(name, False, f"{where}: {detail} (one a group)")
+        for one, other in zip(a["settings"], b["settings"], strict=False):
+            for key in sorted({*one, *other}):
+                if one.get(key) != other.get(key):
+                    detail = f"{key} {one.get(key)} before, {other.get(key)} after"
+                    return Check(name, False, f"{where}: {detail}")
+    return Check(name, True, "learning rates and other settings are equal in every step")
+
+
+def _optimizers(before: Side, after: Side, binding: bool) -> Check:
+    """Which optimizer steps, and which parameters it has in which group."""
+    name = "optimizers"
+    for where, a, b in _steps_of_ranks(before, after):
+        if a["class"] != b["class"]:
+            text = f"{where}: {a['class']} before, {b['class']} after"
+            return Check(name, False, text, binding=binding)
+    for one, other in zip(before.records, after.records, strict=False):
+        apart = groups_apart(one, other)
+        if apart:
+            return Check(name, False, f"rank {one.rank}, {apart}", binding=binding)
+    text = "the same classes, with the same parameters in each group"
+    return Check(name, True, text, binding=binding)
+
+
+def _loss_scale(before: Side, after: Side, binding: bool) -> Check:
+    """The settings of gradient scalers, and the scale in every step."""
+    name = "loss scale"
+    seen = False
+    for where, a, b in _steps_of_ranks(before, after):
+        one, other = (side["scaler"] or {"enabled": False} for side in (a, b))
+        seen = seen or one["enabled"]
+        if not one["enabled"] and not other["enabled"]:
+            continue
+        for key in sorted({*one, *other}):
+            if one.get(key) != other.get(key):
+                text = f"{where}: {key} {one.get(key)} before, {other.get(key)} after"
+                return Check(name, False, text, binding=binding)
+    text = "equal in every step" if seen else "losses are not scaled"
+    return Check(name, True, text, binding=binding)
+
+
+# Sharding and communication -----------------------------------------------------------------------
+
+
+def units(trace: Trace) -> set[str]:
+    """The modules that are sharded themselves, by their plain names in the model; "" is a root."""
+    names = plain_names(trace)
+    return {names.get(module, module) for module in trace.shardings()}
+
+
+def plain_names(trace: Trace) -> dict[str, str]:
+    """The name of each module in its model, as if nothing were wrapped."""
+    names: dict[str, str] = {}
+    below = {child for module in trace.modules.values() for child in module.children.values()}
+    below |= {module.inner for module in trace.modules.values() if module.inner}
+    todo = [(name, "") for name in trace.modules if name not in below]
+    while todo:
+        module, path = todo.pop()
+        if module in names or module not in trace.modules:
+            continue
+        names[module] = path
+        info = trace.modules[module]
+        if info.inner is not None:
+            todo.append((info.inner, path))
+        for key, child in info.children.items():
+            todo.append((child, f"{path}.{key}" if path else key))
+    return names
+
+
+def _units(before: Side, after: Side, binding: bool) -> Check:
+    ours, theirs = units(before.trace), units(after.trace)
+    same = ours == theirs
+    detail = f"the same {plural(len(ours), 'module')}" if same else _set_difference(ours, theirs)
+    groups = [parameter_sets(side) for side in (before, after)]
+    if same and groups[0] != groups[1]:
+        same = False
+        detail = "the same modules, but other parameters are gathered together: " + _set_difference(
+            *({_few(group) for group in one} for one in groups)
+        )
+    return Check("sharded modules", same, detail, binding=binding, layout=True)
+
+
+def _few(names: Iterable[str]) -> str:
+    """A group of parameters by the first of its names."""
+    first, *others = sorted(names)
+    return f"{first} with {plural(len(others), 'other')}" if others else f"{first} alone"
+
+
+def _set_difference(ours: set[str], theirs: set[str]) -> str:
+    parts = []
+    for which, names in (("before", ours - theirs), ("after", theirs - ours)):
+        if names:
+            parts.append(f"only {which}: " + ", ".join(sorted(name or "(root)" for name in names)))
+    return "; ".join(parts)
+
+
+def _precision(before: Side, after: Side, binding: bool) -> Check:
+    """The types that each sharded module computes and reduces in."""
+    ours, theirs = _dtypes(before.trace), _dtypes(after.trace)
+    for name in sorted(set(ours) & set(theirs)):
+        if ours[name] != theirs[name]:
+            detail = f"{name or '(root)'}: {_said(ours[name])} before, {_said(theirs[name])} after"
+            return Check("mixed precision", False, detail, binding=binding)
+    return Check("mixed precision", True, "the same for every sharded module", binding=binding)
+
+
+def _said(dtypes: tuple[str, str]) -> str:
+    return f"computes in {dtypes[0]}, reduces in {dtypes[1]}"
+
+
+def _dtypes(trace: Trace) -> dict[str, tuple[str, str]]:
+    names = plain_names(trace)
+    found: dict[str, tuple[str, str]] = {}
+    for wrapped in trace.of(Wrapped):
+        text = str(wrapped.options.get("mixed_precision"))
+        found[names.get(wrapped.module, "")] = _policy(text)
+    for sharded in trace.of(Sharded):
+        for module in sharded.group or (sharded.module,):
+            found[names.get(module, "")] = _policy(str(sharded.options.get("mp_policy")))
+    return found
+
+
+def _policy(text: str) -> tuple[str, str]:
+    """What a described policy computes and reduces in."""
+    types: dict[str, str] = dict(re.findall(r"\b(param_dtype|reduce_dtype)=(torch\.\w+)", text))
+    param = types.get("param_dtype", "the parameters' type")
+    return param, types.get("reduce_dtype", param)
+
+
+def _reductions(before: Side, after: Side, binding: bool) -> Check:
+    """How often gradients are reduced in each step: shows a lost `no_sync`, which trains alike."""
+    name = "gradient reductions"
+    counts = [
+        [
+            lines[0]["collectives"].get("reduce_scatter", 0)
+            for lines in by_step(side.records)
+            if lines
+        ]
+        for side in (before, after)
+    ]
+    if not any(counts[0]) or not any(counts[1]):
+        return Check(name, True, "not by reduce-scatter in both runs", binding=False)
+    for step, (a, b) in enumerate(zip(*counts, strict=False), 1):
+        if a != b:
+            detail = f"step {step}: {a} reduce-scatters before, {b} after"
+            return Check(name, False, detail, binding=binding, layout=True)
+    detail = f"{plural(counts[0][-1], 'reduce-scatter')} a step in both"
+    return Check(name, True, detail, binding=binding, layout=True)
+
+
+def _collectives(before: Side, after: Side) -> Check:
+    """Told, not judged: FSDP1 and FSDP2 may well use different numbers of collectives."""
+    counts = []
+    for side in (before, after):
+        steps = by_step(side.records)
+        counts.append(
+            dict(sorted(steps[-1][0]["collectives"].items())) if steps and steps[-1] else {}
+        )
+    same = counts[0] == counts[1]
+    text = [", ".join(f"{n} {kind}" for kind, n in count.items()) or "none" for count in counts]
+    detail = text[0] if same else f"{text[0]} before; {text[1]} after"
+    return Check("collectives of the last step", same, detail, binding=False)

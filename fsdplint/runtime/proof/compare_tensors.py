@@ -1,0 +1,348 @@
+"""Comparing full parameters, optimizer states and checkpoints of two runs."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fsdplint.runtime.proof.checkpoints import is_part, read
+from fsdplint.runtime.proof.checks import Check, Side, Tolerance
+
+# How an optimizer computes, not what.
+_MEANS = re.compile(r"(^|\.)param_groups\.\d+\.(foreach|fused|capturable|differentiable)$")
+_GROUP = re.compile(r"(^|\.)param_groups\.\d+\.params$")
+
+
+def load_parameters(path: Path) -> dict[str, Any] | None:
+    """The full parameters and buffers at the end of a run, by name; None where there are none."""
+    import torch
+
+    if not path.exists():
+        return None
+    tensors: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    return tensors
+
+
+def parameters(
+    before: Side, after: Side, tolerance: Tolerance, noise: Mapping[str, Noise]
+) -> list[Check]:
+    ours, theirs = load_parameters(before.parameters), load_parameters(after.parameters)
+    if ours is None or theirs is None:
+        which = "before" if ours is None else "after"
+        return [Check("parameters", False, f"the run {which} left no full parameters")]
+    missing, extra = sorted(set(ours) - set(theirs)), sorted(set(theirs) - set(ours))
+    if missing or extra:
+        return [Check("parameters", False, _names_apart(missing, extra))]
+    worst, worst_name, noisy = 0.0, "", 0
+    for name, a in ours.items():
+        b = theirs[name]
+        if a.shape != b.shape:
+            return [
+                Check(
+                    "parameters",
+                    False,
+                    f"{_plain(name)}: shape {tuple(a.shape)} before, {tuple(b.shape)} after",
+                )
+            ]
+        if a.dtype != b.dtype:
+            # A tolerance for computing in bf16 must not hide that a buffer became bf16 itself.
+            return [
+                Check("parameters", False, f"{_plain(name)}: {a.dtype} before, {b.dtype} after")
+            ]
+        difference, bad, excused = _difference(a, b, tolerance, noise.get(name))
+        noisy += excused
+        if bad:
+            return [Check("parameters", False, f"{_plain(name)}: {bad}", str(tolerance))]
+        if difference > worst:
+            worst, worst_name = difference, name
+    at = f" ({_plain(worst_name)})" if worst_name else ""
+    return [
+        Check(
+            "parameters",
+            True,
+            f"{len(ours)} tensors agree in name, shape, dtype and value, "
+            f"worst difference {worst:.3g}{at}{_excused(noisy, noise)}",
+            str(tolerance),
+        )
+    ]
+
+
+def _excused(count: int, noise: Mapping[str, Noise]) -> str:
+    """What is said of values that are further apart than the tolerance."""
+    if not count:
+        return ""
+    furthest = max(one.furthest for one in noise.values())
+    return (
+        f"; {count} values are beyond the tolerance but within what rounding explains: their "
+        f"gradients are nearly zero, and the optimizer divides by that (at most {furthest:.3g})"
+    )
+
+
+def _plain(name: str) -> str:
+    """A name without the number of its model."""
+    head, _, rest = name.partition(":")
+    return rest if head.isdigit() else name
+
+
+def _few(names: Sequence[str]) -> str:
+    shown = ", ".join(_plain(name) for name in names[:3])
+    return shown + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _load_optimizer(side: Side) -> dict[str, dict[str, Any]] | None:
+    import torch
+
+    path = side.parameters.with_name("optimizer.pt")
+    if not path.exists():
+        return None
+    states: dict[str, dict[str, Any]] = torch.load(path, map_location="cpu", weights_only=True)
+    return states
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How far rounding may move the values of a parameter.
+
+    allowed: for each value, from the size that its gradients had in the end.
+    furthest: how far any value can get, whatever its gradients.
+    share: the part of the values that may get further than `allowed`. An early gradient that was
+        zero but for rounding moves its value by a whole step, and cannot be told by later ones.
+    """
+
+    allowed: Any
+    furthest: float
+    share: float
+
+
+def rounding_noise(side: Side, tolerance: Tolerance) -> dict[str, Noise]:
+    """How far rounding alone may move each value through an optimizer that divides by gradients.
+
+    Adam and its kin move a value by the learning rate times its gradient over the size that its
+    gradients had. Where a gradient is zero but for rounding (the bias of a key projection under
+    softmax), that ratio is arbitrary. Rounding makes an error of some part of a typical gradient;
+    so the value may move by learning rate * error / its own gradient's size.
+    """
+    states = _load_optimizer(side)
+    if not states or not side.records:
+        return {}
+    import torch
+
+    measures = side.records[0].measures
+    # A resumed run starts from what rounding made of the run before it.
+    steps = max(steps_counted(side), len(measures))
+    rates = steps * max((rate for line in measures for rate in line["rates"]), default=0.0)
+    sizes: dict[str, Any] = {}
+    for name, state in states.items():
+        square = next(
+            (state[key] for key in ("exp_avg_sq", "square_avg", "sum") if key in state), None
+        )
+        if isinstance(square, torch.Tensor):
+            sizes[name] = square.double().sqrt()
+    if not sizes:
+        return {}
+    count = sum(size.numel() for size in sizes.values())
+    typical = math.sqrt(sum(float((size**2).sum()) for size in sizes.values()) / max(1, count))
+    error = typical * tolerance.rounding
+    share = min(0.05, 4 * tolerance.rounding * steps)
+    return {
+        name: Noise(rates * torch.clamp(error / (size + 1e-30), max=2.0), 2 * rates, share)
+        for name, size in sizes.items()
+    }
+
+
+def _difference(
+    a: Any, b: Any, tolerance: Tolerance, noise: Noise | None
+) -> tuple[float, str, int]:
+    """How far two tensors are apart, what is wrong with that (or ""), and how many values only hold
+    because of the noise.
+    """
+    import torch
+
+    if not a.is_floating_point() or not b.is_floating_point():
+        same = torch.equal(a.double(), b.double())
+        return (0.0, "", 0) if same else (1.0, "differs", 0)
+    x, y = a.double(), b.double()
+    apart = (x - y).abs()
+    apart[x.isnan() & y.isnan()] = 0.0
+    allowed = tolerance.absolute + tolerance.relative * torch.maximum(x.abs(), y.abs())
+    share, plain = 0.0, allowed
+    if noise is not None and noise.allowed.shape == allowed.shape:
+        beyond = ~(apart <= allowed + noise.furthest)
+        share = 0.0 if bool(beyond.any()) else noise.share
+        allowed = allowed + noise.allowed
+    bad = ~(apart <= allowed)
+    if int(bad.sum()) > share * a.numel():
+        index = int(apart.nan_to_num(math.inf).argmax())
+        values = f"{x.flatten()[index]:.8g} before, {y.flatten()[index]:.8g} after"
+        return 0.0, f"{int(bad.sum())} of {a.numel()} values differ, e.g. {values}", 0
+    return float(apart.max()) if apart.numel() else 0.0, "", int((apart > plain).sum())
+
+
+# Optimizer state and checkpoints ------------------------------------------------------------------
+
+
+def optimizer(
+    before: Side, after: Side, tolerance: Tolerance, noise: Mapping[str, Noise]
+) -> list[Check]:
+    name = "optimizer state"
+    ours, theirs = _load_optimizer(before), _load_optimizer(after)
+    if ours is None or theirs is None:
+        return [Check(name, None, "could not be gathered in both runs", binding=False)]
+    flat = [
+        {f"{n}.{key}": value for n, state in states.items() for key, value in state.items()}
+        for states in (ours, theirs)
+    ]
+    if not any(flat):
+        return [Check(name, None, "the optimizers have none", binding=False)]
+    return [_same(name, flat[0], flat[1], tolerance, noise)]
+
+
+def steps_counted(side: Side) -> float:
+    """The steps that the optimizer's state has counted in the end; 0 where it counts none."""
+    states = _load_optimizer(side) or {}
+    return max((float(state.get("step", 0)) for state in states.values()), default=0.0)
+
+
+def checkpoints(
+    before: Side, after: Side, tolerance: Tolerance, noise: Mapping[str, Noise]
+) -> list[Check]:
+    if not before.files and not after.files:
+        return []
+    names = set(before.files), set(after.files)
+    if names[0] != names[1]:
+        parts = []
+        if names[0] - names[1]:
+            parts.append("only before: " + ", ".join(sorted(names[0] - names[1])))
+        if names[1] - names[0]:
+            parts.append("only after: " + ", ".join(sorted(names[1] - names[0])))
+        return [Check("checkpoints", False, "; ".join(parts))]
+    checks = []
+    for file in sorted(names[0]):
+        title = f"checkpoint {file}"
+        try:
+            ours = _spoken(read(before.files[file]), before.copies)
+        except Exception as error:
+            text = f"the one before cannot be read back: {type(error).__name__}: {error}"
+            checks.append(Check(title, None, text[:300], binding=False))
+            continue
+        try:
+            theirs = _spoken(read(after.files[file]), after.copies)
+        except Exception as error:
+            text = f"the one after cannot be read back: {type(error).__name__}: {error}"
+            checks.append(Check(title, False, text[:300]))
+            continue
+        checks.append(_same(title, ours, theirs, tolerance, noise))
+    return checks
+
+
+def _spoken(state: dict[str, Any], copies: Mapping[str, str]) -> dict[str, Any]:
+    """A state whose paths are those of the user's folder, not of the copy of it."""
+    for name, value in state.items():
+        if isinstance(value, str):
+            for copy, folder in copies.items():
+                value = value.replace(copy, folder)
+            state[name] = value
+    return state
+
+
+def _same(
+    title: str,
+    ours: Mapping[str, Any],
+    theirs: Mapping[str, Any],
+    tolerance: Tolerance,
+    noise: Mapping[str, Noise],
+) -> Check:
+    """Whether two nested states hold the same names and values."""
+    ours, theirs = _named_groups(ours), _named_groups(theirs)
+    missing, extra = sorted(set(ours) - set(theirs)), sorted(set(theirs) - set(ours))
+    if missing or extra:
+        return Check(title, False, _names_apart(missing, extra))
+    by_name = {_plain(name): value for name, value in noise.items()}
+    count = 0
+    for name, a in ours.items():
+        bad = _values_apart(a, theirs[name], tolerance, _noise_of(name, by_name))
+        if bad:
+            return Check(title, False, f"{_plain(name)}: {bad}", str(tolerance))
+        count += 1
+    return Check(title, True, f"{count} values agree", str(tolerance))
+
+
+def _named_groups(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A state whose groups of parameters are in the order of their names, where they have names.
+
+    What loads such a state goes by the names; their order is that in which parameters were sharded.
+    How the optimizer computes (`foreach`, say) is left out.
+    """
+    result = {key: value for key, value in state.items() if not _MEANS.search(key)}
+    lists: dict[str, list[str]] = {}
+    for key, value in state.items():
+        head, _, index = key.rpartition(".")
+        if index.isdigit() and isinstance(value, str) and _GROUP.search(head):
+            lists.setdefault(head, []).append(value)
+    for head, names in lists.items():
+        result.update((f"{head}.{i}", name) for i, name in enumerate(sorted(names)))
+    return result
+
+
+def _names_apart(missing: Sequence[str], extra: Sequence[str]) -> str:
+    parts = []
+    if missing:
+        parts.append(f"only before: {_few(missing)}")
+    if extra:
+        parts.append(f"only after: {_few(extra)}")
+    return "; ".join(parts)
+
+
+def _noise_of(name: str, noise: Mapping[str, Noise]) -> Noise | None:
+    """The noise of the parameter whose name a dotted path ends with."""
+    parts = _plain(name).split(".")
+    for start in range(len(parts)):
+        found = noise.get(".".join(parts[start:]))
+        if found is not None:
+            return found
+    return None
+
+
+def _cut(value: Any) -> str:
+    """The whole shape of a DTensor, and how it is cut."""
+    placements = ", ".join(str(one) for one in value.placements)
+    return f"{tuple(value.shape)} cut by {placements}"
+
+
+def _values_apart(a: Any, b: Any, tolerance: Tolerance, noise: Noise | None) -> str:
+    """How two values of a state differ; empty where they agree."""
+    import torch
+
+    if is_part(a) and is_part(b):
+        if (a.shape, a.placements) != (b.shape, b.placements):
+            return f"a part of {_cut(a)} before, of {_cut(b)} after"
+        a, b = a._local_tensor, b._local_tensor
+    elif is_part(a) or is_part(b):
+        return f"holds only one rank's part {'before' if is_part(a) else 'after'}"
+    elif hasattr(b, "_local_tensor") and not hasattr(a, "_local_tensor"):
+        return "a DTensor after, not before"
+    a, b = getattr(a, "_local_tensor", a), getattr(b, "_local_tensor", b)
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        if a.shape != b.shape:
+            return f"shape {tuple(a.shape)} before, {tuple(b.shape)} after"
+        if a.dtype != b.dtype and a.dim() and not torch.equal(a.double(), b.double()):
+            return f"{a.dtype} before, {b.dtype} after"
+        return _difference(a, b, tolerance, noise)[1]
+    if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
+        plain = [v.item() if isinstance(v, torch.Tensor) and v.numel() == 1 else v for v in (a, b)]
+        a, b = plain
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        return "" if tolerance.holds(float(a), float(b)) else f"{a!r} before, {b!r} after"
+    known = (str, int, float, type(None), torch.Tensor)
+    if isinstance(a, known) and isinstance(b, known) and (type(a) is not type(b) or a != b):
+        return f"{_value(a)} before, {_value(b)} after"
+    return ""
+
+
+def _value(value: Any) -> str:
+    """A value of a state for a message."""
+    return f"a tensor of {value.numel()} values" if hasattr(value, "numel") else repr(value)

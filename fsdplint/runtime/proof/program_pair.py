@@ -1,0 +1,318 @@
+"""The two programs of a proof, before and after, each run in its own copy of its project."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsdplint.runtime.launch.copies import (
+    LIMIT,
+    CopyError,
+    bring,
+    copy_project,
+    left_behind,
+    project_root,
+)
+from fsdplint.runtime.launch.disk import is_full
+from fsdplint.runtime.launch.endings import RankEnd
+from fsdplint.runtime.launch.launcher import Launch, LaunchError, Run, launch
+from fsdplint.runtime.launch.machines import Nodes
+from fsdplint.runtime.launch.merge import merge
+from fsdplint.runtime.launch.progress import Progress
+from fsdplint.runtime.launch.script import refusal
+from fsdplint.runtime.proof import reached
+from fsdplint.runtime.proof.checkpoints import written
+from fsdplint.runtime.proof.checks import Side
+from fsdplint.trace import Trace
+
+if TYPE_CHECKING:
+    from fsdplint.engine.session import Changes
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run; see `fsdplint prove --help`.
+
+    simulate: the number of ranks of which one is simulated, instead of running `ranks` of them.
+    oracle: also run the program without sharding, to compare with.
+    resume: the arguments with which the program goes on from its checkpoints, to compare that too.
+    target_torch: the oldest torch that the fixes are for; None: as the project says.
+    """
+
+    script: Path
+    args: tuple[str, ...] = ()
+    against: Path | None = None
+    ranks: int = 2
+    steps: int | None = None
+    seed: int = 0
+    timeout: float = 600.0
+    device: str = "auto"
+    unsafe: bool = False
+    keep: Path | None = None
+    torchrun: tuple[str, ...] = ()
+    nodes: Nodes = field(default_factory=Nodes)
+    limit: int = LIMIT
+    simulate: int | None = None
+    oracle: bool = False
+    resume: tuple[str, ...] | None = None
+    target_torch: str | None = None
+
+
+class ProveError(Exception):
+    """The job could not be done; the text says why."""
+
+
+def script_of(path: Path) -> Path:
+    reason = refusal(path)
+    if reason:
+        raise ProveError(reason)
+    return Path(os.path.realpath(path))
+
+
+def fixes_of(
+    script: Path, unsafe: bool, ignore: tuple[str, ...] = (), target_torch: str | None = None
+) -> Changes:
+    """The fixes of a program and of the project's files that it imports, as `--fix --project`
+    applies them.
+
+    ignore: the codes of rules whose fixes are left out.
+    """
+    from fsdplint.config.settings import CommandLine, SettingsError
+    from fsdplint.diagnostics.codes import UNUSED
+    from fsdplint.edits.journal import Interrupted
+    from fsdplint.engine.session import Run as FixRun
+
+    # All that is found is fixed, known or not; comments that turn nothing off are no matter here.
+    command_line = CommandLine(
+        ignore=(*UNUSED[:1], *ignore),
+        unsafe_fixes=True if unsafe else None,
+        target_torch=target_torch,
+        project=True,
+        no_baseline=True,
+    )
+    try:
+        changes = FixRun([script], command_line).fix()
+    except (SettingsError, Interrupted) as error:
+        raise ProveError(str(error)) from error
+    for problem in changes.result.problems:
+        if os.path.realpath(problem.path) == str(script):
+            raise ProveError(f"{script}: {problem.message}")
+    return changes
+
+
+@dataclass
+class Pair:
+    """The two programs, each in its own copy of its project.
+
+    texts, contents: what the fixes make of files: both texts, and the bytes to be written.
+    """
+
+    options: Options
+    work: Path
+    root: Path
+    script: Path
+    other_root: Path
+    other_script: Path
+    texts: Mapping[Path, tuple[str, str]] = field(default_factory=dict)
+    contents: Mapping[Path, bytes] = field(default_factory=dict)
+    progress: Progress = field(default_factory=Progress)
+
+    def run(
+        self,
+        name: str,
+        lines: Mapping[str, Sequence[int]] | None = None,
+        oracle: bool = False,
+        continuing: str = "",
+    ) -> Run:
+        """Run one of the two: "before" (also "before again", ...) or "after".
+
+        oracle: with plain data parallelism in place of its sharding.
+        continuing: the run whose files it finds, and goes on from.
+
+        Raises:
+            ProveError: it cannot be copied or started, or there was no room on the disk.
+        """
+        root, script = self.root, self.script
+        if name.startswith("after"):
+            root, script = self.other_root, self.other_script
+        copy = self._copied(name, continuing)
+        what = Launch(
+            target=str(copy / script.relative_to(root)),
+            folder=self._folder(root, copy, script),
+            record=self.work / name / "record",
+            args=(self.options.resume or ()) if continuing else self.options.args,
+            ranks=self.options.ranks,
+            timeout=self.options.timeout,
+            device=self.options.device,
+            steps=self.options.steps,
+            seed=self.options.seed,
+            torchrun=self.options.torchrun,
+            simulate=self.options.simulate,
+            oracle=oracle,
+            nodes=self.options.nodes,
+        )
+        try:
+            with _asking_for(lines or {}, root, copy):
+                run = launch(what, self.progress.follow(what.record, what.steps))
+        except (LaunchError, OSError) as error:
+            raise ProveError(str(error)) from error
+        finally:
+            self.progress.done()
+        if not run.records:
+            raise ProveError(run.problem.replace(str(copy), str(root)) or "no rank was started")
+        for one in self.copies(name):
+            _speak_of(run, str(one), str(root))
+        full = next((end for end in run.ends if is_full(end.error)), None)
+        if full is not None:
+            raise ProveError(no_room(name, full))
+        return run
+
+    def _copied(self, name: str, continuing: str) -> Path:
+        """A new copy of a program, and what another run has left."""
+        root = self.other_root if name.startswith("after") else self.root
+        copy = self.work / name / f"project{self.options.nodes.suffix}"
+        try:
+            copy_project(root, copy, self.options.limit, self.work)
+            if name.startswith("after"):
+                for path, content in self.contents.items():
+                    (copy / path.relative_to(root)).write_bytes(content)
+            if continuing:
+                for other in self.copies(continuing):
+                    bring(self.left(continuing, other), other, copy)
+        except (CopyError, OSError) as error:
+            raise ProveError(str(error)) from error
+        return copy
+
+    def left(self, name: str, copy: Path) -> list[Path]:
+        """What a run has written into a copy of its project, by the names in it."""
+        second = name.startswith("after")
+        root = self.other_root if second else self.root
+        fixes = {path.relative_to(root) for path in self.contents} if second else set()
+        return [path for path in left_behind(copy, root) if path not in fixes]
+
+    def copies(self, name: str) -> list[Path]:
+        """The copies of the project that a run is made in, one on each node."""
+        return [self.work / name / f"project{one}" for one in self.options.nodes.suffixes()]
+
+    def _folder(self, root: Path, copy: Path, script: Path) -> Path:
+        """The current folder of the ranks: ours within the project, else the script's.
+
+        Two copies of a project run in the same folder of it, that of the copy that we are in.
+        """
+        here = Path.cwd().resolve()
+        roots = [root]
+        if self.script.relative_to(self.root) == self.other_script.relative_to(self.other_root):
+            roots = [self.root, self.other_root]
+        around = [one for one in roots if here.is_relative_to(one)]
+        if around:
+            folder = copy / here.relative_to(max(around, key=lambda one: len(one.parts)))
+            if folder.is_dir():
+                return folder
+        return (copy / script.relative_to(root)).parent
+
+    def trace(self, run: Run, name: str) -> Trace:
+        """The merged trace, speaking of the files where the user has them."""
+        root = self.other_root if name.startswith("after") else self.root
+        return merge(run.records, {str(copy): str(root) for copy in self.copies(name)})
+
+    def side_of(self, run: Run) -> Side:
+        """What a run left to compare."""
+        return self.side(run, self.trace(run, run.launch.record.parent.name))
+
+    def side(self, run: Run, trace: Trace) -> Side:
+        name = run.launch.record.parent.name
+        root = self.other_root if name.startswith("after") else self.root
+        files: dict[str, Path] = {}
+        for copy in self.copies(name):
+            files.update(written(copy, root))
+        # Of both programs one name: a path in its own folder is the same in either. Of all runs:
+        # a checkpoint keeps what is in the one that it was gone on from.
+        runs = [one.name for one in self.work.iterdir() if one.is_dir()]
+        copies = {str(copy): str(self.root) for one in runs for copy in self.copies(one)}
+        return Side(run.records, trace, run.launch.record / "parameters.pt", files, copies)
+
+    def diff(self) -> str:
+        """What the fixes change, as a unified diff."""
+        parts: list[str] = []
+        for path, (original, text) in sorted(self.texts.items()):
+            name = str(path.relative_to(self.root))
+            parts += difflib.unified_diff(
+                original.splitlines(keepends=True), text.splitlines(keepends=True), name, name
+            )
+        return "".join(parts)
+
+
+def fixed(
+    options: Options, work: Path, script: Path, fixes: Changes, progress: Progress | None = None
+) -> Pair:
+    """A program as it is, and with its fixes.
+
+    Raises:
+        ProveError: a fix is about a file outside of the project.
+    """
+    root = project_root(script)
+    texts = {Path(os.path.realpath(path)): both for path, both in fixes.texts.items()}
+    contents = {Path(os.path.realpath(path)): new for path, (_, new) in fixes.contents.items()}
+    outside = [path for path in texts if not path.is_relative_to(root)]
+    if outside:
+        raise ProveError(f"{outside[0]} is to be fixed but lies outside of the project {root}")
+    both = (root, script, root, script)
+    return Pair(options, work, *both, texts, contents, progress or Progress())
+
+
+def against(
+    options: Options, work: Path, script: Path, other: Path, progress: Progress | None = None
+) -> Pair:
+    """Two programs that a person wrote."""
+    both = (project_root(script), script, project_root(other), other)
+    return Pair(options, work, *both, progress=progress or Progress())
+
+
+def no_room(name: str, end: RankEnd) -> str:
+    """What is said where the program found the disk full: that tells nothing about a fix."""
+    text = f"the program {name} found no room on the disk: rank {end.rank}"
+    if end.where:
+        text += f" at {end.where}"
+    return f"{text}: {end.said}"
+
+
+def _speak_of(run: Run, copy: str, root: str) -> None:
+    """Name files where the user has them, not where they were run."""
+    for end in run.ends:
+        end.where, end.last, end.error, end.said = (
+            text.replace(copy, root) for text in (end.where, end.last, end.error, end.said)
+        )
+    run.output = {rank: text.replace(copy, root) for rank, text in run.output.items()}
+
+
+@contextmanager
+def _asking_for(lines: Mapping[str, Sequence[int]], root: Path, copy: Path) -> Iterator[None]:
+    """Have the run report which of these lines (of the original files) it reaches."""
+    if not lines:
+        yield
+        return
+    wanted = {str(copy / Path(path).relative_to(root)): list(at) for path, at in lines.items()}
+    path = copy.with_name(f"lines-of-{copy.name}.json")
+    path.write_text(json.dumps(wanted), encoding="utf-8")
+    os.environ[reached.VARIABLE] = str(path)
+    try:
+        yield
+    finally:
+        del os.environ[reached.VARIABLE]
+
+
+def reached_lines(pair: Pair, run: Run) -> set[tuple[str, int]]:
+    """Those of the lines that were asked for in the program before that some rank came to."""
+    found = set()
+    for record in run.records:
+        for path, line in record.reached:
+            for copy in pair.copies(run.launch.record.parent.name):
+                if Path(path).is_relative_to(copy):
+                    found.add((str(pair.root / Path(path).relative_to(copy)), line))
+    return found

@@ -1,0 +1,175 @@
+"""The proof: a program is run before and after its fixes, and each fix gets a verdict."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsdplint.runtime.launch.launcher import Run
+from fsdplint.runtime.launch.progress import Progress
+from fsdplint.runtime.launch.workplace import workplace
+from fsdplint.runtime.proof.checks import Check
+from fsdplint.runtime.proof.program_pair import (
+    Options,
+    Pair,
+    ProveError,
+    against,
+    fixed,
+    fixes_of,
+    reached_lines,
+    script_of,
+)
+from fsdplint.runtime.proof.runs import ORACLE, Trial, hold
+from fsdplint.runtime.proof.verdicts import Evidence, Judged, Verdict, place_of
+from fsdplint.trace import Trace
+
+if TYPE_CHECKING:
+    from fsdplint.diagnostics.finding import Finding
+
+
+@dataclass
+class Proof:
+    """Everything that was found out.
+
+    Attributes:
+        root: the folder of the project, which the names in `diff` are relative to.
+        remaining: what a check of the fixed program finds.
+        found: what else the rules find in the run of the fixed program.
+    """
+
+    script: Path
+    judged: list[Judged]
+    trial: Trial | None = None
+    remaining: list[Finding] = field(default_factory=list)
+    diff: str = ""
+    found: list[Finding] = field(default_factory=list)
+    root: Path = Path()
+
+    @property
+    def runs(self) -> dict[str, Run]:
+        """The runs by what they are called in reports."""
+        if self.trial is None:
+            return {}
+        trial = self.trial
+        named = {"before": trial.before, "after": trial.after, ORACLE: trial.oracle}
+        return {name: run for name, run in named.items() if run is not None}
+
+    @property
+    def outside(self) -> list[str]:
+        """The files outside of the copies that the programs wrote, and that are still there."""
+        records = [record for run in self.runs.values() for record in run.records]
+        return sorted({path for one in records for path in one.wrote if os.path.exists(path)})
+
+    @property
+    def checks(self) -> list[Check]:
+        """What was compared."""
+        if self.trial is None or self.trial.comparison is None:
+            return []
+        return self.trial.comparison.checks
+
+    @property
+    def holds(self) -> bool:
+        """Whether all is proven, and nothing was found that has no fix."""
+        if not self.judged:
+            return not self.remaining
+        return all(judged.verdict is Verdict.PROVEN for judged in self.judged)
+
+
+def prove(options: Options, progress: Progress | None = None) -> Proof:
+    """Fix a copy of the program, run both, and judge every fix.
+
+    Raises:
+        ProveError: the program cannot be read, copied, fixed or started.
+        WorkplaceError: there is no folder for the copies.
+    """
+    script = script_of(options.script)
+    if options.against is not None:
+        return _prove_pair(options, script, script_of(options.against), progress)
+    fixes = fixes_of(script, options.unsafe, target_torch=options.target_torch)
+    aside = [_put_aside(finding) for finding in fixes.applied if finding.rule.reorders]
+    if aside:
+        codes = tuple({judged.code for judged in aside})
+        fixes = fixes_of(script, options.unsafe, codes, options.target_torch)
+    remaining = list(fixes.result.findings)
+    if not fixes.applied:
+        return Proof(script, aside, remaining=remaining)
+    with workplace("prove", options.keep, options.nodes.count > 1) as work:
+        pair = fixed(options, work, script, fixes, progress)
+        lines: dict[str, list[int]] = {}
+        for finding in fixes.applied:
+            path, line = place_of(finding)
+            lines.setdefault(path, []).append(line)
+        proof = _judge_fixes(pair, fixes.applied, remaining, lines)
+    proof.judged += aside
+    return proof
+
+
+def _put_aside(finding: Finding) -> Judged:
+    """The verdict on a fix after which the steps get other data."""
+    return Judged(
+        title=finding.fix.title if finding.fix is not None else finding.message,
+        verdict=Verdict.NOT_COMPARABLE,
+        reasons=["it gives the steps other data, which is what it is for: left out of this proof"],
+        code=finding.rule.code,
+        at=finding.site.location(),
+        message=finding.message,
+    )
+
+
+def _prove_pair(options: Options, script: Path, other: Path, progress: Progress | None) -> Proof:
+    with workplace("prove", options.keep, options.nodes.count > 1) as work:
+        pair = against(options, work, script, other, progress)
+        trial = hold(pair, True)
+        found = _found(other, trial.traces[1], {}, [])
+    judged = Judged(f"{script.name} against {other.name}", *trial.verdict())
+    return Proof(script, [judged], trial, found=found)
+
+
+def _judge_fixes(
+    pair: Pair,
+    applied: Sequence[Finding],
+    remaining: list[Finding],
+    lines: Mapping[str, Sequence[int]],
+) -> Proof:
+    # Only a migration has to shard the same modules; other rules may be about what is sharded.
+    same_units = all(finding.rule.code.startswith("FSDP2") for finding in applied)
+    trial = hold(pair, same_units, lines)
+    seen = reached_lines(pair, trial.before)
+    traces = [trial.traces]
+    if trial.resumed is not None:
+        seen |= reached_lines(pair, trial.resumed.first)
+        traces.append(trial.resumed.traces)
+    proof = Proof(pair.script, [], trial, remaining, root=pair.root)
+    proof.diff = pair.diff()
+    proof.found = _found(pair.script, trial.traces[1], pair.contents, remaining)
+    evidence = Evidence.of(
+        applied,
+        trial.verdict(),
+        seen,
+        traces,
+        pair.texts,
+        trial.comparison,
+        trial.still_fails(),
+    )
+    proof.judged = [evidence.judge(finding) for finding in applied]
+    return proof
+
+
+def _found(
+    script: Path, trace: Trace, contents: Mapping[Path, bytes], known: Sequence[Finding]
+) -> list[Finding]:
+    """What the rules find in the run of the program after, beyond what a check of it finds."""
+    from fsdplint.config.settings import SettingsError
+    from fsdplint.edits.journal import Interrupted
+    from fsdplint.engine.session import Run as Checked
+
+    try:
+        checked = Checked([script])
+    except (SettingsError, Interrupted) as error:
+        raise ProveError(str(error)) from error
+    result = checked.check_recorded(trace, {str(path): data for path, data in contents.items()})
+    seen = {(finding.rule, place_of(finding)) for finding in known}
+    return [one for one in result.findings if (one.rule, place_of(one)) not in seen]

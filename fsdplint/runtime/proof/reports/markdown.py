@@ -1,0 +1,74 @@
+"""A proof as Markdown, for a pull request."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterator
+
+from fsdplint.runtime.launch.failures import failed, shown
+from fsdplint.runtime.proof.prove import Proof
+from fsdplint.runtime.proof.reports.text import findings_of, heading, shared, sign, summary
+from fsdplint.runtime.proof.verdicts import Judged
+
+
+def as_markdown(proof: Proof) -> str:
+    """Verdicts, what was compared, the diff folded away."""
+    return "\n".join(_lines(proof)) + "\n"
+
+
+def _lines(proof: Proof) -> Iterator[str]:
+    yield f"## Proof of `{shown(str(proof.script))}`"
+    yield ""
+    yield summary(proof)
+    if proof.runs:
+        before = proof.runs["before"]
+        versions = {str(one.head.get("torch")) for one in before.records}
+        arguments = shlex.join(before.launch.args)
+        yield ""
+        yield (
+            f"torch {', '.join(sorted(versions))}, seed {before.launch.seed}, "
+            + (f"arguments `{arguments}`" if arguments else "no arguments")
+        )
+    once = shared(proof)
+    if once and proof.trial is not None:
+        yield from ("", f"The runs as a whole: **{proof.trial.verdict()[0].value}**", "")
+        yield from (f"- {_cell(reason)}" for reason in once)
+    if proof.judged:
+        yield ""
+        yield "| Verdict | Fix | Evidence |"
+        yield "| --- | --- | --- |"
+        for judged in proof.judged:
+            yield _row(judged, once)
+    checks = proof.checks
+    if checks:
+        yield ""
+        yield f"| {heading(proof)} | | Found | Tolerance |"
+        yield "| --- | --- | --- | --- |"
+        for check in checks:
+            yield f"| {check.name} | {sign(check)} | {_cell(check.detail)} | {check.tolerance} |"
+    for title, findings in findings_of(proof).items():
+        yield from ("", f"{title}:", "")
+        yield from (f"- {_cell(line)}" for line in findings)
+    for name, run in proof.runs.items():
+        if not run.ok:
+            yield from ("", "```", *failed(f"The program {name}", run), "```")
+    if proof.diff:
+        yield from ("", "<details><summary>The change</summary>", "", "```diff")
+        yield from proof.diff.splitlines()
+        yield from ("```", "", "</details>")
+
+
+def _row(judged: Judged, once: Collection[str]) -> str:
+    at = judged.at
+    where = f"<br>{judged.code} `{shown(at.path)}:{at.line}`" if at is not None else ""
+    evidence = [reason for reason in judged.reasons if reason not in once]
+    for name, happened in (("before", judged.before), ("after", judged.after)):
+        if happened:
+            evidence.append(f"{name}: {happened}")
+    text = "<br>".join(_cell(one) for one in evidence)
+    return f"| **{judged.verdict.value}** | {_cell(judged.title)}{where} | {text} |"
+
+
+def _cell(text: str) -> str:
+    """A text that does not end its cell."""
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,96 @@
+"""What was counted in a simulation, as a page and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from fsdplint.runtime.launch.failures import shown
+from fsdplint.runtime.launch.records import Line
+from fsdplint.runtime.proof.reports import plots
+from fsdplint.runtime.proof.reports.changes import rows
+from fsdplint.runtime.proof.reports.page import facts_of, render
+from fsdplint.runtime.simulation.report import (
+    HELD,
+    measured,
+    problems,
+    steps_counted,
+    table,
+    title,
+    unfixed,
+)
+from fsdplint.runtime.simulation.runs import Simulated
+from fsdplint.version import __version__
+
+
+def as_page(simulated: Simulated) -> str:
+    """One HTML file that needs no network; `page.check_libraries` comes before."""
+    last = measured(simulated)
+    return render(
+        "simulated.html.jinja",
+        name=shown(str(simulated.script)),
+        world=simulated.world,
+        facts=facts_of(simulated.script, simulated.runs),
+        names=list(last),
+        table=table(simulated),
+        steps=steps_counted(simulated),
+        pictures=[picture for picture in _pictures(last) if picture],
+        rows=rows(simulated.diff, [], ""),
+        problems=problems(simulated),
+        unfixed=unfixed(simulated) if simulated.remaining else "",
+        version=__version__,
+    )
+
+
+def _pictures(last: Mapping[str, Line]) -> list[str]:
+    if not last:
+        return []
+    held = {name: {key: line[key] for key in HELD} for name, line in last.items()}
+    sent = {name: dict(line["sent"]) for name, line in last.items()}
+    return [
+        plots.bars(*_in_units(held, "Held by the rank")),
+        plots.bars(*_in_units(sent, "Sent in a step")),
+    ]
+
+
+def _in_units(
+    groups: Mapping[str, Mapping[str, int]], name: str
+) -> tuple[dict[str, dict[str, float]], str, str]:
+    """Numbers of bytes in a unit that suits the largest of them: what `bars` takes."""
+    largest = max((value for values in groups.values() for value in values.values()), default=0)
+    unit, size = next(
+        (pair for pair in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)) if largest >= pair[1]),
+        ("bytes", 1),
+    )
+    scaled = {
+        run: {key: value / size for key, value in values.items()} for run, values in groups.items()
+    }
+    return scaled, name, unit
+
+
+def as_markdown(simulated: Simulated) -> str:
+    """For a pull request: the table, the diff folded away."""
+    return "\n".join(_lines(simulated)) + "\n"
+
+
+def _lines(simulated: Simulated) -> Iterator[str]:
+    yield f"## Simulation of `{shown(str(simulated.script))}`"
+    yield ""
+    yield title(simulated).partition(": ")[2] + "."
+    lines = table(simulated)
+    if lines:
+        names = list(measured(simulated))
+        yield ""
+        yield "| | " + " | ".join(names) + " |"
+        yield "| --- |" + " ---: |" * len(names)
+        for name, cells in lines:
+            yield f"| {name} | " + " | ".join(cells) + " |"
+        yield ""
+        yield steps_counted(simulated)
+    for problem in problems(simulated):
+        yield from ("", "```", problem, "```")
+    if simulated.remaining:
+        yield from ("", unfixed(simulated))
+    if simulated.diff:
+        yield from ("", "<details><summary>The change</summary>", "", "```diff")
+        yield from simulated.diff.splitlines()
+        yield from ("```", "", "</details>")

@@ -1,0 +1,87 @@
+"""`fsdplint run`: a program is run once under the recorder, and all rules read what happened."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fsdplint.config.settings import CommandLine
+from fsdplint.engine.session import Run as Checked
+from fsdplint.report.result import Result, plural
+from fsdplint.runtime.launch.failures import arguments_wanted, refused_arguments
+from fsdplint.runtime.launch.launcher import Launch, LaunchError, Run, launch
+from fsdplint.runtime.launch.machines import Nodes
+from fsdplint.runtime.launch.merge import merge
+from fsdplint.runtime.launch.progress import Progress
+from fsdplint.runtime.launch.script import refusal
+from fsdplint.runtime.launch.workplace import workplace
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run; see `fsdplint run --help`."""
+
+    script: Path
+    args: tuple[str, ...] = ()
+    ranks: int = 2
+    steps: int | None = None
+    seed: int | None = None
+    timeout: float = 600.0
+    device: str = "auto"
+    keep: Path | None = None
+    torchrun: tuple[str, ...] = ()
+    nodes: Nodes = field(default_factory=Nodes)
+    command_line: CommandLine = field(default_factory=CommandLine)
+
+
+@dataclass
+class Watched:
+    """One run, and what was found in it."""
+
+    run: Run
+    result: Result
+    output_format: str
+
+
+def watch(options: Options, progress: Progress | None = None) -> Watched:
+    """Run the program where it is and check the record.
+
+    Raises:
+        LaunchError: the program cannot be started, or does not take its arguments.
+        SettingsError: the settings are wrong.
+        WorkplaceError: there is no folder for the records.
+    """
+    reason = refusal(options.script)
+    if reason:
+        raise LaunchError(reason)
+    checked = Checked([options.script], options.command_line)
+    with workplace("run", options.keep, options.nodes.count > 1) as work:
+        progress = progress or Progress()
+        progress(f"running {options.script} on {plural(options.ranks, 'rank')}")
+        what = Launch(
+            target=os.path.abspath(options.script),
+            folder=Path.cwd(),
+            record=work,
+            args=options.args,
+            ranks=options.ranks,
+            timeout=options.timeout,
+            device=options.device,
+            steps=options.steps,
+            seed=options.seed,
+            torchrun=options.torchrun,
+            nodes=options.nodes,
+            parameters=False,
+        )
+        try:
+            run = launch(what, progress.follow(work, options.steps))
+        finally:
+            progress.done()
+    if not run.records:
+        raise LaunchError(run.problem or "no rank was started")
+    usage = refused_arguments(run)
+    if usage:
+        raise LaunchError(arguments_wanted(options.script, usage))
+    result = checked.check_recorded(merge(run.records))
+    result.unfinished = not run.ok
+    return Watched(run, result, checked.settings.output_format)

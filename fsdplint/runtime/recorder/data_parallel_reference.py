@@ -1,0 +1,98 @@
+"""The program with plain data parallelism in place of its sharding, to compare with.
+
+Every rank holds all parameters and the gradients are averaged: what the program is meant to train,
+whatever sharding makes of it. FSDP1 does that with NO_SHARD. FSDP2 does it on a mesh whose
+second dimension, the one that parameters are sharded over, has a single rank; a parameter is a new
+object there too, so an optimizer that was built before gets the new ones, as it has them without
+sharding.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import weakref
+from typing import Any
+
+from fsdplint.runtime.recorder import patching
+
+_optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def install() -> None:
+    """Replace the sharding of this process, before the program imports it."""
+    import torch
+    import torch.distributed.fsdp as fsdp
+
+    wrapper: Any = fsdp.FullyShardedDataParallel
+    wrapper.__init__ = _replicated(wrapper.__init__)
+    patching.replace(fsdp.fully_shard, _fully_shard(fsdp.fully_shard))
+    patching.apply_replacements()
+    optimizer: Any = torch.optim.Optimizer
+    optimizer.__init__ = _noted(optimizer.__init__)
+
+
+def _replicated(original: Any) -> Any:
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def __init__(*args: Any, **kwargs: Any) -> None:
+        from torch.distributed.fsdp import ShardingStrategy
+
+        given = signature.bind(*args, **kwargs).arguments
+        given.pop("process_group", None)
+        given.pop("device_mesh", None)
+        # So the parameters that an optimizer was given stay those of the model.
+        given.update(sharding_strategy=ShardingStrategy.NO_SHARD, use_orig_params=True)
+        original(**given)
+
+    return __init__
+
+
+def _fully_shard(original: Any) -> Any:
+    @functools.wraps(original)
+    def fully_shard(module: Any, *args: Any, **kwargs: Any) -> Any:
+        modules = module if isinstance(module, (list, tuple)) else [module]
+        before = [dict(one.named_parameters()) for one in modules]
+        kwargs["mesh"] = _mesh(kwargs.get("mesh"))
+        result = original(module, *args, **kwargs)
+        new = {
+            id(parameter): one.get_parameter(name)
+            for one, named in zip(modules, before, strict=True)
+            for name, parameter in named.items()
+        }
+        for optimizer in list(_optimizers):
+            for group in optimizer.param_groups:
+                group["params"] = [new.get(id(p), p) for p in group["params"]]
+        return result
+
+    return fully_shard
+
+
+@functools.cache
+def _whole_mesh(device: str) -> Any:
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+
+    names = ("fsdplint_replicate", "fsdplint_shard")
+    return init_device_mesh(device, (dist.get_world_size(), 1), mesh_dim_names=names)
+
+
+def _mesh(given: Any) -> Any:
+    import torch
+    import torch.distributed as dist
+
+    if given is not None:
+        return _whole_mesh(given.device_type)
+    if not dist.is_initialized():
+        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    return _whole_mesh("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _noted(original: Any) -> Any:
+    @functools.wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        _optimizers.add(self)
+
+    return __init__

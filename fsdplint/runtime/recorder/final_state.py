@@ -1,0 +1,242 @@
+"""The full parameters at the end of a run, by their plain names, whoever shards them."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import time
+from typing import Any
+
+from fsdplint.runtime.launch.disk import is_full
+from fsdplint.runtime.recorder.objects import OBJECTS
+from fsdplint.runtime.recorder.recorder import RECORDER
+
+_PREFIXES = re.compile(
+    r"(?:^|(?<=\.))(?:_fsdp_wrapped_module|_orig_mod|_checkpoint_wrapped_module)\."
+)
+# Seconds to wait for the other ranks before their parameters are given up.
+_PATIENCE = 30.0
+# How many optimizers are kept: enough for those of one training, and few of a search over many.
+_KEPT = 4
+wanted = False
+_done = False
+# The optimizers that stepped last, each with the models that it trains.
+_kept: dict[int, tuple[Any, list[Any]]] = {}
+
+
+def reset(want: bool) -> None:
+    """Whether `capture` is to do anything in this process."""
+    global wanted, _done
+    wanted, _done = want, False
+    _kept.clear()
+
+
+def keep(optimizer: Any) -> None:
+    """Keep what is trained until it is gathered: the function that made it may return before."""
+    if not wanted or _done or id(optimizer) in _kept:
+        return
+    mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    trained = [root for root in models() if any(id(p) in mine for p in root.parameters())]
+    _kept[id(optimizer)] = optimizer, trained
+    if len(_kept) > _KEPT:
+        del _kept[next(iter(_kept))]
+
+
+def plain_name(name: str) -> str:
+    """A parameter's name without what wrappers add to it."""
+    return _PREFIXES.sub("", name)
+
+
+def capture() -> None:
+    """Gather and write the full parameters and buffers of every model, once.
+
+    All ranks take part. Where some rank does not come (it failed), nothing is gathered.
+    """
+    global _done
+    if _done or not wanted or RECORDER.folder is None:
+        return
+    _done = True
+    RECORDER.on = False
+    try:
+        if _everyone_is_here():
+            _write(models())
+    except Exception as error:
+        _troubled(error)
+    finally:
+        RECORDER.on = True
+        _kept.clear()
+
+
+def _troubled(error: Exception) -> None:
+    """What could not be written is not what the program lacks."""
+    if is_full(error):
+        RECORDER.lose(error)
+    else:
+        RECORDER.trouble()
+
+
+def _everyone_is_here() -> bool:
+    import torch.distributed as dist
+
+    if not dist.is_available() or not dist.is_initialized():
+        return RECORDER.world == 1
+    from datetime import timedelta
+
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    store = _get_default_store()
+    store.set(f"fsdplint/final/{dist.get_rank()}", "1")
+    keys = [f"fsdplint/final/{rank}" for rank in range(dist.get_world_size())]
+    try:
+        store.wait(keys, timedelta(seconds=_PATIENCE))
+    except Exception:
+        RECORDER.write({"t": "note", "text": "parameters not gathered: some rank did not come"})
+        return False
+    return True
+
+
+def models() -> list[Any]:
+    """The outermost modules around those that were sharded, optimised or called.
+
+    They come in the order in which they were built, which a fix does not change. A program may
+    call, shard and optimise nothing but the parts of its model (`model.forward(x)` calls the
+    parts): the whole model gives its parameters their names all the same.
+    """
+    import torch
+
+    used = {
+        id(module): int(name[1:])
+        for module, name in OBJECTS.names.items()
+        if isinstance(module, torch.nn.Module) and next(module.parameters(), None) is not None
+    }
+    known = {id(module): module for module, _ in (*OBJECTS.built.items(), *OBJECTS.names.items())}
+    known = {key: one for key, one in known.items() if isinstance(one, torch.nn.Module)}
+    children = {id(child) for one in known.values() for child in _children(one)}
+    found = []
+    for key, module in known.items():
+        if key in children or "_modules" not in vars(module):
+            continue
+        parts = list(module.modules())
+        numbers = [used[id(part)] for part in parts if id(part) in used]
+        if numbers:
+            # A wrapper is built later than what is in it.
+            built = (OBJECTS.built.get(part) for part in parts)
+            first = min((one.number for one in built if one is not None), default=math.inf)
+            found.append((first, min(numbers), module))
+    return [module for _, _, module in sorted(found, key=lambda one: one[:2])]
+
+
+def _children(module: Any) -> Any:
+    """The parts of a module; none of one whose constructor has not come to them."""
+    return vars(module).get("_modules", {}).values()
+
+
+def _write(models: list[Any]) -> None:
+    import torch
+
+    tensors: dict[str, Any] = {}
+    names: dict[int, str] = {}
+    with torch.no_grad():
+        for index, model in enumerate(models):
+            for name, tensor in _full(model):
+                tensors[f"{index}:{name}"] = tensor
+            for name, parameter in named(model, "_parameters"):
+                # The first name of a tied weight, as FSDP1 has it.
+                names.setdefault(id(parameter), f"{index}:{plain_name(name)}")
+        _save("parameters", tensors)
+        try:
+            _save("optimizer", _optimizer_states(models, names))
+        except Exception as error:
+            _troubled(error)
+
+
+def _save(name: str, value: dict[str, Any]) -> None:
+    import torch
+
+    if RECORDER.rank != 0:
+        return
+    assert RECORDER.folder is not None
+    path = os.path.join(RECORDER.folder, f"{name}.pt")
+    torch.save(value, path + ".part")
+    os.replace(path + ".part", path)
+    RECORDER.write({"t": name, "count": len(value), "time": time.time()})
+
+
+def _optimizer_states(models: list[Any], names: dict[int, str]) -> dict[str, Any]:
+    """The whole state of the optimizers, by the plain names of the parameters."""
+    import torch
+
+    found: dict[str, Any] = {}
+    for optimizer, _ in sorted(OBJECTS.names.items(), key=lambda pair: str(pair[1])):
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            continue
+        states = _fsdp1_states(models, optimizer)
+        if states is None:
+            states = {names.get(id(p), ""): state for p, state in optimizer.state.items()}
+        for name, state in states.items():
+            found[name] = {key: _whole(value) for key, value in state.items()}
+    return found
+
+
+def _fsdp1_states(models: list[Any], optimizer: Any) -> dict[str, Any] | None:
+    from torch.distributed.fsdp import (
+        FullOptimStateDictConfig,
+        FullStateDictConfig,
+        StateDictType,
+    )
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    for index, model in enumerate(models):
+        if not any(isinstance(part, FSDP) for part in model.modules()):
+            continue
+        if not any(id(p) in mine for p in model.parameters()):
+            continue
+        full = FullStateDictConfig(offload_to_cpu=False, rank0_only=False)
+        full_optimizer = FullOptimStateDictConfig(offload_to_cpu=False, rank0_only=False)
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, full, full_optimizer):
+            states = FSDP.optim_state_dict(model, optimizer)["state"]
+        return {f"{index}:{plain_name(name)}": state for name, state in states.items()}
+    return None
+
+
+def _whole(value: Any) -> Any:
+    if hasattr(value, "full_tensor"):
+        value = value.full_tensor()
+    return value.detach().cpu().clone() if hasattr(value, "detach") else value
+
+
+def _full(model: Any) -> Any:
+    """(plain name, whole tensor on the CPU) for every parameter and buffer of a model."""
+    from torch.distributed.fsdp import FSDPModule
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    parts = list(model.modules())
+    for part in parts:
+        if isinstance(part, FSDPModule):
+            part.reshard()
+    context: Any = contextlib.nullcontext()
+    if any(isinstance(part, FSDP) for part in parts):
+        # Without offload: FSDP1's offload to the CPU fails where the CPU is the device.
+        context = FSDP.summon_full_params(model, writeback=False)
+    ddp = type(model).__name__ == "DistributedDataParallel"
+    with context:
+        for name, tensor in [*named(model, "_parameters"), *named(model, "_buffers")]:
+            if ddp:
+                name = name.removeprefix("module.")
+            whole = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+            if whole.is_meta:
+                continue
+            yield plain_name(name), whole.detach().cpu().clone()
+
+
+def named(model: Any, kind: str) -> list[tuple[str, Any]]:
+    """Parameters or buffers by name, in the order of the modules; a tied one under each name."""
+    found = []
+    for prefix, module in model.named_modules(remove_duplicate=True):
+        for key, tensor in vars(module)[kind].items():
+            if tensor is not None:
+                found.append((f"{prefix}.{key}" if prefix else key, tensor))
+    return found

@@ -1,0 +1,276 @@
+"""What one optimizer step measured: losses, gradient norm, collectives, parameters updated.
+
+No collective is run here: a rank writes its own part of a norm, and the parts are added up where
+the records are compared. So measuring cannot make a program hang.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from fsdplint.runtime.recorder.heartbeat import PULSE
+from fsdplint.runtime.recorder.layout import LAYOUTS
+from fsdplint.runtime.recorder.memory import Peak
+from fsdplint.runtime.recorder.objects import OBJECTS
+from fsdplint.runtime.recorder.recorder import RECORDER
+
+_PIECE = 2**16  # elements
+
+# What gradients were clipped by: "by" ("norm", "value"), "bound", "norm_type"; None: not known.
+Clip = dict[str, Any]
+
+
+class StopTraining(SystemExit):
+    """Ends the program after the wanted number of steps; `except Exception` does not stop it."""
+
+
+class Measures:
+    """The measures of the step that is under way."""
+
+    def __init__(self) -> None:
+        self.limit: int | None = None
+        self.peak = Peak()
+        self.clear()
+
+    def clear(self) -> None:
+        self.step = 0
+        self.per_optimizer: Counter[str] = Counter()
+        self.losses: list[Any] = []
+        self.clipped: list[dict[str, float]] = []
+        self.clips: list[Clip] = []
+        self.scaler: dict[str, Any] | None = None
+        self.autocast: set[str] = set()
+        self.collectives: Counter[str] = Counter()
+        self.bytes = 0
+        self.exchanged = False  # whether there was an all-to-all: experts live on single ranks
+        self.started = time.perf_counter()
+        self.peak.restart()
+        self._versions: dict[int, int] = {}
+        self._before: dict[str, float] | None = None
+        self._gradients = 0
+
+    def collective(self, name: str, size: int) -> None:
+        self.collectives[name] += 1
+        self.exchanged = self.exchanged or name == "all_to_all"
+        self.bytes += size
+        PULSE.collective(name)
+
+    def note_autocast(self) -> None:
+        import torch
+
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):
+                self.autocast.add(str(torch.get_autocast_dtype(device)))
+
+    def loss(self, tensor: Any) -> None:
+        """The tensor that backward is called on."""
+        if tensor is None or not hasattr(tensor, "numel") or tensor.numel() != 1:
+            self.losses.append(None)
+            return
+        local = getattr(tensor, "_local_tensor", tensor)
+        self.losses.append(float(local.detach()))
+
+    def note_clipping(self, parameters: list[Any], clip: Clip) -> None:
+        """Gradients are about to be clipped: their norm as it is now, and by what."""
+        self.clipped.append(squares(parameters))
+        self.clips.append(clip)
+
+    def note_scale(self, scaler: Any) -> None:
+        """An optimizer steps through this gradient scaler."""
+        if not scaler.is_enabled():
+            return
+        self.scaler = {
+            "enabled": True,
+            "scale": scaler.get_scale(),
+            "growth_factor": scaler.get_growth_factor(),
+            "backoff_factor": scaler.get_backoff_factor(),
+            "growth_interval": scaler.get_growth_interval(),
+        }
+
+    def before_step(self, optimizer: Any, name: str) -> None:
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self._before = squares(parameters)
+        self._gradients = local_bytes(p.grad for p in parameters)
+        LAYOUTS.before_step(self.step + 1, optimizer, name)
+        self._versions = {id(p): _version(p) for p in parameters}
+
+    def after_step(self, optimizer: Any, name: str) -> None:
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        updated = sum(1 for p in parameters if _version(p) != self._versions.get(id(p)))
+        self.step += 1
+        self.per_optimizer[name] += 1
+        PULSE.stepped(self.step)
+        now = time.perf_counter()
+        before = self._before or {}
+        RECORDER.write(
+            {
+                "t": "measure",
+                "step": self.step,
+                "optimizer": name,
+                "class": type(optimizer).__name__,
+                "dtypes": sorted(_dtypes(parameters)),
+                "losses": self.losses,
+                "gradients": self.clipped[0] if self.clipped else before,
+                "stepped": before,
+                "clips": self.clips,
+                "scaler": self.scaler,
+                "collectives": dict(self.collectives),
+                "bytes": self.bytes,
+                "parameters": len(parameters),
+                "updated": updated,
+                "rates": [float(group.get("lr", 0.0)) for group in optimizer.param_groups],
+                "settings": [_settings(group) for group in optimizer.param_groups],
+                "local_bytes": {
+                    "gradients": self._gradients,
+                    "optimizer state": local_bytes(
+                        value for state in optimizer.state.values() for value in state.values()
+                    ),
+                },
+                "seconds": now - self.started,
+                "peak": self.peak.take(),
+            }
+        )
+        LAYOUTS.after_step()
+        self.losses, self.clipped, self.clips = [], [], []
+        self.scaler = None
+        self.collectives, self.bytes = Counter(), 0
+        self.peak.restart()
+        self.started = time.perf_counter()
+
+    def stop_if_enough(self) -> None:
+        if self.limit is not None and max(self.per_optimizer.values(), default=0) >= self.limit:
+            raise StopTraining(0)
+
+
+def _settings(group: dict[str, Any]) -> dict[str, Any]:
+    """The hyperparameters of a group that are plain values, except how they are computed."""
+    left_out = ("params", "lr", "foreach", "fused", "capturable", "differentiable", "param_names")
+    return {
+        key: list(value) if isinstance(value, (tuple, list)) else value
+        for key, value in group.items()
+        if key not in left_out and isinstance(value, (bool, int, float, str, tuple, list))
+    }
+
+
+def local_bytes(tensors: Iterable[Any]) -> int:
+    """The bytes that this rank holds of these tensors, single numbers left out."""
+    count = 0
+    for tensor in tensors:
+        local = getattr(tensor, "_local_tensor", tensor)
+        if hasattr(local, "numel") and tensor.dim() and not local.is_sparse:
+            count += local.numel() * local.element_size()
+    return count
+
+
+def _dtypes(parameters: list[Any]) -> set[str]:
+    """The types that the step is computed in, autocast's among them."""
+    return {str(p.dtype) for p in parameters} | MEASURES.autocast
+
+
+def _version(parameter: Any) -> int:
+    """Grows whenever the tensor is written to; a DTensor counts itself, its local part does not."""
+    local = getattr(parameter, "_local_tensor", parameter)
+    return int(parameter._version) + int(local._version)
+
+
+def squares(parameters: list[Any]) -> dict[str, float]:
+    """The sum of the squares of this rank's gradients.
+
+    sharded: of gradients that are divided over the ranks; already divided by the number of ranks
+        that hold the same part, so that the sum over all ranks is the whole.
+    whole: of gradients that every rank holds; the mean over all ranks is the whole.
+    """
+    parts: dict[tuple[Any, Any], tuple[list[Any], list[int]]] = {}
+    seen: set[int] = set()
+    for parameter in parameters:
+        grad = getattr(parameter, "grad", None)
+        if grad is None or id(grad) in seen:
+            continue
+        seen.add(id(grad))
+        local = getattr(grad, "_local_tensor", grad).detach()
+        if local.is_sparse:
+            local = local.coalesce().values()
+        tensors, holders = parts.setdefault((local.device, local.dtype), ([], []))
+        tensors.append(local)
+        holders.append(_holders(parameter, grad) or 0)
+    totals = {"sharded": 0.0, "whole": 0.0}
+    for tensors, holders in parts.values():
+        for norm, count in zip(_norms(tensors), holders, strict=True):
+            if count:
+                totals["sharded"] += norm**2 / count
+            else:
+                totals["whole"] += norm**2
+    return totals
+
+
+def _norms(tensors: list[Any]) -> list[float]:
+    """The norm of each tensor; they come over from the device all at once.
+
+    Of large ones piece by piece: a sum of millions of squares in float32 loses digits, and how many
+    depends on how the numbers are cut into tensors, which FSDP1 and FSDP2 do in different ways.
+    """
+    import torch
+
+    pieces = [tensor.reshape(-1).split(_PIECE) for tensor in tensors]
+    norms = torch._foreach_norm(
+        [piece for of_one in pieces for piece in of_one],
+        2,
+        dtype=torch.promote_types(tensors[0].dtype, torch.float32),
+    )
+    found = iter(torch.stack(norms).tolist())
+    return [math.hypot(*(next(found) for _ in of_one)) for of_one in pieces]
+
+
+def _holders(parameter: Any, grad: Any) -> int | None:
+    """How many ranks hold the same part of a sharded gradient; None where each holds all of it."""
+    placements = getattr(grad, "placements", None)
+    if placements is not None:
+        mesh = grad.device_mesh
+        if all(placement.is_replicate() for placement in placements):
+            return None
+        holders = 1
+        for index, placement in enumerate(placements):
+            if placement.is_replicate():
+                holders *= mesh.size(index)
+        return holders
+    handle = _fsdp1_handle(parameter)
+    if handle is None or not handle.uses_sharded_strategy:
+        return None
+    return max(1, RECORDER.world // handle.world_size)
+
+
+def _fsdp1_handle(parameter: Any) -> Any | None:
+    """The FSDP1 handle that manages a parameter, flat or original."""
+    if _handles.generation != OBJECTS.generation:
+        _handles.generation = OBJECTS.generation
+        _handles.by_parameter = _find_handles()
+    return _handles.by_parameter.get(id(parameter))
+
+
+class _Handles:
+    """FSDP1's handles by the parameters that they manage, as of a state of the module tree."""
+
+    def __init__(self) -> None:
+        self.generation = -1
+        self.by_parameter: dict[int, Any] = {}
+
+
+_handles = _Handles()
+
+
+def _find_handles() -> dict[int, Any]:
+    found: dict[int, Any] = {}
+    for wrapper, kind in OBJECTS.sharded.items():
+        handle = getattr(wrapper, "_handle", None) if kind == "fsdp1" else None
+        if handle is not None:
+            flat = handle.flat_param
+            for parameter in (flat, *(getattr(flat, "_params", None) or ())):
+                found[id(parameter)] = handle
+    return found
+
+
+MEASURES = Measures()

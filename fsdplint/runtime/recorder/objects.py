@@ -1,0 +1,293 @@
+"""The program's modules, optimizers and state dicts: their names, and who owns what."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterable
+from types import FrameType
+from typing import Any
+
+from fsdplint.runtime.recorder import values
+from fsdplint.runtime.recorder.identity import IdentityMap, Owners
+from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.sites import Span
+
+_WRAPPERS = {
+    "FullyShardedDataParallel": ("fsdp1", "_fsdp_wrapped_module"),
+    "DistributedDataParallel": ("ddp", "module"),
+    "OptimizedModule": ("compile", "_orig_mod"),
+    "CheckpointWrapper": ("checkpoint", "_checkpoint_wrapped_module"),
+    "OffloadWrapper": ("checkpoint", "_checkpoint_wrapped_module"),
+}
+
+
+class Built:
+    """Where a module was built, noted when it happens and written when the module matters."""
+
+    __slots__ = ("line", "number")
+
+    def __init__(self, number: int, line: dict[str, Any]) -> None:
+        self.number = number
+        self.line = line
+
+
+class State:
+    """A state dict that was seen: known again by its identity and its first tensor's."""
+
+    __slots__ = ("layout", "name", "of", "size", "tensor")
+
+    def __init__(self, name: str, of: str, layout: str, value: Any) -> None:
+        self.name, self.of, self.layout = name, of, layout
+        self.size = len(value)
+        first = next(values.tensors(value), None)
+        self.tensor = id(first) if first is not None else None
+
+    def is_in(self, value: Any) -> bool:
+        if len(value) != self.size:
+            return False
+        first = next(values.tensors(value), None)
+        return self.tensor == (id(first) if first is not None else None)
+
+
+class Objects:
+    """Names for objects, and the tree of modules as it is now."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.names: IdentityMap[str] = IdentityMap()
+        self.built: IdentityMap[Built] = IdentityMap()
+        self.owners = Owners()
+        self.written: dict[str, dict[str, Any]] = {}
+        self.states: dict[int, State] = {}
+        self.fsdp1_of: IdentityMap[weakref.ref[Any]] = IdentityMap()
+        self.sharded: IdentityMap[str] = IdentityMap()
+        self.tied: IdentityMap[set[str]] = IdentityMap()
+        self.generation = 0
+        self._described: IdentityMap[int] = IdentityMap()
+        self._sites: dict[tuple[Any, ...], int] = {}
+
+    def fresh(self, prefix: str) -> str:
+        self.counts[prefix] = self.counts.get(prefix, 0) + 1
+        return f"{prefix}{self.counts[prefix]}"
+
+    # Modules --------------------------------------------------------------------------------
+
+    def note_built(self, module: Any, frame: FrameType | None) -> None:
+        """A module is being built: note where. Writes nothing yet."""
+        if self.built.get(module) is not None:
+            return
+        while (
+            frame is not None
+            and frame.f_code.co_name == "__init__"
+            and frame.f_code.co_varnames
+            and frame.f_locals.get(frame.f_code.co_varnames[0]) is module
+        ):
+            frame = frame.f_back
+        number = RECORDER.reserve()
+        last = RECORDER.last
+        self.built.set(module, Built(number, RECORDER.line(number, "module-built", frame, {})))
+        RECORDER.last = last
+
+    def module(self, module: Any) -> str:
+        """The name of a module, and it and all under it are described in the record."""
+        name = self.names.get(module)
+        if name is None or self._described.get(module) != self.generation:
+            self.describe(module)
+            name = self.names.get(module)
+        assert name is not None
+        return name
+
+    def describe(self, root: Any) -> None:
+        """Write all modules under `root` that are new or have changed."""
+        todo, seen = [root], set()
+        order: list[Any] = []
+        while todo:
+            module = todo.pop()
+            if id(module) in seen:
+                continue
+            seen.add(id(module))
+            order.append(module)
+            children = [child for child in module._modules.values() if child is not None]
+            todo.extend(reversed(children))
+        for module in order:
+            if self.names.get(module) is None:
+                self._name(module)
+        for module in order:
+            self._write(module)
+            for parameter in module._parameters.values():
+                if parameter is not None:
+                    self.owners.register(parameter, module)
+            self._described.set(module, self.generation)
+
+    def _name(self, module: Any) -> None:
+        name = self.fresh("m")
+        self.names.set(module, name)
+        built = self.built.get(module)
+        if built is not None:
+            on_meta = any(p is not None and p.is_meta for p in module.parameters() if p is not None)
+            RECORDER.write({**built.line, "module": name, "on_meta": on_meta})
+
+    def _write(self, module: Any) -> None:
+        name = self.names.get(module)
+        assert name is not None
+        cls = original_class(module)
+        wrapper, attribute = _WRAPPERS.get(cls.__name__, ("", ""))
+        if not cls.__module__.startswith("torch."):
+            wrapper, attribute = "", ""
+        inner = module._modules.get(attribute) if attribute else None
+        children = {
+            key: self.names.get(child)
+            for key, child in module._modules.items()
+            if child is not None and child is not inner
+        }
+        line: dict[str, Any] = {
+            "t": "module",
+            "id": name,
+            "class_name": cls.__name__,
+            "qualified_class": values.dotted(cls) if cls.__module__.startswith("torch.") else None,
+            "children": children,
+            "parameters": sum(1 for p in module._parameters.values() if p is not None),
+            "trainable": sum(
+                1 for p in module._parameters.values() if p is not None and p.requires_grad
+            ),
+            "container": cls.__name__ in ("ModuleList", "ModuleDict"),
+            "wrapper": wrapper if inner is not None else "",
+            "inner": self.names.get(inner) if inner is not None else None,
+            "flat": "_flat_param" in module._parameters,
+        }
+        previous = self.written.get(name)
+        if previous is None:
+            line["key"] = self._key(module, cls)
+        if previous is None or any(previous.get(k) != v for k, v in line.items() if k != "key"):
+            self.written[name] = line
+            RECORDER.write(line)
+
+    def _key(self, module: Any, cls: type) -> list[Any]:
+        """What makes the module the same one on another rank: class, where built, which one."""
+        built = self.built.get(module)
+        where: Span | None = built.line["at"] if built is not None else None
+        key = (cls.__name__, tuple(where) if where else None)
+        self._sites[key] = self._sites.get(key, 0) + 1
+        return [cls.__name__, where, self._sites[key]]
+
+    def changed(self) -> None:
+        """The module tree has changed: describe anew what is mentioned next."""
+        self.generation += 1
+
+    def fsdp1_wrapper(self, module: Any) -> Any | None:
+        """The FSDP1 wrapper right around a module, if there is one."""
+        ref = self.fsdp1_of.get(module)
+        return ref() if ref is not None else None
+
+    def summons(self) -> bool:
+        """Whether some FSDP1 wrapper has its whole parameters by `summon_full_params` now."""
+        wrappers = (ref() for _, ref in self.fsdp1_of.items())
+        states = (getattr(wrapper, "training_state", None) for wrapper in wrappers)
+        return any(getattr(state, "name", "") == "SUMMON_FULL_PARAMS" for state in states)
+
+    # Parameters and optimizers ----------------------------------------------------------------
+
+    def owner_names(self, parameters: Iterable[Any]) -> tuple[list[str], int]:
+        """The modules that own these parameters, and how many have no known owner."""
+        names: dict[str, None] = {}
+        unknown = 0
+        for parameter in parameters:
+            module = self.owners.get(parameter)
+            if module is None:
+                unknown += 1
+                continue
+            name = self.names.get(module)
+            if name is None:
+                self.describe(module)
+                name = self.names.get(module)
+            if name is not None:
+                names[name] = None
+        return list(names), unknown
+
+    def stale(self, parameters: Iterable[Any]) -> list[str]:
+        """The modules that are sharded and of which these are parameters from before that."""
+        owners: list[Any] = []
+        for parameter in parameters:
+            owner = None if hasattr(parameter, "placements") else self.owners.get(parameter)
+            if owner is not None:
+                if not any(own is parameter for own in owner._parameters.values()):
+                    owners.append(owner)
+        if not owners:
+            return []
+        sharded = {id(part) for root, _ in self.sharded.items() for part in root.modules()}
+        names = [self.module(owner) for owner in owners if id(owner) in sharded]
+        return list(dict.fromkeys(names))
+
+    def notice_parameters(self) -> None:
+        """Take note of the parameters that the known modules have now: gathered ones, say."""
+        for module, _ in self.names.items():
+            for parameter in getattr(module, "_parameters", {}).values():
+                if parameter is not None:
+                    self.owners.register(parameter, module)
+
+    def optimizer(self, optimizer: Any) -> str:
+        return self._named(optimizer, "o")
+
+    def scaler(self, scaler: Any) -> str:
+        return self._named(scaler, "g")
+
+    def _named(self, thing: Any, prefix: str) -> str:
+        name = self.names.get(thing)
+        if name is None:
+            name = self.fresh(prefix)
+            self.names.set(thing, name)
+        return name
+
+    # State dicts --------------------------------------------------------------------------------
+
+    def new_state(self) -> str:
+        return self.fresh("s")
+
+    def remember_state(self, name: str, of: str, layout: str, value: Any) -> None:
+        if isinstance(value, dict):
+            self.states[id(value)] = State(name, of, layout, value)
+
+    def state(self, value: Any) -> State | None:
+        found = self.states.get(id(value))
+        return found if found is not None and found.is_in(value) else None
+
+    def states_in(self, value: Any) -> tuple[list[State], list[Any]]:
+        """The known state dicts and the modules in a nested value."""
+        import torch
+
+        states: list[State] = []
+        modules: list[Any] = []
+        todo, steps = [(value, 0)], 0
+        while todo and steps < 1000:
+            item, depth = todo.pop()
+            steps += 1
+            if isinstance(item, torch.nn.Module):
+                modules.append(item)
+            elif isinstance(item, dict):
+                known = self.state(item)
+                if known is not None:
+                    states.append(known)
+                elif depth < 4:
+                    todo.extend((part, depth + 1) for part in item.values())
+            elif isinstance(item, (list, tuple)) and depth < 4:
+                todo.extend((part, depth + 1) for part in item)
+        return states, modules
+
+
+def original_class(module: Any) -> type:
+    """The class as the user wrote it: fully_shard makes a subclass FSDP<Name> of it."""
+    cls = type(module)
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    base = getattr(fsdp, "FSDPModule", None)
+    if base is not None and isinstance(module, base):
+        for parent in cls.__mro__:
+            if parent is not cls and not issubclass(parent, base) and parent is not base:
+                return parent
+    return cls
+
+
+OBJECTS = Objects()

@@ -1,0 +1,49 @@
+"""Views that sharded modules return, and whether the program changes them in place afterwards.
+
+FSDP2's hook that gathers the module for the backward hangs on the returned tensor; an operation in
+place on a view takes it off. The tensors are held until the outermost forward has ended.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fsdplint.runtime.recorder import values
+from fsdplint.runtime.recorder.recorder import RECORDER
+
+
+class Views:
+    """The views that the running forward has returned, and the calls whose views were changed."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self._returned: list[tuple[int, Any, int]] = []
+        self._changed: list[int] = []
+
+    def returned(self, number: int, result: Any) -> None:
+        """A sharded module gave back `result`; number: of its `module-called` event."""
+        for tensor in values.tensors(result, limit=20):
+            if tensor.requires_grad and tensor._is_view():
+                self._returned.append((number, tensor, tensor._version))
+
+    def settle(self) -> None:
+        """The outermost forward has ended."""
+        for number, tensor, version in self._returned:
+            if tensor._version != version:
+                self._changed.append(number)
+        self._returned.clear()
+
+    def backward_failed(self, error: BaseException) -> None:
+        """Where a backward found parameters that were not gathered: these calls are why."""
+        text = str(error)
+        if "setStorage" in text and "storage of size 0" in text:
+            for number in dict.fromkeys(self._changed):
+                RECORDER.update(number, view_changed=True)
+
+    def backward_ended(self) -> None:
+        self._changed.clear()
+
+
+VIEWS = Views()

@@ -1,0 +1,39 @@
+"""The watchers, by area. `install` puts them all in place, once a process."""
+
+from __future__ import annotations
+
+import importlib
+
+_AREAS = (
+    "imports",
+    "arguments",
+    "spawning",
+    "groups",
+    "randomness",
+    "modules",
+    "sharding",
+    "calls",
+    "gradients",
+    "optimizers",
+    "states",
+    "files",
+    "collectives",
+    "marks",
+    "data",
+    "tensors",
+    "loaders",
+)
+_done = False
+
+
+def install() -> None:
+    """Watch torch. To be called before the user's program imports anything from torch."""
+    global _done
+    if _done:
+        return
+    _done = True
+    from fsdplint.runtime.recorder.patching import apply_replacements
+
+    for area in _AREAS:
+        importlib.import_module(f"fsdplint.runtime.recorder.patches.{area}").install()
+    apply_replacements()

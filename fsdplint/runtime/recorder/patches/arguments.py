@@ -1,0 +1,89 @@
+"""The local rank as a command-line argument, as an old launcher passed it."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import sys
+from typing import Any
+
+from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.sites import Span, span_of, user_frame
+
+ARGUMENT, NAME = "--local_rank", "local_rank"
+_added: dict[int, Span] = {}  # where a parser gets the argument
+
+
+class _Watched(argparse.Namespace):
+    """Parsed arguments whose local rank is not this process's; notes its being read and set."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == NAME:
+            _read(self)
+        return super().__getattribute__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == NAME:
+            _set(self)
+
+    def __reduce__(self) -> Any:
+        return argparse.Namespace, (), dict(self.__dict__)
+
+
+_Watched.__name__ = _Watched.__qualname__ = "Namespace"
+_states: dict[int, dict[str, Any]] = {}
+
+
+def install() -> None:
+    original_add = argparse._ActionsContainer.add_argument
+    original_parse = argparse.ArgumentParser.parse_args
+
+    @functools.wraps(original_add)
+    def add_argument(self: Any, *names: Any, **options: Any) -> Any:
+        action = original_add(self, *names, **options)
+        frame = user_frame(sys._getframe(1))
+        if names == (ARGUMENT,) and frame is not None and RECORDER.listening():
+            _added[id(action)] = span_of(frame)
+        return action
+
+    @functools.wraps(original_parse)
+    def parse_args(self: Any, args: Any = None, namespace: Any = None) -> Any:
+        result = original_parse(self, args, namespace)
+        if RECORDER.listening() and type(result) is argparse.Namespace:
+            _look(self, result, args)
+        return result
+
+    argparse._ActionsContainer.add_argument = add_argument  # type: ignore[method-assign]
+    argparse.ArgumentParser.parse_args = parse_args  # type: ignore[method-assign]
+
+
+def _look(parser: Any, result: Any, args: Any) -> None:
+    """Watch the arguments if the local rank among them is a default that is wrong here."""
+    given = sys.argv[1:] if args is None else list(args)
+    local = os.environ.get("LOCAL_RANK")
+    if local is None or any(str(text).startswith(ARGUMENT) for text in given):
+        return
+    span = next((_added[id(a)] for a in parser._actions if id(a) in _added), None)
+    value = result.__dict__.get(NAME)
+    if span is None or type(value) is not int or str(value) == local:
+        return
+    result.__class__ = _Watched
+    _states[id(result)] = {"span": span, "number": None, "set": False}
+
+
+def _read(arguments: Any) -> None:
+    state = _states.get(id(arguments))
+    if state is None or state["set"] or state["number"] is not None or not RECORDER.listening():
+        return
+    number = state["number"] = RECORDER.reserve()
+    line = RECORDER.line(number, "launcher-argument-used", sys._getframe(2), {"argument": ARGUMENT})
+    RECORDER.write({**line, "at": state["span"]})
+
+
+def _set(arguments: Any) -> None:
+    state = _states.get(id(arguments))
+    if state is not None and not state["set"]:
+        state["set"] = True
+        RECORDER.update(state["number"], overwritten=True)

@@ -1,0 +1,143 @@
+"""Collectives: counted all, recorded where the user's code calls them."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from fsdplint.runtime.recorder import losses, patching
+from fsdplint.runtime.recorder.classes import ACTIVITY
+from fsdplint.runtime.recorder.measures import MEASURES
+from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.sites import is_direct
+
+_DIST = (
+    "all_gather",
+    "all_gather_coalesced",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_gather_single",
+    "all_reduce",
+    "all_reduce_coalesced",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+    "broadcast",
+    "broadcast_object_list",
+    "gather",
+    "gather_object",
+    "monitored_barrier",
+    "new_group",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_single",
+    "reduce_scatter_tensor",
+    "scatter",
+    "scatter_object_list",
+)
+_FUNCTIONAL = (
+    "all_gather_single",
+    "all_gather_tensor",
+    "all_reduce",
+    "all_to_all_single",
+    "broadcast",
+    "reduce_scatter_single",
+    "reduce_scatter_tensor",
+)
+# One name for one kind of traffic, whichever function it goes through.
+_KINDS = {
+    "all_gather_into_tensor": "all_gather",
+    "all_gather_single": "all_gather",
+    "all_gather_tensor": "all_gather",
+    "all_gather_coalesced": "all_gather",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "reduce_scatter_single": "reduce_scatter",
+    "all_reduce_coalesced": "all_reduce",
+    "all_to_all_single": "all_to_all",
+}
+_inside = [0]
+
+
+def install() -> None:
+    import torch.distributed as dist
+    import torch.distributed._functional_collectives as functional
+    import torch.distributed.tensor as tensor
+
+    for name in _DIST:
+        original = getattr(dist, name, None)
+        if original is not None:
+            patching.replace(original, _counted(original, name))
+    for name in _FUNCTIONAL:
+        original = getattr(functional, name, None)
+        if original is not None:
+            patching.replace(original, _counted(original, name))
+    patching.watch_method(tensor.DTensor, "full_tensor", functools.partial(_called, "full_tensor"))
+    patching.watch_function(
+        tensor, "distribute_tensor", functools.partial(_called, "distribute_tensor")
+    )
+
+
+def _counted(original: Callable[..., Any], name: str) -> Callable[..., Any]:
+    import torch
+
+    is_compiling = torch.compiler.is_compiling
+    kind = _KINDS.get(name, name)
+
+    @functools.wraps(original)
+    def collective(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling() or not RECORDER.on or _inside[0]:
+            return original(*args, **kwargs)
+        try:
+            if name != "new_group":
+                MEASURES.collective(kind, _size(args, kwargs))
+                if RECORDER.listening() and not _in_subgroup(args, kwargs):
+                    ACTIVITY.communicates()
+            frame = sys._getframe(1)
+            if is_direct(frame) and RECORDER.listening():
+                RECORDER.event(
+                    "collective",
+                    frame,
+                    api=f"torch.distributed.{name}",
+                    collective=not _in_subgroup(args, kwargs),
+                )
+                if name == "all_reduce" and not _in_subgroup(args, kwargs):
+                    losses.note_summed(args, kwargs)
+            del frame
+        except Exception:
+            RECORDER.trouble()
+        _inside[0] += 1
+        try:
+            return original(*args, **kwargs)
+        finally:
+            _inside[0] -= 1
+
+    return collective
+
+
+def _in_subgroup(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a collective is one of a part of the ranks only."""
+    import torch.distributed as dist
+
+    for value in (*args, *kwargs.values()):
+        if value is dist.GroupMember.NON_GROUP_MEMBER:
+            return True
+        if isinstance(value, dist.ProcessGroup):
+            return bool(value.size() < dist.get_world_size())
+    return False
+
+
+def _size(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Bytes of the largest tensor argument: what this rank sends or receives in all."""
+    largest = 0
+    for value in (*args, *kwargs.values()):
+        items = value if isinstance(value, (list, tuple)) else (value,)
+        total = sum(i.numel() * i.element_size() for i in items if hasattr(i, "element_size"))
+        largest = max(largest, total)
+    return largest
+
+
+def _called(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    RECORDER.event("collective", frame, api=api, collective=True)

@@ -1,0 +1,99 @@
+"""Saving to and loading from disk."""
+
+from __future__ import annotations
+
+import functools
+import os
+from types import FrameType
+from typing import Any
+
+from fsdplint.runtime.recorder import outside_files, patching, values
+from fsdplint.runtime.recorder.objects import OBJECTS
+from fsdplint.runtime.recorder.recorder import RECORDER
+
+
+def install() -> None:
+    import torch
+    import torch.distributed.checkpoint as dcp
+
+    patching.watch_function(torch, "save", functools.partial(_saved, "torch.save", 0, "obj", False))
+    patching.watch_function(torch, "load", functools.partial(_loading, "torch.load"), _read)
+    for name in ("save", "async_save", "save_state_dict"):
+        api = f"torch.distributed.checkpoint.{name}"
+        patching.watch_function(dcp, name, functools.partial(_saved, api, 0, "state_dict", True))
+    for name in ("load", "load_state_dict"):
+        api = f"torch.distributed.checkpoint.{name}"
+        patching.watch_function(dcp, name, functools.partial(_loading, api))
+    try:
+        import safetensors.torch as safetensors
+    except ImportError:
+        return
+    for name, key in (("save_file", "tensors"), ("save_model", "model")):
+        api = f"safetensors.torch.{name}"
+        patching.watch_function(safetensors, name, functools.partial(_saved, api, 0, key, False))
+    patching.watch_function(
+        safetensors, "load_file", functools.partial(_loading, "safetensors.torch.load_file"), _read
+    )
+    # Both: what is applied to one package alone is forgotten for the other.
+    patching.apply_replacements(("torch", "safetensors"))
+
+
+def _saved(
+    api: str,
+    position: int,
+    key: str,
+    collective: bool,
+    frame: FrameType,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> None:
+    value = args[position] if len(args) > position else kwargs.get(key)
+    states, modules = OBJECTS.states_in(value)
+    layouts = [state.layout for state in states]
+    if not states:
+        seen = values.layout_of(value)
+        if seen is not None:
+            layouts = [values.PLAIN if seen == values.FULL else seen]
+    path = None if collective else _path(args, kwargs, 1)
+    if path is not None:
+        outside_files.note(path)  # torch opens it without Python
+    RECORDER.event(
+        "saved",
+        frame,
+        api=api,
+        states=[state.name for state in states],
+        modules=[OBJECTS.module(module) for module in modules],
+        layouts=layouts,
+        path=path,
+        collective=collective,
+    )
+
+
+def _path(args: tuple[Any, ...], kwargs: dict[str, Any], position: int) -> str | None:
+    """The file that a call writes or reads, so that the ranks' files can be compared."""
+    file = kwargs.get("f", kwargs.get("filename"))
+    if file is None and len(args) > position:
+        file = args[position]
+    file = getattr(file, "name", file)
+    if isinstance(file, (str, os.PathLike)):
+        return os.path.abspath(os.fspath(file))
+    return None
+
+
+def _loading(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    collective = api.startswith("torch.distributed")
+    value = args[0] if args else kwargs.get("state_dict")
+    known = OBJECTS.states_in(value)[0] if collective else []
+    state = known[0].name if known else OBJECTS.new_state()
+    path = None if collective else _path(args, kwargs, 0)
+    RECORDER.event("loaded", frame, api=api, state=state, path=path, collective=collective)
+    return state
+
+
+def _read(state: str, result: Any) -> None:
+    """A file's dict is known again where it is loaded into something."""
+    if isinstance(result, dict) and values.layout_of(result) is not None:
+        layout = values.layout_of(result)
+        if layout == values.FULL:
+            layout = values.PLAIN
+        OBJECTS.remember_state(state, "", str(layout), result)

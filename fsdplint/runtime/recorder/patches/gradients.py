@@ -1,0 +1,182 @@
+"""Backward, gradient synchronisation, clipping."""
+
+from __future__ import annotations
+
+import functools
+from types import FrameType
+from typing import Any
+
+from fsdplint.runtime.recorder import losses, patching, values
+from fsdplint.runtime.recorder.layout import LAYOUTS
+from fsdplint.runtime.recorder.measures import MEASURES, Clip
+from fsdplint.runtime.recorder.objects import OBJECTS
+from fsdplint.runtime.recorder.output_views import VIEWS
+from fsdplint.runtime.recorder.patches.sharding import not_everywhere
+from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.trace.torch_versions import METHODS
+
+_SWITCHES = (
+    "set_requires_gradient_sync",
+    "set_requires_all_reduce",
+    "set_is_last_backward",
+    "set_reshard_after_backward",
+    "set_reshard_after_forward",
+    "set_gradient_divide_factor",
+    "set_reduce_scatter_divide_factor",
+)
+
+
+def install() -> None:
+    import torch
+    import torch.nn.utils.clip_grad as clip_grad
+    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+    from torch.nn.parallel import DistributedDataParallel
+
+    _watch_backward(torch)
+    for owner in (FullyShardedDataParallel, DistributedDataParallel):
+        patching.watch_method(owner, "no_sync", _no_sync)
+    for name in _SWITCHES:
+        patching.watch_method(FSDPModule, name, functools.partial(_switched, name))
+    patching.watch_method(FullyShardedDataParallel, "clip_grad_norm_", _clipped_by_method)
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        patching.watch_function(clip_grad, name, functools.partial(_clipped_by_function, name))
+
+
+def _watch_backward(torch: Any) -> None:
+    original = torch.Tensor.backward
+    original_function = torch.autograd.backward
+    is_compiling = torch.compiler.is_compiling
+
+    def run(function: Any, frame: FrameType, loss: Any, args: Any, kwargs: Any) -> Any:
+        try:
+            MEASURES.loss(loss)
+            LAYOUTS.before_backward()
+            RECORDER.event(
+                "backward", frame, collective=OBJECTS.generation > 0, averaged=losses.averaged(loss)
+            )
+        except Exception:
+            RECORDER.trouble()
+        RECORDER.in_backward += 1
+        try:
+            return function(*args, **kwargs)
+        except RuntimeError as error:
+            VIEWS.backward_failed(error)
+            raise
+        finally:
+            RECORDER.in_backward -= 1
+            VIEWS.backward_ended()
+
+    import sys
+
+    @functools.wraps(original)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling() or RECORDER.in_backward or not RECORDER.listening():
+            return original(*args, **kwargs)
+        return run(original, sys._getframe(1), args[0] if args else None, args, kwargs)
+
+    @functools.wraps(original_function)
+    def autograd_backward(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling() or RECORDER.in_backward or not RECORDER.listening():
+            return original_function(*args, **kwargs)
+        tensors = args[0] if args else kwargs.get("tensors")
+        first = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
+        return run(original_function, sys._getframe(1), first, args, kwargs)
+
+    torch.Tensor.backward = backward
+    patching.replace(original_function, autograd_backward)
+
+
+def _no_sync(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    RECORDER.event(
+        "gradient-sync-switched",
+        frame,
+        module=OBJECTS.module(args[0]),
+        api="no_sync",
+        enabled=False,
+    )
+
+
+def _switched(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    value = next((v for v in (*args[1:], *kwargs.values()) if isinstance(v, bool)), None)
+    RECORDER.event(
+        "gradient-sync-switched",
+        frame,
+        module=OBJECTS.module(args[0]),
+        api=name,
+        enabled=value,
+    )
+    if name in METHODS:
+        not_everywhere(name, args[0], frame)
+
+
+def _clipped_by_method(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    module = args[0]
+    RECORDER.event(
+        "gradients-clipped",
+        frame,
+        api="method",
+        modules=[OBJECTS.module(module)],
+        collective=True,
+    )
+    MEASURES.note_clipping(list(module.parameters()), _clip("norm", args, kwargs))
+
+
+def _clipped_by_function(
+    name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    import torch
+
+    value = args[0] if args else kwargs.get("parameters")
+    if isinstance(value, torch.Tensor):
+        parameters = [value]
+    elif isinstance(value, (list, tuple)):
+        parameters = list(value)
+    else:
+        parameters = _peek(frame, value)
+    owners, _ = OBJECTS.owner_names(parameters)
+    sharded = any(hasattr(p, "placements") for p in parameters)
+    if "norm" in name and values.mixed(p for p in parameters if p.grad is not None):
+        RECORDER.event("mixed-parameters", frame, api=name)
+    bound = args[1] if len(args) > 1 else kwargs.get("max_norm")
+    RECORDER.event(
+        "gradients-clipped",
+        frame,
+        api="utils",
+        owners=owners,
+        stale=OBJECTS.stale(parameters),
+        by_norm="norm" in name,
+        max_norm=bound if isinstance(bound, (int, float)) else "?",
+        collective=sharded,
+    )
+    if parameters:
+        MEASURES.note_clipping(
+            parameters, _clip("norm" if "norm" in name else "value", args, kwargs)
+        )
+
+
+def _clip(by: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Clip:
+    """What a call clips by; a bound that is no plain number is not known."""
+    bound = "max_norm" if by == "norm" else "clip_value"
+    given = dict(zip((bound, "norm_type"), args[1:], strict=False)) | kwargs
+    clip = {"by": by, "bound": _number(given.get(bound))}
+    return {**clip, "norm_type": _number(given.get("norm_type", 2.0))} if by == "norm" else clip
+
+
+def _number(value: Any) -> float | None:
+    if hasattr(value, "item") and not hasattr(value, "placements") and value.numel() == 1:
+        value = value.item()
+    return float(value) if isinstance(value, (int, float, str)) else None
+
+
+def _peek(frame: FrameType, iterator: Any) -> list[Any]:
+    """The parameters that `module.parameters()` will give, without using the iterator up.
+
+    The generator's frame still holds the module that it walks.
+    """
+    inner = getattr(iterator, "gi_frame", None)
+    while inner is not None:
+        module = inner.f_locals.get("self")
+        if hasattr(module, "parameters"):
+            return list(module.parameters())
+        return []
+    return []

@@ -1,0 +1,113 @@
+"""Process groups, devices and meshes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import timedelta
+from types import FrameType
+from typing import Any
+
+from fsdplint.runtime.recorder import final_state, patching
+from fsdplint.runtime.recorder.objects import OBJECTS
+from fsdplint.runtime.recorder.recorder import RECORDER
+
+# Seconds that collectives wait before they raise; set by the harness that runs examples.
+TIMEOUT_VARIABLE = "FSDPLINT_GROUP_TIMEOUT"
+
+
+def install() -> None:
+    import torch
+    import torch.distributed as dist
+    import torch.distributed.algorithms.join as join
+    import torch.distributed.device_mesh as device_mesh
+
+    _shorten_timeout(dist)
+    patching.watch_function(dist, "init_process_group", _init, direct=False)
+    patching.watch_function(dist, "destroy_process_group", _destroy)
+    patching.watch_function(torch.cuda, "set_device", _set_device)
+    for name in ("set_device_index", "set_device_idx"):
+        if hasattr(torch, "accelerator"):
+            patching.watch_function(torch.accelerator, name, _set_device)
+    patching.watch_function(device_mesh, "init_device_mesh", _mesh, _mesh_made)
+    patching.watch_method(device_mesh.DeviceMesh, "__init__", _mesh_object)
+    patching.watch_method(join.Join, "__init__", _join)
+
+
+def _shorten_timeout(dist: Any) -> None:
+    original = dist.init_process_group
+    import functools
+
+    @functools.wraps(original)
+    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        seconds = os.environ.get(TIMEOUT_VARIABLE)
+        if seconds and len(args) < 3:
+            kwargs["timeout"] = timedelta(seconds=float(seconds))
+        return original(*args, **kwargs)
+
+    patching.replace(original, init_process_group)
+    patching.apply_replacements()
+
+
+def _init(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    backend = args[0] if args else kwargs.get("backend")
+    RECORDER.event(
+        "process-group-init",
+        frame,
+        backend=None if backend is None else str(backend),
+        collective=True,
+    )
+
+
+def _destroy(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    RECORDER.event("process-group-destroyed", frame)
+    failing = sys.exc_info()[0] is not None  # in a `finally` while an error goes up
+    if not args and kwargs.get("group") is None and not failing:
+        # The last moment at which the full parameters can be gathered.
+        final_state.capture()
+
+
+def _join(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    import torch
+
+    given = args[1] if len(args) > 1 else kwargs.get("joinables", ())
+    modules = [OBJECTS.module(item) for item in given if isinstance(item, torch.nn.Module)]
+    RECORDER.event("join-used", frame, modules=modules)
+
+
+def _set_device(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    device = args[0] if args else kwargs.get("device")
+    RECORDER.event("device-set", frame, device=str(device))
+
+
+def _mesh(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    device = args[0] if args else kwargs.get("device_type")
+    shape = args[1] if len(args) > 1 else kwargs.get("mesh_shape", ())
+    return RECORDER.event(
+        "mesh-built",
+        frame,
+        mesh=OBJECTS.fresh("mesh"),
+        device_type=str(device),
+        shape=[int(size) for size in shape],
+        dim_names=[str(name) for name in kwargs.get("mesh_dim_names") or ()],
+        collective=True,
+    )
+
+
+def _mesh_made(number: int, mesh: Any) -> None:
+    OBJECTS.names.set(mesh, f"mesh{OBJECTS.counts['mesh']}")
+
+
+def _mesh_object(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    device = args[1] if len(args) > 1 else kwargs.get("device_type")
+    mesh = args[2] if len(args) > 2 else kwargs.get("mesh")
+    shape = list(getattr(mesh, "shape", ()))
+    RECORDER.event(
+        "mesh-built",
+        frame,
+        mesh=OBJECTS.fresh("mesh"),
+        device_type=str(device),
+        shape=[int(size) for size in shape],
+        dim_names=[str(name) for name in kwargs.get("mesh_dim_names") or ()],
+        collective=True,
+    )

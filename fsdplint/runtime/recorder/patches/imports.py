@@ -1,0 +1,54 @@
+"""Imports of what FSDP is, or was, in."""
+
+from __future__ import annotations
+
+import builtins
+import linecache
+import sys
+from types import FrameType
+from typing import Any
+
+from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.sites import USER, kind_of
+from fsdplint.syntax.version_guards import is_of_fsdp, optional_lines
+
+
+def install() -> None:
+    original = builtins.__import__
+    # torch imports hundreds of times in a training step, and always the same.
+    others: set[str] = set()
+
+    def watching(
+        name: str,
+        globals: Any = None,
+        locals: Any = None,
+        fromlist: Any = (),
+        level: int = 0,
+    ) -> Any:
+        if level or name in others:
+            return original(name, globals, locals, fromlist, level)
+        if not is_of_fsdp(name):
+            others.add(name)
+        elif RECORDER.listening():
+            try:
+                _imported(name, fromlist, sys._getframe(1))
+            except Exception:
+                RECORDER.trouble()
+        return original(name, globals, locals, fromlist, level)
+
+    builtins.__import__ = watching
+
+
+def _imported(name: str, fromlist: Any, frame: FrameType) -> None:
+    """Record an import that stands in the user's own code."""
+    path = frame.f_code.co_filename
+    if kind_of(path) != USER:
+        return
+    lines = "".join(linecache.getlines(path))
+    RECORDER.event(
+        "imported",
+        frame,
+        package=name,
+        names=[str(one) for one in fromlist or ()],
+        optional=frame.f_lineno in optional_lines(lines),
+    )

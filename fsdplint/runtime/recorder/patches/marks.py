@@ -1,0 +1,126 @@
+"""Attributes and hooks that the program puts on parameters, and what becomes of them.
+
+Sharding replaces the parameters. What attributes they have by then is written when it happens, and
+that the program asks the new ones for such an attribute, when it does. Rows of sharded parameters
+that are changed in place are here too.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from types import FrameType
+from typing import Any
+
+from fsdplint.runtime.recorder import patching
+from fsdplint.runtime.recorder.identity import IdentityMap
+from fsdplint.runtime.recorder.objects import OBJECTS
+from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.sites import is_direct
+
+_handles: IdentityMap[tuple[str, str]] = IdentityMap()  # of hooks: the module and the method
+_lost: dict[str, set[str]] = {}  # attribute: the modules whose parameters had it
+
+
+def install() -> None:
+    import torch
+
+    for name in ("register_hook", "register_post_accumulate_grad_hook"):
+        patching.watch_method(torch.Tensor, name, functools.partial(_hooked, name), _held)
+    patching.watch_method(torch.utils.hooks.RemovableHandle, "remove", _unhooked)
+    _watch_rows()
+
+
+def _hooked(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    owner = OBJECTS.owners.get(args[0])
+    if owner is None:
+        return None
+    module = OBJECTS.module(owner)
+    RECORDER.event("parameter-marked", frame, modules=[module], name=name, hook=True)
+    return module, name
+
+
+def _held(hook: tuple[str, str], handle: Any) -> None:
+    _handles.set(handle, hook)
+
+
+def _unhooked(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    hook = _handles.get(args[0])
+    if hook is not None:
+        fields = {"modules": [hook[0]], "name": hook[1], "hook": True, "removed": True}
+        RECORDER.event("parameter-marked", frame, **fields)
+
+
+def note(module: Any, frame: FrameType) -> None:
+    """A module is about to be sharded: write what attributes its parameters have."""
+    for part in module.modules():
+        for parameter in part._parameters.values():
+            if parameter is None or hasattr(parameter, "placements"):
+                continue
+            for name in vars(parameter):
+                owner = OBJECTS.module(part)
+                if owner not in _lost.setdefault(name, set()):
+                    _lost[name].add(owner)
+                    RECORDER.event("parameter-marked", frame, modules=[owner], name=name)
+    if _lost:
+        _watch_reading()
+
+
+def _watch_reading() -> None:
+    """Have Python tell us of attributes that sharded parameters are asked for and don't have."""
+    from torch.distributed.tensor import DTensor
+
+    cls: Any = DTensor
+    if hasattr(cls, "__getattr__"):
+        return
+
+    def missing(self: Any, name: str) -> Any:
+        if name in _lost and RECORDER.listening():
+            try:
+                _asked(self, name, sys._getframe(1))
+            except Exception:
+                RECORDER.trouble()
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    cls.__getattr__ = missing
+
+
+def _asked(parameter: Any, name: str, frame: FrameType) -> None:
+    owner = OBJECTS.owners.get(parameter)
+    if owner is None or not is_direct(frame):
+        return
+    module = OBJECTS.module(owner)
+    if module in _lost[name]:
+        RECORDER.event("parameter-mark-read", frame, modules=[module], name=name)
+
+
+# Rows ---------------------------------------------------------------------------------------------
+
+_EDITS = ("zero_", "fill_", "mul_", "normal_", "uniform_")
+_rows: IdentityMap[str] = IdentityMap()  # what indexing sharded parameters gave: their modules
+
+
+def _watch_rows() -> None:
+    """Watch rows being taken out of DTensors, and rows being changed."""
+    from torch.distributed.tensor import DTensor
+
+    cls: Any = DTensor
+
+    def taken(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        owner = OBJECTS.owners.get(args[0])
+        first = args[1][0] if isinstance(args[1], tuple) and args[1] else args[1]
+        whole = first is None or first is Ellipsis or first == slice(None)
+        return None if owner is None or whole else OBJECTS.module(owner)
+
+    def given(module: str, row: Any) -> None:
+        _rows.set(row, module)
+
+    cls.__getitem__ = patching.watched(cls.__getitem__, taken, given)
+    for name in _EDITS:
+        setattr(cls, name, patching.watched(getattr(cls, name), functools.partial(_edited, name)))
+
+
+def _edited(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    module = _rows.get(args[0])
+    if module is not None:
+        RECORDER.event("row-edited", frame, module=module, api=api)

@@ -1,0 +1,27 @@
+"""Seeds of torch's random generator."""
+
+from __future__ import annotations
+
+import re
+from types import FrameType
+from typing import Any
+
+from fsdplint.runtime.recorder import patching
+from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.sites import is_direct
+
+# Dynamo, once it is imported, puts a function of its own around manual_seed.
+_DYNAMO = re.compile(r"[\\/]torch[\\/](_compile\.py$|_dynamo[\\/])")
+
+
+def install() -> None:
+    import torch
+
+    patching.watch_function(torch, "manual_seed", _seeded, direct=False)
+
+
+def _seeded(frame: FrameType | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    while frame is not None and _DYNAMO.search(frame.f_code.co_filename):
+        frame = frame.f_back
+    if is_direct(frame):
+        RECORDER.event("seeded", frame, seed=str(args[0] if args else kwargs.get("seed")))

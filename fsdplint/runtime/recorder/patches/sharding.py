@@ -1,0 +1,304 @@
+"""FSDP1's wrapper, FSDP2's fully_shard, and what goes with them."""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import weakref
+from types import FrameType
+from typing import Any
+
+from fsdplint.runtime.recorder import classes, patching, values
+from fsdplint.runtime.recorder.layout import LAYOUTS
+from fsdplint.runtime.recorder.objects import OBJECTS
+from fsdplint.runtime.recorder.patches import marks
+from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.refusals import sharding_failed
+from fsdplint.runtime.recorder.sites import is_attribute_load, is_direct
+from fsdplint.syntax.version_guards import optional_lines, tried_lines
+from fsdplint.trace.torch_versions import ARGUMENTS, METHODS
+
+# FSDP1 methods that users look for on an FSDP2 model.
+_WRAPPERS = ("module", "_fsdp_wrapped_module")
+_MISSING = ("no_sync", "clip_grad_norm_", *_WRAPPERS, "summon_full_params")
+_FSDP1_STATICS = (
+    "state_dict_type",
+    "set_state_dict_type",
+    "get_state_dict_type",
+    "summon_full_params",
+    "fsdp_modules",
+    "register_comm_hook",
+    "full_optim_state_dict",
+    "sharded_optim_state_dict",
+    "shard_full_optim_state_dict",
+    "flatten_sharded_optim_state_dict",
+    "scatter_full_optim_state_dict",
+    "rekey_optim_state_dict",
+)
+
+
+def install() -> None:
+    import torch.distributed.fsdp as fsdp
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+    from torch.nn.parallel import DistributedDataParallel
+
+    patching.watch_method(
+        FullyShardedDataParallel,
+        "__init__",
+        _wrapped,
+        _wrapped_made,
+        direct=False,
+        failed=lambda note, error: LAYOUTS.exit_wrapper(),
+    )
+    for name in _FSDP1_STATICS:
+        patching.watch_method(FullyShardedDataParallel, name, functools.partial(_fsdp1_used, name))
+    patching.watch_method(ShardedGradScaler, "__init__", _scaler_made)
+    patching.watch_method(DistributedDataParallel, "__init__", _replicated)
+    patching.watch_function(fsdp, "fully_shard", _sharded, _sharded_made, failed=sharding_failed)
+    patching.watch_function(fsdp, "register_fsdp_forward_method", _registered)
+    patching.watch_method(fsdp.MixedPrecisionPolicy, "__init__", _precision)
+    patching.watch_method(fsdp.FSDPModule, "unshard", functools.partial(_gathered, True))
+    patching.watch_method(fsdp.FSDPModule, "reshard", functools.partial(_gathered, False))
+    for name in METHODS.keys() - {"set_reshard_after_forward"}:
+        patching.watch_method(fsdp.FSDPModule, name, functools.partial(_fsdp2_used, name))
+    for name in _MISSING:
+        setattr(fsdp.FSDPModule, name, _Missing(name, fsdp.FSDPModule))
+
+
+# FSDP1 --------------------------------------------------------------------------------------------
+
+
+def _wrapped(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    import inspect
+
+    wrapper = args[0]
+    inner = args[1] if len(args) > 1 else kwargs.get("module")
+    inner_name = OBJECTS.module(inner)
+    # The wrapper has no submodules yet: it gets a name now and is described when it is made.
+    name = OBJECTS.fresh("m")
+    OBJECTS.names.set(wrapper, name)
+    OBJECTS.fsdp1_of.set(inner, weakref.ref(wrapper))
+    OBJECTS.sharded.set(wrapper, "fsdp1")
+    init = inspect.unwrap(type(wrapper).__init__)
+    passed = values.options(init, args, kwargs)
+    number = RECORDER.event(
+        "module-wrapped",
+        frame,
+        module=name,
+        inner=inner_name,
+        options=passed,
+        weights=values.sample([inner]),
+        mixes=_mixes(inner, passed, args, kwargs),
+        mesh=_mesh(args[16] if len(args) > 16 else kwargs.get("device_mesh")),
+        collective=bool(passed.get("sync_module_states")),
+    )
+    classes.watch(inner)
+    LAYOUTS.enter_wrapper(wrapper, "offload_params=True" in str(passed.get("cpu_offload")))
+    return number, wrapper
+
+
+def _mesh(mesh: Any) -> str | None:
+    return OBJECTS.names.get(mesh) if mesh is not None else None
+
+
+def _mixes(inner: Any, passed: dict[str, Any], args: tuple[Any, ...], kwargs: Any) -> bool:
+    """Whether parameters with and without gradients come into one flat parameter."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    if passed.get("use_orig_params") or any(name.startswith("ignored_") for name in passed):
+        return False
+    classes: tuple[type, ...] = ()
+    policy = args[5] if len(args) > 5 else kwargs.get("auto_wrap_policy")
+    if policy is not None:
+        chosen = getattr(policy, "_module_classes", None)
+        chosen = chosen or getattr(policy, "keywords", {}).get("transformer_layer_cls")
+        if not chosen:
+            return False
+        classes = tuple(chosen)
+    units = [m for m in inner.modules() if m is inner or classes and isinstance(m, classes)]
+    for unit in units:
+        kinds: set[bool] = set()
+        stack: list[Any] = [unit]
+        while stack:
+            module = stack.pop()
+            kinds.update(p.requires_grad for p in module.parameters(recurse=False))
+            stack.extend(
+                child
+                for child in module.children()
+                if child not in units and not isinstance(child, FullyShardedDataParallel)
+            )
+        if len(kinds) > 1:
+            return True
+    return False
+
+
+def _wrapped_made(note: Any, result: Any) -> None:
+    LAYOUTS.exit_wrapper()
+    OBJECTS.changed()
+    OBJECTS.describe(note[1])
+
+
+def _fsdp1_used(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    import torch
+    import torch.distributed.fsdp as fsdp
+
+    module = next((v for v in (*args, *kwargs.values()) if isinstance(v, torch.nn.Module)), None)
+    wrapped = module is not None and any(
+        isinstance(part, fsdp.FullyShardedDataParallel) for part in module.modules()
+    )
+    RECORDER.event(
+        "fsdp1-used",
+        frame,
+        api=f"FSDP.{name}",
+        module=OBJECTS.module(module) if module is not None else None,
+        collective=wrapped and name in ("summon_full_params", "full_optim_state_dict"),
+    )
+
+
+def _scaler_made(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    RECORDER.event("fsdp1-used", frame, api="ShardedGradScaler", module=None)
+
+
+def _replicated(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    inner = args[1] if len(args) > 1 else kwargs.get("module")
+    options = {key: values.describe(value) for key, value in kwargs.items() if key != "module"}
+    RECORDER.event(
+        "module-replicated", frame, inner=OBJECTS.module(inner), options=options, collective=True
+    )
+
+
+# FSDP2 --------------------------------------------------------------------------------------------
+
+
+def _sharded(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    from torch.distributed.fsdp import CPUOffloadPolicy
+
+    target = args[0] if args else kwargs.get("module")
+    group = list(target) if isinstance(target, (list, tuple)) else [target]
+    names = [OBJECTS.module(module) for module in group]
+    for module in group:
+        marks.note(module, frame)
+        LAYOUTS.note_offload(module, isinstance(kwargs.get("offload_policy"), CPUOffloadPolicy))
+    number = RECORDER.event(
+        "module-sharded",
+        frame,
+        module=names[0] if names else "",
+        group=names if isinstance(target, (list, tuple)) else [],
+        options={key: values.describe(value) for key, value in kwargs.items() if key != "module"},
+        mesh=OBJECTS.names.get(kwargs.get("mesh")) or "",
+        positional=[values.describe(value) for value in args[1:]],
+        weights=values.sample(group),
+    )
+    for key in kwargs.keys() & ARGUMENTS.keys():
+        not_everywhere(f"fully_shard.{key}", group[0], frame)
+    return number, group
+
+
+def _sharded_made(note: Any, result: Any) -> None:
+    OBJECTS.changed()
+    for module in note[1]:
+        OBJECTS.sharded.set(module, "fsdp2")
+        OBJECTS.describe(module)
+        classes.watch(module)
+
+
+def _precision(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    given = dict(zip(("param_dtype", "reduce_dtype"), args[1:], strict=False)) | kwargs
+    dtypes = {key: given.get(key) for key in ("param_dtype", "reduce_dtype")}
+    texts = {key: None if dtype is None else str(dtype) for key, dtype in dtypes.items()}
+    RECORDER.event("precision-chosen", frame, **texts)
+
+
+def _registered(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    module = args[0] if args else kwargs.get("module")
+    method = args[1] if len(args) > 1 else kwargs.get("method_name")
+    RECORDER.event("method-registered", frame, module=OBJECTS.module(module), method=str(method))
+
+
+def _gathered(
+    gathered: bool, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    RECORDER.event(
+        "parameters-gathered",
+        frame,
+        module=OBJECTS.module(args[0]),
+        gathered=gathered,
+        collective=gathered,
+    )
+
+
+def _fsdp2_used(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    not_everywhere(name, args[0], frame)
+
+
+def not_everywhere(api: str, module: Any, frame: FrameType) -> None:
+    """Record a use of what not every torch with FSDP2 has."""
+    lines = "".join(linecache.getlines(frame.f_code.co_filename))
+    RECORDER.event(
+        "fsdp2-used",
+        frame,
+        api=api,
+        module=OBJECTS.module(module),
+        optional=frame.f_lineno in optional_lines(lines),
+    )
+
+
+class _Missing:
+    """Stands on FSDPModule for an FSDP1 name: records that the program asks for it.
+
+    What the program then gets is what it would get without us: the user's own method of that
+    name, a submodule called so, or an AttributeError.
+    """
+
+    def __init__(self, name: str, owner: type) -> None:
+        self.name = name
+        self.owner = owner
+
+    def __get__(self, instance: Any, cls: type) -> Any:
+        import sys
+
+        mro = cls.__mro__
+        for parent in mro[mro.index(self.owner) + 1 :]:
+            if self.name in vars(parent):
+                found = vars(parent)[self.name]
+                return found.__get__(instance, cls) if hasattr(found, "__get__") else found
+        if instance is not None and self.name not in instance._modules and RECORDER.listening():
+            try:
+                self._record(instance, sys._getframe(1))
+            except Exception:
+                RECORDER.trouble()
+        # Python now asks nn.Module.__getattr__, which finds a submodule or raises.
+        raise AttributeError(self.name)
+
+    def _record(self, module: Any, frame: FrameType) -> None:
+        if not is_direct(frame) or not is_attribute_load(frame):
+            return
+        if self.name in _WRAPPERS and (_is_found(module, self.name) or _is_tried(frame)):
+            return
+        name = OBJECTS.module(module)
+        if self.name == "no_sync":
+            RECORDER.event(
+                "gradient-sync-switched", frame, module=name, api="no_sync", enabled=False
+            )
+        elif self.name == "clip_grad_norm_":
+            RECORDER.event("gradients-clipped", frame, api="method", modules=[name])
+        else:
+            RECORDER.event("fsdp1-used", frame, api=f"FSDP.{self.name}", module=name)
+
+
+def _is_found(module: Any, name: str) -> bool:
+    """Whether a module answers for a name in a way of its own."""
+    import torch
+
+    return (
+        type(module).__getattr__ is not torch.nn.Module.__getattr__
+        or name in module._buffers
+        or name in module._parameters
+    )
+
+
+def _is_tried(frame: FrameType) -> bool:
+    """Whether the program catches what goes wrong on the line that it is at."""
+    lines = "".join(linecache.getlines(frame.f_code.co_filename))
+    return frame.f_lineno in tried_lines(lines)

@@ -1,0 +1,54 @@
+"""Programs that start their ranks themselves, with torch.multiprocessing.spawn.
+
+Under a launcher there is a process for every rank already: each runs the function for its own rank
+instead of starting more. The ranks meet where the launcher says, not at the program's fixed port.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any
+
+from fsdplint.runtime.recorder import patching
+from fsdplint.runtime.recorder.recorder import RECORDER
+
+_MEETING = ("MASTER_ADDR", "MASTER_PORT")
+_met_at: dict[str, str] = {}
+
+
+def install() -> None:
+    import torch.distributed as dist
+    import torch.multiprocessing as multiprocessing
+
+    spawn: Any = vars(multiprocessing)["spawn"]
+    init = dist.init_process_group
+
+    @functools.wraps(spawn)
+    def spawned(fn: Any, args: Any = (), nprocs: int = 1, *rest: Any, **kwargs: Any) -> Any:
+        local = os.environ.get("LOCAL_RANK"), os.environ.get("LOCAL_WORLD_SIZE")
+        if not RECORDER.listening() or None in local or int(local[1] or 0) != nprocs:
+            return spawn(fn, args, nprocs, *rest, **kwargs)
+        _met_at.update({name: os.environ[name] for name in _MEETING if name in os.environ})
+        fn(int(local[0] or 0), *args)
+        return _Done()
+
+    @functools.wraps(init)
+    def init_process_group(
+        backend: Any = None, init_method: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        if _met_at:
+            os.environ.update(_met_at)
+            init_method = None
+        return init(backend, init_method, *args, **kwargs)
+
+    patching.replace(spawn, spawned)
+    patching.replace(init, init_process_group)
+    patching.apply_replacements()
+
+
+class _Done:
+    """What `spawn(..., join=False)` gives: all has been done by now."""
+
+    def join(self, *args: Any, **kwargs: Any) -> bool:
+        return True

@@ -1,0 +1,302 @@
+"""State dicts: taken from and loaded into modules and optimizers."""
+
+from __future__ import annotations
+
+import functools
+from types import FrameType
+from typing import Any
+
+from fsdplint.runtime.recorder import patching, values
+from fsdplint.runtime.recorder.objects import OBJECTS
+from fsdplint.runtime.recorder.recorder import RECORDER
+
+_HOME = "torch.distributed.checkpoint.state_dict"
+
+
+def install() -> None:
+    import torch
+    import torch.distributed.checkpoint.state_dict as state_dict
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    for owner in (torch.nn.Module, torch.optim.Optimizer):
+        patching.watch_method(owner, "state_dict", _taken_by_method, _taken)
+        patching.watch_method(owner, "load_state_dict", _loaded_by_method)
+    for name in ("get_model_state_dict", "get_optimizer_state_dict", "get_state_dict"):
+        patching.watch_function(
+            state_dict, name, functools.partial(_taken_by_function, name), _taken
+        )
+    for name in ("set_model_state_dict", "set_optimizer_state_dict", "set_state_dict"):
+        patching.watch_function(state_dict, name, functools.partial(_loaded_by_function, name))
+    patching.watch_method(FSDP, "optim_state_dict", _fsdp1_optimizer_taken, _taken)
+    patching.watch_method(FSDP, "optim_state_dict_to_load", _fsdp1_optimizer_to_load, _to_load)
+
+
+# What is sharded ----------------------------------------------------------------------------------
+
+
+def sharding_of(subject: Any) -> str | None:
+    """How a module, a part of it, or what an optimizer updates is sharded: fsdp1, fsdp2, None."""
+    import torch
+
+    if isinstance(subject, torch.nn.Module):
+        for part in subject.modules():
+            kind = OBJECTS.sharded.get(part)
+            if kind is not None:
+                return kind
+        return None
+    for group in subject.param_groups:
+        for parameter in group["params"]:
+            if hasattr(parameter, "placements"):
+                return "fsdp2"
+            module = OBJECTS.owners.get(parameter)
+            if module is not None and any(
+                kind == "fsdp1" and any(part is module for part in wrapper.modules())
+                for wrapper, kind in OBJECTS.sharded.items()
+            ):
+                return "fsdp1"
+        break
+    return None
+
+
+def _fsdp1_layout(module: Any) -> str:
+    """The layout that FSDP1's state_dict_type asks for now."""
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    for part in module.modules():
+        if isinstance(part, FSDP):
+            kind = part._state_dict_type.name
+            return {
+                "FULL_STATE_DICT": values.FULL,
+                "SHARDED_STATE_DICT": values.SHARDED,
+                "LOCAL_STATE_DICT": values.LOCAL,
+            }.get(kind, values.UNKNOWN)
+    return values.UNKNOWN
+
+
+def _fsdp1_rank0_only(module: Any, config: str = "_state_dict_config") -> bool:
+    """Whether FSDP1 gives the whole state to rank 0 only now, or takes it from rank 0 only."""
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    return any(
+        bool(getattr(getattr(part, config, None), "rank0_only", False))
+        for part in module.modules()
+        if isinstance(part, FSDP)
+    )
+
+
+def _summoned(module: Any) -> bool:
+    """Whether `summon_full_params` holds, in which a state needs no communication."""
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    return any(
+        part.training_state.name == "SUMMON_FULL_PARAMS"
+        for part in module.modules()
+        if isinstance(part, FSDP)
+    )
+
+
+def _name(subject: Any) -> str:
+    import torch
+
+    if isinstance(subject, torch.nn.Module):
+        return OBJECTS.module(subject)
+    return OBJECTS.optimizer(subject)
+
+
+# Taken --------------------------------------------------------------------------------------------
+
+
+class _Note:
+    """A state dict that is being made: the event, and what is expected of it."""
+
+    def __init__(self, parts: list[tuple[int, str, str, str, bool]]) -> None:
+        self.parts = parts  # event number, state, of, layout, sharded
+
+
+def _take(
+    frame: FrameType,
+    subjects: list[Any],
+    api: str,
+    layouts: list[str],
+    sharded: list[str | None],
+    rank0_only: bool = False,
+) -> _Note:
+    parts = []
+    for subject, layout, kind in zip(subjects, layouts, sharded, strict=True):
+        state, of = OBJECTS.new_state(), _name(subject)
+        # An optimizer's own method only copies. FSDP1 communicates for local states too.
+        collective = kind == "fsdp2" and layout == values.FULL
+        if kind == "fsdp1":
+            of_optimizer = hasattr(subject, "param_groups")
+            collective = api != "state_dict" or not (of_optimizer or _summoned(subject))
+        number = RECORDER.event(
+            "state-taken",
+            frame,
+            state=state,
+            of=of,
+            layout=layout,
+            api=api,
+            collective=collective,
+            rank0_only=rank0_only and kind is not None and layout == values.FULL,
+        )
+        parts.append((number, state, of, layout, kind is not None))
+    return _Note(parts)
+
+
+def _taken_by_method(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Note:
+    import torch
+
+    subject = args[0]
+    kind = sharding_of(subject)
+    if kind is None:
+        layout = values.PLAIN
+    elif kind == "fsdp2":
+        layout = values.SHARDED
+    elif isinstance(subject, torch.nn.Module):
+        layout = _fsdp1_layout(subject)
+    else:
+        layout = values.LOCAL  # FSDP1: the optimizer's own state is of this rank's flat shard
+    rank0_only = kind == "fsdp1" and layout == values.FULL and _fsdp1_rank0_only(subject)
+    return _take(frame, [subject], "state_dict", [layout], [kind], rank0_only)
+
+
+def _taken_by_function(
+    name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> _Note:
+    subjects = _subjects(name, args, kwargs)
+    full = bool(getattr(kwargs.get("options"), "full_state_dict", False))
+    kinds = [sharding_of(subject) for subject in subjects]
+    if any(kinds):  # an optimizer is sharded as its model is
+        kinds = [next(kind for kind in kinds if kind)] * len(kinds)
+    layouts = [
+        values.PLAIN if kind is None else values.FULL if full else values.SHARDED for kind in kinds
+    ]
+    rank0_only = full and bool(getattr(kwargs.get("options"), "cpu_offload", False))
+    return _take(frame, subjects, f"{_HOME}.{name}", layouts, kinds, rank0_only)
+
+
+def _subjects(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    model = args[0] if args else kwargs.get("model")
+    optimizers = args[1] if len(args) > 1 else kwargs.get("optimizers")
+    optimizers = list(optimizers) if isinstance(optimizers, (list, tuple)) else [optimizers]
+    if "model" in name:
+        return [model]
+    if "optimizer" in name:
+        return optimizers
+    return [model, *optimizers]
+
+
+def _taken(note: _Note, result: Any) -> None:
+    results = [result]
+    if isinstance(result, tuple):
+        results = list(result)
+    for (number, state, of, layout, sharded), value in zip(note.parts, results, strict=False):
+        seen = values.layout_of(value)
+        # Values decide, except where they look alike: FSDP1's local shards are plain tensors.
+        if seen is not None and layout != values.LOCAL:
+            layout = seen if sharded or seen == values.SHARDED else values.PLAIN
+        RECORDER.update(number, layout=layout)
+        OBJECTS.remember_state(state, of, layout, value)
+
+
+def _fsdp1_optimizer_taken(
+    frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> _Note:
+    model = args[0] if args else kwargs.get("model")
+    optimizer = args[1] if len(args) > 1 else kwargs.get("optim")
+    RECORDER.event(
+        "fsdp1-used",
+        frame,
+        api="FSDP.optim_state_dict",
+        module=OBJECTS.module(model),
+        collective=True,
+    )
+    kind = sharding_of(model)
+    layout = _fsdp1_layout(model) if kind == "fsdp1" else values.UNKNOWN
+    return _take(frame, [optimizer], "FSDP.optim_state_dict", [layout], [kind])
+
+
+def _fsdp1_optimizer_to_load(
+    frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    model = args[0] if args else kwargs.get("model")
+    optimizer = args[1] if len(args) > 1 else kwargs.get("optim")
+    RECORDER.event(
+        "fsdp1-used",
+        frame,
+        api="FSDP.optim_state_dict_to_load",
+        module=OBJECTS.module(model),
+        # each rank cuts its part out of whole tensors by itself
+        collective=_fsdp1_layout(model) != values.FULL
+        or _fsdp1_rank0_only(model, "_optim_state_dict_config"),
+    )
+    return _name(optimizer) if optimizer is not None else None
+
+
+def _to_load(of: str, result: Any) -> None:
+    OBJECTS.remember_state(OBJECTS.new_state(), of, values.LOCAL, result)
+
+
+# Loaded -------------------------------------------------------------------------------------------
+
+
+def _load(frame: FrameType, subject: Any, value: Any, api: str, collective: bool) -> None:
+    known = OBJECTS.state(value) if isinstance(value, dict) else None
+    layout = known.layout if known is not None else None
+    if layout is None:
+        seen = values.layout_of(value)
+        layout = {values.FULL: values.PLAIN, None: values.UNKNOWN}.get(seen, seen)
+        if seen == values.FULL and sharding_of(subject) is not None:
+            layout = values.FULL
+    RECORDER.event(
+        "state-loaded",
+        frame,
+        into=_name(subject),
+        state=known.name if known is not None else None,
+        layout=layout,
+        api=api,
+        collective=collective,
+    )
+
+
+def _loaded_by_method(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    value = args[1] if len(args) > 1 else kwargs.get("state_dict")
+    # An optimizer's method loads without the other ranks, and so does FSDP1 what is local.
+    collective = (
+        not hasattr(args[0], "param_groups")
+        and sharding_of(args[0]) == "fsdp1"
+        and _fsdp1_layout(args[0]) != values.LOCAL
+    )
+    _load(frame, args[0], value, "load_state_dict", collective)
+
+
+def _loaded_by_function(
+    name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    subjects = _subjects(name, args, kwargs)
+    keys = {
+        "set_model_state_dict": ["model_state_dict"],
+        "set_optimizer_state_dict": ["optim_state_dict"],
+        "set_state_dict": ["model_state_dict", "optim_state_dict"],
+    }[name]
+    positional = {"set_model_state_dict": 1, "set_optimizer_state_dict": 2}.get(name, 9)
+    for index, subject in enumerate(subjects):
+        value = kwargs.get(keys[min(index, len(keys) - 1)])
+        if value is None and len(args) > positional:
+            value = args[positional]
+        collective = _set_communicates(subject, kwargs.get("options"))
+        _load(frame, subject, value, f"{_HOME}.{name}", collective)
+
+
+def _set_communicates(subject: Any, options: Any) -> bool:
+    """Whether a function of `state_dict` communicates to set the state of a model or optimizer.
+
+    FSDP2 scatters whole tensors. FSDP1 gathers, but cuts its part out of an optimizer's whole
+    tensors by itself where every rank has them.
+    """
+    kind, full = sharding_of(subject), getattr(options, "full_state_dict", False)
+    if kind != "fsdp1":
+        return kind == "fsdp2" and bool(full)
+    if not hasattr(subject, "param_groups") or not full:
+        return True
+    return bool(options.cpu_offload or getattr(options, "broadcast_from_rank0", False))

@@ -1,0 +1,67 @@
+"""Plain numbers that the program makes of DTensors."""
+
+from __future__ import annotations
+
+import functools
+import re
+import traceback
+from types import FrameType
+from typing import Any
+
+from fsdplint.runtime.recorder import patching, values
+from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.sites import OWN, is_direct, kind_of
+
+_RAW = ("numpy", "tolist", "data_ptr", "untyped_storage", "storage", "__array__")
+_REFUSED = re.compile(r"aten\.(\w+)\.\w+ got mixed torch\.Tensor and DTensor")
+# What updates an average of weights.
+_UPDATES = {f"{kind}{name}_" for kind in ("", "_foreach_") for name in ("lerp", "add", "sub")}
+_READERS = {"item": "item", "__float__": "float", "__int__": "int", "__bool__": "bool"}
+
+
+def install() -> None:
+    from torch.distributed.tensor import DTensor
+
+    owner: Any = DTensor
+    for name, api in _READERS.items():
+        before = functools.partial(_read, api)
+        setattr(owner, name, patching.watched(getattr(owner, name), before))
+    for name in _RAW:
+        before = functools.partial(_raw, name)
+        setattr(owner, name, patching.watched(getattr(owner, name), before))
+
+
+def _read(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """A number made of a DTensor whose parts have not been put together over the ranks."""
+    tensor = args[0]
+    mesh = tensor.device_mesh
+    for dimension, placement in enumerate(tensor.placements):
+        if placement.is_partial() and mesh.size(dimension) > 1:
+            reduction = getattr(placement, "norm_type", None)
+            RECORDER.event(
+                "partial-read",
+                frame,
+                api=api,
+                reduction="norm" if reduction is not None else str(placement.reduce_op),
+            )
+            return
+
+
+def _raw(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """A DTensor's memory is asked for, of which this rank has a part."""
+    tensor = args[0]
+    if values.is_sharded(tensor) and tensor.device_mesh.size() > 1:
+        name = "numpy.asarray" if api == "__array__" else api
+        RECORDER.event("raw-read", frame, api=name, layout=values.SHARDED)
+
+
+def note_error(error: BaseException) -> None:
+    """Record that the program ended at an operation which got plain tensors among DTensors."""
+    found = _REFUSED.search(str(error))
+    if found is None or found.group(1) not in _UPDATES:
+        return
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    while frames and kind_of(frames[-1].f_code.co_filename) == OWN:
+        frames.pop()
+    if frames and is_direct(frames[-1]):
+        RECORDER.event("tensors-mixed", frames[-1], api=found.group(1))

@@ -1,0 +1,125 @@
+"""Putting a watcher around functions and methods of torch's."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Any
+
+from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.sites import is_direct
+
+# before(frame, args, kwargs) -> note; after(note, result). A note of None: nothing to do after.
+Before = Callable[[FrameType, tuple[Any, ...], dict[str, Any]], Any]
+After = Callable[[Any, Any], None]
+# failed(note, error), where the original raises.
+Failed = Callable[[Any, BaseException], None]
+
+_replacements: dict[int, tuple[Any, Any]] = {}
+
+
+def watched(
+    original: Callable[..., Any],
+    before: Before,
+    after: After | None = None,
+    *,
+    direct: bool = True,
+    failed: Failed | None = None,
+) -> Callable[..., Any]:
+    """`original` with `before` called ahead of it and `after` (or `failed`) behind it.
+
+    direct: only where the caller is not torch itself, so that what one user call sets off inside
+        torch is recorded once.
+    The watchers never raise and never change arguments or results.
+    """
+    import torch
+
+    is_compiling = torch.compiler.is_compiling
+
+    @functools.wraps(original)
+    def watcher(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling() or not RECORDER.listening():
+            return original(*args, **kwargs)
+        note = None
+        frame = sys._getframe(1)
+        if not direct or is_direct(frame):
+            try:
+                note = before(frame, args, kwargs)
+            except Exception:
+                RECORDER.trouble()
+        del frame
+        try:
+            result = original(*args, **kwargs)
+        except Exception as error:
+            if note is not None and failed is not None:
+                try:
+                    failed(note, error)
+                except Exception:
+                    RECORDER.trouble()
+            raise
+        if note is not None and after is not None:
+            try:
+                after(note, result)
+            except Exception:
+                RECORDER.trouble()
+        return result
+
+    return watcher
+
+
+def watch_method(
+    owner: type,
+    name: str,
+    before: Before,
+    after: After | None = None,
+    *,
+    direct: bool = True,
+    failed: Failed | None = None,
+) -> None:
+    """Watch a method (also a static or class method) that `owner` itself defines, if it does."""
+    found = owner.__dict__.get(name)
+    if found is None:
+        return
+    wrapper: Any
+    if isinstance(found, staticmethod):
+        wrapper = staticmethod(watched(found.__func__, before, after, direct=direct, failed=failed))
+    elif isinstance(found, classmethod):
+        wrapper = classmethod(watched(found.__func__, before, after, direct=direct, failed=failed))
+    else:
+        wrapper = watched(found, before, after, direct=direct, failed=failed)
+    setattr(owner, name, wrapper)
+
+
+def watch_function(
+    module: Any,
+    name: str,
+    before: Before,
+    after: After | None = None,
+    *,
+    direct: bool = True,
+    failed: Failed | None = None,
+) -> None:
+    """Watch a function under every name by which torch's modules export it."""
+    original = getattr(module, name, None)
+    if original is not None:
+        replace(original, watched(original, before, after, direct=direct, failed=failed))
+
+
+def replace(original: Any, wrapper: Any) -> None:
+    """Have `original` replaced everywhere by `apply_replacements`."""
+    _replacements[id(original)] = (original, wrapper)
+
+
+def apply_replacements(prefixes: Iterable[str] = ("torch",)) -> None:
+    """Replace the registered functions in all loaded modules of these packages, in one pass."""
+    roots = tuple(prefixes)
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] not in roots or module is None:
+            continue
+        for key, value in list(vars(module).items()):
+            found = _replacements.get(id(value))
+            if found is not None and found[0] is value:
+                setattr(module, key, found[1])
+    _replacements.clear()

@@ -1,0 +1,105 @@
+"""What torch refuses to shard, or to run as it was sharded: the parameters that it is about."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType, TracebackType
+from typing import Any
+
+from fsdplint.runtime.recorder.objects import OBJECTS
+from fsdplint.runtime.recorder.recorder import RECORDER
+
+SCALAR, STRIDES, DTYPES, BATCHNORM = "scalar", "strides", "dtypes", "batchnorm"
+
+
+def sharding_failed(note: Any, error: BaseException) -> None:
+    """`fully_shard` raised; note: the event's number and the modules."""
+    text = str(error)
+    if isinstance(error, ValueError) and "scalar parameter" in text:
+        reason = SCALAR
+    elif isinstance(error, NotImplementedError) and "non-contiguous" in text:
+        reason = STRIDES
+    else:
+        return
+    modules = note[1]
+    found: list[list[str]] = []
+    for module in modules:
+        for name, parameter in module.named_parameters():
+            if reason == SCALAR and parameter.dim() == 0:
+                found.append([name, "a scalar"])
+            elif reason == STRIDES and not parameter.is_contiguous():
+                found.append([name, f"shape {_plain(parameter.shape)}, {_order(parameter)}"])
+    if found:
+        _write(sys._getframe(2), reason, modules[0], found)
+
+
+def _order(parameter: Any) -> str:
+    import torch
+
+    if parameter.dim() == 4 and parameter.is_contiguous(memory_format=torch.channels_last):
+        return "channels_last"
+    return f"strides {_plain(parameter.stride())}"
+
+
+def _plain(numbers: Any) -> str:
+    return "(" + ", ".join(str(number) for number in numbers) + ")"
+
+
+def call_failed(error: Exception, frame: FrameType | None) -> None:
+    """A forward raised: if it is about types, write down which module and types."""
+    if isinstance(error, AssertionError) and "uniform original parameter dtype" in str(error):
+        _types_of_group(error, frame)
+    elif isinstance(error, RuntimeError):
+        _types_of_batchnorm(error, frame)
+
+
+def _types_of_batchnorm(error: Exception, frame: FrameType | None) -> None:
+    """A BatchNorm raised whose parameters have another type than its running statistics."""
+    from torch.nn.modules.batchnorm import _NormBase
+
+    module = None
+    trace = error.__traceback__
+    while trace is not None:
+        own = trace.tb_frame.f_locals.get("self")
+        module = own if isinstance(own, _NormBase) else module
+        trace = trace.tb_next
+    mean, weight = getattr(module, "running_mean", None), getattr(module, "weight", None)
+    if mean is not None and weight is not None and mean.dtype != weight.dtype:
+        found = [["running_mean", str(mean.dtype)], ["weight", str(weight.dtype)]]
+        _write(frame, BATCHNORM, module, found)
+
+
+def _types_of_group(error: Exception, frame: FrameType | None) -> None:
+    group = _group(error.__traceback__)
+    modules = getattr(group, "modules", None)
+    if not modules:
+        return
+    dtypes = {
+        id(held.sharded_param): str(held.orig_dtype)
+        for held in group.fsdp_params
+        if held.sharded_param.requires_grad
+    }
+    found = [
+        [name, dtypes[id(parameter)]]
+        for module in modules
+        for name, parameter in module.named_parameters()
+        if id(parameter) in dtypes
+    ]
+    _write(frame, DTYPES, modules[0], found)
+
+
+def _group(trace: TracebackType | None) -> Any:
+    """FSDP2's parameter group in whose code an error was raised."""
+    found = None
+    while trace is not None:
+        own = trace.tb_frame.f_locals.get("self")
+        if hasattr(own, "fsdp_params"):
+            found = own
+        trace = trace.tb_next
+    return found
+
+
+def _write(frame: FrameType | None, reason: str, module: Any, found: list[list[str]]) -> None:
+    RECORDER.event(
+        "refused", frame, module=OBJECTS.module(module), reason=reason, parameters=found[:100]
+    )

@@ -1,0 +1,78 @@
+"""What the ranks hold of parameters that are to be the same on several of them.
+
+These are the replicas of a 2-D mesh (HSDP), and the parameters that FSDP2 was told to ignore. Each
+rank writes down numbers for its values at the first steps; the rule compares them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import FrameType
+from typing import Any
+
+from fsdplint.runtime.recorder.digests import digest
+from fsdplint.runtime.recorder.final_state import plain_name
+from fsdplint.runtime.recorder.measures import MEASURES
+from fsdplint.runtime.recorder.objects import OBJECTS
+from fsdplint.runtime.recorder.recorder import RECORDER
+
+_LOOKS = 3  # steps of an optimizer at which it is looked
+_NAMES = 100  # parameters of a model that are looked at
+
+
+class Replicas:
+    """The looks at the optimizers of the program."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self._looks: Counter[str] = Counter()
+
+    def stepping(self, optimizer: Any, name: str, frame: FrameType | None) -> None:
+        """An optimizer is about to step."""
+        if RECORDER.world < 2 or self._looks[name] >= _LOOKS:
+            return
+        self._looks[name] += 1
+        mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        for root in roots():
+            copies = {
+                plain_name(key): [part, digest(parameter)]
+                for key, parameter in list(root.named_parameters())
+                if id(parameter) in mine and (part := _part(parameter)) is not None
+            }
+            if copies:
+                RECORDER.event(
+                    "copies-seen",
+                    frame,
+                    module=OBJECTS.module(root),
+                    optimizer=name,
+                    look=self._looks[name],
+                    exchanged=MEASURES.exchanged,
+                    each=dict(list(copies.items())[:_NAMES]),
+                )
+
+
+def roots() -> list[Any]:
+    """The outermost modules that FSDP2 shards."""
+    sharded = [module for module, kind in OBJECTS.sharded.items() if kind == "fsdp2"]
+    below = {id(part) for module in sharded for part in list(module.modules())[1:]}
+    return [module for module in sharded if id(module) not in below]
+
+
+def _part(parameter: Any) -> str | None:
+    """Which part this rank holds, where other ranks hold the same; None where none does."""
+    placements = getattr(parameter, "placements", None)
+    if placements is None:
+        return None if parameter.is_meta else "ignored"
+    if not any(placement.is_replicate() for placement in placements):
+        return None
+    place = parameter.device_mesh.get_coordinate()
+    return "replica " + " ".join(
+        str(at)
+        for at, placement in zip(place or (), placements, strict=True)
+        if not placement.is_replicate()
+    )
+
+
+REPLICAS = Replicas()

@@ -1,0 +1,360 @@
+"""Running the user's program on this rank under the recorder."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import runpy
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fsdplint.runtime.launch import processes
+from fsdplint.runtime.proof import reached
+
+
+@dataclass
+class Options:
+    """What the recorder is asked for; see `python -m fsdplint.runtime --help`."""
+
+    record: str
+    device: str = "auto"
+    steps: int | None = None
+    seed: int | None = None
+    module: bool = False
+    target: str = ""
+    args: tuple[str, ...] = ()
+    parameters: bool = True
+    account: bool = False
+    simulate: int | None = None
+    oracle: bool = False
+
+
+def rank_and_world() -> tuple[int, int]:
+    """This process's rank and the number of ranks, from the launcher's environment."""
+    env = os.environ
+    rank = env.get("RANK") or env.get("SLURM_PROCID") or env.get("PMI_RANK") or "0"
+    world = env.get("WORLD_SIZE") or env.get("SLURM_NTASKS") or env.get("PMI_SIZE") or "1"
+    return int(rank), int(world)
+
+
+def prepare() -> None:
+    """Import torch and put the watchers in place: what can be shared by several runs."""
+    # Imported here so that the user's `from ... import name` finds the watched functions.
+    import torch
+    import torch.distributed
+    import torch.distributed.algorithms._checkpoint.checkpoint_wrapper
+    import torch.distributed.checkpoint
+    import torch.distributed.checkpoint.state_dict
+    import torch.distributed.device_mesh
+    import torch.distributed.fsdp
+    import torch.distributed.tensor
+    import torch.optim.swa_utils  # noqa: F401
+
+    from fsdplint.runtime import emulation
+    from fsdplint.runtime.recorder.patches import install
+    from fsdplint.runtime.recorder.recorder import RECORDER
+
+    for private in ("torch.distributed._composable.fsdp", "torch.distributed._composable"):
+        try:
+            __import__(private)
+        except ImportError:
+            continue
+    emulation.install()
+    install()
+    os.register_at_fork(after_in_child=RECORDER.forget)
+
+
+def start(options: Options) -> None:
+    """Open this rank's record and set what the options ask for."""
+    from fsdplint.runtime import emulation
+    from fsdplint.runtime.recorder import (
+        data_parallel_reference as oracle,
+    )
+    from fsdplint.runtime.recorder import (
+        final_state as final,
+    )
+    from fsdplint.runtime.recorder import (
+        outside_files,
+    )
+    from fsdplint.runtime.recorder.classes import ACTIVITY
+    from fsdplint.runtime.recorder.layout import LAYOUTS
+    from fsdplint.runtime.recorder.measures import MEASURES
+    from fsdplint.runtime.recorder.missed_parameters import MISSED
+    from fsdplint.runtime.recorder.objects import OBJECTS
+    from fsdplint.runtime.recorder.output_views import VIEWS
+    from fsdplint.runtime.recorder.recorder import RECORDER
+    from fsdplint.runtime.recorder.replicas import REPLICAS
+    from fsdplint.runtime.recorder.untouched_buffers import UNTOUCHED
+    from fsdplint.runtime.simulation import switch as simulation
+
+    rank, world = rank_and_world()
+    OBJECTS.clear()
+    ACTIVITY.clear()
+    LAYOUTS.clear()
+    MEASURES.clear()
+    MISSED.clear()
+    REPLICAS.clear()
+    UNTOUCHED.clear()
+    VIEWS.clear()
+    MEASURES.limit = None if options.account else options.steps  # the accounts end it then
+    final.reset(options.parameters)
+    os.makedirs(options.record, exist_ok=True)
+    # On SIGUSR1 a rank writes down where it stands, even if it hangs inside a collective.
+    stack = open(os.path.join(options.record, f"stack{rank}.txt"), "w")  # noqa: SIM115
+    faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False, chain=False)
+    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", world))
+    emulation.choose("cpu" if options.simulate else options.device, local_ranks)
+    if options.seed is not None:
+        _seed(options.seed)
+    RECORDER.open(options.record, rank, world, emulation.EMULATION.on)
+    outside_files.install()
+    if options.oracle:
+        oracle.install()
+    if options.simulate is not None:
+        RECORDER.on = False  # without values there is nothing to compare
+        simulation.install()
+
+
+def _seed(seed: int) -> None:
+    import random
+
+    import torch
+
+    random.seed(seed)
+    torch.manual_seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def run(options: Options) -> int:
+    """Run the program; gives its exit code. Its exceptions are printed as Python would."""
+    from fsdplint.runtime import emulation
+    from fsdplint.runtime.recorder import final_state as final
+    from fsdplint.runtime.recorder.patches.tensors import note_error
+    from fsdplint.runtime.recorder.recorder import RECORDER
+
+    code, status, error = 0, "ok", None
+    try:
+        with _counting(options):
+            execute(options)
+    except SystemExit as exit_:
+        code = _exit_code(exit_)
+        status = "ok" if code == 0 else "exit"
+        error = {**describe_error(exit_), "traceback": ""} if code else None
+    except BaseException as raised:
+        code, status = 1, "raised"
+        try:
+            note_error(raised)
+        except Exception:
+            RECORDER.trouble()
+        raised = emulation.explained(raised)
+        error = describe_error(raised)
+        _print_error(raised)
+    RECORDER.in_backward = 0
+    if status == "ok" and options.simulate is None:
+        final.capture()
+    RECORDER.close(status, code=code, **(error or {}))
+    return code
+
+
+@contextlib.contextmanager
+def _counting(options: Options) -> Iterator[None]:
+    """Simulate the other ranks, and count what this one holds and sends, where that is wanted."""
+    from fsdplint.runtime.simulation.switch import accounted, simulated
+
+    with contextlib.ExitStack() as stack:
+        if options.simulate is not None:
+            stack.enter_context(simulated(*rank_and_world()))
+        if options.account or options.simulate is not None:
+            stack.enter_context(accounted(options.steps))
+        yield
+
+
+def execute(options: Options) -> None:
+    """Run the target as `__main__`, as Python would."""
+    lines = reached.install()
+    if options.module:
+        sys.argv = [options.target, *options.args]
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(options.target, run_name="__main__", alter_sys=True)
+        return
+    path = os.path.abspath(options.target)
+    sys.argv = [options.target, *options.args]
+    sys.path.insert(0, os.path.dirname(path))
+    with open(path, "rb") as file:
+        source = file.read()
+    if lines is None:
+        code = compile(source, path, "exec", dont_inherit=True)
+    else:
+        code = lines.compile(source, path)
+    module = type(sys)("__main__")
+    module.__dict__.update(
+        __file__=path, __builtins__=__builtins__, __loader__=None, __spec__=None, __cached__=None
+    )
+    # Worker processes and pickle look the user's classes up in `__main__`.
+    sys.modules["__main__"] = module
+    exec(code, module.__dict__)
+
+
+def _exit_code(exit_: SystemExit) -> int:
+    if exit_.code is None:
+        return 0
+    if isinstance(exit_.code, int):
+        return exit_.code
+    print(exit_.code, file=sys.stderr)
+    return 1
+
+
+def describe_error(raised: BaseException) -> dict[str, Any]:
+    """An exception for the record: type, text, traceback and the user's innermost line."""
+    from fsdplint.runtime.recorder.sites import USER, kind_of
+
+    at = None
+    for frame, line in traceback.walk_tb(raised.__traceback__):
+        if kind_of(frame.f_code.co_filename) == USER:
+            at = [frame.f_code.co_filename, line]
+    described = traceback.TracebackException.from_exception(raised)
+    _leave_out_ours(described)
+    text = "".join(described.format())
+    return {
+        "error": type(raised).__name__,
+        "message": str(raised)[:4000],
+        "traceback": text[-20000:],
+        "error_at": at,
+    }
+
+
+def _leave_out_ours(described: traceback.TracebackException) -> None:
+    """Without the lines of the watchers, which are not what a person looks for."""
+    from fsdplint.runtime.recorder.sites import OWN, kind_of
+
+    one: traceback.TracebackException | None = described
+    while one is not None:
+        theirs = [frame for frame in one.stack if kind_of(frame.filename) != OWN]
+        one.stack = traceback.StackSummary.from_list(theirs)
+        one = one.__cause__ or one.__context__
+
+
+def _print_error(raised: BaseException) -> None:
+    from fsdplint.runtime.recorder.sites import OWN, kind_of
+
+    trace = raised.__traceback__
+    while trace is not None and kind_of(trace.tb_frame.f_code.co_filename) == OWN:
+        trace = trace.tb_next
+    traceback.print_exception(type(raised), raised, trace)
+
+
+def leave(code: int, pause: float) -> None:
+    """End the process without the exit race of gloo's threads; nothing buffered is lost."""
+    import atexit
+
+    try:
+        atexit._run_exitfuncs()
+    except BaseException:
+        traceback.print_exc()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            continue
+    if pause:
+        time.sleep(pause)
+    os._exit(code)
+
+
+USAGE = """usage: python -m fsdplint.runtime [options] script.py [args...]
+       python -m fsdplint.runtime [options] -m package.module [args...]
+
+Runs a training program on this rank and writes down what happens to its models.
+Start it with any launcher, e.g.  torchrun --nproc-per-node 2 -m fsdplint.runtime train.py
+
+options:
+  --record DIR   folder for the records (default: fsdplint-record)
+  --device auto|cpu|cuda   cpu: a program written for CUDA runs on the CPU (default: auto)
+  --steps N      end the program after N optimizer steps
+  --seed S       seed torch, random and numpy, and ask torch for deterministic algorithms
+  --no-parameters   do not gather the full parameters at the end
+  --account      count the bytes of tensors and of collectives in every step
+  --oracle       average gradients of whole parameters instead of sharding them
+  --simulate N   be rank 0 of N: no other ranks, and tensors without values
+"""
+
+
+class UsageError(Exception):
+    """The command line cannot be understood; the text says why."""
+
+
+def parse(argv: Sequence[str]) -> Options:
+    """The options before the script's name; all behind it belongs to the script."""
+    options = Options(record="fsdplint-record")
+    rest = list(argv)
+    while rest:
+        word = rest.pop(0)
+        if word in ("-h", "--help"):
+            raise UsageError("")
+        if word == "--no-parameters":
+            options.parameters = False
+            continue
+        if word in ("--account", "--oracle"):
+            setattr(options, word[2:], True)
+            continue
+        name, _, value = word.partition("=")
+        if name in ("--record", "--device", "--steps", "--seed", "--simulate"):
+            if not value:
+                if not rest:
+                    raise UsageError(f"{name} needs a value")
+                value = rest.pop(0)
+            _set(options, name[2:], value)
+        elif word == "-m":
+            options.module = True
+        elif word.startswith("-"):
+            raise UsageError(f"unknown option {word}")
+        else:
+            options.target, options.args = word, tuple(rest)
+            return options
+    raise UsageError("no script is given")
+
+
+def as_rank_0_of(world: int) -> None:
+    """The environment that a launcher would give, on machines of eight devices."""
+    os.environ.update(RANK="0", LOCAL_RANK="0", GROUP_RANK="0", WORLD_SIZE=str(world))
+    os.environ["LOCAL_WORLD_SIZE"] = str(min(world, 8))
+    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="0")
+
+
+def _set(options: Options, name: str, value: str) -> None:
+    if name in ("steps", "seed", "simulate"):
+        try:
+            setattr(options, name, int(value))
+        except ValueError:
+            raise UsageError(f"--{name} needs a number, not {value!r}") from None
+    elif name == "device" and value not in ("auto", "cpu", "cuda"):
+        raise UsageError(f"--device is auto, cpu or cuda, not {value!r}")
+    else:
+        setattr(options, name, value)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Entry of `python -m fsdplint.runtime`; ends the process."""
+    if os.environ.pop(processes.LAUNCHED, ""):
+        processes.die_with_parent()
+    try:
+        options = parse(argv)
+    except UsageError as error:
+        print(f"{error}\n\n{USAGE}" if str(error) else USAGE, file=sys.stderr)
+        sys.exit(2)
+    options.record = os.path.abspath(options.record)
+    if options.simulate is not None:
+        as_rank_0_of(options.simulate)
+    prepare()
+    start(options)
+    code = run(options)
+    leave(code, pause=0.4)

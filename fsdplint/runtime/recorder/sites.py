@@ -1,0 +1,136 @@
+"""Which line of the user's code an event belongs to."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import os
+import sys
+import sysconfig
+from pathlib import Path
+from types import CodeType, FrameType
+
+# A span as it is written to the record: path, line, column, end line, end column.
+Span = list[object]
+
+USER, LIBRARY, TORCH, STDLIB, OWN = "user", "library", "torch", "stdlib", "own"
+
+
+def _folder(path: str) -> str:
+    return os.path.realpath(path) + os.sep
+
+
+_OWN_FOLDER = _folder(str(Path(__file__).resolve().parents[2]))
+_STDLIB_FOLDERS = tuple({_folder(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")})
+_PACKAGE_PARTS = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
+_kinds: dict[str, str] = {}
+_paths: dict[str, str] = {}
+_spans: dict[tuple[CodeType, int], Span] = {}
+
+
+def kind_of(filename: str) -> str:
+    """Whose code a file is: the user's, another library's, torch's, Python's or our own."""
+    kind = _kinds.get(filename)
+    if kind is None:
+        kind = _kinds[filename] = _classify(filename)
+    return kind
+
+
+def _classify(filename: str) -> str:
+    if filename.startswith("<"):
+        # Code made at run time: dataclasses, torch's generated functions, frozen importlib.
+        return STDLIB
+    path = os.path.realpath(filename)
+    _paths[filename] = path
+    if path.startswith(_OWN_FOLDER):
+        return OWN
+    for part in _PACKAGE_PARTS:
+        if part in path:
+            package = path.rsplit(part, 1)[1].split(os.sep)[0]
+            return TORCH if package in ("torch", "functorch") else LIBRARY
+    if path.startswith(_STDLIB_FOLDERS):
+        return STDLIB
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.__file__ is not None:  # a torch built in place
+        if path.startswith(_folder(os.path.dirname(torch.__file__))):
+            return TORCH
+    return USER
+
+
+def is_direct(frame: FrameType | None) -> bool:
+    """Whether the frame is not torch's own: then what it calls is called on the user's behalf."""
+    return frame is not None and kind_of(frame.f_code.co_filename) in (USER, LIBRARY)
+
+
+def user_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame of the user's; of another library's where there is none."""
+    library = None
+    while frame is not None:
+        kind = kind_of(frame.f_code.co_filename)
+        if kind == USER:
+            return frame
+        if kind == LIBRARY and library is None:
+            library = frame
+        frame = frame.f_back
+    return library
+
+
+def span_of(frame: FrameType) -> Span:
+    """Where the frame stands: columns from 1, the end exclusive; lines only before Python 3.11."""
+    code, last = frame.f_code, frame.f_lasti
+    span = _spans.get((code, last))
+    if span is None:
+        kind_of(code.co_filename)
+        path = _paths.get(code.co_filename, code.co_filename)
+        span = _spans[(code, last)] = _span(path, frame.f_lineno, code, last)
+    return span
+
+
+def _span(path: str, line: int, code: CodeType, last: int) -> Span:
+    if sys.version_info < (3, 11) or last < 0:
+        return [path, line, 1, line, 1]
+    start, end, column, end_column = next(
+        itertools.islice(code.co_positions(), last // 2, None), (None, None, None, None)
+    )
+    if start is None or end is None or column is None or end_column is None:
+        return [path, line, 1, line, 1]
+    return [path, start, _characters(path, start, column), end, _characters(path, end, end_column)]
+
+
+def _characters(path: str, line: int, byte: int) -> int:
+    """The column in characters, from 1, of a byte offset in a line."""
+    text = linecache.getline(path, line)
+    if text.isascii():
+        return byte + 1
+    return len(text.encode()[:byte].decode(errors="ignore")) + 1
+
+
+def stack_of(frame: FrameType | None) -> tuple[list[Span], list[int]]:
+    """The user's frames above `frame`, outermost first, `frame` itself not among them.
+
+    And the first line of each of these functions and then of `frame`'s, which tells them apart.
+    """
+    spans: list[Span] = []
+    functions: list[int] = []
+    if frame is not None:
+        functions.append(frame.f_code.co_firstlineno)
+        frame = frame.f_back
+    while frame is not None:
+        if kind_of(frame.f_code.co_filename) == USER:
+            spans.append(span_of(frame))
+            functions.append(frame.f_code.co_firstlineno)
+        frame = frame.f_back
+    spans.reverse()
+    functions.reverse()
+    return spans, functions
+
+
+def is_attribute_load(frame: FrameType) -> bool:
+    """Whether the frame reads an attribute in its own code (`m.name`), not through `hasattr`."""
+    import opcode
+
+    try:
+        name = opcode.opname[frame.f_code.co_code[frame.f_lasti]]
+    except IndexError:
+        return False
+    return name.startswith(("LOAD_ATTR", "LOAD_METHOD"))

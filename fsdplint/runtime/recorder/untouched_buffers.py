@@ -1,0 +1,85 @@
+"""Buffers that `to_empty` made and that nothing has written to when the first forward has ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fsdplint.runtime.recorder.digests import digest
+from fsdplint.runtime.recorder.recorder import RECORDER
+
+
+@dataclass
+class _Buffer:
+    """One buffer as `to_empty` left it."""
+
+    module: Any
+    key: str
+    name: str
+    tensor: int
+    version: int
+    values: int
+
+    def now(self) -> Any | None:
+        """The buffer, None where another one has taken its place."""
+        tensor = self.module._buffers.get(self.key)
+        return tensor if tensor is not None and id(tensor) == self.tensor else None
+
+    @property
+    def untouched(self) -> bool:
+        tensor = self.now()
+        if tensor is None or tensor._version != self.version:
+            return False
+        return digest(tensor) == self.values
+
+
+class Untouched:
+    """The buffers that wait for their first forward, by the number of the `to_empty` event."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.waiting: dict[int, tuple[Any, list[_Buffer]]] = {}
+
+    def emptied(self, number: int, module: Any, before: list[Any]) -> None:
+        """`module.to_empty()` has returned; before: the buffers that it replaced."""
+        old = {id(tensor) for tensor in before}
+        found = []
+        for prefix, part in module.named_modules():
+            for key, tensor in part._buffers.items():
+                if tensor is None or id(tensor) in old or tensor.is_meta or not tensor.numel():
+                    continue
+                name = f"{prefix}.{key}" if prefix else key
+                found.append(_Buffer(part, key, name, id(tensor), tensor._version, digest(tensor)))
+        if found:
+            self.waiting[number] = (module, found)
+
+    def entered(self, module: Any) -> list[tuple[int, _Buffer]]:
+        """The outermost call of a module begins: its buffers that nobody has written to so far."""
+        parts = {id(part) for part in module.modules()}
+        found = []
+        for number, (root, buffers) in list(self.waiting.items()):
+            if id(root) in parts or any(id(buffer.module) in parts for buffer in buffers):
+                del self.waiting[number]
+                found += [(number, buffer) for buffer in buffers if buffer.untouched]
+        return found
+
+    def left(self, found: list[tuple[int, _Buffer]]) -> None:
+        """That call has ended. It may have made the buffers itself, or updated what was in them."""
+        names: dict[int, list[str]] = {}
+        for number, buffer in found:
+            if buffer.untouched or (buffer.now() is not None and _accumulates(buffer.module)):
+                names.setdefault(number, []).append(buffer.name)
+        for number, untouched in names.items():
+            RECORDER.update(number, untouched=untouched)
+
+
+def _accumulates(module: Any) -> bool:
+    """Whether a forward of the module adds to its buffers, so that what they held stays in them."""
+    from torch.nn.modules.batchnorm import _NormBase
+
+    return isinstance(module, _NormBase)
+
+
+UNTOUCHED = Untouched()

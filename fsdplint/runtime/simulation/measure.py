@@ -1,0 +1,79 @@
+"""What this rank holds and sends in every step, written down as the steps are made."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.optim import optimizer as optimizers
+
+from fsdplint.runtime.recorder.heartbeat import PULSE
+from fsdplint.runtime.recorder.measures import StopTraining
+from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.simulation.accounting import Accounting, memory
+
+
+class Measure:
+    """The steps of one run.
+
+    limit: the number of steps after which the program ends.
+    """
+
+    def __init__(self, accounting: Accounting, limit: int | None) -> None:
+        self.accounting = accounting
+        self.limit = limit
+        self.steps: Counter[int] = Counter()
+        self.models: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._gradients = 0
+        self._depth = 0
+
+    def install(self) -> None:
+        """Watch every module and every optimizer of this process."""
+        modules = torch.nn.modules.module
+        modules.register_module_forward_pre_hook(self._called)
+        modules.register_module_forward_hook(self._returned, always_call=True)
+        optimizers.register_optimizer_step_pre_hook(self._before_step)
+        optimizers.register_optimizer_step_post_hook(self._after_step)
+
+    def _called(self, module: Any, args: Any) -> None:
+        if self._depth == 0:
+            self.models.add(module)
+        self._depth += 1
+
+    def _returned(self, module: Any, args: Any, output: Any) -> None:
+        self._depth -= 1
+
+    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._depth = 0  # a forward that raised has not returned
+        parameters = list(self._parameters(optimizer))
+        self._gradients = memory([p.grad for p in parameters if p.grad is not None])
+
+    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self.steps[id(optimizer)] += 1
+        accounting = self.accounting
+        PULSE.stepped(max(self.steps.values()))
+        RECORDER.write(
+            {
+                "t": "account",
+                "step": self.steps[id(optimizer)],
+                "parameters": memory(list(self._parameters(optimizer))),
+                "gradients": self._gradients,
+                "optimizer": memory([list(state.values()) for state in optimizer.state.values()]),
+                "peak": accounting.peak,
+                "calls": dict(sorted(accounting.calls.items())),
+                "sent": dict(sorted(accounting.sent.items())),
+            }
+        )
+        accounting.restart()
+        if self.limit is not None and max(self.steps.values()) >= self.limit:
+            raise StopTraining(0)
+
+    def _parameters(self, optimizer: Any) -> Iterator[Any]:
+        """The parameters of the models and those of the optimizer, as they are sharded now."""
+        for group in optimizer.param_groups:
+            yield from group["params"]
+        for model in list(self.models):
+            yield from model.parameters()

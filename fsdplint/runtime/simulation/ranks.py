@@ -1,0 +1,151 @@
+"""The other ranks: a fake process group of any size, on which every collective ends at once."""
+
+from __future__ import annotations
+
+import contextlib
+from pickle import PicklingError
+from typing import Any
+
+from fsdplint.runtime.emulation import missing
+from fsdplint.runtime.simulation.switch import SIMULATION, instead_of
+
+
+def install() -> None:
+    import torch.distributed.device_mesh as device_mesh
+    import torch.distributed.distributed_c10d as c10d
+    import torch.distributed.tensor._utils as layouts
+    from torch.nn.parallel import DistributedDataParallel
+
+    for name, instead in (
+        ("init_process_group", _init),
+        ("new_group", _new_group),
+        ("new_subgroups", _by_keyword),
+        ("new_subgroups_by_enumeration", _by_keyword),
+        ("barrier", _nothing),
+        ("monitored_barrier", _nothing),
+        ("broadcast_object_list", _broadcast_object_list),
+        ("all_gather_object", _all_gather_object),
+        ("gather_object", _gather_object),
+        ("scatter_object_list", _scatter_object_list),
+    ):
+        original = getattr(c10d, name, None)
+        if original is not None:
+            instead_of(original, instead)
+    instead_of(device_mesh.init_device_mesh, _really)
+    for name in ("compute_local_shape_and_global_offset", "_compute_local_shape_and_global_offset"):
+        original = getattr(layouts, name, None)
+        if original is not None:
+            instead_of(original, _really)  # works out a rank's rows with tensors
+    parallel: Any = DistributedDataParallel
+    parallel.__init__ = _replicated
+    for name in _MESH:
+        _method(device_mesh.DeviceMesh, name)
+
+
+# What reads the numbers of ranks out of the mesh's own tensors.
+_MESH = (
+    "__init__",
+    "__getitem__",
+    "__repr__",
+    "_flatten",
+    "_unflatten",
+    "_get_all_submeshes",
+    "from_group",
+    "get_coordinate",
+    "get_local_rank",
+    "get_rank",
+    "get_group",
+    "get_all_groups",
+)
+
+
+def _method(owner: type, name: str) -> None:
+    import functools
+
+    found = owner.__dict__.get(name)
+    if found is None:
+        return
+    static = isinstance(found, staticmethod)
+    original = found.__func__ if static else found
+
+    @functools.wraps(original)
+    def method(*args: Any, **kwargs: Any) -> Any:
+        with SIMULATION.real():
+            return original(*args, **kwargs)
+
+    setattr(owner, name, staticmethod(method) if static else method)
+
+
+def _really(original: Any, *args: Any, **kwargs: Any) -> Any:
+    with SIMULATION.real():
+        return original(*args, **kwargs)
+
+
+def _init(original: Any, backend: Any = None, *args: Any, **kwargs: Any) -> Any:
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    timeout = kwargs.get("timeout")
+    more = {} if timeout is None else {"timeout": timeout}
+    with SIMULATION.real():
+        return original(
+            "fake", store=FakeStore(), rank=SIMULATION.rank, world_size=SIMULATION.world, **more
+        )
+
+
+def _new_group(
+    original: Any,
+    ranks: Any = None,
+    timeout: Any = None,
+    backend: Any = None,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    kwargs = {key: value for key, value in kwargs.items() if key == "group_desc"}
+    with SIMULATION.real():
+        return original(ranks, timeout, "fake", **kwargs)
+
+
+def _by_keyword(original: Any, *args: Any, **kwargs: Any) -> Any:
+    kwargs["backend"] = "fake"
+    kwargs.pop("pg_options", None)
+    with SIMULATION.real():
+        return original(*args, **kwargs)
+
+
+def _replicated(self: Any, *args: Any, **kwargs: Any) -> None:
+    """Its reducer works on memory that fake tensors do not have."""
+    raise missing("DistributedDataParallel", "in a simulation")
+
+
+def _nothing(original: Any, *args: Any, **kwargs: Any) -> None:
+    return None
+
+
+# What other ranks would send is taken to be what this one has.
+
+
+def _broadcast_object_list(
+    original: Any, values: Any, src: Any = None, *args: Any, **kw: Any
+) -> None:
+    if src in (None, SIMULATION.rank) and kw.get("group_src") in (None, SIMULATION.rank):
+        # It is only sent for its bytes to be counted; tensors without values cannot be packed.
+        with SIMULATION.real(), contextlib.suppress(TypeError, AttributeError, PicklingError):
+            original(values, src, *args, **kw)
+
+
+def _all_gather_object(
+    original: Any, into: list[Any], value: Any, *args: Any, **kwargs: Any
+) -> None:
+    into[:] = [value] * len(into)
+
+
+def _gather_object(original: Any, value: Any, into: Any = None, *args: Any, **kwargs: Any) -> None:
+    if into is not None:
+        into[:] = [value] * len(into)
+
+
+def _scatter_object_list(
+    original: Any, into: list[Any], values: Any = None, *args: Any, **kwargs: Any
+) -> None:
+    if values:
+        into[0] = values[0]

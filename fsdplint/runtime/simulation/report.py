@@ -1,0 +1,116 @@
+"""What was counted in a simulation, as text and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from fsdplint.report.result import plural
+from fsdplint.runtime.launch.failures import failed, shown
+from fsdplint.runtime.launch.launcher import Run
+from fsdplint.runtime.launch.records import Line
+from fsdplint.runtime.proof.compare_costs import in_bytes
+from fsdplint.runtime.simulation.runs import Simulated, steps_of
+
+HELD = ("parameters", "gradients", "optimizer", "peak")
+_TITLES = {"optimizer": "optimizer state", "peak": "most at once"}
+
+
+def as_text(simulated: Simulated) -> str:
+    """A table of what one rank holds and sends, and what went wrong."""
+    return "\n".join(_lines(simulated)) + "\n"
+
+
+def _lines(simulated: Simulated) -> Iterator[str]:
+    yield title(simulated)
+    rows = table(simulated)
+    if rows:
+        yield ""
+        yield _row("", list(measured(simulated)))
+        yield from (_row(name, cells) for name, cells in rows)
+        yield "  " + steps_counted(simulated)
+    for problem in problems(simulated):
+        yield ""
+        yield problem
+    if simulated.remaining:
+        yield ""
+        yield unfixed(simulated)
+
+
+def title(simulated: Simulated) -> str:
+    return f"{shown(str(simulated.script))}: rank 0 of {simulated.world}, without values"
+
+
+def measured(simulated: Simulated) -> dict[str, Line]:
+    """What was counted in the last step of each run that made one."""
+    steps = {name: steps_of(run) for name, run in simulated.runs.items()}
+    return {name: lines[-1] for name, lines in steps.items() if lines}
+
+
+def table(simulated: Simulated) -> list[tuple[str, list[str]]]:
+    """What a rank holds and sends: a title, and a cell for each run that was measured."""
+    last = measured(simulated)
+    if not last:
+        return []
+    rows = [
+        (_TITLES.get(key, key), [in_bytes(line[key]) for line in last.values()]) for key in HELD
+    ]
+    for kind in sorted({kind for line in last.values() for kind in line["calls"]}):
+        rows.append((f"{kind} a step", [_traffic(line, kind) for line in last.values()]))
+    return rows
+
+
+def steps_counted(simulated: Simulated) -> str:
+    steps = ", ".join(
+        f"{len(steps_of(simulated.runs[name]))} {name}" for name in measured(simulated)
+    )
+    return f"steps: {steps}; the numbers are those of the last one"
+
+
+def problems(simulated: Simulated) -> list[str]:
+    """What went wrong in a run, for each that did not do what it should."""
+    found = []
+    for name, run in simulated.runs.items():
+        if not run.ok:
+            found.append("\n".join(failed(f"The program {name}", run)))
+        elif not steps_of(run):
+            found.append(f"The program {name} made no optimizer step.")
+    return found
+
+
+def unfixed(simulated: Simulated) -> str:
+    return f"{len(simulated.remaining)} findings have no fix; `fsdplint check` shows them."
+
+
+def _row(name: str, cells: list[str]) -> str:
+    return f"  {name:<22}" + "".join(f"{cell:>28}" for cell in cells)
+
+
+def _traffic(line: Line, kind: str) -> str:
+    calls = int(line["calls"].get(kind, 0))
+    return f"{plural(calls, 'call')}, {in_bytes(line['sent'].get(kind, 0))}" if calls else "none"
+
+
+def as_json(simulated: Simulated) -> dict[str, Any]:
+    """Everything, for other programs to read; bytes are numbers."""
+    return {
+        "script": str(simulated.script),
+        "simulated": True,
+        "world_size": simulated.world,
+        "ok": simulated.ok,
+        "diff": simulated.diff,
+        **{name: _run(run) for name, run in simulated.runs.items()},
+    }
+
+
+def _run(run: Run) -> dict[str, Any]:
+    keys = (*HELD, "step", "calls", "sent")
+    return {
+        "status": run.status,
+        "problem": run.problem,
+        "seconds": run.seconds,
+        "ranks": [dataclasses.asdict(end) for end in run.ends],
+        "steps": [{key: line[key] for key in keys} for line in steps_of(run)],
+        "output": {str(rank): text for rank, text in run.output.items()},
+    }

@@ -1,0 +1,85 @@
+"""`fsdplint prove --simulate`: one rank before and after, at a size that is not here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsdplint.runtime.launch.launcher import Run
+from fsdplint.runtime.launch.progress import Progress
+from fsdplint.runtime.launch.records import Line
+from fsdplint.runtime.launch.workplace import workplace
+from fsdplint.runtime.proof.program_pair import Options, Pair, against, fixed, fixes_of, script_of
+
+if TYPE_CHECKING:
+    from fsdplint.diagnostics.finding import Finding
+
+# The first step makes the optimizer's state; the second one is as all that follow it.
+STEPS = 2
+
+
+@dataclass
+class Simulated:
+    """What was counted of one rank.
+
+    after: None where there is nothing to fix.
+    remaining: what was found and has no fix.
+    """
+
+    script: Path
+    world: int
+    before: Run
+    after: Run | None
+    remaining: list[Finding]
+    diff: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the programs came to their end."""
+        return all(run.ok and steps_of(run) for run in self.runs.values())
+
+    @property
+    def runs(self) -> dict[str, Run]:
+        return {
+            name: run
+            for name, run in (("before", self.before), ("after", self.after))
+            if run is not None
+        }
+
+
+def steps_of(run: Run) -> list[Line]:
+    """What was counted in each step; see `measure`."""
+    return [line for record in run.records for line in record.accounts]
+
+
+def simulate(options: Options, progress: Progress | None = None) -> Simulated:
+    """Run one rank of the program before and after its fixes and count.
+
+    Raises:
+        ProveError: the program cannot be read, copied, fixed or started.
+        WorkplaceError: there is no folder for the copies.
+    """
+    assert options.simulate is not None
+    script = script_of(options.script)
+    with workplace("prove", options.keep) as work:
+        remaining: list[Finding] = []
+        if options.against is not None:
+            pair = against(options, work, script, script_of(options.against), progress)
+            changed = True
+        else:
+            fixes = fixes_of(script, options.unsafe, target_torch=options.target_torch)
+            remaining, changed = list(fixes.result.findings), bool(fixes.applied)
+            pair = fixed(options, work, script, fixes, progress)
+        return _both(pair, changed, remaining)
+
+
+def _both(pair: Pair, changed: bool, remaining: list[Finding]) -> Simulated:
+    world = pair.options.simulate or 1
+    pair.progress(f"simulating a rank of {world}: {pair.script.name} as it is")
+    before = pair.run("before")
+    after = None
+    if changed:
+        pair.progress("simulating it after the change")
+        after = pair.run("after")
+    return Simulated(pair.script, world, before, after, remaining, pair.diff())

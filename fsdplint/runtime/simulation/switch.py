@@ -1,0 +1,71 @@
+"""Which simulation is under way, and how to step out of it for a moment."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fsdplint.runtime.recorder import patching
+
+
+class Simulation:
+    """The rank that is simulated, and of how many."""
+
+    def __init__(self) -> None:
+        self.rank = 0
+        self.world = 1
+
+    @contextlib.contextmanager
+    def real(self) -> Iterator[None]:
+        """Tensors that are made in here have values."""
+        from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+        with unset_fake_temporarily():
+            yield
+
+
+SIMULATION = Simulation()
+
+
+def install() -> None:
+    """Put torch's stand-ins in place: once a process, before the program imports anything."""
+    from fsdplint.runtime.simulation import conversion, data, ranks, values
+
+    for area in (ranks, data, values, conversion):
+        area.install()
+    patching.apply_replacements()
+
+
+@contextlib.contextmanager
+def simulated(rank: int, world: int) -> Iterator[None]:
+    """Run what is inside as one rank of so many, without values; `install` comes before."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from fsdplint.runtime.simulation.values import Scalars
+
+    SIMULATION.rank, SIMULATION.world = rank, world
+    with FakeTensorMode(allow_non_fake_inputs=True), Scalars():
+        yield
+
+
+@contextlib.contextmanager
+def accounted(limit: int | None) -> Iterator[None]:
+    """Write down what this rank holds and sends in every step of what is inside."""
+    from fsdplint.runtime.simulation.accounting import Accounting
+    from fsdplint.runtime.simulation.measure import Measure
+
+    with Accounting() as accounting:
+        Measure(accounting, limit).install()
+        yield
+
+
+def instead_of(original: Callable[..., Any], instead: Callable[..., Any]) -> None:
+    """Have `instead(original, *args, **kwargs)` run wherever torch's function is called."""
+
+    @functools.wraps(original)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return instead(original, *args, **kwargs)
+
+    patching.replace(original, function)

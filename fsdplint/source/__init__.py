@@ -1,0 +1,1 @@
+"""Source files: reading, decoding, parsing, and the positions of syntax nodes in the text."""

@@ -1,0 +1,114 @@
+"""Dotted names in code: which stand in a piece of it, and which it binds.
+
+Used by the fixes of rules, to tell what a statement depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from fsdplint.source.positions import code_children
+from fsdplint.source.source import Source
+
+_BINDERS = (
+    cst.AssignTarget,
+    cst.AnnAssign,
+    cst.AugAssign,
+    cst.NamedExpr,
+    cst.For,
+    cst.CompFor,
+)
+_LEAVES = (cst.Return, cst.Raise, cst.Break, cst.Continue)
+
+
+def dotted(node: cst.CSTNode) -> Iterator[cst.Name | cst.Attribute]:
+    """The longest dotted names (`self.model.parameters`) in a node; keywords of calls left out."""
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        if isinstance(current, cst.Name) or (
+            isinstance(current, cst.Attribute) and _is_dotted(current)
+        ):
+            yield current
+        elif isinstance(current, cst.Attribute | cst.Arg):
+            stack.append(current.value)
+        else:
+            stack.extend(reversed(current.children))
+
+
+def _is_dotted(node: cst.CSTNode) -> bool:
+    while isinstance(node, cst.Attribute):
+        node = node.value
+    return isinstance(node, cst.Name)
+
+
+def path_of(node: cst.CSTNode) -> str:
+    """A dotted name as text without whitespace; "" for anything else."""
+    if isinstance(node, cst.Name):
+        return node.value
+    if isinstance(node, cst.Attribute):
+        base = path_of(node.value)
+        return f"{base}.{node.attr.value}" if base else ""
+    return ""
+
+
+def mentions(node: cst.CSTNode, names: set[str]) -> bool:
+    """Whether one of the (dotted) names, or something read off it, stands in the node."""
+    return any(part_of(path, name) for path in map(path_of, dotted(node)) for name in names)
+
+
+def bound_by(statement: cst.CSTNode) -> set[str]:
+    """The dotted names that a statement assigns anywhere in it, functions' own bodies included."""
+    targets: list[cst.CSTNode] = []
+    stack: list[cst.CSTNode] = [statement]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, _BINDERS):
+            targets.append(node.target)
+        elif isinstance(node, cst.AsName):
+            targets.append(node.name)
+        stack.extend(code_children(node))
+    return {path_of(name) for target in targets for name in dotted(target)}
+
+
+def names_in_scope(source: Source, node: cst.CSTNode) -> set[str]:
+    """The names that the function (or module) around a node uses, so that a new one is free.
+
+    What functions in it call by names of their own does not count.
+    """
+    scope: cst.CSTNode | None = node
+    while scope is not None and not isinstance(scope, cst.FunctionDef):
+        scope = source.parent(scope)
+    top = scope if scope is not None else source.tree
+    names: set[str] = set()
+    stack = code_children(top)
+    while stack:
+        current = stack.pop()
+        if isinstance(current, cst.FunctionDef | cst.Lambda | cst.ClassDef):
+            names |= {path_of(name).split(".")[0] for name in dotted(current)} - bound_by(current)
+        elif isinstance(current, cst.Name):
+            names.add(current.value)
+        else:
+            stack.extend(code_children(current))
+    return names
+
+
+def assigned(statement: cst.CSTNode) -> set[str] | None:
+    """What a plain assignment on a line of its own binds; None for any other statement."""
+    if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
+        return None
+    if not isinstance(statement.body[0], cst.Assign | cst.AnnAssign):
+        return None
+    return bound_by(statement)
+
+
+def leaves(statement: cst.CSTNode) -> bool:
+    """Whether the statement may leave its block early."""
+    return isinstance(statement, _LEAVES) or any(map(leaves, code_children(statement)))
+
+
+def part_of(path: str, name: str) -> bool:
+    """Whether a dotted path is the name or something read off it."""
+    return path == name or path.startswith(name + ".")

@@ -1,0 +1,51 @@
+"""Which code speaks of what the contract is about, judged by its words."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import libcst as cst
+
+from fsdplint.source.positions import code_children
+
+WORDS = re.compile(
+    r"fsdp|shard|optim|state_dict|no_sync|requires_gradient_sync|clip_grad|deepcopy|_wrap|wrap_"
+    r"|full_tensor|precision|offload|torch\.save|dcp|to_empty",
+    re.IGNORECASE,
+)
+FSDP_WORDS = re.compile(r"fsdp|fully_?shard|state_dict_type|no_sync", re.IGNORECASE)
+_TEXTS = frozenset([cst.Name, cst.SimpleString, cst.FormattedStringText])
+
+
+class Words:
+    """Tells of nodes whether such a word stands in their code, comments aside.
+
+    It goes through the names and strings below a node and stops at the first: writing its code to
+    search that takes several times as long.
+    """
+
+    def __init__(self, words: re.Pattern[str]) -> None:
+        self._has = lru_cache(maxsize=None)(lambda text: words.search(text) is not None)
+        self._known: dict[cst.CSTNode, bool] = {}
+
+    def stand_in(self, node: cst.CSTNode) -> bool:
+        known = self._known.get(node)
+        if known is None:
+            known = self._known[node] = self._search(node)
+        return known
+
+    def _search(self, node: cst.CSTNode) -> bool:
+        stack = [node]
+        while stack:
+            current = stack.pop()
+            kind = type(current)
+            if kind in _TEXTS:
+                if self._has(current.value):  # type: ignore[attr-defined]
+                    return True
+            elif isinstance(current, cst.Attribute) and isinstance(current.value, cst.Name):
+                if self._has(f"{current.value.value}.{current.attr.value}"):
+                    return True
+            else:
+                stack += code_children(current)
+        return False

@@ -1,0 +1,155 @@
+"""Questions that several rules ask of a trace."""
+
+from __future__ import annotations
+
+import re
+
+from fsdplint.trace import (
+    BackwardRun,
+    Collective,
+    Escaped,
+    Event,
+    Fsdp1Used,
+    GuardKind,
+    MeshBuilt,
+    OptimizerBuilt,
+    OptimizerStepped,
+    Sharded,
+    Sharding,
+    Trace,
+    Wrapped,
+)
+
+
+def only_fsdp2(trace: Trace, module: str, before: Event) -> bool:
+    """Whether `fully_shard` shards the module or a part of it, and no wrapper stands around it.
+
+    DDP and FSDP1 answer for their own methods; torch.compile's wrapper hands them through.
+    """
+    seen: set[str] = set()
+    current: str | None = module
+    while current is not None and current not in seen:
+        info = trace.modules.get(current)
+        if info is None or info.wrapper in ("fsdp1", "ddp"):
+            return False
+        seen.add(current)
+        current = info.inner
+    return trace.sharded_within(module, before) is Sharding.FSDP2
+
+
+def certain(trace: Trace, event: Event) -> bool:
+    """Whether the event happens to the very module that it names: see `fsdplint.visits`."""
+    if trace.producer != "static":
+        return True
+    from fsdplint.interpreter.loop_certainty import certain as of_static
+
+    return of_static(event)
+
+
+def fsdp1_on_fsdp2(trace: Trace, event: Fsdp1Used) -> bool:
+    """Whether FSDP1's API is used on a model that `fully_shard` shards."""
+    return event.module is not None and only_fsdp2(trace, event.module, event)
+
+
+def mesh_of(trace: Trace, event: Sharded) -> MeshBuilt | None:
+    """How the mesh was built that `fully_shard` was given as it is (and not a part of it)."""
+    if not event.mesh:
+        return None
+    return next((mesh for mesh in trace.before(event, MeshBuilt) if mesh.mesh == event.mesh), None)
+
+
+def sharded_here(trace: Trace, module: str, before: Event) -> list[tuple[Event, str]]:
+    """The event that sharded the module (else a part of it), as `because` of a finding."""
+    parts = set(trace.submodules(module))
+    best: Event | None = None
+    for event in trace.events[: before.index]:
+        if not isinstance(event, Sharded | Wrapped):
+            continue
+        group = event.group if isinstance(event, Sharded) else ()
+        modules = {event.module, *group}
+        if module in modules:
+            return [(event, "sharded here")]
+        if best is None and parts & modules:
+            best = event
+    return [(best, "sharded here")] if best is not None else []
+
+
+def class_name(trace: Trace, module: str) -> str:
+    """The class of the module inside all wrappers, as the user reads it."""
+    info = trace.modules.get(trace.unwrapped(module))
+    return info.class_name if info is not None else "the model"
+
+
+def optimizer_of(trace: Trace, name: str) -> OptimizerBuilt | None:
+    """How the optimizer of this name was built; None if it is no optimizer."""
+    return next((event for event in trace.of(OptimizerBuilt) if event.optimizer == name), None)
+
+
+def first_step(trace: Trace, built: OptimizerBuilt, after: Event) -> OptimizerStepped | None:
+    """The first step after an event of an optimizer as it was built here: not where `__init__` is
+    called again in between, which gives it other parameters."""
+    for event in trace.after(after, OptimizerStepped, OptimizerBuilt):
+        if event is built or not isinstance(event, OptimizerStepped | OptimizerBuilt):
+            continue
+        if event.optimizer == built.optimizer:
+            return event if isinstance(event, OptimizerStepped) else None
+    return None
+
+
+WHOLE_FILE = ("torch.save", "torch.load", "pickle.", "safetensors.")
+
+
+def whole_file(api: str) -> bool:
+    """Whether a function writes or reads one process's file, and not a distributed checkpoint."""
+    return api.startswith(WHOLE_FILE)
+
+
+def asked_for(event: Event, attribute: str) -> bool:
+    """Whether the event stands under the question whether there is such an attribute."""
+    question = re.compile(rf"(hasattr|getattr)\b.*\b{attribute}\b", re.DOTALL)
+    return any(guard.holds and question.search(guard.text) for guard in event.guards)
+
+
+def perhaps_one_rank(event: Event) -> bool:
+    """Whether the event stands under a test of the rank, also one that is none but by its words.
+
+    Such as a flag that code out of sight has set: `if self.is_master:`.
+    """
+    return event.ranks.partial or any(
+        guard.kind is not GuardKind.RANK and RANK_WORDS.search(guard.text) for guard in event.guards
+    )
+
+
+RANK_WORDS = re.compile(r"rank|main_?proc|is_?main|master|primary|leader|chief|is_zero", re.I)
+
+
+def varying(event: Event) -> bool:
+    """Whether the event may not happen each time that its place is passed, or later than it
+    seems.
+    """
+    return any(guard.kind is GuardKind.VARYING for guard in event.guards)
+
+
+def unseen_before(trace: Trace, module: str, event: Event) -> bool:
+    """Whether code out of sight had the module, a part or a parent of it, before an event."""
+    return not trace.complete or any(
+        trace.related(module, escaped.module) for escaped in trace.before(event, Escaped)
+    )
+
+
+def optimizer_named(built: OptimizerBuilt) -> str:
+    """The optimizer for messages, by its class."""
+    return f"`{built.class_name}`" if built.class_name else "the optimizer"
+
+
+def reduced_by_hand(trace: Trace) -> bool:
+    """Whether something is all-reduced between a backward pass and the step after it."""
+    after_backward = False
+    for event in trace:
+        if isinstance(event, BackwardRun):
+            after_backward = True
+        elif isinstance(event, OptimizerStepped):
+            after_backward = False
+        elif after_backward and isinstance(event, Collective) and "reduce" in event.api:
+            return True
+    return False

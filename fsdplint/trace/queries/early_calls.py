@@ -1,0 +1,88 @@
+"""Parts of sharded models that are called before the model that holds them is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.trace import (
+    Called,
+    Fsdp1Used,
+    Gathered,
+    Sharded,
+    Sharding,
+    StateLoaded,
+    StateTaken,
+    Trace,
+    Wrapped,
+)
+from fsdplint.trace.groups import Groups, sharded_by
+from fsdplint.trace.queries.common import unseen_before, varying
+
+
+@dataclass(frozen=True)
+class Early:
+    """A sharded part, the sharded module that holds it, and the first calls of the two."""
+
+    part: str
+    whole: str
+    call: Called
+    later: Called
+
+
+def early_calls(groups: Groups, *, as_fsdp2: bool = False) -> Iterator[Early]:
+    """The parts that are certainly called first, so that they become roots; may repeat itself.
+
+    as_fsdp2: judge FSDP1's modules as if they were FSDP2's. Any use makes FSDP1's the root, and
+        only a call FSDP2's.
+    """
+    trace = groups.trace
+    sharded: set[str] = set()
+    begun: set[str] = set()
+    early: dict[str, Called] = {}  # modules that were called as if they were roots
+    for event in trace:
+        if isinstance(event, Sharded | Wrapped):
+            sharded.update(sharded_by(event))
+            if as_fsdp2 and isinstance(event, Wrapped):
+                sharded.update(event.units or ())
+        elif isinstance(event, Gathered) and event.gathered:
+            begun.add(event.module)
+        elif isinstance(event, StateTaken | StateLoaded | Fsdp1Used) and not as_fsdp2:
+            begun.update(_used(trace, event, sharded))
+        if not isinstance(event, Called) or not groups.gathers(event):
+            continue
+        module = trace.unwrapped_to(event.module, sharded)
+        if module is None or module in begun:
+            continue
+        begun.add(module)
+        if _alone(groups, event, module, begun):
+            early[module] = event
+        below = set(trace.submodules(module)) - {module}
+        for part, call in early.items():
+            if part in below and not varying(event):
+                yield Early(part, module, call, event)
+
+
+def _used(
+    trace: Trace, event: StateTaken | StateLoaded | Fsdp1Used, sharded: set[str]
+) -> Iterator[str]:
+    """The module of FSDP1's that an event is about."""
+    name = event.of if isinstance(event, StateTaken) else getattr(event, "into", None)
+    name = event.module if isinstance(event, Fsdp1Used) else name
+    module = trace.unwrapped_to(name, sharded) if name is not None else None
+    if module is not None and trace.sharding(module, event) is Sharding.FSDP1:
+        yield module
+
+
+def _alone(groups: Groups, event: Called, module: str, begun: set[str]) -> bool:
+    """Whether a call certainly is the first that reaches a module, with no module around it
+    begun.
+    """
+    above = set(groups.above(module))
+    return not (
+        above & begun
+        or any(outer.module in above for outer in groups.around(event))
+        or varying(event)
+        or event.ranks.partial
+        or unseen_before(groups.trace, module, event)
+    )

@@ -1,0 +1,152 @@
+"""Which FSDP2 modules a forward leaves gathered.
+
+A forward leaves the parameters of the root gathered until the backward pass, those of a module with
+`reshard_after_forward=False` too. `state_dict()`, `to()` and `reshard()` shard them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+from fsdplint.trace import (
+    BackwardRun,
+    Called,
+    Escaped,
+    Event,
+    Gathered,
+    GradMode,
+    GuardKind,
+    ModuleMoved,
+    OptimizerBuilt,
+    Sharded,
+    StateLoaded,
+    StateTaken,
+    SyncSwitched,
+    Trace,
+)
+from fsdplint.trace.groups import Groups, sharded_by
+from fsdplint.trace.queries.common import varying
+
+T = TypeVar("T")
+_WITHOUT_BACKWARD = (GradMode.OFF, GradMode.INFERENCE)
+
+
+def optimizers_over_gathered(
+    groups: Groups,
+) -> Iterator[tuple[OptimizerBuilt, dict[str, Called]]]:
+    """Every optimizer, with the modules that certainly are gathered when it is built and the calls
+    that left them so."""
+    trace = groups.trace
+    keeps: dict[str, bool | None] = {}  # None: what it was given for "not for the root"
+    sharded: set[str] = set()
+    whole: dict[str, Called] = {}
+    for event in trace:
+        if isinstance(event, Sharded):
+            sharded.update(sharded_by(event))
+            keeps.update(_keeping(event))
+        elif isinstance(event, Called):
+            module = trace.unwrapped_to(event.module, keeps)
+            if module is not None and groups.gathers(event):
+                if _stays(groups, module, keeps[module], sharded):
+                    whole[module] = event
+        elif isinstance(event, BackwardRun):
+            whole = {m: call for m, call in whole.items() if call.grad in _WITHOUT_BACKWARD}
+        elif isinstance(event, OptimizerBuilt):
+            yield event, dict(whole)
+        elif isinstance(event, SyncSwitched):
+            if event.api == "set_reshard_after_forward":
+                _forget(trace, keeps, event.module)
+        else:
+            _forget(trace, whole, _resharded(event))
+
+
+class PerhapsGathered:
+    """The modules that a forward may have left gathered, at each call of a trace."""
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+        self._at: dict[int, dict[str, Called]] = {}
+        self._follow()
+
+    def at(self, module: str, event: Called) -> bool:
+        """Whether the module may be gathered at a call, whenever the program comes to that."""
+        call = self._at.get(event.index, {}).get(module)
+        if call is None:
+            return False
+        tests = [guard for guard in call.guards if guard.kind is GuardKind.VARYING]
+        return all(guard in event.guards for guard in tests)
+
+    def _follow(self) -> None:
+        groups, trace = self._groups, self._groups.trace
+        keeps: dict[str, bool | None] = {}
+        sharded: set[str] = set()
+        whole: dict[str, Called] = {}
+        for event in trace:
+            if isinstance(event, Sharded):
+                sharded.update(sharded_by(event))
+                keeps.update(_perhaps_keeping(event))
+            elif isinstance(event, Called):
+                self._at[event.index] = whole
+                module = trace.unwrapped_to(event.module, keeps)
+                if module is not None and groups.gathers(event):
+                    kept = varying(event) and module in whole
+                    if _stays(groups, module, keeps[module], sharded) and not kept:
+                        whole = {**whole, module: event}
+            elif isinstance(event, SyncSwitched):
+                if event.api == "set_reshard_after_forward":
+                    keeps |= {m: event.enabled is not True for m in _parts(trace, event, sharded)}
+            elif not (varying(event) or event.ranks.partial):
+                whole = {m: c for m, c in whole.items() if not _ends(trace, event, m, c)}
+
+
+def _stays(groups: Groups, module: str, keep: bool | None, sharded: set[str]) -> bool:
+    """Whether a module stays gathered after its forward; None stands for "where it is the root"."""
+    below = any(above in sharded for above in groups.above(module))
+    return bool(keep) or keep is None and not below
+
+
+def _keeping(event: Sharded) -> dict[str, bool | None]:
+    """Whether the modules stay gathered after a forward; not those of which that is not known."""
+    keep = event.options.get("reshard_after_forward", "?" if "**" in event.options else None)
+    if event.group or not (keep is None or keep is False):
+        return {}
+    return {module: keep is False or None for module in sharded_by(event)}
+
+
+def _perhaps_keeping(event: Sharded) -> dict[str, bool | None]:
+    """Whether the modules may stay gathered after a forward."""
+    keep = event.options.get("reshard_after_forward", "?" if "**" in event.options else None)
+    stays = None if keep is None else keep is not True
+    return {module: stays for module in sharded_by(event)}
+
+
+def _resharded(event: Event) -> str:
+    """The module that is sharded again by an event, or may be: itself and all in it."""
+    if isinstance(event, Gathered | ModuleMoved | Escaped):
+        return event.module
+    if isinstance(event, StateTaken):
+        return event.of
+    return event.into if isinstance(event, StateLoaded) else ""
+
+
+def _ends(trace: Trace, event: Event, module: str, call: Called) -> bool:
+    """Whether an event certainly shards a module again that a call has left gathered."""
+    if isinstance(event, BackwardRun):
+        return call.grad is GradMode.ON
+    if isinstance(event, Gathered):
+        return event.module == module and not event.gathered
+    if isinstance(event, Escaped):
+        return False
+    below = _resharded(event)
+    return below in trace.modules and trace.contains(below, module)
+
+
+def _parts(trace: Trace, event: SyncSwitched, sharded: set[str]) -> list[str]:
+    return [module for module in sharded if trace.contains(event.module, module)]
+
+
+def _forget(trace: Trace, known: dict[str, T], module: str) -> None:
+    if module in trace.modules:
+        for name in [name for name in known if trace.related(module, name)]:
+            del known[name]

@@ -1,0 +1,186 @@
+"""Which collectives of a trace are reached by one part of the ranks and by no other.
+
+The ranks of a trace form two sides: the one of a rank test, and the others. What both sides do
+between two collectives of all ranks is compared as two sequences; what one side does and the other
+has no counterpart for (in order) is one-sided. So `if rank == 0: barrier() else: barrier()`
+matches, and so does "rank 0 first": `if rank != 0: barrier()`, the work, `if rank == 0: barrier()`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from fsdplint.trace import (
+    Called,
+    Clipped,
+    Collective,
+    Event,
+    Gathered,
+    GuardKind,
+    Loaded,
+    OptimizerBuilt,
+    Ranks,
+    Saved,
+    Sharded,
+    StateLoaded,
+    StateTaken,
+    Trace,
+    Wrapped,
+)
+from fsdplint.trace.queries.replicated import gathers_nothing
+
+
+def one_sided(trace: Trace) -> list[Event]:
+    """The collectives that only one side of a rank test reaches, in order."""
+    result: list[Event] = []
+    one: list[Event] = []
+    others: list[Event] = []
+    some: list[Event] = []
+    for event in [*_collectives(trace), None]:
+        if event is not None and event.ranks.partial:
+            {Ranks.ONE: one, Ranks.OTHERS: others}.get(event.ranks, some).append(event)
+            continue
+        result.extend(_unmatched(trace, one, others, some))
+        one, others, some = [], [], []
+    return result
+
+
+def ran_out(trace: Trace, event: Event) -> bool:
+    """Whether a one-sided event of a recorded trace is a further turn of a loop that all ranks
+    began.
+
+    Then some rank had fewer turns to make, and no test of the rank keeps it away.
+    """
+    return event.in_loop and any(
+        same_place(other, event) and not other.ranks.partial
+        for other in trace.events[: event.index]
+        if other.took_part
+    )
+
+
+def same_place(one: Event, other: Event) -> bool:
+    """Whether two events are the same thing at the same place of the program."""
+    return (
+        type(one) is type(other)
+        and one.site == other.site
+        and getattr(one, "module", None) == getattr(other, "module", None)
+    )
+
+
+def _collectives(trace: Trace) -> list[Event]:
+    within: set[int] = set()  # calls that are collectives themselves, or run in one
+    found = []
+    for event in trace:
+        nested = isinstance(event, Called) and event.inside in within
+        if isinstance(event, Called) and (event.collective or nested):
+            within.add(event.index)
+        if event.collective and not nested and not _apart(trace, event):
+            found.append(event)
+    return found
+
+
+def _apart(trace: Trace, event: Event) -> bool:
+    """Whether no rank waits for another: each has all of it, or it was sharded by some ranks
+    only.
+    """
+    modules = set(_modules(trace, event))
+    if not modules:
+        return False
+    if gathers_nothing(trace, event, modules):
+        return True
+    inside = {part for module in modules for part in trace.submodules(module)}
+    return any(
+        isinstance(shard, Sharded | Wrapped) and shard.ranks.partial and shard.module in inside
+        for shard in trace.events[: event.index]
+    )
+
+
+def _modules(trace: Trace, event: Event) -> tuple[str, ...]:
+    if isinstance(event, Called | Gathered):
+        return (event.module,)
+    if isinstance(event, Clipped | Saved):
+        return event.modules
+    name = ""
+    if isinstance(event, StateTaken):
+        name = event.of
+    elif isinstance(event, StateLoaded):
+        name = event.into
+    for built in trace.of(OptimizerBuilt):
+        if built.optimizer == name:
+            return built.modules
+    return (name,) if name in trace.modules else ()
+
+
+def _signature(trace: Trace, event: Event) -> tuple[str, ...]:
+    """What has to be the same on both sides."""
+    if isinstance(event, Collective | Saved | Loaded):
+        return event.kind, event.api.rpartition(".")[2]
+    return event.kind, *_modules(trace, event)
+
+
+def _unmatched(
+    trace: Trace, one: list[Event], others: list[Event], some: list[Event]
+) -> list[Event]:
+    """The events of either side that are not part of a longest common sequence of the two."""
+    left = [_signature(trace, event) for event in one]
+    right = [_signature(trace, event) for event in others]
+    rows = [[0] * (len(right) + 1) for _ in range(len(left) + 1)]
+    for i in reversed(range(len(left))):
+        for j in reversed(range(len(right))):
+            rows[i][j] = (
+                rows[i + 1][j + 1] + 1
+                if left[i] == right[j]
+                else max(rows[i + 1][j], rows[i][j + 1])
+            )
+    matched: set[int] = set()
+    i = j = 0
+    while i < len(left) and j < len(right):
+        if left[i] == right[j]:
+            matched |= {one[i].index, others[j].index}
+            i, j = i + 1, j + 1
+        elif rows[i + 1][j] >= rows[i][j + 1]:
+            i += 1
+        else:
+            j += 1
+    # Tests of different ranks (`rank == 0`, `rank == 1`) or of a part of them may be each other's
+    # counterparts; how many ranks there are is not known.
+    elsewhere = {_signature(trace, event) for event in some}
+    rest = [event for event in (*one, *others) if event.index not in matched]
+    of_each_node = [
+        event
+        for event in some
+        if _is_local(event)
+        and not any(
+            _signature(trace, other) == _signature(trace, event)
+            and rank_test(other) != rank_test(event)
+            for other in (*one, *others, *some)
+        )
+    ]
+    return of_each_node + [
+        event
+        for event in sorted(rest, key=lambda event: event.index)
+        if _signature(trace, event) not in elsewhere
+        and not any(
+            _signature(trace, other) == _signature(trace, event)
+            and other.ranks is event.ranks
+            and rank_test(other) != rank_test(event)
+            for other in rest
+        )
+    ]
+
+
+def rank_test(event: Event) -> tuple[str, bool] | None:
+    """The innermost test of the rank that the event stands under, as text and outcome."""
+    for guard in reversed(event.guards):
+        if guard.kind is GuardKind.RANK and guard.ranks.partial:
+            return guard.text, guard.holds
+    return None
+
+
+_LOCAL = re.compile(r"local_?(rank|main|master|zero)", re.I)
+
+
+def _is_local(event: Event) -> bool:
+    """Whether the event is one rank's of each machine; other parts of the ranks may be groups."""
+    test = rank_test(event)
+    return test is not None and bool(_LOCAL.search(test[0]))

@@ -1,0 +1,54 @@
+"""Models that are replicated only, though FSDP wraps them: nothing of theirs has to be gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fsdplint.trace import (
+    Called,
+    Clipped,
+    Event,
+    Gathered,
+    MeshBuilt,
+    Sharded,
+    StateLoaded,
+    StateTaken,
+    Trace,
+    Wrapped,
+)
+from fsdplint.trace.queries.wrappers import strategy
+
+
+def gathers_nothing(trace: Trace, event: Event, modules: Iterable[str]) -> bool:
+    """Whether the event would gather the parameters of modules, of which each rank has all.
+
+    FSDP2 over a mesh whose last dimension has one rank gathers over that rank alone: forwards,
+    norms and states communicate nothing then. FSDP1 with NO_SHARD communicates in optimizer states,
+    but not in those of the model (both as seen with torch 2.13). To load a state FSDP2 scatters
+    over the whole mesh, FSDP1 with NO_SHARD communicates at most in states of optimizers over flat
+    parameters.
+    """
+    if not isinstance(event, Called | Clipped | Gathered | StateLoaded | StateTaken):
+        return False
+    inside = {part for module in modules for part in trace.submodules(module)}
+    shards = [
+        shard
+        for shard in trace.events[: event.index]
+        if isinstance(shard, Sharded | Wrapped) and shard.module in inside
+    ]
+    loads = isinstance(event, StateLoaded)
+    nothing = loads or isinstance(event, StateTaken) and event.of in trace.modules
+    return bool(shards) and all(
+        nothing and strategy(shard) == "NO_SHARD"
+        if isinstance(shard, Wrapped)
+        else not loads and _replicates(trace, shard)
+        for shard in shards
+    )
+
+
+def _replicates(trace: Trace, shard: Sharded) -> bool:
+    """Whether the last dimension of the mesh, over which FSDP2 shards, certainly has one rank."""
+    built = [
+        mesh for mesh in trace.before(shard, MeshBuilt) if shard.mesh and mesh.mesh == shard.mesh
+    ]
+    return bool(built) and len(built[-1].shape) > 1 and built[-1].shape[-1] == 1

@@ -1,0 +1,100 @@
+"""What a switch of FSDP2's (`set_requires_gradient_sync`, ...) that is off does until the step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdplint.trace import (
+    BackwardRun,
+    Event,
+    Gathered,
+    Guard,
+    GuardKind,
+    OptimizerBuilt,
+    OptimizerStepped,
+    SyncSwitched,
+    Trace,
+)
+from fsdplint.trace.queries.common import only_fsdp2
+
+
+@dataclass(frozen=True)
+class LeftOff:
+    """A step that comes after backward passes under a switch that is off, and none with it on."""
+
+    switch: SyncSwitched
+    backward: BackwardRun
+    step: OptimizerStepped
+
+
+def left_off(trace: Trace, api: str) -> Iterator[LeftOff]:
+    """The optimizer steps before which a switch was off for every backward since the last step."""
+    targets = dict.fromkeys(
+        event.module
+        for event in trace.of(SyncSwitched)
+        if event.api == api and event.enabled is False and only_fsdp2(trace, event.module, event)
+    )
+    for module in targets:
+        if not trace.family_escaped(module):
+            yield from _Watch(trace, api, module).steps()
+
+
+class _Watch:
+    """Goes through a trace with an eye on one module's switch."""
+
+    def __init__(self, trace: Trace, api: str, module: str) -> None:
+        self.trace, self.api, self.module = trace, api, module
+        self.off: SyncSwitched | None = None
+        # A backward with the switch off, and where it was turned off.
+        self.under: tuple[SyncSwitched, BackwardRun] | None = None
+        self.other = False  # a backward with it on, or perhaps on
+        self.related = {
+            built.optimizer
+            for built in trace.of(OptimizerBuilt)
+            if any(trace.related(module, held) for held in built.modules)
+        }
+        self.switches = [
+            event
+            for event in trace.of(SyncSwitched)
+            if event.api == api and trace.related(event.module, module)
+        ]
+        self.ever_on = any(event.enabled is not False for event in self.switches)
+        backwards = [set(_varying(event)) for event in trace.of(BackwardRun)]
+        self.around: set[Guard] = set.intersection(*backwards) if backwards else set()
+
+    def steps(self) -> Iterator[LeftOff]:
+        for event in self.trace:
+            if isinstance(event, SyncSwitched):
+                if event in self.switches:
+                    self._switch(event)
+            elif isinstance(event, BackwardRun):
+                if self.off is not None:
+                    self.under = self.off, event
+                else:
+                    self.other = True
+            elif isinstance(event, Gathered):
+                if not event.gathered and self.trace.related(event.module, self.module):
+                    self.under = None if self.api == "set_reshard_after_backward" else self.under
+            elif isinstance(event, OptimizerStepped) and event.optimizer in self.related:
+                if self.under is not None and not self.other:
+                    yield LeftOff(*self.under, event)
+                if not self._perhaps(event):
+                    self.under, self.other = None, False
+
+    def _switch(self, event: SyncSwitched) -> None:
+        if event.enabled is False:
+            if not self.trace.contains(event.module, self.module):
+                return
+            if not self._perhaps(event) or not self.ever_on:
+                self.off = event
+        else:
+            self.off = None
+
+    def _perhaps(self, event: Event) -> bool:
+        """Whether an event happens at times only, or on some ranks, unlike the backward passes."""
+        return event.ranks.partial or any(guard not in self.around for guard in _varying(event))
+
+
+def _varying(event: Event) -> Iterator[Guard]:
+    return (guard for guard in event.guards if guard.kind is GuardKind.VARYING)

@@ -1,0 +1,114 @@
+"""What rules ask about FSDP1's wrappers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from fsdplint.trace import Event, Trace, Wrapped
+from fsdplint.trace.groups import Groups
+
+if TYPE_CHECKING:
+    from fsdplint.edits.rewrite import Rewrite
+    from fsdplint.source.source import Source
+
+SHARDING = {"FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"}
+
+
+def strategy(event: Wrapped) -> str | None:
+    """The name of the wrapper's strategy; None where it is not known."""
+    given = event.options.get("sharding_strategy", "?" if "**" in event.options else None)
+    if given is None:
+        return "FULL_SHARD"
+    name = str(given).rpartition(".")[2]
+    return name if name in SHARDING or name == "NO_SHARD" else None
+
+
+def shards(event: Wrapped) -> bool:
+    """Whether the wrapper certainly leaves each rank a part of the parameters only.
+
+    (On a single rank FSDP1 shards nothing, whatever its strategy.)
+    """
+    return strategy(event) in SHARDING
+
+
+def wrappers_of(trace: Trace, module: str, before: Event) -> list[Wrapped]:
+    """The FSDP1 wrappers in and right around a module, in the order of their making."""
+    parts = set(trace.submodules(module))
+    return [
+        event
+        for event in trace.before(before, Wrapped)
+        if event.module in parts or event.inner == module
+    ]
+
+
+def wrapper_around(trace: Trace, module: str, before: Event) -> Wrapped | None:
+    """The wrapper whose unit certainly has the parameters of a part of what it wraps."""
+    groups = Groups(trace)
+    made = {event.module: event for event in trace.before(before, Wrapped)}
+    for above in groups.above(module):
+        if above in made:
+            event = made[above]
+            ignores = any(name.startswith("ignored_") for name in event.options)
+            return None if ignores or "**" in event.options else event
+    return None
+
+
+def uses_original_parameters(event: Wrapped) -> bool | None:
+    """Whether `use_orig_params` is on; None where that is not known."""
+    given = event.options.get("use_orig_params", "?" if "**" in event.options else False)
+    return given if isinstance(given, bool) else None
+
+
+def unit_of(groups: Groups, event: Wrapped, before: Event) -> set[str]:
+    """The modules whose own parameters are in the wrapper's unit, as far as that is known."""
+    apart = set(event.units or ())
+    sharded = groups.trace.shardings(before)
+    found: set[str] = set()
+    stack = [event.inner]
+    while stack:
+        current = stack.pop()
+        info = groups.trace.modules.get(current)
+        if info is None or current in found or current in apart or current in sharded:
+            continue
+        found.add(current)
+        stack.extend(info.children.values())
+        if info.inner is not None:
+            stack.append(info.inner)
+    return found
+
+
+def outermost(trace: Trace, events: Iterable[Wrapped]) -> list[Wrapped]:
+    """Of some wrappers, those that lie in none of the others."""
+    chosen = list(events)
+    return [
+        event
+        for event in chosen
+        if not any(
+            other.module != event.module and trace.contains(other.module, event.module)
+            for other in chosen
+        )
+    ]
+
+
+# For fixes ----------------------------------------------------------------------------------------
+
+
+def rely_on_wrapping(rewrite: Rewrite, events: Iterable[Event]) -> None:
+    """Say that a fix is right only as long as these wrappings stay: not after a migration."""
+    from fsdplint.source.source import NodeSite
+
+    for event in events:
+        if isinstance(event, Wrapped) and isinstance(event.site, NodeSite):
+            rewrite.relies_on(event.site.source, event.site.node)
+
+
+def forget_name(rewrite: Rewrite, source: Source, node: object) -> None:
+    """The name at the beginning of a dotted expression may have lost its last use."""
+    import libcst as cst
+
+    current = node
+    while isinstance(current, cst.Attribute):
+        current = current.value
+    if isinstance(current, cst.Name):
+        rewrite.unused(source, current.value)

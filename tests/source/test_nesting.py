@@ -1,0 +1,43 @@
+"""The stack for deep code."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from fsdplint.source.nesting import RECURSION_LIMIT, deep_stack, too_deep
+
+
+def down(levels: int) -> int:
+    return 0 if levels == 0 else 1 + down(levels - 1)
+
+
+def test_recursion_goes_deep_and_the_limit_comes_back() -> None:
+    before = sys.getrecursionlimit()
+    assert deep_stack(lambda: down(RECURSION_LIMIT - 100)) == RECURSION_LIMIT - 100
+    assert sys.getrecursionlimit() == before
+
+
+def test_what_is_raised_is_raised_here() -> None:
+    with pytest.raises(ZeroDivisionError):
+        deep_stack(lambda: 1 / 0)
+    with pytest.raises(SystemExit):
+        deep_stack(sys.exit)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("x = 1\n", None),
+        ("\n\nx = " + "-" * 1500 + "1\n", 3),
+        ('"""' + "(" * 500 + '"""\n', None),
+        ("f'{x}' '''(((''' r'\\\\' '('\n" * 400, None),
+        ("x = [\n" + "(a, b),\n" * 2000 + "]\n", None),
+        ("def f():\n    return a.b.c(d)[0]\n" * 1000, None),
+        ("x = 1.5 + 2.25e-3\n" * 2000, None),
+        (")" * 500, None),
+    ],
+)
+def test_too_deep(text: str, line: int | None) -> None:
+    assert too_deep(text) == line

@@ -1,0 +1,102 @@
+"""Collectives that one side of a rank test reaches, on traces made by hand."""
+
+from __future__ import annotations
+
+from fsdplint.trace import (
+    Called,
+    Collective,
+    FixedSite,
+    Guard,
+    GuardKind,
+    Location,
+    Module,
+    Ranks,
+    Sharded,
+    Trace,
+)
+from fsdplint.trace.queries.rank_matching import one_sided
+
+SIDES = {"0": Ranks.ONE, "other": Ranks.OTHERS, "some": Ranks.SOME, "all": Ranks.ALL}
+
+
+def trace(*steps: str) -> Trace:
+    """A trace of collectives, each given as "side: api" or "side(test): api"."""
+    result = Trace(producer="static")
+    for line, step in enumerate(steps, 1):
+        side, api = step.split(": ")
+        side, _, text = side.rstrip(")").partition("(")
+        ranks = SIDES[side]
+        guards = ()
+        if ranks.partial:
+            guards = (Guard(GuardKind.RANK, text or "rank == 0", ranks is Ranks.ONE, None, ranks),)
+        result.add(
+            Collective(
+                site=FixedSite(Location("train.py", line)),
+                ranks=ranks,
+                guards=guards,
+                collective=True,
+                api=api,
+            )
+        )
+    return result
+
+
+def lines(found: Trace) -> list[int]:
+    return [event.site.location().line for event in one_sided(found)]
+
+
+def test_both_branches() -> None:
+    assert lines(trace("0: barrier", "other: barrier")) == []
+    assert lines(trace("0: gather", "0: barrier", "other: barrier")) == [1]
+    assert lines(trace("0: barrier", "0: gather", "other: gather", "other: barrier")) in (
+        [1, 4],
+        [2, 3],
+    )
+
+
+def test_rank_0_first() -> None:
+    assert lines(trace("other: barrier", "0: barrier")) == []
+    # The work between the two barriers must not have collectives of all ranks itself.
+    assert lines(trace("other: barrier", "all: all_reduce", "0: barrier")) == [1, 3]
+
+
+def test_all_ranks() -> None:
+    assert lines(trace("all: barrier", "all: all_reduce")) == []
+
+
+def test_one_side_only() -> None:
+    assert lines(trace("all: barrier", "0: full_tensor", "all: barrier")) == [2]
+    assert lines(trace("other: broadcast")) == [1]
+
+
+def test_tests_of_several_ranks_may_be_counterparts() -> None:
+    assert lines(trace("0(rank == 0): broadcast", "0(rank == 1): broadcast")) == []
+    assert lines(trace("0: broadcast", "some: broadcast")) == []
+    assert lines(trace("some: broadcast")) == []
+
+
+def test_one_rank_of_each_machine() -> None:
+    assert lines(trace("some(local_rank == 0): state_dict")) == [1]
+    assert lines(trace("some(local_rank == 0): barrier", "some(local_rank != 0): barrier")) == []
+    assert lines(trace("some(rank % 2 == 0): barrier")) == []
+
+
+def test_a_forward_inside_a_forward_is_one_collective() -> None:
+    result = Trace(producer="static")
+    result.modules = {
+        "net": Module("net", "Net", children={"block": "block"}),
+        "block": Module("block", "Block"),
+    }
+    site = FixedSite(Location("train.py", 1))
+    result.add(Called(site=site, module="net", ranks=Ranks.ONE, collective=True))
+    result.add(Called(site=site, module="block", ranks=Ranks.ONE, collective=True, inside=0))
+    assert [event.index for event in one_sided(result)] == [0]
+
+
+def test_a_model_that_only_these_ranks_shard() -> None:
+    result = Trace(producer="static")
+    result.modules = {"net": Module("net", "Net")}
+    site = FixedSite(Location("train.py", 1))
+    result.add(Sharded(site=site, module="net", ranks=Ranks.ONE))
+    result.add(Called(site=site, module="net", ranks=Ranks.ONE, collective=True))
+    assert one_sided(result) == []
