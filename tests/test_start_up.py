@@ -77,7 +77,16 @@ def folder(tmp_path: Path) -> Path:
 def test_the_version(folder: Path) -> None:
     found = imported(folder, "--version")
     ours = {one for one in found if one.startswith("fsdplint")}
-    names = ("", ".cli", ".command_options", ".options", ".streams")
+    names = (
+        "",
+        ".cli",
+        ".cli.main",
+        ".cli.options",
+        ".cli.streams",
+        ".config",
+        ".config.options",
+        ".version",
+    )
     assert ours == {f"fsdplint{name}" for name in names}
     assert not of(found, (*NEVER, *PARSING, "hashlib", "difflib", "pathspec"))
 

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from fsdplint.diagnostics.finding import Finding, Fix
-from fsdplint.migration.report.as_text import remark_lines
-from fsdplint.migration.report.model import Place, Remark
 from fsdplint.report.cells import split, translated
+from fsdplint.report.remarks import Place, Remark, remark_lines
 from fsdplint.report.result import Result
 from fsdplint.trace import Location
 

@@ -429,14 +429,14 @@ def test_an_interrupted_run_ends(folder: Path) -> None:
     (folder / "train.py").write_text(BAD)
     program = (
         "import os, signal, sys, time\n"
-        "from fsdplint import engine\n"
+        "from fsdplint.engine import fixpoint\n"
         "from fsdplint.cli.main import main\n"
         # What a shell starts in the background ignores the signal.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def check(*_):\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    time.sleep(300)\n"
-        "engine.check = check\n"
+        "fixpoint.check = check\n"
         "main(['train.py'])\n"
     )
     done = subprocess.run(

@@ -6,19 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fsdplint.report.cells import split
+from fsdplint.report.remarks import Place, Remark
 from fsdplint.report.result import plural
 from fsdplint.source.files import Problem
-
-
-@dataclass(frozen=True)
-class Place:
-    """A line of a file."""
-
-    path: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.path}:{self.line}"
 
 
 @dataclass(frozen=True)
@@ -66,15 +56,6 @@ class Obstacle:
     lines: list[tuple[int, str]]
     reason: str
     advice: str
-
-
-@dataclass
-class Remark:
-    """What changes in behaviour or cost: what, how much, and where."""
-
-    text: str
-    detail: str = ""
-    places: list[Place] = field(default_factory=list)
 
 
 @dataclass

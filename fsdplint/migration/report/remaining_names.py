@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fsdplint.migration.report.model import Place
+from fsdplint.report.remarks import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -19,12 +19,13 @@ from fsdplint.diagnostics.finding import (
 from fsdplint.edits import apply
 from fsdplint.edits.regions import Region, regions
 from fsdplint.migration.report import remaining_names
-from fsdplint.migration.report.model import Change, Obstacle, Place, Reason, Remark, Section
+from fsdplint.migration.report.model import Change, Obstacle, Reason, Section
 from fsdplint.migration.report.proof_commands import commands
 from fsdplint.migration.report.titles import titles_of
 from fsdplint.report.formats.full import reason
 from fsdplint.report.notes import remarks
 from fsdplint.report.pages import summary
+from fsdplint.report.remarks import Place, Remark
 from fsdplint.source.files import NOTEBOOK
 from fsdplint.trace import Location
 
