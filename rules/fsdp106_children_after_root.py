@@ -371,10 +371,8 @@ dist.destroy_process_group()
 
 def _misordered(groups: Groups) -> Iterator[tuple[Sharded, Sharded]]:
     """(child, parent) pairs of shardings where the child comes second and has parameters."""
-    from fsdplint.interpreter.loop_certainty import tested
-
     shards = list(groups.trace.of(Sharded))
-    certain = {event.index for event in shards if not tested(event)}
+    certain = {event.index for event in shards if not groups.trace.certainty.tested_in_loop(event)}
     for number, child in enumerate(shards):
         for target in sharded_by(child):
             above = set(groups.above(target))

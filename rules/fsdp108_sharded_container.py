@@ -10,7 +10,6 @@ from fsdplint.registry.examples import Bad, Good, Symptom
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Sharded, Trace
 from fsdplint.trace.groups import Groups, sharded_by
-from fsdplint.trace.queries.common import certain
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -241,7 +240,7 @@ class ShardedContainer(Rule):
                 continue
             if event.group and all(groups.without_parameters(m, before=event) for m in event.group):
                 continue
-            if not certain(trace, event):
+            if not trace.certainty.of_module(event):
                 continue
             seen.add(event.site)
             kind = targets[0].class_name

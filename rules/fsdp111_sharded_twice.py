@@ -10,7 +10,7 @@ from fsdplint.registry.examples import Bad, Good, Symptom
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Event, Sharded, Trace
 from fsdplint.trace.groups import Groups, sharded_by
-from fsdplint.trace.queries.common import certain, varying
+from fsdplint.trace.queries.common import varying
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -273,24 +273,22 @@ def _both_happen(trace: Trace, one: Sharded, other: Sharded) -> bool:
     if one.site == other.site and (one.in_loop or other.in_loop):
         return False
     for event in (one, other):
-        if event.ranks.partial or varying(event) or not certain(trace, event):
+        if event.ranks.partial or varying(event) or not trace.certainty.of_module(event):
             return False
-    if trace.producer != "static":
-        return True
-    return _unconditional(one, other)
+    return trace.producer != "static" or _unconditional(trace, one, other)
 
 
-def _unconditional(one: Sharded, other: Sharded) -> bool:
+def _unconditional(trace: Trace, one: Sharded, other: Sharded) -> bool:
     """Whether the second call is made whenever the first one is."""
-    from fsdplint.interpreter.loop_certainty import handles_errors, same_function
-
-    if handles_errors(other):
+    if trace.certainty.handles_errors(other):
         return False
     sites = {guard.site for guard in one.guards}
     if any(guard.site not in sites for guard in other.guards):
         return False
     if one.site == other.site:
-        return not any(same_function(guard.site, other.site) for guard in other.guards)
+        return not any(
+            trace.certainty.same_function(guard.site, other.site) for guard in other.guards
+        )
     return True
 
 

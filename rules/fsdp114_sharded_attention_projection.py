@@ -10,7 +10,6 @@ from fsdplint.registry.examples import Bad, Good, Symptom
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Gathered, Sharded, Trace
 from fsdplint.trace.groups import Groups, sharded_by
-from fsdplint.trace.queries.common import certain
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -242,7 +241,7 @@ class ShardedAttentionProjection(Rule):
         gathered = {event.module for event in trace.of(Gathered)}
         seen = set()
         for event in trace.of(Sharded):
-            if event.site in seen or len(event.group) > 1 or not certain(trace, event):
+            if event.site in seen or len(event.group) > 1 or not trace.certainty.of_module(event):
                 continue
             if not _is_projection(groups, *sharded_by(event)) or event.module in gathered:
                 continue

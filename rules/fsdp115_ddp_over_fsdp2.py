@@ -9,7 +9,7 @@ from fsdplint.registry.examples import Bad, Good, Symptom
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Replicated, Trace
 from fsdplint.trace.groups import Groups
-from fsdplint.trace.queries.common import certain, only_fsdp2, sharded_here
+from fsdplint.trace.queries.common import only_fsdp2, sharded_here
 
 SCRIPT = """\
 import torch
@@ -149,7 +149,7 @@ class DdpOverFsdp2(Rule):
             because = sharded_here(trace, event.inner, event)
             if not because or not only_fsdp2(trace, event.inner, event):
                 continue
-            if not all(certain(trace, one) for one, _ in because):
+            if not all(trace.certainty.of_module(one) for one, _ in because):
                 continue
             if trace.producer == "static" and trace.family_escaped(event.inner):
                 continue

@@ -301,8 +301,8 @@ class Fsdp1MethodWithoutFullParams(Rule):
 
         from fsdplint.edits.rewrite import Rewrite
         from fsdplint.fixes.syntax import call_at
+        from fsdplint.fixes.wrapper_options import rely_on_wrapping
         from fsdplint.interpreter.values import ModuleValue
-        from fsdplint.trace.queries.wrappers import rely_on_wrapping
 
         event, found = finding.events[0], call_at(finding.site)
         if not isinstance(event, Called) or event.via != "call" or found is None:

@@ -320,8 +320,7 @@ class Fsdp1GroupsByName(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         from fsdplint.edits.rewrite import Rewrite
         from fsdplint.fixes.syntax import call_at
-        from fsdplint.fixes.wrapper_options import set_option
-        from fsdplint.trace.queries.wrappers import rely_on_wrapping
+        from fsdplint.fixes.wrapper_options import rely_on_wrapping, set_option
 
         built, wrapped = finding.events[0], finding.events[1]
         found = call_at(wrapped.site)

@@ -10,7 +10,7 @@ from fsdplint.registry.examples import Bad, Good, Symptom
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import ModuleMoved, ParametersTied, Sharded, StateLoaded, Trace, first
 from fsdplint.trace.groups import Groups, sharded_by
-from fsdplint.trace.queries.common import certain, unseen_before
+from fsdplint.trace.queries.common import unseen_before
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -253,7 +253,7 @@ def _groups_of(groups: Groups, tie: ParametersTied) -> tuple[Sharded, Sharded] |
     takers: list[Sharded] = []
     for module in (tie.module, tie.other):
         taker = first(e for e in trace.of(Sharded) if module in groups.taken(e))
-        if taker is None or taker.index < tie.index or not certain(trace, taker):
+        if taker is None or taker.index < tie.index or not trace.certainty.of_module(taker):
             return None
         takers.append(taker)
     one, other = sorted(takers, key=lambda event: event.index)

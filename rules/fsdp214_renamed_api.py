@@ -13,8 +13,8 @@ from fsdplint.trace import Event, Fsdp2Used, Loaded, Saved, Site, Trace
 from fsdplint.trace.torch_versions import METHODS
 
 if TYPE_CHECKING:
-    from fsdplint.config.target_torch import Target
     from fsdplint.interpreter import Program
+    from fsdplint.trace.torch_target import Target
 
 FACTOR, NEW_FACTOR = "set_reduce_scatter_divide_factor", "set_gradient_divide_factor"
 DCP = "torch.distributed.checkpoint"

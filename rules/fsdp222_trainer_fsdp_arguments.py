@@ -245,7 +245,7 @@ def _display(
 def _argument(rewrite: object, source: Source, after: cst.Arg, text: str) -> None:
     """Put an argument behind another one, on a line of its own where that has one."""
     from fsdplint.edits.rewrite import Rewrite
-    from fsdplint.migration.calls import value_end
+    from fsdplint.syntax.arguments import value_end
 
     assert isinstance(rewrite, Rewrite)
     start = source.span(after)[0]

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
+from fsdplint.fixes.seeding import seed_after_sharding
 from fsdplint.registry.examples import Bad, Good, Symptom
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Trace
 from fsdplint.trace.queries.common import class_name
-from fsdplint.trace.queries.initial_weights import own_weights, seed_after_sharding
+from fsdplint.trace.queries.initial_weights import own_weights
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program

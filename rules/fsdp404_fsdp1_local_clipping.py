@@ -313,7 +313,7 @@ class Fsdp1LocalClipping(Rule):
         from fsdplint.edits.rewrite import Rewrite
         from fsdplint.fixes.clipping import clip_with_method
         from fsdplint.fixes.syntax import call_at
-        from fsdplint.trace.queries.wrappers import rely_on_wrapping
+        from fsdplint.fixes.wrapper_options import rely_on_wrapping
 
         found = call_at(finding.site)
         if found is None or not _of_the_root(finding, program):

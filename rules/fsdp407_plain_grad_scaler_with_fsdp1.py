@@ -267,7 +267,7 @@ class PlainGradScalerWithFsdp1(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         from fsdplint.edits.rewrite import Rewrite
         from fsdplint.fixes.syntax import call_at
-        from fsdplint.trace.queries.wrappers import forget_name, rely_on_wrapping
+        from fsdplint.fixes.wrapper_options import forget_name, rely_on_wrapping
 
         found = call_at(finding.site)
         wrapper = finding.events[1]

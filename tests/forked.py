@@ -9,10 +9,10 @@ from pathlib import Path
 
 from two_ranks import TwoRanks
 
+from fsdplint.runtime.launch import reached
 from fsdplint.runtime.launch.endings import ends_of
 from fsdplint.runtime.launch.launcher import Launch, Run, Tick, refuse_lost
 from fsdplint.runtime.launch.records import read_records
-from fsdplint.runtime.proof import reached
 
 # What torchrun would write; without it the first rank that failed is not known.
 _NOTHING = Path(os.devnull)

@@ -289,7 +289,7 @@ def _user_line(path: Path, folder: Path) -> str:
 def _serve() -> None:
     """Answer one request a line until the standard input ends."""
     _die_with_parent()
-    from fsdplint.runtime.recorder.runner import prepare
+    from fsdplint.runtime.launch.runner import prepare
 
     prepare()
     import torch
@@ -365,7 +365,7 @@ def _be_rank(
     os.chdir(request["work"])
     keep = _meet(rank, request, port_pipe)
     os.environ.update(request["env"])
-    from fsdplint.runtime.recorder import runner
+    from fsdplint.runtime.launch import runner
 
     options = runner.Options(
         record=request["record"],

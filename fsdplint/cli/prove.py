@@ -293,8 +293,8 @@ def _simulate(options: Options, files: dict[str, Path]) -> bool:
     from fsdplint.runtime.launch.progress import OnStandardError
     from fsdplint.runtime.proof.reports.page import check_libraries
     from fsdplint.runtime.proof.reports.simulated import as_markdown, as_page
-    from fsdplint.runtime.simulation.report import as_json, as_text
-    from fsdplint.runtime.simulation.runs import STEPS, simulate
+    from fsdplint.runtime.proof.simulated_runs import STEPS, simulate
+    from fsdplint.runtime.proof.simulation_report import as_json, as_text
 
     if "html" in files:
         check_libraries()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fsdplint.config.target_torch import Target
+    from fsdplint.trace.torch_target import Target
 
 FORMATS = (
     *("full", "concise", "grouped", "json", "json-lines", "github", "gitlab", "junit", "sarif"),

@@ -37,7 +37,7 @@ def known_rules() -> dict[str, str]:
         for file in os.listdir(folder):
             if _RULE_FILE.fullmatch(file):
                 found.update(_RULE.findall(Path(folder, file).read_text(encoding="utf-8")))
-    from fsdplint.registry.plugins import plugins
+    from fsdplint.diagnostics.plugins import plugins
 
     found.update((rule.code, rule.name) for rule in plugins().rules)
     return dict(sorted(found.items()))

@@ -149,9 +149,7 @@ def stamps(paths: Iterable[str]) -> str:
 @lru_cache(maxsize=1)
 def version() -> str:
     """What stands for this version of fsdplint, also where it is being worked on."""
-    import fsdplint
-
-    folders = [Path(fsdplint.__file__).parent, *map(Path, _rules_path())]
+    folders = [Path(__file__).parents[1], *map(Path, _rules_path())]
     files = sorted(str(path) for folder in folders for path in folder.rglob("*.py"))
     return f"{__version__} {sys.version_info[:3]} {stamps(files)}"
 

@@ -36,7 +36,7 @@ class Remembering:
         """What examining each group comes to, in order."""
         if not groups:
             return []
-        from fsdplint.registry.plugins import Plugins, plugins
+        from fsdplint.diagnostics.plugins import Plugins, plugins
 
         # It is not known what rules of others read, nor what those would find that are broken.
         if self._run.overrides or plugins() != Plugins():

@@ -16,11 +16,11 @@ from fsdplint.registry.rule import Rule, rule_of
 from fsdplint.trace import Trace
 
 if TYPE_CHECKING:
-    from fsdplint.config.target_torch import Target
     from fsdplint.engine.validation import Result as Tried
     from fsdplint.interpreter import Program
     from fsdplint.source.files import Problem
     from fsdplint.source.source import Source
+    from fsdplint.trace.torch_target import Target
 
 T = TypeVar("T")
 

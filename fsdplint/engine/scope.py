@@ -12,7 +12,7 @@ from fsdplint.config.settings import SettingsFinder
 from fsdplint.source.folders import project_root
 
 if TYPE_CHECKING:
-    from fsdplint.config.target_torch import Target
+    from fsdplint.trace.torch_target import Target
 
 
 class Scope:

@@ -244,8 +244,8 @@ class Run:
 
         contents: the files as they were run, where that is not what is on disk.
         """
+        from fsdplint.diagnostics.plugins import plugins
         from fsdplint.engine import fixpoint as engine
-        from fsdplint.registry.plugins import plugins
         from fsdplint.registry.rules import all_rules
 
         trace.target = self.options_of(self.paths or [self._root]).target
@@ -458,7 +458,7 @@ class Run:
         """Say what is wrong with plug-ins: before anything is examined, for that may happen in
         other processes. Where nothing is examined, no rule is wanted."""
         if self._groups:
-            from fsdplint.registry.plugins import plugins
+            from fsdplint.diagnostics.plugins import plugins
 
             self._add_problems(plugins().problems)
             for group in self._groups:
@@ -542,7 +542,7 @@ def _defect(path: Path, error: Exception) -> Problem:
 
 def _failures(rules: Sequence[Rule]) -> list[Problem]:
     """The rules of plug-ins that raised."""
-    from fsdplint.registry.plugins import broken
+    from fsdplint.diagnostics.plugins import broken
 
     return [
         broken(f"{rule.plugin} ({rule.code})", "raised", rule.failure)

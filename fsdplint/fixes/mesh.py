@@ -6,8 +6,8 @@ import libcst as cst
 
 from fsdplint.edits.rewrite import Rewrite
 from fsdplint.fixes.syntax import argument, call_at
-from fsdplint.migration.calls import value_end
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import value_end
 from fsdplint.syntax.layout import line_indent
 from fsdplint.trace import Site
 

@@ -12,8 +12,8 @@ from fsdplint.edits.rewrite import Rewrite
 from fsdplint.fixes.syntax import function_around, uses
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import Made
-from fsdplint.migration.calls import is_constant, without
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import is_constant, without
 
 FSDP = "torch.distributed.fsdp"
 # FSDP1's keywords that say what FSDP2 does in any case.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import libcst as cst
 
 from fsdplint.edits.rewrite import Rewrite
 from fsdplint.fixes.syntax import argument
-from fsdplint.source.source import Source
+from fsdplint.source.source import NodeSite, Source
+from fsdplint.trace import Event, Wrapped
 
 
 def set_option(rewrite: Rewrite, source: Source, call: cst.Call, name: str, text: str) -> bool:
@@ -33,3 +36,19 @@ def _separator(source: Source, call: cst.Call) -> str:
     line = source.text[source.line_start(start) : start]
     own_line = len(call.args) > 1 and not line.strip()
     return f",\n{line}" if own_line else ", "
+
+
+def rely_on_wrapping(rewrite: Rewrite, events: Iterable[Event]) -> None:
+    """Say that a fix is right only as long as these wrappings stay: not after a migration."""
+    for event in events:
+        if isinstance(event, Wrapped) and isinstance(event.site, NodeSite):
+            rewrite.relies_on(event.site.source, event.site.node)
+
+
+def forget_name(rewrite: Rewrite, source: Source, node: object) -> None:
+    """The name at the beginning of a dotted expression may have lost its last use."""
+    current = node
+    while isinstance(current, cst.Attribute):
+        current = current.value
+    if isinstance(current, cst.Name):
+        rewrite.unused(source, current.value)

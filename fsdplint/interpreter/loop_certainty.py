@@ -15,12 +15,29 @@ from fsdplint.source.positions import code_children
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.dotted import leaves
 from fsdplint.trace import Event, GuardKind, Site
+from fsdplint.trace.certainty import Certainty
 
 _PLAIN_METHODS = {
     "modules", "named_modules", "children", "named_children", "values", "items",
 }  # fmt: skip
 _PLAIN_FUNCTIONS = {"list", "tuple", "reversed", "enumerate", "iter"}
 _FOR_EACH = {"apply", "map"}
+
+
+class StaticCertainty(Certainty):
+    """What the interpreter knows for certain, judged by the code around each event."""
+
+    def of_module(self, event: Event) -> bool:
+        return certain(event)
+
+    def tested_in_loop(self, event: Event) -> bool:
+        return tested(event)
+
+    def handles_errors(self, event: Event) -> bool:
+        return handles_errors(event)
+
+    def same_function(self, one: Site | None, other: Site | None) -> bool:
+        return same_function(one, other)
 
 
 def certain(event: Event) -> bool:

@@ -36,6 +36,7 @@ from fsdplint.interpreter.frames import (
 )
 from fsdplint.interpreter.imports import Importing
 from fsdplint.interpreter.iteration import Iteration
+from fsdplint.interpreter.loop_certainty import StaticCertainty
 from fsdplint.interpreter.loops import Loops
 from fsdplint.interpreter.memoizing import Memory
 from fsdplint.interpreter.module_calls import ModuleCalls
@@ -101,7 +102,7 @@ class Interpreter(
     def __init__(self, project: Project, decisions: Decisions) -> None:
         self.project = project
         self.decisions = decisions
-        self.trace = Trace(producer="static")
+        self.trace = Trace(producer="static", certainty=StaticCertainty())
         self.evaluations: dict[cst.CSTNode, Value] = {}
         self.earlier: dict[
             cst.CSTNode, dict[str, Value]

@@ -10,13 +10,13 @@ import libcst as cst
 from fsdplint.migration import group_state, notes
 from fsdplint.migration.analysis import external_wrapping, unfollowed_code
 from fsdplint.migration.analysis.variables import is_named, outer_function
-from fsdplint.migration.calls import arguments, is_constant
 from fsdplint.migration.constructor import device
 from fsdplint.migration.context import Blocked, Migration, nodes
 from fsdplint.migration.names import PARAMETERS
 from fsdplint.migration.state_dicts import part_states
 from fsdplint.migration.training import gradients, parameters, part_forward, replaced_data
 from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.qualified_names import symbols_in
 from fsdplint.trace import (
     Fsdp1Used,

@@ -20,10 +20,10 @@ from fsdplint.interpreter.values import ModuleValue, Unknown, Value
 from fsdplint.migration.analysis.conditional_imports import Choice
 from fsdplint.migration.analysis.isinstance_narrowing import asked
 from fsdplint.migration.analysis.unreached_code import Unreached, stands_in
-from fsdplint.migration.calls import is_constant
 from fsdplint.migration.names import FSDP, PREFIX, fsdp1_name
 from fsdplint.migration.text import call, flat, in_string, width
 from fsdplint.source.source import Source, once
+from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.layout import line_end, line_indent, statement_of
 from fsdplint.syntax.qualified_names import dotted, references, symbols_in, walk
 

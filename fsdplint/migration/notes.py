@@ -9,11 +9,11 @@ import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue, ParametersOf
 from fsdplint.migration.analysis.variables import function_of
-from fsdplint.migration.calls import arguments, is_constant
 from fsdplint.migration.constructor.strategy import WHOLE
 from fsdplint.migration.context import Migration, is_fsdp1, nodes
 from fsdplint.migration.names import PARAMETERS
 from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.layout import descend
 from fsdplint.trace import Clipped, Compiled, Sharding
 

@@ -7,17 +7,16 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from functools import lru_cache
-from types import ModuleType
 
+from fsdplint.diagnostics.plugins import plugins, rules_in
 from fsdplint.registry.rule import Rule
 
 
 @lru_cache(maxsize=1)
 def all_rules() -> tuple[type[Rule], ...]:
     """Every rule class, in the order of the codes: those of fsdplint, then those of plug-ins."""
-    from fsdplint.registry.plugins import plugins
-
-    return (*own_rules(), *sorted(plugins().rules, key=lambda rule: rule.code))
+    others = [rule for rule in plugins().rules if issubclass(rule, Rule)]
+    return (*own_rules(), *sorted(others, key=lambda rule: rule.code))
 
 
 @lru_cache(maxsize=1)
@@ -44,19 +43,8 @@ def _rule_modules() -> tuple[str, ...]:
 
 
 def _rules_of(name: str) -> list[type[Rule]]:
-    return rules_in(importlib.import_module(f"fsdplint.rules.{name}"))
-
-
-def rules_in(module: ModuleType) -> list[type[Rule]]:
-    """The rule classes that a module defines."""
-    return [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type)
-        and issubclass(value, Rule)
-        and value.__module__ == module.__name__
-        and "code" in vars(value)
-    ]
+    found = rules_in(importlib.import_module(f"fsdplint.rules.{name}"))
+    return [rule for rule in found if issubclass(rule, Rule)]
 
 
 def documented_rules() -> tuple[type[Rule], ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from fsdplint.runtime.recorder.runner import main
+from fsdplint.runtime.launch.runner import main
 
 if __name__ == "__main__":
     main(sys.argv[1:])

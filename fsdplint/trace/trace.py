@@ -7,11 +7,12 @@ from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from fsdplint.trace.base import Event, Module, Sharding
+from fsdplint.trace.certainty import Certainty
 from fsdplint.trace.history import History, Shardings
 from fsdplint.trace.modules import Sharded, Wrapped
 
 if TYPE_CHECKING:
-    from fsdplint.config.target_torch import Target
+    from fsdplint.trace.torch_target import Target
 
 E = TypeVar("E", bound=Event)
 
@@ -23,14 +24,18 @@ def _index(event: Event) -> int:
 class Trace:
     """The events of one run, in order, with the modules that they speak of."""
 
-    def __init__(self, *, producer: str, complete: bool = True) -> None:
+    def __init__(
+        self, *, producer: str, complete: bool = True, certainty: Certainty | None = None
+    ) -> None:
         """producer: "static" or "runtime". complete: False where parts could not be followed.
+        certainty: what the producer knows for certain; None for a recorded trace.
 
         Its `target` is the torch that the program is for, where that is known; its `entry` the
         file that is run, where a whole program is.
         """
         self.producer = producer
         self.complete = complete
+        self.certainty = certainty or Certainty()
         self.events: list[Event] = []
         self.modules: dict[str, Module] = {}
         self.target: Target | None = None

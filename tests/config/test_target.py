@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from fsdplint.cli.main import main
-from fsdplint.config.target_torch import Target, explicit, of_project, required
+from fsdplint.config.target_torch import explicit, of_project, required
+from fsdplint.trace.torch_target import Target
 
 PROGRAM = """\
 import torch

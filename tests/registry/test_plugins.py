@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from fsdplint.diagnostics.plugins import Plugins, plugins
 from fsdplint.engine.cache import Cache
 from fsdplint.engine.session import Run
-from fsdplint.registry.plugins import Plugins, plugins
 from fsdplint.source.files import Problem
 
 ROOT = Path(__file__).parents[2]
@@ -119,7 +119,7 @@ def test_a_plugin_that_cannot_be_loaded_is_reported(
     assert problem.message.startswith("this plug-in cannot be loaded: ")
     assert reason in problem.message
     # And a run says so.
-    monkeypatch.setattr("fsdplint.registry.plugins.plugins", lambda: loaded)
+    monkeypatch.setattr("fsdplint.diagnostics.plugins.plugins", lambda: loaded)
     (tmp_path / "train.py").write_text(PROGRAM)
     run = Run([tmp_path / "train.py"])
     assert run.check().problems == [problem]
@@ -134,7 +134,9 @@ def test_a_plugin_that_cannot_be_loaded_is_reported_every_time(
     good = Run([train], cache=cache).check()
     assert good.problems == [] and list(cache.folder.glob("*.json"))  # not to be taken below
     problem = Problem("odd = odd_rules", None, "this plug-in cannot be loaded", code="FSDP902")
-    monkeypatch.setattr("fsdplint.registry.plugins.plugins", lambda: Plugins(problems=(problem,)))
+    monkeypatch.setattr(
+        "fsdplint.diagnostics.plugins.plugins", lambda: Plugins(problems=(problem,))
+    )
     for folder in (cache, Cache(tmp_path / "other")):
         for _ in range(2):
             assert Run([train], cache=folder).check().problems == [problem]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.runtime.proof import reached
-from fsdplint.runtime.proof.reached import Lines
+from fsdplint.runtime.launch import reached
+from fsdplint.runtime.launch.reached import Lines
 
 PROGRAM = '''"""Docs."""
 from __future__ import annotations

@@ -485,7 +485,7 @@ def test_the_watchers_are_in_place_where_safetensors_is_installed(tmp_path: Path
         "def save_file(tensors, filename): ...\ndef load_file(filename): ...\n"
     )
     code = """
-        from fsdplint.runtime.recorder.runner import prepare
+        from fsdplint.runtime.launch.runner import prepare
         prepare()
         import safetensors.torch
         import torch.distributed as dist

@@ -23,8 +23,8 @@ from fsdplint.runtime.proof.reports.simulated import as_markdown as simulated_as
 from fsdplint.runtime.proof.reports.simulated import as_page as simulated_as_page
 from fsdplint.runtime.proof.reports.text import as_text
 from fsdplint.runtime.proof.runs import Trial
+from fsdplint.runtime.proof.simulated_runs import Simulated
 from fsdplint.runtime.proof.verdicts import Judged, Verdict
-from fsdplint.runtime.simulation.runs import Simulated
 from fsdplint.trace import FixedSite, Location, Trace
 
 DIFF = """\

@@ -20,8 +20,8 @@ import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue, Value
 from fsdplint.migration.analysis.variables import ancestors, function_of, home_of
-from fsdplint.migration.calls import arguments
 from fsdplint.source.source import Source, once
+from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import walk
 

@@ -10,11 +10,11 @@ import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue, Unknown, Value
 from fsdplint.migration.analysis.variables import definitions, function_of
-from fsdplint.migration.calls import is_constant
 from fsdplint.migration.constructor.keywords import Keywords
 from fsdplint.migration.constructor.precision import Precision
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.trace import Wrapped
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.migration.calls import arguments
 from fsdplint.migration.context import Blocked, Migration, nodes
 from fsdplint.migration.names import fsdp1_name
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import arguments
 
 # What FSDP1 gives a policy for each module; without it a call raises TypeError.
 GIVEN = ("module", "recurse", "nonwrapped_numel")

@@ -6,12 +6,12 @@ import libcst as cst
 
 from fsdplint.migration import symbols
 from fsdplint.migration.analysis.variables import ancestors, home_of, reads
-from fsdplint.migration.calls import arguments, is_constant
 from fsdplint.migration.constructor import precision
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.text import atom, quoted
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import arguments, is_constant
 
 NEW = {"MixedPrecision": "MixedPrecisionPolicy", "CPUOffload": "CPUOffloadPolicy"}
 OWN = ("functools.", "torch.distributed.fsdp.", "dataclasses.", "argparse.", "typing.")

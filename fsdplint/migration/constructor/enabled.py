@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from fsdplint.migration.analysis.variables import ancestors
-from fsdplint.migration.calls import arguments
 from fsdplint.migration.constructor.precision import Precision
 from fsdplint.migration.constructor.wrap import rewrite_call
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import FSDP
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import arguments
 
 
 @dataclass

@@ -13,9 +13,9 @@ import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.analysis.variables import definitions, home_of
-from fsdplint.migration.calls import arguments, elements, is_constant
 from fsdplint.migration.context import Migration, expression
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import arguments, elements, is_constant
 
 
 def parameters(

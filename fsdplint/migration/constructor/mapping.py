@@ -16,7 +16,6 @@ from fsdplint.migration.analysis.variables import (
     home_of,
     reads,
 )
-from fsdplint.migration.calls import arguments
 from fsdplint.migration.constructor import strategy
 from fsdplint.migration.constructor.displayed_values import is_shown
 from fsdplint.migration.constructor.keywords import Keywords
@@ -25,6 +24,7 @@ from fsdplint.migration.constructor.reader import Reader
 from fsdplint.migration.context import Blocked, Migration
 from fsdplint.migration.text import dict_display, quoted
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.layout import statement_of
 
 

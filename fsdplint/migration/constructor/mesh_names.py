@@ -7,11 +7,11 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.migration.analysis.value_uses import Use, Uses
-from fsdplint.migration.calls import arguments, elements
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.text import quoted
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import arguments, elements
 
 INIT = "torch.distributed.device_mesh.init_device_mesh"
 OLD_INIT = "torch.distributed.init_device_mesh"

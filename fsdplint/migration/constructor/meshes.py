@@ -11,11 +11,11 @@ import libcst as cst
 
 from fsdplint.interpreter.values import is_none
 from fsdplint.migration.analysis.variables import definitions, home_of, top_level
-from fsdplint.migration.calls import is_constant
 from fsdplint.migration.constructor.strategy import HYBRID, alone
 from fsdplint.migration.context import Migration
 from fsdplint.migration.text import call, quote_of, quoted
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import is_constant
 
 
 @dataclass

@@ -23,7 +23,6 @@ from fsdplint.migration.analysis.variables import (
     reads,
     returned,
 )
-from fsdplint.migration.calls import arguments, elements, is_constant
 from fsdplint.migration.constructor import written_policy
 from fsdplint.migration.constructor.called_policies import called_policy
 from fsdplint.migration.constructor.local_functions import containers, policy_helper, size_helper
@@ -35,6 +34,7 @@ from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import fsdp1_name
 from fsdplint.migration.text import flat, simple
 from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.arguments import arguments, elements, is_constant
 from fsdplint.syntax.layout import descend, statement_of
 
 CLASSES = ("ModuleWrapPolicy", "transformer_auto_wrap_policy", "_module_wrap_policy")

@@ -13,9 +13,9 @@ import libcst as cst
 
 from fsdplint.interpreter.values import Bound, Class, Function
 from fsdplint.migration.analysis.variables import ancestors, definition_at, returned
-from fsdplint.migration.calls import arguments, is_constant
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.layout import descend
 

@@ -13,11 +13,11 @@ import libcst as cst
 
 from fsdplint.migration.analysis.class_hierarchy import class_around
 from fsdplint.migration.analysis.variables import ancestors, definitions, home_of, reads, returned
-from fsdplint.migration.calls import is_constant
 from fsdplint.migration.constructor import receivers
 from fsdplint.migration.context import Migration
 from fsdplint.migration.names import FSDP
 from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.layout import descend
 
 ABSTRACT = ("abc.abstractmethod", "abstractmethod")

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fsdplint.migration.analysis.value_uses import Use, Uses
-from fsdplint.migration.calls import is_constant
 from fsdplint.migration.constructor.policy_methods import written
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import FSDP
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.qualified_names import dotted
 

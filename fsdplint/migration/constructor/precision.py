@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from fsdplint.migration.calls import arguments, is_constant, value_end, without
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import arguments, is_constant, value_end, without
 
 PARAMETERS = (
     "param_dtype",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.migration.analysis.variables import definitions, fresh, returned
-from fsdplint.migration.calls import is_constant
 from fsdplint.migration.constructor import device, ignored, reading, strategy, unused_variables
 from fsdplint.migration.constructor.buffers import Buffers
 from fsdplint.migration.constructor.keywords import Keywords
@@ -16,6 +15,7 @@ from fsdplint.migration.context import Blocked, Migration, expression
 from fsdplint.migration.names import PARAMETERS
 from fsdplint.migration.text import simple
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import is_constant
 
 ARGUMENTS = {*PARAMETERS[1:], "ignored_parameters"}  # torch 2.0 had the last one
 SILENT = {"limit_all_gathers", "use_orig_params", "device_id"}

@@ -8,9 +8,9 @@ from pathlib import Path
 import libcst as cst
 
 from fsdplint.migration.analysis.variables import Definition, definitions
-from fsdplint.migration.calls import is_constant
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.layout import descend
 

@@ -15,10 +15,10 @@ from fsdplint.migration.analysis.class_hierarchy import (
     own_class,
 )
 from fsdplint.migration.analysis.variables import definition_at
-from fsdplint.migration.calls import is_constant
 from fsdplint.migration.context import Migration
 from fsdplint.migration.names import FSDP
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.bindings import bindings_of
 
 SAME = {"to", "cuda", "cpu", "train", "eval", "half", "float", "bfloat16", "requires_grad_"}

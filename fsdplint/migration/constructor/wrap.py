@@ -11,7 +11,6 @@ import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.analysis.variables import ancestors, fresh, function_of, home_of
-from fsdplint.migration.calls import arguments
 from fsdplint.migration.constructor import casts, meta
 from fsdplint.migration.constructor.keywords import Keywords, is_simple
 from fsdplint.migration.constructor.local_functions import initialize_helper, initializing_helper
@@ -22,6 +21,7 @@ from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import PARAMETERS
 from fsdplint.migration.text import bare, call, simple
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.layout import comments_at, statement_of
 
 ARGUMENT = re.compile(rf"#+\s*({'|'.join(PARAMETERS)})\s*=[^=]")  # an argument commented out

@@ -12,7 +12,6 @@ from fsdplint.edits.rewrite import Rewrite
 from fsdplint.fixes.syntax import function_around, names, uses
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import Class, Partial, Sequence, Symbol
-from fsdplint.migration.calls import value_end, without
 from fsdplint.migration.frameworks.accelerate import (
     NO_SHARD,
     PREFETCHES,
@@ -23,6 +22,7 @@ from fsdplint.migration.frameworks.accelerate import (
 )
 from fsdplint.migration.frameworks.versions import FSDP1_ONLY
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import value_end, without
 from fsdplint.syntax.layout import statement_of
 from fsdplint.syntax.qualified_names import dotted, references
 

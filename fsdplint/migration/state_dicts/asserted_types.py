@@ -12,9 +12,9 @@ import libcst as cst
 
 from fsdplint.migration.analysis.class_hierarchy import Classes, own_class
 from fsdplint.migration.analysis.variables import ancestors, calls_of, definition_at, function_of
-from fsdplint.migration.calls import arguments
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.bindings import bindings_of
 
 ENUM = "StateDictType."

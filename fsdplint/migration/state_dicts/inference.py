@@ -13,9 +13,9 @@ import libcst as cst
 
 from fsdplint.interpreter.values import Bound, Function, Value
 from fsdplint.migration.analysis.variables import ancestors
-from fsdplint.migration.calls import is_constant
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import is_constant
 
 MODE = "torch.inference_mode"
 NOTE = (

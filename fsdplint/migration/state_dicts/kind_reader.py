@@ -6,7 +6,6 @@ import libcst as cst
 
 from fsdplint.interpreter.values import Made
 from fsdplint.migration.analysis.variables import Definition, definitions, home_of, reads
-from fsdplint.migration.calls import arguments, is_constant
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.state_dicts.asserted_types import TypeReader
 from fsdplint.migration.state_dicts.kinds import (
@@ -17,6 +16,7 @@ from fsdplint.migration.state_dicts.kinds import (
     Kind,
 )
 from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.arguments import arguments, is_constant
 
 
 class KindReader:

@@ -6,12 +6,12 @@ import libcst as cst
 
 from fsdplint.interpreter.values import OptimizerValue
 from fsdplint.migration.analysis.variables import definitions, function_of, home_of, reads
-from fsdplint.migration.calls import arguments, is_constant
 from fsdplint.migration.context import expression
 from fsdplint.migration.state_dicts import compiled_states, state_functions
 from fsdplint.migration.state_dicts.kinds import MODULE, OLD_OPTIMIZER_LOAD, Kind
 from fsdplint.migration.state_dicts.state import ModelStates
 from fsdplint.migration.text import call, flat, simple, statement
+from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.layout import descend, statement_of
 
 

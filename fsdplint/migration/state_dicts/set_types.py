@@ -8,11 +8,11 @@ import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.analysis.variables import ancestors, function_of
-from fsdplint.migration.calls import arguments
 from fsdplint.migration.context import Migration
 from fsdplint.migration.state_dicts.called_states import kind_there
 from fsdplint.migration.state_dicts.kinds import Kind
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.layout import statement_of
 
 

@@ -11,7 +11,6 @@ import libcst as cst
 
 from fsdplint.interpreter.values import Function, ModuleValue
 from fsdplint.migration.analysis.variables import fresh
-from fsdplint.migration.calls import arguments
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.state_dicts import (
@@ -29,6 +28,7 @@ from fsdplint.migration.state_dicts.kinds import MODULE, OPTIMIZER_METHODS, Conf
 from fsdplint.migration.state_dicts.set_types import SetTypes
 from fsdplint.migration.state_dicts.state_functions import only_one_rank
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.layout import descend
 
 TITLE = "Take and load the state with torch.distributed.checkpoint"

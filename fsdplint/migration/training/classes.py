@@ -7,11 +7,11 @@ import re
 import libcst as cst
 
 from fsdplint.migration.analysis.variables import ancestors, fresh, function_of
-from fsdplint.migration.calls import arguments, is_constant
 from fsdplint.migration.constructor.keywords import is_simple
 from fsdplint.migration.context import Migration, expression, nodes
 from fsdplint.migration.names import FSDP, fsdp1_name
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.layout import descend, statement_of
 from fsdplint.syntax.qualified_names import canonical

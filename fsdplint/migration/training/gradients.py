@@ -14,11 +14,11 @@ import libcst as cst
 
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import ParametersOf
-from fsdplint.migration.calls import arguments, is_constant
 from fsdplint.migration.context import Blocked, Migration, is_fsdp1, nodes
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.training.finite import finite_test, is_truth
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.layout import descend, statement_of
 from fsdplint.syntax.qualified_names import symbols_in
 

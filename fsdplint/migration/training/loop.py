@@ -9,13 +9,13 @@ import libcst as cst
 from fsdplint.fixes import no_sync
 from fsdplint.interpreter.values import Function, ModuleValue
 from fsdplint.migration.analysis.variables import ancestors
-from fsdplint.migration.calls import arguments, is_constant
 from fsdplint.migration.context import Blocked, Migration, expression, is_fsdp1, nodes
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.text import quoted
 from fsdplint.migration.training import syncing, wrapper
 from fsdplint.migration.training.classes import in_annotation
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.layout import descend
 
 FINE = {

@@ -16,12 +16,12 @@ import libcst as cst
 from fsdplint.interpreter.values import Class, Made, ModuleValue, Partial, Symbol, Value
 from fsdplint.interpreter.values import Sequence as Items
 from fsdplint.migration.analysis.variables import ancestors, function_of
-from fsdplint.migration.calls import arguments
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import PARAMETERS
 from fsdplint.migration.training import gradients
 from fsdplint.migration.training.wrapper import INNER
 from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import imported_names
 from fsdplint.trace import Wrapped

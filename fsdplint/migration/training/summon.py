@@ -19,7 +19,6 @@ from fsdplint.fixes.no_sync import left_early
 from fsdplint.fixes.summon import surround
 from fsdplint.migration.analysis import external_wrapping
 from fsdplint.migration.analysis.variables import fresh
-from fsdplint.migration.calls import arguments, is_constant
 from fsdplint.migration.constructor.precision import PARAMETERS as PRECISION
 from fsdplint.migration.constructor.precision import Precision
 from fsdplint.migration.context import Migration, expression
@@ -28,6 +27,7 @@ from fsdplint.migration.training import gradients
 from fsdplint.migration.training import summon_body as bodies
 from fsdplint.migration.training.summon_calls import Calls
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.trace import Sharded, Wrapped
 
 PARAMETERS = ("module", "recurse", "writeback", "rank0_only", "offload_to_cpu", "with_grads")

@@ -11,7 +11,6 @@ import libcst as cst
 from fsdplint.fixes.summon import writes
 from fsdplint.interpreter.values import Function, ModuleValue, Sequence, Unknown
 from fsdplint.migration.analysis.variables import function_of, top_level
-from fsdplint.migration.calls import arguments, is_constant
 from fsdplint.migration.constructor import meshes, strategy
 from fsdplint.migration.context import Blocked, Migration, expression, is_fsdp1, nodes
 from fsdplint.migration.names import FSDP, PARAMETERS
@@ -20,6 +19,7 @@ from fsdplint.migration.text import bare, quote_of
 from fsdplint.migration.training import gradients
 from fsdplint.migration.training.classes import in_annotation
 from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.layout import descend
 from fsdplint.trace import Called, Fsdp1Used, Wrapped
 

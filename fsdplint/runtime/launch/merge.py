@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fsdplint import trace as vocabulary
+from fsdplint.runtime.launch.covering import covering
 from fsdplint.runtime.launch.records import Line, RankRecord
-from fsdplint.runtime.recorder.covering import covering
 from fsdplint.runtime.recorder.loops import only_one_in_loop
 from fsdplint.trace import Event, FixedSite, GradMode, Layout, Location, Module, Ranks, Trace
 

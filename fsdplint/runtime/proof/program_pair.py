@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fsdplint.runtime.launch import reached
 from fsdplint.runtime.launch.copies import (
     LIMIT,
     CopyError,
@@ -19,16 +20,15 @@ from fsdplint.runtime.launch.copies import (
     left_behind,
     project_root,
 )
-from fsdplint.runtime.launch.disk import is_full
 from fsdplint.runtime.launch.endings import RankEnd
 from fsdplint.runtime.launch.launcher import Launch, LaunchError, Run, launch
 from fsdplint.runtime.launch.machines import Nodes
 from fsdplint.runtime.launch.merge import merge
 from fsdplint.runtime.launch.progress import Progress
 from fsdplint.runtime.launch.script import refusal
-from fsdplint.runtime.proof import reached
 from fsdplint.runtime.proof.checkpoints import written
 from fsdplint.runtime.proof.checks import Side
+from fsdplint.runtime.recorder.disk import is_full
 from fsdplint.trace import Trace
 
 if TYPE_CHECKING:

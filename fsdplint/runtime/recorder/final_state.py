@@ -9,7 +9,7 @@ import re
 import time
 from typing import Any
 
-from fsdplint.runtime.launch.disk import is_full
+from fsdplint.runtime.recorder.disk import is_full
 from fsdplint.runtime.recorder.objects import OBJECTS
 from fsdplint.runtime.recorder.recorder import RECORDER
 

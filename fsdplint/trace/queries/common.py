@@ -37,15 +37,6 @@ def only_fsdp2(trace: Trace, module: str, before: Event) -> bool:
     return trace.sharded_within(module, before) is Sharding.FSDP2
 
 
-def certain(trace: Trace, event: Event) -> bool:
-    """Whether the event happens to the very module that it names: see `fsdplint.visits`."""
-    if trace.producer != "static":
-        return True
-    from fsdplint.interpreter.loop_certainty import certain as of_static
-
-    return of_static(event)
-
-
 def fsdp1_on_fsdp2(trace: Trace, event: Fsdp1Used) -> bool:
     """Whether FSDP1's API is used on a model that `fully_shard` shards."""
     return event.module is not None and only_fsdp2(trace, event.module, event)

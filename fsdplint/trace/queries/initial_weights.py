@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from fsdplint.diagnostics.finding import Fix, Safety
 from fsdplint.trace import (
     BackwardRun,
     Collective,
@@ -21,11 +19,6 @@ from fsdplint.trace import (
     WeightsSet,
     Wrapped,
 )
-
-if TYPE_CHECKING:
-    import libcst as cst
-
-    from fsdplint.diagnostics.finding import Finding
 
 DATA_DIMS = ("replicate", "shard", "dp", "data", "fsdp", "ddp", "hsdp", "node", "world")
 SENDING = ("broadcast", "all_reduce", "scatter", "reduce")
@@ -166,51 +159,3 @@ def _replicated(trace: Trace, sharded: Sharded | Wrapped) -> bool | None:
         return False if "**" not in sharded.options else None
     shapes = {len(mesh.shape) for mesh in trace.before(sharded, MeshBuilt)}
     return shapes == {2} if len(shapes) == 1 else None
-
-
-def seed_after_sharding(finding: Finding) -> Fix | None:
-    """Seed all ranks alike where the model is built, and each on its own once it is sharded."""
-    import libcst as cst
-
-    from fsdplint.edits.places import meeting
-    from fsdplint.edits.rewrite import Rewrite
-    from fsdplint.fixes.syntax import call_at
-    from fsdplint.syntax.dotted import path_of
-
-    seed, sharded = finding.events[0], finding.events[-1]
-    found, place = call_at(finding.site), meeting(seed, sharded)
-    if found is None or place is None or seed.guards != sharded.guards[: len(seed.guards)]:
-        return None
-    source, call = found
-    args, statement = call.args, place.first
-    if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
-        return None
-    small = statement.body[0]
-    if not isinstance(small, cst.Expr) or small.value is not call or len(args) != 1:
-        return None
-    value = args[0].value
-    if args[0].star or not isinstance(value, cst.BinaryOperation):
-        return None
-    if not isinstance(value.operator, cst.Add):
-        return None
-    sides = [side for side in (value.left, value.right) if not _is_rank(path_of(_callee(side)))]
-    if len(sides) != 1 or not isinstance(sides[0], cst.Name | cst.Attribute | cst.Integer):
-        return None
-    rewrite = Rewrite()
-    text = source.code(call)
-    rewrite.replace(source, value, source.code(sides[0]))
-    rewrite.insert_after(source, place.second, [text])
-    return rewrite.fix("Seed all ranks alike until the model is sharded", Safety.UNSAFE)
-
-
-def _callee(node: cst.BaseExpression) -> cst.BaseExpression:
-    import libcst as cst
-
-    return node.func if isinstance(node, cst.Call) and not node.args else node
-
-
-def _is_rank(path: str) -> bool:
-    from fsdplint.interpreter.ranks import RANK_NAMES
-
-    last = path.rpartition(".")[2]
-    return last in RANK_NAMES or last == "get_rank"

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from fsdplint.trace import Event, Trace, Wrapped
 from fsdplint.trace.groups import Groups
-
-if TYPE_CHECKING:
-    from fsdplint.edits.rewrite import Rewrite
-    from fsdplint.source.source import Source
 
 SHARDING = {"FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"}
 
@@ -92,23 +87,3 @@ def outermost(trace: Trace, events: Iterable[Wrapped]) -> list[Wrapped]:
 
 
 # For fixes ----------------------------------------------------------------------------------------
-
-
-def rely_on_wrapping(rewrite: Rewrite, events: Iterable[Event]) -> None:
-    """Say that a fix is right only as long as these wrappings stay: not after a migration."""
-    from fsdplint.source.source import NodeSite
-
-    for event in events:
-        if isinstance(event, Wrapped) and isinstance(event.site, NodeSite):
-            rewrite.relies_on(event.site.source, event.site.node)
-
-
-def forget_name(rewrite: Rewrite, source: Source, node: object) -> None:
-    """The name at the beginning of a dotted expression may have lost its last use."""
-    import libcst as cst
-
-    current = node
-    while isinstance(current, cst.Attribute):
-        current = current.value
-    if isinstance(current, cst.Name):
-        rewrite.unused(source, current.value)

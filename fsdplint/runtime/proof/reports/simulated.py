@@ -9,7 +9,8 @@ from fsdplint.runtime.launch.records import Line
 from fsdplint.runtime.proof.reports import plots
 from fsdplint.runtime.proof.reports.changes import rows
 from fsdplint.runtime.proof.reports.page import facts_of, render
-from fsdplint.runtime.simulation.report import (
+from fsdplint.runtime.proof.simulated_runs import Simulated
+from fsdplint.runtime.proof.simulation_report import (
     HELD,
     measured,
     problems,
@@ -18,7 +19,6 @@ from fsdplint.runtime.simulation.report import (
     title,
     unfixed,
 )
-from fsdplint.runtime.simulation.runs import Simulated
 from fsdplint.version import __version__
 
 

@@ -11,7 +11,7 @@ from fsdplint.runtime.launch.failures import failed, shown
 from fsdplint.runtime.launch.launcher import Run
 from fsdplint.runtime.launch.records import Line
 from fsdplint.runtime.proof.compare_costs import in_bytes
-from fsdplint.runtime.simulation.runs import Simulated, steps_of
+from fsdplint.runtime.proof.simulated_runs import Simulated, steps_of
 
 HELD = ("parameters", "gradients", "optimizer", "peak")
 _TITLES = {"optimizer": "optimizer state", "peak": "most at once"}

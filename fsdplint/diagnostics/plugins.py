@@ -16,12 +16,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fsdplint.diagnostics.finding import RuleInfo, Severity
 from fsdplint.source.files import Problem
-
-if TYPE_CHECKING:
-    from fsdplint.registry.rule import Rule
 
 GROUP = "fsdplint.rules"
 DEBUG = "FSDPLINT_DEBUG"  # set in the environment: a defect ends the run with its traceback
@@ -35,14 +33,14 @@ _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)+")
 class Plugins:
     """The rules of other packages that are installed, and what kept some from being loaded."""
 
-    rules: tuple[type[Rule], ...] = ()
+    rules: tuple[type[RuleInfo], ...] = ()
     problems: tuple[Problem, ...] = field(default=())
 
 
 @lru_cache(maxsize=1)
 def plugins() -> Plugins:
     """The plug-ins of this environment, loaded once."""
-    rules: dict[str, type[Rule]] = {}
+    rules: dict[str, type[RuleInfo]] = {}
     problems: list[Problem] = []
     points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda one: one.name)
     for point in points:
@@ -76,28 +74,36 @@ def broken(plugin: str, what: str, error: BaseException) -> Problem:
     )
 
 
-def _classes(loaded: Any) -> list[type[Rule]]:
+def _classes(loaded: Any) -> list[type[RuleInfo]]:
     """The rule classes that an entry point names: one, several, or those of a module."""
     if isinstance(loaded, type):
         return [loaded]
     if isinstance(loaded, ModuleType):
-        from fsdplint.registry.rules import rules_in
-
         return rules_in(loaded)
     if isinstance(loaded, Iterable) and not isinstance(loaded, str):
         return list(loaded)
     raise TypeError(f"{loaded!r} is neither a rule nor a module or list of rules")
 
 
+def rules_in(module: ModuleType) -> list[type[RuleInfo]]:
+    """The rule classes that a module defines."""
+    return [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, RuleInfo)
+        and value.__module__ == module.__name__
+        and "code" in vars(value)
+    ]
+
+
 def _check(rule: Any) -> None:
     """Refuse what is no rule that could run. Raises TypeError or ValueError."""
-    from fsdplint.diagnostics.finding import Severity
-    from fsdplint.registry.rule import Rule
-
-    if not (isinstance(rule, type) and issubclass(rule, Rule)):
+    if not (isinstance(rule, type) and issubclass(rule, RuleInfo)):
         raise TypeError(f"{rule!r} is no subclass of fsdplint.rule.Rule")
-    if getattr(rule, "__abstractmethods__", None):
-        raise TypeError(f"{rule.__name__} lacks {', '.join(sorted(rule.__abstractmethods__))}")
+    missing = sorted(getattr(rule, "__abstractmethods__", ()))
+    if missing:
+        raise TypeError(f"{rule.__name__} lacks {', '.join(missing)}")
     code, name = getattr(rule, "code", None), getattr(rule, "name", None)
     if not isinstance(code, str) or not _CODE.fullmatch(code):
         raise ValueError(f"{rule.__name__} needs a code of capitals and digits, has {code!r}")

@@ -14,8 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fsdplint.runtime.launch import processes
-from fsdplint.runtime.proof import reached
+from fsdplint.runtime.launch import processes, reached
 
 
 @dataclass
