@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,6 +40,7 @@ def imports(file: Path, known: dict[str, Path]) -> Iterator[str]:
                     yield whole if whole in known else node.module
 
 
+@functools.cache
 def graph() -> dict[str, set[str]]:
     known = modules()
     return {name: set(imports(file, known)) for name, file in known.items()}
