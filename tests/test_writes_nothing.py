@@ -51,9 +51,9 @@ COMMANDS = [
 RUNNER = """\
 import contextlib, io, json, os, sys
 from fsdplint.cli.main import main
-import fsdplint, fsdplint.cli.check, fsdplint.engine.fixpoint, fsdplint.rule, fsdplint.engine.migration
+import fsdplint, fsdplint.cli.check, fsdplint.engine.fixpoint, fsdplint.registry.rules, fsdplint.engine.migration
 
-fsdplint.rule.all_rules()
+fsdplint.registry.rules.all_rules()
 
 
 def api():

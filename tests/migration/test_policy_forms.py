@@ -579,7 +579,7 @@ def test_a_policy_with_more_places_than_are_followed_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is not followed may call the policy with FSDP1's three arguments."""
-    monkeypatch.setattr("fsdplint.migration.report.analysis.value_uses.MAX_PLACES", 1)
+    monkeypatch.setattr("fsdplint.migration.analysis.value_uses.MAX_PLACES", 1)
     body = """
 policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
 model = FSDP(Net(), auto_wrap_policy=policy)

@@ -247,8 +247,8 @@ def print_to(output: int, arguments: list[str], monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def ranks(two_ranks: TwoRanks, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("pairs", "once"):
-        monkeypatch.setattr(f"fsdplint.runtime.{module}.launch", launcher(two_ranks))
+    for module in ("program_pair", "run_once"):
+        monkeypatch.setattr(f"fsdplint.runtime.proof.{module}.launch", launcher(two_ranks))
 
 
 PRINTING = {"run": ["run", "train.py"], "prove": ["prove", "train.py", "--json", "proof.json"]}

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fsdplint.cli.main import main
-from fsdplint.engine.fixpoint import session as static
+from fsdplint.engine import session as static
 
 START = """\
 import sys
