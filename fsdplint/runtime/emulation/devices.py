@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from fsdplint.runtime.emulation import asked_by_user
+from fsdplint.runtime.recorder.patching import argument
 
 _GPU = ("cuda", "hip")
 
@@ -62,7 +63,7 @@ def switch_on() -> None:
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             if func is to:
-                given = args[1] if len(args) > 1 else (kwargs or {}).get("device")
+                given = argument(args, kwargs or {}, 1, "device")
                 if on_cpu(given) is not given:
                     return _landed(args[0], self._run(func, args, kwargs))
             elif func is cuda or func is pin_memory:

@@ -7,6 +7,7 @@ from typing import Any
 from fsdplint.runtime.emulation import asked_by_user, rerouted
 from fsdplint.runtime.emulation.devices import is_cuda
 from fsdplint.runtime.recorder import patching
+from fsdplint.runtime.recorder.patching import argument
 
 
 def install() -> None:
@@ -96,7 +97,7 @@ def _all_reduce(original: Any, tensor: Any, op: Any = None, *args: Any, **kwargs
     if op is None or not _averaged(op):
         return original(tensor, *(() if op is None else (op,)), *args, **kwargs)
     work = original(tensor, dist.ReduceOp.SUM, *args, **kwargs)
-    group = args[0] if args else kwargs.get("group")
+    group = argument(args, kwargs, 0, "group")
     if work is not None:
         work.wait()
     tensor.div_(dist.get_world_size(group))
@@ -111,7 +112,7 @@ def _reduce_scatter(
     if op is None or not _averaged(op):
         return original(output, input, *(() if op is None else (op,)), *args, **kwargs)
     work = original(output, input, dist.ReduceOp.SUM, *args, **kwargs)
-    group = args[0] if args else kwargs.get("group")
+    group = argument(args, kwargs, 0, "group")
     if work is not None:
         work.wait()
     output.div_(dist.get_world_size(group))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from fsdplint.runtime.recorder.patching import argument
+
 _MAX_NODES = 8
 _summed: list[Any] = []  # the graph nodes of the tensors that were summed since the last backward
 
@@ -12,8 +14,8 @@ def note_summed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """`dist.all_reduce(tensor)`: the graph does not know of it, so its node is remembered."""
     import torch.distributed as dist
 
-    tensor = args[0] if args else kwargs.get("tensor")
-    op = args[1] if len(args) > 1 else kwargs.get("op", dist.ReduceOp.SUM)
+    tensor = argument(args, kwargs, 0, "tensor")
+    op = argument(args, kwargs, 1, "op", dist.ReduceOp.SUM)
     node = getattr(tensor, "grad_fn", None)
     if node is not None and op == dist.ReduceOp.SUM:
         _summed.append(node)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
 from typing import Any
 
@@ -16,6 +16,18 @@ Before = Callable[[FrameType, tuple[Any, ...], dict[str, Any]], Any]
 After = Callable[[Any, Any], None]
 # failed(note, error), where the original raises.
 Failed = Callable[[Any, BaseException], None]
+
+
+def argument(
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    position: int,
+    name: str,
+    default: Any = None,
+) -> Any:
+    """The argument of a call that is passed at this position or by this name."""
+    return args[position] if len(args) > position else kwargs.get(name, default)
+
 
 _replacements: dict[int, tuple[Any, Any]] = {}
 

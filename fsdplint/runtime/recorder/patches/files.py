@@ -9,6 +9,7 @@ from typing import Any
 
 from fsdplint.runtime.recorder import outside_files, patching, values
 from fsdplint.runtime.recorder.objects import OBJECTS
+from fsdplint.runtime.recorder.patching import argument
 from fsdplint.runtime.recorder.recorder import RECORDER
 
 
@@ -47,7 +48,7 @@ def _saved(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> None:
-    value = args[position] if len(args) > position else kwargs.get(key)
+    value = argument(args, kwargs, position, key)
     states, modules = OBJECTS.states_in(value)
     layouts = [state.layout for state in states]
     if not states:
@@ -71,9 +72,7 @@ def _saved(
 
 def _path(args: tuple[Any, ...], kwargs: dict[str, Any], position: int) -> str | None:
     """The file that a call writes or reads, so that the ranks' files can be compared."""
-    file = kwargs.get("f", kwargs.get("filename"))
-    if file is None and len(args) > position:
-        file = args[position]
+    file = argument(args, kwargs, position, "f", kwargs.get("filename"))
     file = getattr(file, "name", file)
     if isinstance(file, (str, os.PathLike)):
         return os.path.abspath(os.fspath(file))
@@ -82,7 +81,7 @@ def _path(args: tuple[Any, ...], kwargs: dict[str, Any], position: int) -> str |
 
 def _loading(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     collective = api.startswith("torch.distributed")
-    value = args[0] if args else kwargs.get("state_dict")
+    value = argument(args, kwargs, 0, "state_dict")
     known = OBJECTS.states_in(value)[0] if collective else []
     state = known[0].name if known else OBJECTS.new_state()
     path = None if collective else _path(args, kwargs, 0)

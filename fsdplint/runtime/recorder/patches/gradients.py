@@ -12,6 +12,7 @@ from fsdplint.runtime.recorder.measures import MEASURES, Clip
 from fsdplint.runtime.recorder.objects import OBJECTS
 from fsdplint.runtime.recorder.output_views import VIEWS
 from fsdplint.runtime.recorder.patches.sharding import not_everywhere
+from fsdplint.runtime.recorder.patching import argument
 from fsdplint.runtime.recorder.recorder import RECORDER
 from fsdplint.trace.torch_versions import METHODS
 
@@ -78,7 +79,7 @@ def _watch_backward(torch: Any) -> None:
     def autograd_backward(*args: Any, **kwargs: Any) -> Any:
         if is_compiling() or RECORDER.in_backward or not RECORDER.listening():
             return original_function(*args, **kwargs)
-        tensors = args[0] if args else kwargs.get("tensors")
+        tensors = argument(args, kwargs, 0, "tensors")
         first = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
         return run(original_function, sys._getframe(1), first, args, kwargs)
 
@@ -126,7 +127,7 @@ def _clipped_by_function(
 ) -> None:
     import torch
 
-    value = args[0] if args else kwargs.get("parameters")
+    value = argument(args, kwargs, 0, "parameters")
     if isinstance(value, torch.Tensor):
         parameters = [value]
     elif isinstance(value, (list, tuple)):
@@ -137,7 +138,7 @@ def _clipped_by_function(
     sharded = any(hasattr(p, "placements") for p in parameters)
     if "norm" in name and values.mixed(p for p in parameters if p.grad is not None):
         RECORDER.event("mixed-parameters", frame, api=name)
-    bound = args[1] if len(args) > 1 else kwargs.get("max_norm")
+    bound = argument(args, kwargs, 1, "max_norm")
     RECORDER.event(
         "gradients-clipped",
         frame,

@@ -10,6 +10,7 @@ from typing import Any
 
 from fsdplint.runtime.recorder import final_state, patching
 from fsdplint.runtime.recorder.objects import OBJECTS
+from fsdplint.runtime.recorder.patching import argument
 from fsdplint.runtime.recorder.recorder import RECORDER
 
 # Seconds that collectives wait before they raise; set by the harness that runs examples.
@@ -50,7 +51,7 @@ def _shorten_timeout(dist: Any) -> None:
 
 
 def _init(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    backend = args[0] if args else kwargs.get("backend")
+    backend = argument(args, kwargs, 0, "backend")
     RECORDER.event(
         "process-group-init",
         frame,
@@ -70,19 +71,19 @@ def _destroy(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 def _join(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     import torch
 
-    given = args[1] if len(args) > 1 else kwargs.get("joinables", ())
+    given = argument(args, kwargs, 1, "joinables", ())
     modules = [OBJECTS.module(item) for item in given if isinstance(item, torch.nn.Module)]
     RECORDER.event("join-used", frame, modules=modules)
 
 
 def _set_device(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    device = args[0] if args else kwargs.get("device")
+    device = argument(args, kwargs, 0, "device")
     RECORDER.event("device-set", frame, device=str(device))
 
 
 def _mesh(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    device = args[0] if args else kwargs.get("device_type")
-    shape = args[1] if len(args) > 1 else kwargs.get("mesh_shape", ())
+    device = argument(args, kwargs, 0, "device_type")
+    shape = argument(args, kwargs, 1, "mesh_shape", ())
     return RECORDER.event(
         "mesh-built",
         frame,
@@ -99,8 +100,8 @@ def _mesh_made(number: int, mesh: Any) -> None:
 
 
 def _mesh_object(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    device = args[1] if len(args) > 1 else kwargs.get("device_type")
-    mesh = args[2] if len(args) > 2 else kwargs.get("mesh")
+    device = argument(args, kwargs, 1, "device_type")
+    mesh = argument(args, kwargs, 2, "mesh")
     shape = list(getattr(mesh, "shape", ()))
     RECORDER.event(
         "mesh-built",

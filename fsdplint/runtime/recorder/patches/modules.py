@@ -11,6 +11,7 @@ from typing import Any
 
 from fsdplint.runtime.recorder import patching
 from fsdplint.runtime.recorder.objects import OBJECTS
+from fsdplint.runtime.recorder.patching import argument
 from fsdplint.runtime.recorder.recorder import RECORDER
 from fsdplint.runtime.recorder.sites import is_direct
 from fsdplint.runtime.recorder.untouched_buffers import UNTOUCHED
@@ -171,7 +172,7 @@ def _watch_deepcopy() -> None:
     def before(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         import torch
 
-        value = args[0] if args else kwargs.get("x")
+        value = argument(args, kwargs, 0, "x")
         if not isinstance(value, torch.nn.Module):
             return None
         return RECORDER.event("module-copied", frame, module=OBJECTS.module(value))
@@ -183,7 +184,7 @@ def _watch_deepcopy() -> None:
 
 
 def _averaged(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    model = args[1] if len(args) > 1 else kwargs.get("model")
+    model = argument(args, kwargs, 1, "model")
     number = RECORDER.event(
         "module-copied",
         frame,
@@ -204,7 +205,7 @@ def _averaged_made(note: Any, result: Any) -> None:
 def _compiled(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     import torch
 
-    model = args[0] if args else kwargs.get("model")
+    model = argument(args, kwargs, 0, "model")
     if not isinstance(model, torch.nn.Module):
         return None
     return RECORDER.event("module-compiled", frame, module=OBJECTS.module(model))
@@ -221,13 +222,13 @@ def _compiled_in_place(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str
 
 
 def _checkpointed(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    module = args[1] if len(args) > 1 else kwargs.get("mod")
+    module = argument(args, kwargs, 1, "mod")
     RECORDER.event("activation-checkpointed", frame, module=OBJECTS.module(module))
     return True
 
 
 def _checkpointed_within(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    module = args[0] if args else kwargs.get("model", kwargs.get("module"))
+    module = argument(args, kwargs, 0, "model", kwargs.get("module"))
     RECORDER.event("activation-checkpointed", frame, module=OBJECTS.module(module))
     return True
 

@@ -12,6 +12,7 @@ from fsdplint.runtime.recorder import final_state, patching, values
 from fsdplint.runtime.recorder.measures import MEASURES
 from fsdplint.runtime.recorder.missed_parameters import MISSED
 from fsdplint.runtime.recorder.objects import OBJECTS
+from fsdplint.runtime.recorder.patching import argument
 from fsdplint.runtime.recorder.recorder import RECORDER
 from fsdplint.runtime.recorder.replicas import REPLICAS
 from fsdplint.runtime.recorder.sites import USER, kind_of
@@ -41,7 +42,7 @@ def _watch_building(cls: Any) -> None:
             except TypeError:
                 pass  # torch says what is wrong with it
         try:
-            _built(self, params, sys._getframe(1), args[0] if args else kwargs.get("defaults"))
+            _built(self, params, sys._getframe(1), argument(args, kwargs, 0, "defaults"))
         except Exception:
             RECORDER.trouble()
         original(self, params, *args, **kwargs)
@@ -105,7 +106,7 @@ def _empty_groups(params: Any) -> int:
 
 def _scaler_built(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     scaler = args[0]
-    enabled = args[6] if len(args) > 6 else kwargs.get("enabled", True)
+    enabled = argument(args, kwargs, 6, "enabled", True)
     RECORDER.event(
         "scaler-built",
         frame,
@@ -116,7 +117,7 @@ def _scaler_built(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def _scaler_stepped(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    optimizer = args[1] if len(args) > 1 else kwargs.get("optimizer")
+    optimizer = argument(args, kwargs, 1, "optimizer")
     RECORDER.event(
         "scaler-stepped",
         frame,

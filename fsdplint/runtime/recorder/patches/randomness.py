@@ -7,6 +7,7 @@ from types import FrameType
 from typing import Any
 
 from fsdplint.runtime.recorder import patching
+from fsdplint.runtime.recorder.patching import argument
 from fsdplint.runtime.recorder.recorder import RECORDER
 from fsdplint.runtime.recorder.sites import is_direct
 
@@ -24,4 +25,4 @@ def _seeded(frame: FrameType | None, args: tuple[Any, ...], kwargs: dict[str, An
     while frame is not None and _DYNAMO.search(frame.f_code.co_filename):
         frame = frame.f_back
     if is_direct(frame):
-        RECORDER.event("seeded", frame, seed=str(args[0] if args else kwargs.get("seed")))
+        RECORDER.event("seeded", frame, seed=str(argument(args, kwargs, 0, "seed")))

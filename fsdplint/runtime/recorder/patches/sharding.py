@@ -12,6 +12,7 @@ from fsdplint.runtime.recorder import classes, patching, values
 from fsdplint.runtime.recorder.layout import LAYOUTS
 from fsdplint.runtime.recorder.objects import OBJECTS
 from fsdplint.runtime.recorder.patches import marks
+from fsdplint.runtime.recorder.patching import argument
 from fsdplint.runtime.recorder.recorder import RECORDER
 from fsdplint.runtime.recorder.refusals import sharding_failed
 from fsdplint.runtime.recorder.sites import is_attribute_load, is_direct
@@ -73,7 +74,7 @@ def _wrapped(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     import inspect
 
     wrapper = args[0]
-    inner = args[1] if len(args) > 1 else kwargs.get("module")
+    inner = argument(args, kwargs, 1, "module")
     inner_name = OBJECTS.module(inner)
     # The wrapper has no submodules yet: it gets a name now and is described when it is made.
     name = OBJECTS.fresh("m")
@@ -90,7 +91,7 @@ def _wrapped(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         options=passed,
         weights=values.sample([inner]),
         mixes=_mixes(inner, passed, args, kwargs),
-        mesh=_mesh(args[16] if len(args) > 16 else kwargs.get("device_mesh")),
+        mesh=_mesh(argument(args, kwargs, 16, "device_mesh")),
         collective=bool(passed.get("sync_module_states")),
     )
     classes.watch(inner)
@@ -109,7 +110,7 @@ def _mixes(inner: Any, passed: dict[str, Any], args: tuple[Any, ...], kwargs: An
     if passed.get("use_orig_params") or any(name.startswith("ignored_") for name in passed):
         return False
     classes: tuple[type, ...] = ()
-    policy = args[5] if len(args) > 5 else kwargs.get("auto_wrap_policy")
+    policy = argument(args, kwargs, 5, "auto_wrap_policy")
     if policy is not None:
         chosen = getattr(policy, "_module_classes", None)
         chosen = chosen or getattr(policy, "keywords", {}).get("transformer_layer_cls")
@@ -161,7 +162,7 @@ def _scaler_made(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def _replicated(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    inner = args[1] if len(args) > 1 else kwargs.get("module")
+    inner = argument(args, kwargs, 1, "module")
     options = {key: values.describe(value) for key, value in kwargs.items() if key != "module"}
     RECORDER.event(
         "module-replicated", frame, inner=OBJECTS.module(inner), options=options, collective=True
@@ -174,7 +175,7 @@ def _replicated(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any])
 def _sharded(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     from torch.distributed.fsdp import CPUOffloadPolicy
 
-    target = args[0] if args else kwargs.get("module")
+    target = argument(args, kwargs, 0, "module")
     group = list(target) if isinstance(target, (list, tuple)) else [target]
     names = [OBJECTS.module(module) for module in group]
     for module in group:
@@ -211,8 +212,8 @@ def _precision(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def _registered(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    module = args[0] if args else kwargs.get("module")
-    method = args[1] if len(args) > 1 else kwargs.get("method_name")
+    module = argument(args, kwargs, 0, "module")
+    method = argument(args, kwargs, 1, "method_name")
     RECORDER.event("method-registered", frame, module=OBJECTS.module(module), method=str(method))
 
 

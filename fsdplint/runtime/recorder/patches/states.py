@@ -8,6 +8,7 @@ from typing import Any
 
 from fsdplint.runtime.recorder import patching, values
 from fsdplint.runtime.recorder.objects import OBJECTS
+from fsdplint.runtime.recorder.patching import argument
 from fsdplint.runtime.recorder.recorder import RECORDER
 
 _HOME = "torch.distributed.checkpoint.state_dict"
@@ -176,8 +177,8 @@ def _taken_by_function(
 
 
 def _subjects(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    model = args[0] if args else kwargs.get("model")
-    optimizers = args[1] if len(args) > 1 else kwargs.get("optimizers")
+    model = argument(args, kwargs, 0, "model")
+    optimizers = argument(args, kwargs, 1, "optimizers")
     optimizers = list(optimizers) if isinstance(optimizers, (list, tuple)) else [optimizers]
     if "model" in name:
         return [model]
@@ -202,8 +203,8 @@ def _taken(note: _Note, result: Any) -> None:
 def _fsdp1_optimizer_taken(
     frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> _Note:
-    model = args[0] if args else kwargs.get("model")
-    optimizer = args[1] if len(args) > 1 else kwargs.get("optim")
+    model = argument(args, kwargs, 0, "model")
+    optimizer = argument(args, kwargs, 1, "optim")
     RECORDER.event(
         "fsdp1-used",
         frame,
@@ -219,8 +220,8 @@ def _fsdp1_optimizer_taken(
 def _fsdp1_optimizer_to_load(
     frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    model = args[0] if args else kwargs.get("model")
-    optimizer = args[1] if len(args) > 1 else kwargs.get("optim")
+    model = argument(args, kwargs, 0, "model")
+    optimizer = argument(args, kwargs, 1, "optim")
     RECORDER.event(
         "fsdp1-used",
         frame,
@@ -260,7 +261,7 @@ def _load(frame: FrameType, subject: Any, value: Any, api: str, collective: bool
 
 
 def _loaded_by_method(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    value = args[1] if len(args) > 1 else kwargs.get("state_dict")
+    value = argument(args, kwargs, 1, "state_dict")
     # An optimizer's method loads without the other ranks, and so does FSDP1 what is local.
     collective = (
         not hasattr(args[0], "param_groups")
