@@ -322,7 +322,7 @@ def record_baseline(job: Job) -> int:
     Raises: see `do`.
     """
     from fsdplint.diagnostics.baseline import text_of
-    from fsdplint.edits.write import save
+    from fsdplint.edits.atomic_file import save
 
     file = job.output or SettingsFinder().of(job.paths[0]).baseline or Path(BASELINE)
     if job.output is None and leads_out(project_root(file), file):

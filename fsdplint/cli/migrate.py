@@ -121,7 +121,7 @@ def _write(migrated: Migrated) -> None:
 
 def _show(report: Report, file: Path | None, colour: str) -> None:
     from fsdplint.cli.output import fail
-    from fsdplint.edits.write import save
+    from fsdplint.edits.atomic_file import save
     from fsdplint.migration.report import as_json, as_markdown, as_text
     from fsdplint.migration.report.model import summary
     from fsdplint.report.result import problem_line

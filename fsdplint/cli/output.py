@@ -38,7 +38,7 @@ def emit(
         for line in lines:
             click.echo(line, err=err, color=colour or None)
         return
-    from fsdplint.edits.write import make_folder, save
+    from fsdplint.edits.atomic_file import make_folder, save
 
     text = "".join(f"{line}\n" for line in lines)
     try:

@@ -46,7 +46,7 @@ def refuse_overwriting(path: Path, kind: str, *, force: bool = False) -> None:
     Raises:
         OverwriteError: it is a file with something else in it.
     """
-    from fsdplint.edits.write import is_open_name
+    from fsdplint.edits.atomic_file import is_open_name
 
     if force or is_open_name(path):
         return

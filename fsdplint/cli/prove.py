@@ -235,7 +235,7 @@ def _prepare_files(paths: Iterable[Path], force: bool) -> None:
     """Make the folders of the reports, and refuse to overwrite what is no such report: what cannot
     be written is not found out when all has been run."""
     from fsdplint.cli.overwriting import OverwriteError, refuse_overwriting
-    from fsdplint.edits.write import make_folder
+    from fsdplint.edits.atomic_file import make_folder
 
     for path in paths:
         try:
@@ -249,7 +249,7 @@ def _prepare_files(paths: Iterable[Path], force: bool) -> None:
 
 def _write(files: Mapping[str, Path], writers: Mapping[str, Callable[[], str]], text: str) -> None:
     """Write the reports, each that can be, and then the text: its reader may have gone by now."""
-    from fsdplint.edits.write import save
+    from fsdplint.edits.atomic_file import save
 
     failed = []
     for kind, path in files.items():

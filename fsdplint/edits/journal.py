@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fsdplint.discovery.walk import JOURNAL_PREFIX
+from fsdplint.edits.atomic_file import remove_temporary_files, replace_content, sync_folder
 
 try:
     import fcntl
@@ -32,7 +33,6 @@ except ImportError:  # no locks: a journal is taken for one of a process that is
     fcntl = None  # type: ignore[assignment]
 
 WHOLE, PART = ".json", ".part"
-SUFFIX = ".fsdplint-new"  # of the new files that wait beside the old ones
 PATIENCE = 10.0  # seconds that another run may take to write
 
 _VERSION = 2
@@ -146,8 +146,6 @@ def complete(path: str) -> list[str]:
 
 
 def _roll_forward(path: str, entries: Sequence[Entry]) -> list[str]:
-    from fsdplint.edits.write import replace_content
-
     waiting = []
     for entry in entries:
         content = _content(entry)
@@ -160,7 +158,7 @@ def _roll_forward(path: str, entries: Sequence[Entry]) -> list[str]:
                 "they are"
             )
     for entry in entries:
-        _remove_leftovers(entry.target)
+        remove_temporary_files(entry.target)
     for entry in waiting:
         try:
             replace_content(entry.target, entry.new)
@@ -185,30 +183,6 @@ def _content(entry: Entry) -> bytes | None:
             return stream.read()
     except OSError:
         return None
-
-
-def _remove_leftovers(target: str) -> None:
-    folder, name = os.path.split(target)
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for entry in list(entries):
-            if entry.name.startswith(temporary_prefix(name)) and entry.name.endswith(SUFFIX):
-                with contextlib.suppress(OSError):
-                    os.unlink(entry.path)
-
-
-def temporary_prefix(name: str) -> str:
-    """How the name of a file that waits to take the place of another one begins."""
-    return f".{name[:100]}."
-
-
-def sync_folder(folder: str) -> None:
-    """Make the names in a folder last over a power cut, where the system can."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 # Locks and format ------------------------------------------------------------------------------

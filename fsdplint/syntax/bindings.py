@@ -14,7 +14,7 @@ import libcst as cst
 
 from fsdplint.source.positions import code_children, is_node
 from fsdplint.source.source import Source, once
-from fsdplint.syntax.qualified_names import dotted
+from fsdplint.syntax.dotted import path_of
 
 COMPREHENSIONS = cst.ListComp | cst.SetComp | cst.DictComp | cst.GeneratorExp
 IDENTIFIERS = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
@@ -170,11 +170,11 @@ class Bindings:
             case cst.Name():
                 scope.references.append(node.value)
             case cst.Attribute():
-                text = dotted(node)
-                if text is None:
-                    self._later(scope, node.value)
-                else:
+                text = path_of(node)
+                if text:
                     scope.references.append(text)
+                else:
+                    self._later(scope, node.value)
             case cst.Import() | cst.ImportFrom():
                 self._import(node, scope)
             case cst.FunctionDef():
@@ -268,13 +268,13 @@ class Bindings:
     def _import(self, node: cst.Import | cst.ImportFrom, scope: Scope) -> None:
         base: str | None = None
         if isinstance(node, cst.ImportFrom):
-            base = "." * len(node.relative) + ((dotted(node.module) or "") if node.module else "")
+            base = "." * len(node.relative) + (path_of(node.module) if node.module else "")
         if isinstance(node.names, cst.ImportStar):
             scope.star.append(base or "")
             return
         for alias in node.names:
             assert isinstance(alias, cst.ImportAlias)
-            text = dotted(alias.name) or ""
+            text = path_of(alias.name)
             renamed = alias.asname is not None
             local = alias.evaluated_alias or (text if base is not None else text.partition(".")[0])
             place = self.module if local in scope.elsewhere else scope

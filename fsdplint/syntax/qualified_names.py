@@ -9,6 +9,7 @@ import libcst as cst
 
 from fsdplint.source.positions import code_children
 from fsdplint.source.source import Source, once
+from fsdplint.syntax.bindings import bindings_of
 
 # Where torch keeps (or kept) a thing, and where its documentation says that it is. The longest
 # prefix wins.
@@ -231,8 +232,6 @@ _TARGETED = (
 
 def _is_local(source: Source, node: cst.CSTNode, name: str) -> bool:
     """Whether a name belongs to a scope below the module that binds it without an import."""
-    from fsdplint.syntax.bindings import bindings_of  # it reads names with this module
-
     bindings = bindings_of(source)
     owner = bindings.owner(bindings.scope_at(node), name)
     if owner is None or owner is bindings.module:

@@ -15,7 +15,8 @@ import pytest
 
 from fsdplint.discovery.walk import JOURNAL_PREFIX
 from fsdplint.edits import journal
-from fsdplint.edits.write import NewContent, WriteError, save, write
+from fsdplint.edits.atomic_file import save
+from fsdplint.edits.write import NewContent, WriteError, write
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fsdplint.edits.write import make_folder
+from fsdplint.edits.atomic_file import make_folder
 
 try:
     import fcntl
