@@ -1,0 +1,142 @@
+"""Files whose content changes in a single step.
+
+The new content goes into a temporary file in the same folder, which then takes the place of the
+old file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+SUFFIX = ".fsdplint-new"  # of the new files that wait beside the old ones
+_OPEN = ("/dev/", "/proc/")  # where names stand for what is open, such as standard output
+_IN_PLACE = (errno.EACCES, errno.EPERM, errno.EBUSY)  # what says that nothing can be replaced
+
+
+def replace_content(target: str, content: bytes) -> None:
+    """Replace the content of one file, or make it, in a single step. Raises OSError."""
+    temporary = temporary_file(target, content)
+    try:
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    sync_folder(os.path.dirname(target))
+
+
+def save(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a report or the like: in a single step, so that a full disk takes nothing away.
+
+    What is no regular file (a device, a pipe) is written directly, and so is a file that nothing
+    can take the place of: in a folder that may not be written, or mounted by itself.
+
+    Raises:
+        OSError: it cannot be written, or it is a named pipe that no program reads.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode) or is_open_name(path):
+            is_pipe = stat.S_ISFIFO(mode) and not is_open_name(path)
+            with open(_open_pipe(path) if is_pipe else path, "wb") as stream:
+                stream.write(content)
+            return
+        if not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    target = os.path.realpath(path)
+    try:
+        replace_content(target, content)
+    except OSError as error:
+        if error.errno not in _IN_PLACE or not os.path.exists(target):
+            raise
+        Path(target).write_bytes(content)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder with those above it, where there is none yet. Raises OSError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        why = os.strerror(errno.ENOTDIR)
+        raise NotADirectoryError(errno.ENOTDIR, why, str(folder)) from error
+
+
+def _open_pipe(path: str | os.PathLike[str]) -> int:
+    """A named pipe, open for writing. One that no program reads would be waited for without an
+    end; it is refused. Raises OSError."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        raise OSError(errno.ENXIO, "no program reads this named pipe", str(path)) from error
+    os.set_blocking(descriptor, True)
+    return descriptor
+
+
+def is_open_name(path: str | os.PathLike[str]) -> bool:
+    """Whether a name stands for what is open already, as /dev/stdout does."""
+    return os.path.abspath(path).startswith(_OPEN)
+
+
+def temporary_file(target: str, content: bytes) -> str:
+    """A file beside the target with the content and the target's mode (where there is none yet,
+    that of a new file), safely on the disk."""
+    folder, name = os.path.split(target)
+    try:
+        before = os.stat(target)
+    except FileNotFoundError:
+        before = None
+    descriptor, temporary = tempfile.mkstemp(prefix=_prefix(name), suffix=SUFFIX, dir=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            if before is not None and hasattr(os, "chown"):
+                # Only root can give a file away; the user's own files are the user's anyway.
+                with contextlib.suppress(OSError):
+                    os.chown(temporary, before.st_uid, before.st_gid)
+            os.chmod(temporary, _new_mode() if before is None else stat.S_IMODE(before.st_mode))
+            os.fsync(stream.fileno())
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    return temporary
+
+
+def _new_mode() -> int:
+    """The mode of a file that is made."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def remove_temporary_files(target: str) -> None:
+    """Remove the temporary files that an interrupted write has left beside a file."""
+    folder, name = os.path.split(target)
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in list(entries):
+            if entry.name.startswith(_prefix(name)) and entry.name.endswith(SUFFIX):
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)
+
+
+def _prefix(name: str) -> str:
+    """How the name of a file that waits to take the place of another one begins."""
+    return f".{name[:100]}."
+
+
+def sync_folder(folder: str) -> None:
+    """Make the names in a folder last over a power cut, where the system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
