@@ -119,7 +119,7 @@ class OptimizerBeforeShard(Rule):
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         from fsdplint.edits.moves import move_after
-        from fsdplint.edits.places import meeting
+        from fsdplint.edits.places import common_block
         from fsdplint.edits.rewrite import Rewrite
 
         built, last = finding.events[0], finding.events[1]
@@ -127,7 +127,7 @@ class OptimizerBeforeShard(Rule):
             return None
         if isinstance(built, OptimizerBuilt) and isinstance(last, Wrapped) and built.chosen_by:
             return _keep_parameters(last, program)
-        place = meeting(built, last)
+        place = common_block(built, last)
         if place is None:
             return None
         rewrite = Rewrite()

@@ -298,24 +298,24 @@ class SyncNeverReenabled(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
-        from fsdplint.edits.places import meeting
+        from fsdplint.edits.places import common_block
         from fsdplint.edits.rewrite import Rewrite
         from fsdplint.fixes.syntax import call_at
-        from fsdplint.syntax.dotted import bound_by, dotted, part_of, path_of
+        from fsdplint.syntax.dotted import bound_by, dotted_names, part_of, path_of
 
         found = call_at(finding.site)
         if found is None:
             return None
         source, call = found
         switch, backward, step = finding.events
-        place = meeting(switch, step)
+        place = common_block(switch, step)
         if place is None or place.source is not source or len(call.args) != 1:
             return None
         first, branch = place.first, place.second
         plain = isinstance(first, cst.SimpleStatementLine) and len(first.body) == 1
         if not plain or not isinstance(branch, cst.If) or branch.orelse is not None:
             return None
-        asked = [path_of(name) for name in dotted(branch.test)]
+        asked = [path_of(name) for name in dotted_names(branch.test)]
         if not isinstance(branch.test, cst.Comparison | cst.Name) or not all(asked):
             return None
         body = list(place.block.body)
@@ -324,7 +324,7 @@ class SyncNeverReenabled(Rule):
         bound = {path for statement in between for path in bound_by(statement)}
         if any(part_of(name, path) for name in asked for path in bound):
             return None
-        other = meeting(switch, backward)
+        other = common_block(switch, backward)
         if other is None or other.second not in between:
             return None
         rewrite = Rewrite()

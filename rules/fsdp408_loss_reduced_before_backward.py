@@ -266,17 +266,17 @@ class LossReducedBeforeBackward(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         import libcst as cst
 
-        from fsdplint.edits.places import meeting
+        from fsdplint.edits.places import common_block
         from fsdplint.edits.rewrite import Rewrite
         from fsdplint.fixes.syntax import call_at
-        from fsdplint.syntax.dotted import bound_by, dotted, part_of, path_of
+        from fsdplint.syntax.dotted import bound_by, dotted_names, part_of, path_of
 
         found = call_at(finding.site)
         if found is None or len(finding.events) != 2:
             return None
         source, call = found
         backward, summed = finding.events
-        place, other = meeting(summed, backward), call_at(summed.site)
+        place, other = common_block(summed, backward), call_at(summed.site)
         if place is None or other is None or place.source is not source:
             return None
         for statement, node in ((place.first, other[1]), (place.second, call)):
@@ -288,7 +288,7 @@ class LossReducedBeforeBackward(Rule):
         body = list(place.block.body)
         between = body[body.index(place.first) + 1 : body.index(place.second)]
         bound = {path for statement in between for path in bound_by(statement)}
-        read = {path_of(name) for name in dotted(call)}
+        read = {path_of(name) for name in dotted_names(call)}
         if not loss or not bound <= {loss} or not any(part_of(path, loss) for path in read):
             return None
         rewrite = Rewrite()

@@ -23,7 +23,7 @@ from fsdplint.trace import (
     Trace,
 )
 from fsdplint.trace.queries.common import class_name, optimizer_of
-from fsdplint.trace.queries.rank_divergence import sided
+from fsdplint.trace.queries.rank_divergence import unmatched_collectives
 from fsdplint.trace.queries.rank_matching import ran_out
 
 if TYPE_CHECKING:
@@ -541,7 +541,7 @@ if is_main:
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         groups: dict[object, list[Event]] = {}
-        for event in sided(trace):
+        for event in unmatched_collectives(trace):
             if ran_out(trace, event):
                 continue  # FSDP702
             guard = rank_guard(event)

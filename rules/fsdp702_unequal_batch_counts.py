@@ -11,7 +11,7 @@ from fsdplint.registry.examples import Bad, Good, Symptom
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import BatchesEnded, Called, Event, JoinUsed, Trace
 from fsdplint.trace.queries.common import class_name
-from fsdplint.trace.queries.rank_divergence import sided
+from fsdplint.trace.queries.rank_divergence import unmatched_collectives
 from fsdplint.trace.queries.rank_matching import ran_out, same_place
 
 
@@ -48,7 +48,7 @@ class UnequalBatchCounts(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         seen: set[tuple[int, ...]] = set()
-        for event in sided(trace):
+        for event in unmatched_collectives(trace):
             if event.took_part in seen or not ran_out(trace, event):
                 continue
             if any(trace.before(event, JoinUsed)):

@@ -14,7 +14,7 @@ def leave_journal(folder: Path, *files: tuple[Path, bytes, bytes]) -> Path:
     """
     entries = [journal.Entry(str(path), old, new) for path, old, new in files]
     with journal.journal(str(folder), entries):
-        (path,) = journal.found([folder])
+        (path,) = journal.journals_in([folder])
         kept = Path(path).read_bytes()
     Path(path).write_bytes(kept)
     return Path(path)

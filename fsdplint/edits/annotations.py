@@ -23,14 +23,14 @@ CLAUSES = (
 )
 
 
-def annotated(source: Source, marks: Iterable[tuple[cst.CSTNode, str, str]]) -> str:
+def with_blocker_comments(source: Source, marks: Iterable[tuple[cst.CSTNode, str, str]]) -> str:
     """The text with a comment above the code of each mark, and without earlier such comments.
 
     marks: a node, the code of a rule, and why the node blocks.
     """
     wanted: dict[int, dict[str, None]] = {}
     for node, code, reason in marks:
-        place = _above(source, node)
+        place = _comment_line(source, node)
         wanted.setdefault(place, {}).setdefault(_comment(source, place, code, reason))
     edits = [(start, end, "") for start, end in _own_lines(source)]
     for place, lines in wanted.items():
@@ -44,7 +44,7 @@ def annotated(source: Source, marks: Iterable[tuple[cst.CSTNode, str, str]]) -> 
 
 def without_annotations(source: Source) -> str:
     """The text without such comments."""
-    return annotated(source, ())
+    return with_blocker_comments(source, ())
 
 
 def _comment(source: Source, place: int, code: str, reason: str) -> str:
@@ -56,7 +56,7 @@ def _comment(source: Source, place: int, code: str, reason: str) -> str:
     return f"{indent}# fsdplint: {code} blocks the migration: {plain}{newline}"
 
 
-def _above(source: Source, node: cst.CSTNode) -> int:
+def _comment_line(source: Source, node: cst.CSTNode) -> int:
     """Where a comment about a node goes: the line on which its statement or clause begins."""
     current: cst.CSTNode | None = node
     while current is not None and not isinstance(current, CLAUSES):

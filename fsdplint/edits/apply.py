@@ -56,7 +56,7 @@ def apply(sources: Mapping[str, Source], fixes: Sequence[Fix]) -> Applied:
     # What relies on code comes after what may change it: a migration goes before repairs to FSDP1.
     for unit in sorted(_units(fixes), key=lambda unit: any(fix.relies_on for fix in unit)):
         try:
-            _checked(sources, unit)
+            _check(sources, unit)
         except BrokenFixError as error:
             result.broken.extend((fix, str(error)) for fix in unit)
             continue
@@ -83,7 +83,7 @@ def complete(sources: Mapping[str, Source], fixes: Fix | Sequence[Fix]) -> tuple
         BrokenFixError: the result would not be a Python file.
     """
     together = [fixes] if isinstance(fixes, Fix) else list(fixes)
-    _checked(sources, together)
+    _check(sources, together)
     pieces, _ = _build(sources, together)
     return tuple(edit for path in sorted(pieces) for edit in pieces[path].edits(path))
 
@@ -98,7 +98,7 @@ def _units(fixes: Iterable[Fix]) -> list[list[Fix]]:
     return list(units.values())
 
 
-def _checked(sources: Mapping[str, Source], unit: Sequence[Fix]) -> None:
+def _check(sources: Mapping[str, Source], unit: Sequence[Fix]) -> None:
     for fix in unit:
         for edit in fix.edits:
             if edit.path not in sources:
@@ -225,11 +225,11 @@ def _build(
         for path, name in fix.unused:
             unused.setdefault(path, set()).add(name)
     project = {path: one for path, one in sources.items() if not isinstance(one, ConfigSource)}
-    parsed = {path: _parsed(sources[path], changed.text) for path, changed in pieces.items()}
+    parsed = {path: _parse(sources[path], changed.text) for path, changed in pieces.items()}
     project.update(parsed)
     for path in sorted({*imports, *unused}):
         changed = pieces.setdefault(path, Pieces(sources[path].text))
-        wanted_here = [_moved(wanted, changed) for wanted in imports.get(path, ())]
+        wanted_here = [_shifted_import(wanted, changed) for wanted in imports.get(path, ())]
         gone = unused_imports(sources[path], project[path], unused.get(path, ()), project)
         try:
             edits = in_order(plan(project[path], wanted_here, gone))
@@ -237,19 +237,19 @@ def _build(
             raise BrokenFixError(str(error)) from None
         if edits:
             changed.apply(edits)
-            parsed[path] = _parsed(sources[path], changed.text)
+            parsed[path] = _parse(sources[path], changed.text)
     return pieces, parsed
 
 
-def _moved(wanted: Import, changed: Pieces) -> Import:
+def _shifted_import(wanted: Import, changed: Pieces) -> Import:
     """The import, with the place of its use in the changed text."""
     if wanted.at is None:
         return wanted
     return Import(wanted.module, wanted.name, wanted.alias, changed.moved(wanted.at))
 
 
-def _parsed(source: Source, text: str) -> Source:
-    result = source.renewed(text)
+def _parse(source: Source, text: str) -> Source:
+    result = source.with_text(text)
     result.earlier = source  # most of it is as it was
     try:
         result.validate()

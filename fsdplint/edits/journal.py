@@ -74,7 +74,7 @@ def journal(folder: str, entries: Sequence[Entry]) -> Iterator[None]:
     try:
         _lock(descriptor)
         with open(descriptor, "wb", closefd=False) as stream:
-            stream.write(_encoded(folder, entries))
+            stream.write(_encode(folder, entries))
             stream.flush()
         os.fsync(descriptor)
         os.rename(part, whole)
@@ -87,7 +87,7 @@ def journal(folder: str, entries: Sequence[Entry]) -> Iterator[None]:
         os.close(descriptor)  # and with it the lock
 
 
-def found(folders: Iterable[str | os.PathLike[str]]) -> list[str]:
+def journals_in(folders: Iterable[str | os.PathLike[str]]) -> list[str]:
     """The journals in some folders."""
     result = []
     for folder in folders:
@@ -109,7 +109,7 @@ def is_waiting(path: str) -> bool:
     """
     if path.endswith(PART):  # no file had been touched
         return False
-    with _opened(path, os.O_RDONLY) as descriptor:
+    with _open(path, os.O_RDONLY) as descriptor:
         if descriptor is None:
             return False
         _check_own(path, descriptor)
@@ -127,7 +127,7 @@ def complete(path: str) -> list[str]:
         ForeignJournal: it is of another user or another folder; nothing is written.
         Interrupted: a file was changed by someone else since, or cannot be written.
     """
-    with _opened(path, os.O_RDWR) as descriptor:
+    with _open(path, os.O_RDWR) as descriptor:
         if descriptor is None:
             return []
         if not path.endswith(PART):
@@ -139,7 +139,7 @@ def complete(path: str) -> list[str]:
             os.unlink(path)
             return []
         with open(descriptor, "rb", closefd=False) as stream:
-            entries = _decoded(path, stream.read())
+            entries = _decode(path, stream.read())
         written = _roll_forward(path, entries)
         os.unlink(path)
         return written
@@ -212,7 +212,7 @@ def _wait(path: str, descriptor: int) -> None:
 
 
 @contextlib.contextmanager
-def _opened(path: str, mode: int) -> Iterator[int | None]:
+def _open(path: str, mode: int) -> Iterator[int | None]:
     """An open journal; None where it is gone by now.
 
     Raises:
@@ -278,7 +278,7 @@ def _identity(folder: str) -> dict[str, Any]:
     return {"folder": folder, "device": status.st_dev, "inode": status.st_ino}
 
 
-def _encoded(folder: str, entries: Sequence[Entry]) -> bytes:
+def _encode(folder: str, entries: Sequence[Entry]) -> bytes:
     from base64 import b64encode
 
     header = {"version": _VERSION, **_identity(folder)}
@@ -293,14 +293,16 @@ def _encoded(folder: str, entries: Sequence[Entry]) -> bytes:
     return f"{json.dumps(header)}\n{json.dumps(files)}\n".encode()
 
 
-def _decoded(path: str, data: bytes) -> list[Entry]:
+def _decode(path: str, data: bytes) -> list[Entry]:
     from base64 import b64decode
 
     folder = os.path.dirname(os.path.realpath(path))
     try:
         return [
             Entry(
-                _below(path, folder, file["path"]), b64decode(file["old"]), b64decode(file["new"])
+                _resolve(path, folder, file["path"]),
+                b64decode(file["old"]),
+                b64decode(file["new"]),
             )
             for file in json.loads(data.split(b"\n", 1)[1])
         ]
@@ -308,7 +310,7 @@ def _decoded(path: str, data: bytes) -> list[Entry]:
         raise _unknown(path) from error
 
 
-def _below(path: str, folder: str, name: str) -> str:
+def _resolve(path: str, folder: str, name: str) -> str:
     """The file of a name in a journal. No link leads to it, and it lies below the folder.
 
     Raises:

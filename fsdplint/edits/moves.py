@@ -15,7 +15,15 @@ from fsdplint.edits.places import (
     shard_statement,
 )
 from fsdplint.source.source import NodeSite, Source
-from fsdplint.syntax.dotted import assigned, bound_by, dotted, leaves, mentions, part_of, path_of
+from fsdplint.syntax.dotted import (
+    assigned_names,
+    bound_by,
+    dotted_names,
+    leaves,
+    mentions,
+    part_of,
+    path_of,
+)
 from fsdplint.trace import Event, Site
 
 if TYPE_CHECKING:
@@ -41,7 +49,7 @@ def move_after(rewrite: Rewrite, program: Program, place: Meeting) -> bool:
     if moving is None:
         return False
     values = [_value(body[number]) for number in moving]
-    used = {path_of(name) for value in values for name in dotted(value)}
+    used = {path_of(name) for value in values for name in dotted_names(value)}
     models = set().union(*(_models(program, value) for value in values))
     for number in range(moving[0], second + 1):
         changed = set() if number in moving else bound_by(body[number]) - models
@@ -54,7 +62,7 @@ def _moving(
     program: Program, body: Sequence[Statement], first: int, second: int
 ) -> list[int] | None:
     """The numbers of the statements that have to move together, in order."""
-    names = assigned(body[first])
+    names = assigned_names(body[first])
     if names is None:
         return None
     moving = {first}
@@ -62,11 +70,11 @@ def _moving(
     pending = [first]
     while pending:  # backwards: what was taken from the model for these statements
         number = pending.pop()
-        for name in dotted(_value(body[number])):
+        for name in dotted_names(_value(body[number])):
             source = None if _models(program, name) else _definition(body, number, path_of(name))
             if source is None or source in moving or not _models(program, _value(body[source])):
                 continue
-            bound = assigned(body[source])
+            bound = assigned_names(body[source])
             if bound is None:
                 return None
             moving.add(source)
@@ -75,7 +83,7 @@ def _moving(
     for number in range(min(moving) + 1, second + 1):  # forwards: what is made of them
         if number in moving or not mentions(body[number], names):
             continue
-        bound = assigned(body[number])
+        bound = assigned_names(body[number])
         if bound is None or number == second:
             return None
         moving.add(number)
@@ -105,7 +113,7 @@ def _models(program: Program, node: cst.CSTNode) -> set[str]:
     from fsdplint.interpreter.values import ModuleValue
 
     result: set[str] = set()
-    for name in dotted(node):
+    for name in dotted_names(node):
         part: cst.BaseExpression = name
         while True:
             if any(isinstance(value, ModuleValue) for value in program.values(part)):
@@ -209,14 +217,14 @@ def move_shard_after(
         if isinstance(at, NodeSite)
         for _, statement in blocks_around(at)
     }
-    options = {path_of(n) for n in dotted(shard.call)} - {shard.module}
+    options = {path_of(n) for n in dotted_names(shard.call)} - {shard.module}
     for statement in body[first + 1 : second + 1]:
         bound = bound_by(statement)
         if leaves(statement) or any(part_of(o, b) for o in options for b in bound):
             return False
         if id(statement) in holding or not mentions(statement, {shard.module}):
             continue
-        if assigned(statement) is None or not isinstance(
+        if assigned_names(statement) is None or not isinstance(
             _value(statement), cst.Name | cst.Attribute
         ):
             return False

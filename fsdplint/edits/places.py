@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from fsdplint.source.source import NodeSite, Source
-from fsdplint.syntax.dotted import bound_by, dotted, leaves, part_of, path_of
+from fsdplint.syntax.dotted import bound_by, dotted_names, leaves, part_of, path_of
 from fsdplint.trace import Event, Site
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Meeting:
     second: Statement
 
 
-def meeting(first: Event, second: Event) -> Meeting | None:
+def common_block(first: Event, second: Event) -> Meeting | None:
     """Where two events meet: in the first frame of their call stacks in which they differ."""
     for one, other in zip((*first.stack, first.site), (*second.stack, second.site), strict=False):
         if one == other:
@@ -124,7 +124,7 @@ def blocks_around(site: NodeSite) -> Iterator[tuple[Block, Statement]]:
 
 def last_meeting(first: Event, others: Sequence[Event]) -> Meeting | None:
     """Where the first event meets the last of the others, all of them in one block."""
-    places = [meeting(first, other) for other in others]
+    places = [common_block(first, other) for other in others]
     if not places or None in places:
         return None
     known = [place for place in places if place is not None]
@@ -172,7 +172,7 @@ class AfterShards:
 
     def mentions_loop(self, text: str) -> bool:
         """Whether code reads a variable of the loops."""
-        names = {path_of(n) for loop in self.loops for n in dotted(loop.target)}
+        names = {path_of(n) for loop in self.loops for n in dotted_names(loop.target)}
         return any(re.search(rf"(?<![\w.]){re.escape(name)}\b", text) for name in names)
 
 
@@ -206,7 +206,7 @@ def expression_of(program: Program, place: AfterShards, modules: set[str]) -> st
     number = body.index(place.statement)
     changed: set[str] = set()
     for statement in reversed(body[: number + 1]):
-        for name in dotted(statement):
+        for name in dotted_names(statement):
             part: cst.BaseExpression = name
             while isinstance(part, cst.Name | cst.Attribute):
                 if _stands_for(program, part, modules) and not any(

@@ -44,8 +44,8 @@ def recover(
     """
     recovered = Recovered()
     within, above = _folders(arguments)
-    near = {_real(path): path for path in [*searched, *journal.found(within)]}
-    far = {_real(path): path for path in journal.found(above)}
+    near = {_real(path): path for path in [*searched, *journal.journals_in(within)]}
+    far = {_real(path): path for path in journal.journals_in(above)}
     for real, path in {**far, **near}.items():
         try:
             if writes:

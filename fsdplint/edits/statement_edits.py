@@ -79,7 +79,7 @@ class Statements:
     def _edit(self, start: int, end: int, text: str) -> Edit:
         return Edit(self.source.path, start, end, text)
 
-    def _joined(self, lines: list[str], indent: str) -> str:
+    def _join_lines(self, lines: list[str], indent: str) -> str:
         """Lines one below the other, the first without its indentation."""
         text = "".join(
             (self.source.newline + indent if line else self.source.newline) + line for line in lines
@@ -196,8 +196,8 @@ class Statements:
             if not at_file_end:
                 end = layout.line_end(source, max(start, end - 2))[0]
             if change.keep_comments:
-                lines = self._kept(layout.comments(source, statement, end), lines)
-            result.append(self._edit(start, end, self._joined(lines, indent)))
+                lines = self._remaining_lines(layout.comments(source, statement, end), lines)
+            result.append(self._edit(start, end, self._join_lines(lines, indent)))
         elif change.deleted:
             result.append(self._delete_lines(start, end, begins=self._begins(statement)))
         if change.after:
@@ -205,7 +205,7 @@ class Statements:
         return result
 
     @staticmethod
-    def _kept(comments: list[str], lines: list[str]) -> list[str]:
+    def _remaining_lines(comments: list[str], lines: list[str]) -> list[str]:
         """The lines, below those of the comments that they do not hold themselves."""
         text = "\n".join(lines)
         return [comment for comment in comments if comment not in text] + lines
@@ -238,13 +238,15 @@ class Statements:
         for number, change in enumerate(changes):
             if change.replaced is not None and change.keep_comments:
                 lost = layout.comments(source, smalls[number])
-                change.before += self._kept(lost, change.replaced)[: -len(change.replaced)]
+                change.before += self._remaining_lines(lost, change.replaced)[
+                    : -len(change.replaced)
+                ]
             gaps[gap].extend(change.before)
             if not change.deleted:
                 gap += 1
             gaps[gap].extend(change.after)
             if change.replaced is not None:
-                text = self._joined(change.replaced, indent)
+                text = self._join_lines(change.replaced, indent)
                 result.append(self._edit(*spans[number], text))
                 if (suite or len(alive) > 1) and layout.needs_own_line(change.replaced):
                     split = True
@@ -286,7 +288,7 @@ class Statements:
         if trailing.startswith("#") and not layout.PRAGMA.match(trailing):
             kept.append(trailing.rstrip())
         if kept and keep_comments:
-            return [self._edit(start, stop, self._joined(kept, indent))]
+            return [self._edit(start, stop, self._join_lines(kept, indent))]
         return [self._delete_lines(start, after, begins=self._begins(line))]
 
     def _begins(self, line: cst.CSTNode) -> bool:
@@ -318,10 +320,10 @@ class Statements:
         indent = self._indent(block)
         if isinstance(body, cst.SimpleStatementSuite):
             first = source.span(body)[0]
-            lines = self._kept(self._header_comments(block, first), header)
+            lines = self._remaining_lines(self._header_comments(block, first), header)
             return self._edit(start, first, "".join(x + source.newline + indent for x in lines)), []
         newline = source.span(body.header)[1]
-        lines = self._kept(self._header_comments(block, newline), header)
+        lines = self._remaining_lines(self._header_comments(block, newline), header)
         at = source.line_start(source.span(block)[0])
         edit = self._edit(at, newline, self._whole_lines(lines, self._indent(block)))
         end, _at_end = layout.body_end(source, block)

@@ -32,18 +32,18 @@ def unused_imports(
     result = []
     for item in after.imports():
         key = (item.scope.key, item.local)
-        if f"{item.spelled}={canonical(item.full)}" in exact:
+        if f"{item.spelling}={canonical(item.full)}" in exact:
             result.append(item)
             continue
-        if item.spelled not in wanted or item.local in after.exported or _re_export(item):
+        if item.spelling not in wanted or item.local in after.exported or _re_export(item):
             continue
         if item.local in item.scope.others:
             continue  # `FSDP = None` where the import fails: the program asks for it
         if item.name is None and not item.renamed and "." in item.module:
             gone = _dotted_gone(item, after, had.get(key, []), has.get(key, []))
         else:
-            gone = (key in had or item.spelled in anyway) and key not in has
-        stars = item.spelled not in anyway
+            gone = (key in had or item.spelling in anyway) and key not in has
+        stars = item.spelling not in anyway
         taken = item.scope is after.module and taken_by_others(changed, item, project, stars)
         if gone and not taken:
             result.append(item)
@@ -68,10 +68,10 @@ def _dotted_gone(item: Imported, after: Bindings, had: list[str], has: list[str]
     if not others and has:
         return False
 
-    def needed(texts: list[str]) -> bool:
+    def is_needed(texts: list[str]) -> bool:
         return any(f"{text}.".startswith(f"{prefix}.") for text in texts for prefix in prefixes)
 
-    return needed(had) and not needed(has)
+    return is_needed(had) and not is_needed(has)
 
 
 def taken_by_others(

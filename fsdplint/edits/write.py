@@ -50,11 +50,11 @@ def write(files: Sequence[NewContent]) -> None:
         return
     targets = [os.path.realpath(file.path) for file in files]
     for file, target in zip(files, targets, strict=True):
-        with _named(file.path):
+        with _error_names_file(file.path):
             _check_unchanged(file, target)
     entries = [Entry(t, file.old, file.new) for file, t in zip(files, targets, strict=True)]
     with contextlib.ExitStack() as stack:
-        with _named(files[0].path):
+        with _error_names_file(files[0].path):
             stack.enter_context(journal(_journal_folder(targets), entries))
         _replace_all(files, targets)
 
@@ -84,11 +84,11 @@ def _replace_all(files: Sequence[NewContent], targets: Sequence[str]) -> None:
     done: list[tuple[NewContent, str]] = []
     try:
         for file, target in zip(files, targets, strict=True):
-            with _named(file.path):
+            with _error_names_file(file.path):
                 ready.append((file, target, temporary_file(target, file.new)))
         while ready:
             file, target, temporary = ready[0]
-            with _named(file.path):
+            with _error_names_file(file.path):
                 _check_unchanged(file, target)
                 os.replace(temporary, target)
             ready.pop(0)
@@ -104,7 +104,7 @@ def _replace_all(files: Sequence[NewContent], targets: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def _named(path: str) -> Iterator[None]:
+def _error_names_file(path: str) -> Iterator[None]:
     """Makes an operating system's error say which file it is about and that it is whole."""
     try:
         yield

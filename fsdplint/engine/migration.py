@@ -152,13 +152,13 @@ class MigrationRun(Run):
         self, program: Program, sections: Sections, changes: Changes, report: Report
     ) -> None:
         """Put the comments into the files that are not migrated."""
-        from fsdplint.edits.annotations import annotated
+        from fsdplint.edits.annotations import with_blocker_comments
 
         for path, source in program.sources.items():
             if Path(path) in changes.contents or not self.editable(os.path.realpath(path)):
                 continue
             marks = [(x.node, x.code, x.reason) for x in sections.marks if x.source is source]
-            text = annotated(source, marks)
+            text = with_blocker_comments(source, marks)
             if text != source.text:
                 contents = source.to_bytes(source.text), source.to_bytes(text)
                 changes.contents[Path(path)] = contents

@@ -11,7 +11,7 @@ import libcst as cst
 from fsdplint.edits.places import blocks_around
 from fsdplint.interpreter.values import LoaderValue, SamplerValue
 from fsdplint.source.source import NodeSite, Source
-from fsdplint.syntax.dotted import bound_by, dotted, part_of, path_of
+from fsdplint.syntax.dotted import bound_by, dotted_names, part_of, path_of
 from fsdplint.trace import LoaderIterated, Site
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _class(source: Source, function: cst.FunctionDef | None) -> cst.CSTNode | No
 
 
 def _parts(node: cst.CSTNode, changed: set[str]) -> Iterator[cst.BaseExpression]:
-    for name in dotted(node):
+    for name in dotted_names(node):
         part: cst.BaseExpression = name
         while isinstance(part, cst.Name | cst.Attribute):
             if not any(part_of(path_of(part), c) for c in changed):

@@ -267,15 +267,15 @@ def negation(source: Source, test: cst.BaseExpression) -> str:
         only = test.comparisons[0]
         operator = NEGATED.get(type(only.operator))
         if operator is not None:
-            left = _whole(source, test.left)
-            right = _whole(source, only.comparator)
+            left = _with_parentheses(source, test.left)
+            right = _with_parentheses(source, only.comparator)
             return f"{left} {operator} {right}"
     if isinstance(test, LOOSE):
         return f"not ({source.code(test)})"
-    return f"not {_whole(source, test)}"
+    return f"not {_with_parentheses(source, test)}"
 
 
-def _whole(source: Source, node: cst.BaseExpression) -> str:
+def _with_parentheses(source: Source, node: cst.BaseExpression) -> str:
     """The text of an expression with the parentheses around it."""
     text = source.code(node)
     if not node.lpar:

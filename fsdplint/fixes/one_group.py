@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fsdplint.edits.places import (
     Meeting,
     ShardStatement,
-    meeting,
+    common_block,
     module_argument,
     options_text,
     shard_statement,
@@ -34,10 +34,10 @@ def shard_together(
         return False
     if one.module not in pair or one.group or other.group or first.source is not second.source:
         return False
-    place = meeting(one, other)
+    place = common_block(one, other)
     if place is None or place.first is not first.statement or place.second is not second.statement:
         return False
-    if not _alone(program, one) or not _alone(program, other):
+    if not _shards_one_module(program, one) or not _shards_one_module(program, other):
         return False
     rest = tie.other if one.module == tie.module else tie.module
     path = _path(trace, other.module, rest)
@@ -71,7 +71,7 @@ def _argument(shard: ShardStatement) -> str | None:
     return text if text == shard.module and shard.call.args[0].keyword is None else None
 
 
-def _alone(program: Program, event: Sharded) -> bool:
+def _shards_one_module(program: Program, event: Sharded) -> bool:
     """Whether the call shards this one module, in every configuration."""
     modules = {
         other.module

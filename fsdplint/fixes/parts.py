@@ -16,10 +16,10 @@ from fsdplint.fixes.syntax import (
     argument,
     call_at,
     function_around,
+    is_within,
     names,
-    substituted,
+    substitute,
     uses,
-    within,
 )
 from fsdplint.interpreter import Program
 from fsdplint.source.source import Source
@@ -254,7 +254,7 @@ def _take_out(
             staying.append(other)
     if any(len(m.body) != 1 for m in moved if isinstance(m, cst.SimpleStatementLine)):
         return False
-    if not all(_there(source, name, moved, place.test) for name in needed):
+    if not all(_bound_everywhere(source, name, moved, place.test) for name in needed):
         return False
     for one in moved:
         start = source.span(one)[0]
@@ -263,8 +263,8 @@ def _take_out(
             return False
         if not may_overtake(source, one, replace(place, statement=one, before=before)):
             return False
-    lines = [x for m in moved for x in statement_lines(source, m, substituted(source, m, texts))]
-    gone = {node for node in texts if any(within(source, node, m) for m in moved)}
+    lines = [x for m in moved for x in statement_lines(source, m, substitute(source, m, texts))]
+    gone = {node for node in texts if any(is_within(source, node, m) for m in moved)}
     _replace(rewrite, source, {n: text for n, text in texts.items() if n not in gone})
     if set(place.test.body.body) == set(moved):
         rewrite.replace_statement(source, place.test, lines)
@@ -276,7 +276,9 @@ def _take_out(
     return True
 
 
-def _there(source: Source, name: str, moved: Sequence[cst.CSTNode], test: cst.If) -> bool:
+def _bound_everywhere(
+    source: Source, name: str, moved: Sequence[cst.CSTNode], test: cst.If
+) -> bool:
     """Whether all ranks have what a name stands for: no test of the rank is above what binds it.
 
     A test that does not speak of the rank will do where something else binds the name as well.

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import libcst as cst
 
 from fsdplint.edits.rewrite import Rewrite
-from fsdplint.fixes.rank_invariance import alike
+from fsdplint.fixes.rank_invariance import is_rank_invariant
 from fsdplint.fixes.syntax import (
     Function,
     ancestors,
     call_at,
     free_name,
+    is_within,
     library_name,
     names,
-    substituted,
-    within,
+    substitute,
 )
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import RankTest, RankValue
@@ -60,7 +60,7 @@ def on_rank0(
         return False
     if layout.string_lines(source, statement):
         return False
-    lines = statement_lines(source, statement, substituted(source, statement, texts or {}))
+    lines = statement_lines(source, statement, substitute(source, statement, texts or {}))
     test = rank0_test(rewrite, source, node)
     rewrite.replace_statement(source, statement, [f"if {test}:", *("\t" + x for x in lines)])
     return True
@@ -143,7 +143,7 @@ def place_of(
             if isinstance(owner, cst.If) and _is_test(source, owner, guard):
                 if owner.body is not parent or owner.orelse is not None or _is_elif(source, owner):
                     return None
-                kept = _kept(source, owner.test, True, program)
+                kept = _rest_of_test(source, owner.test, True, program)
                 if not isinstance(statement, Statement) or kept is None:
                     return None
                 before, behind = tuple(body[:number]), tuple(body[number + 1 :])
@@ -152,7 +152,7 @@ def place_of(
                 if isinstance(other, cst.If) and _is_test(source, other, guard):
                     if other.orelse is not None or not isinstance(statement, Statement):
                         return None
-                    kept = _kept(source, other.test, False, program)
+                    kept = _rest_of_test(source, other.test, False, program)
                     if not leaves(other.body.body[-1]) or kept is None:
                         return None
                     between = tuple(body[earlier + 1 : number])
@@ -177,7 +177,7 @@ def _by_rank_alone(test: cst.BaseExpression, holds: bool) -> bool:
     return True
 
 
-def _kept(
+def _rest_of_test(
     source: Source, test: cst.BaseExpression, holds: bool, program: Program | None
 ) -> str | None:
     """What else a test of the rank asks: a condition, "" for nothing; None where that is not
@@ -191,9 +191,11 @@ def _kept(
     if parts is None or program is None:
         return None
     others = [part for part in parts if not _asks_rank(program, part[0])]
-    if len(parts) - len(others) != 1 or not all(alike(source, part) for part, _ in others):
+    if len(parts) - len(others) != 1 or not all(
+        is_rank_invariant(source, part) for part, _ in others
+    ):
         return None
-    text = " and ".join(_written(source, *part) for part in others)
+    text = " and ".join(_condition_text(source, *part) for part in others)
     return text if "\n" not in text else None
 
 
@@ -220,7 +222,7 @@ def _asks_rank(program: Program, node: cst.BaseExpression) -> bool:
 OPPOSITE = {cst.Equal: "!=", cst.NotEqual: "==", cst.Is: "is not", cst.IsNot: "is"}
 
 
-def _written(source: Source, node: cst.BaseExpression, holds: bool) -> str:
+def _condition_text(source: Source, node: cst.BaseExpression, holds: bool) -> str:
     """The text of a condition, or of its opposite."""
     text = source.code(node)  # without parentheses around it
     if holds:
@@ -342,14 +344,14 @@ def move_out(rewrite: Rewrite, site: Site, guard: Guard, program: Program | None
         return _move_alone(rewrite, source, statement, place)
     if isinstance(place.statement, cst.With):
         return _move_with(rewrite, source, place)
-    return take_out(rewrite, source, call, source.code(call), place, suggested(call))
+    return take_out(rewrite, source, call, source.code(call), place, suggest_name(call))
 
 
 def _move_alone(rewrite: Rewrite, source: Source, statement: cst.Expr, place: Place) -> bool:
     if layout.string_lines(source, statement):
         return False
     lines = statement_lines(source, statement, source.code(statement))
-    in_body = within(source, place.statement, place.test)
+    in_body = is_within(source, place.statement, place.test)
     if in_body and not place.behind and place.before:
         if place.kept:
             return False  # the body may change what it asks
@@ -418,7 +420,7 @@ def _up_to(source: Source, node: cst.CSTNode, outer: cst.CSTNode) -> list[cst.CS
     return result
 
 
-def suggested(call: cst.Call) -> str:
+def suggest_name(call: cst.Call) -> str:
     """A name for the result of a collective."""
     function = call.func
     last = function.attr if isinstance(function, cst.Attribute) else function

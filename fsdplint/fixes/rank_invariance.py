@@ -29,7 +29,9 @@ OWN = re.compile(r"gpu|device|host|node|worker|proc|seed|local|shard|loss|metric
 _WORDS = {"True", "False", "None"}
 
 
-def alike(source: Source, node: cst.CSTNode, inside: frozenset[str] = frozenset()) -> bool:
+def is_rank_invariant(
+    source: Source, node: cst.CSTNode, inside: frozenset[str] = frozenset()
+) -> bool:
     """Whether an expression has no effects, and all ranks that come to it find the same truth.
 
     inside: the names whose assignments are being looked at.
@@ -51,7 +53,7 @@ def alike(source: Source, node: cst.CSTNode, inside: frozenset[str] = frozenset(
         parts = [node.expression]
     elif isinstance(node, cst.IfExp):
         parts = [node.test, node.body, node.orelse]
-    return bool(parts) and all(alike(source, part, inside) for part in parts)
+    return bool(parts) and all(is_rank_invariant(source, part, inside) for part in parts)
 
 
 def _own(name: str) -> bool:
@@ -128,9 +130,9 @@ def _same_binding(source: Source, binding: cst.CSTNode, name: str, inside: froze
     if isinstance(binding, cst.Param):
         return bool(COUNTERS.search(name))
     if isinstance(binding, cst.Assign):
-        return len(binding.targets) == 1 and alike(source, binding.value, inside)
+        return len(binding.targets) == 1 and is_rank_invariant(source, binding.value, inside)
     if isinstance(binding, cst.AugAssign | cst.AnnAssign):
-        return binding.value is not None and alike(source, binding.value, inside)
+        return binding.value is not None and is_rank_invariant(source, binding.value, inside)
     return False
 
 
@@ -150,4 +152,4 @@ def _counts(source: Source, loop: cst.For, name: str, inside: frozenset[str]) ->
         return False
     if not isinstance(variable, cst.Name) or variable.value != name:
         return False
-    return all(alike(source, start, inside) for start in starts)
+    return all(is_rank_invariant(source, start, inside) for start in starts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety
-from fsdplint.edits.places import meeting
+from fsdplint.edits.places import common_block
 from fsdplint.edits.rewrite import Rewrite
 from fsdplint.fixes.syntax import call_at
 from fsdplint.interpreter.ranks import RANK_NAMES
@@ -15,7 +15,7 @@ from fsdplint.syntax.dotted import path_of
 def seed_after_sharding(finding: Finding) -> Fix | None:
     """Seed all ranks alike where the model is built, and each on its own once it is sharded."""
     seed, sharded = finding.events[0], finding.events[-1]
-    found, place = call_at(finding.site), meeting(seed, sharded)
+    found, place = call_at(finding.site), common_block(seed, sharded)
     if found is None or place is None or seed.guards != sharded.guards[: len(seed.guards)]:
         return None
     source, call = found

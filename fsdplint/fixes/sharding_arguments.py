@@ -50,12 +50,12 @@ class _Change:
                     return False
             elif self._needless(arg, name):
                 gone.append(arg)
-            elif not self._renamed(rewrite, arg, name, named):
+            elif not self._rename(rewrite, arg, name, named):
                 return False
         for start, end in without(self.source, self.call, gone):
             rewrite.delete(self.source, start, end)
         for arg in gone:
-            self._unused(rewrite, arg.value)
+            self._release_name(rewrite, arg.value)
         return True
 
     def _needless(self, arg: cst.Arg, name: str) -> bool:
@@ -65,9 +65,7 @@ class _Change:
             return self._last(arg.value) in {"BackwardPrefetch.BACKWARD_PRE"}
         return name == "sharding_strategy" and _STRATEGIES.get(self._strategy(arg)) == ""
 
-    def _renamed(
-        self, rewrite: Rewrite, arg: cst.Arg, name: str, named: dict[str, cst.Arg]
-    ) -> bool:
+    def _rename(self, rewrite: Rewrite, arg: cst.Arg, name: str, named: dict[str, cst.Arg]) -> bool:
         if name == "device_mesh" and "mesh" not in named and arg.keyword is not None:
             rewrite.replace(self.source, arg.keyword, "mesh")
             return True
@@ -75,7 +73,7 @@ class _Change:
         if name == "sharding_strategy" and other and "reshard_after_forward" not in named:
             start = self.source.span(arg)[0]
             rewrite.replace_span(self.source, start, self.source.span(arg.value)[1], other)
-            self._unused(rewrite, arg.value)
+            self._release_name(rewrite, arg.value)
             return True
         return False
 
@@ -89,7 +87,7 @@ class _Change:
 
     def _policy(self, rewrite: Rewrite, arg: cst.Arg) -> bool:
         """FSDP1's MixedPrecision or CPUOffload becomes FSDP2's policy where it is made."""
-        made = self._made(arg.value)
+        made = self._maker(arg.value)
         if made is None:
             return False
         source, call = made
@@ -99,7 +97,7 @@ class _Change:
         if re.search(r"\bCPUOffload$", source.code(call.func)):
             name = rewrite.need_import(source, FSDP, "CPUOffloadPolicy", at=call)
             rewrite.replace(source, call, f"{name}()")
-            self._unused(rewrite, call.func)
+            self._release_name(rewrite, call.func)
             return True
         return False
 
@@ -112,10 +110,10 @@ class _Change:
                 return False
         name = rewrite.need_import(source, FSDP, "MixedPrecisionPolicy", at=call)
         rewrite.replace(source, call.func, name)
-        self._unused(rewrite, call.func)
+        self._release_name(rewrite, call.func)
         return True
 
-    def _made(self, node: cst.BaseExpression) -> tuple[Source, cst.Call] | None:
+    def _maker(self, node: cst.BaseExpression) -> tuple[Source, cst.Call] | None:
         """The call that makes an argument's value, if nothing but such arguments reads it."""
         if isinstance(node, cst.Call):
             return self.source, node
@@ -140,7 +138,7 @@ class _Change:
                 return None
         return self.source, call
 
-    def _unused(self, rewrite: Rewrite, node: cst.CSTNode) -> None:
+    def _release_name(self, rewrite: Rewrite, node: cst.CSTNode) -> None:
         """Say of the name that an expression begins with that it may have no use any more."""
         while isinstance(node, cst.Attribute | cst.Call):
             node = node.value if isinstance(node, cst.Attribute) else node.func

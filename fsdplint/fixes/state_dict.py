@@ -19,9 +19,9 @@ from fsdplint.fixes.syntax import (
     call_lines,
     free_name,
     function_around,
+    is_within,
     receiver,
     uses,
-    within,
 )
 from fsdplint.interpreter import Program
 from fsdplint.source.source import Source
@@ -97,7 +97,7 @@ def gather_and_save(rewrite: Rewrite, finding: Finding, program: Program) -> boo
             return False
         _in_place(rewrite, source, takings)
         return True
-    inside = [taking for taking in takings if within(source, taking.call, save)]
+    inside = [taking for taking in takings if is_within(source, taking.call, save)]
     texts: dict[cst.CSTNode, str] = {}
     if saved.ranks.partial:
         if inside:
@@ -164,7 +164,7 @@ def _getter(
     text = receiver(source, call) if api == "state_dict" else None
     if text is None or call.args:
         return None
-    built = _built(program, event)
+    built = _optimizer_built(program, event)
     if built is None:
         return GETTERS[0], [text]
     model = model_of(program, source, call, built)
@@ -185,7 +185,7 @@ def _saved_by(
     if len(near) != 1:
         return None
     save = near[0]
-    if within(source, call, save):
+    if is_within(source, call, save):
         return save
     statement = layout.statement_of(source, call)
     if not isinstance(statement, cst.Assign):
@@ -194,7 +194,7 @@ def _saved_by(
     if len(statement.targets) != 1 or not isinstance(target, cst.Name):
         return None
     only = all(
-        use is target or within(source, use, save) or _harmless(source, use)
+        use is target or is_within(source, use, save) or _harmless(source, use)
         for use in uses(scope, target.value)
     )
     return save if only else None
@@ -218,7 +218,7 @@ def rank_guard(event: StateTaken | Saved) -> Guard | None:
     return guards[-1] if len(guards) == 1 else None
 
 
-def _built(program: Program, event: StateTaken) -> OptimizerBuilt | None:
+def _optimizer_built(program: Program, event: StateTaken) -> OptimizerBuilt | None:
     trace = trace_of(program, event)
     return optimizer_of(trace, event.of) if trace is not None else None
 
@@ -270,7 +270,7 @@ def _take_out(rewrite: Rewrite, source: Source, takings: list[Taking]) -> bool:
     ((test, place),) = places.items()
     ordered = sorted(takings, key=lambda taking: source.span(taking.call)[0])
     lines, names = _getter_lines(rewrite, source, ordered, test)
-    alone = _alone(source, ordered)
+    alone = _only_name(source, ordered)
     if alone is not None:  # `state = model.state_dict()`: the statement moves with its name
         (name,) = names.values()
         lines = [
@@ -284,7 +284,7 @@ def _take_out(rewrite: Rewrite, source: Source, takings: list[Taking]) -> bool:
     return True
 
 
-def _alone(source: Source, takings: list[Taking]) -> str | None:
+def _only_name(source: Source, takings: list[Taking]) -> str | None:
     """The name that the only state is assigned to, in a statement that does no more."""
     if len(takings) != 1:
         return None

@@ -45,7 +45,7 @@ def function_around(source: Source, node: cst.CSTNode) -> cst.CSTNode:
     return source.tree
 
 
-def within(source: Source, node: cst.CSTNode, outer: cst.CSTNode) -> bool:
+def is_within(source: Source, node: cst.CSTNode, outer: cst.CSTNode) -> bool:
     """Whether a node is `outer` or stands in it."""
     return node is outer or any(parent is outer for parent in ancestors(source, node))
 
@@ -102,7 +102,7 @@ def free_name(source: Source, node: cst.CSTNode, wanted: str) -> str:
     return name
 
 
-def substituted(source: Source, node: cst.CSTNode, texts: Mapping[cst.CSTNode, str]) -> str:
+def substitute(source: Source, node: cst.CSTNode, texts: Mapping[cst.CSTNode, str]) -> str:
     """The text of a node with other texts in place of some of the nodes in it."""
     start, end = source.span(node)
     text = source.text[start:end]

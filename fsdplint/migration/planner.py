@@ -511,7 +511,7 @@ class Planner:
                         )
             for item in bindings_of(source).imports():
                 if fsdp1_name(canonical(item.full)) is not None:
-                    self.migration.rewrite.unused(source, item.spelled, anyway=True)
+                    self.migration.rewrite.unused(source, item.spelling, anyway=True)
         for node in self.migration.variables:
             if node not in self.migration.kept:
                 self._drop_variable(node)

@@ -135,7 +135,7 @@ class ConfigSource(Source):
         bom = data.startswith(codecs.BOM_UTF8)
         return cls(path, data[3 if bom else 0 :].decode("utf-8"), bom=bom)
 
-    def renewed(self, text: str) -> ConfigSource:
+    def with_text(self, text: str) -> ConfigSource:
         return ConfigSource(self.path, text, encoding=self.encoding, bom=self.bom)
 
     def validate(self) -> None:

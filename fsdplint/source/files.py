@@ -107,7 +107,7 @@ def open_source(path: Path, text: str | None = None) -> Source:
     if text is None:
         text, encoding, bom = decode_or_refuse(str(path), data)
     else:
-        encoding, bom = _declared(data), False
+        encoding, bom = _declared_encoding(data), False
 
     from fsdplint.source.source import Source
 
@@ -134,7 +134,7 @@ def read_source(path: Path, text: str | None = None, known: Source | None = None
     if text is None:
         text, encoding, bom = decode_or_refuse(shown, data)
     else:
-        encoding, bom = _declared(data), False
+        encoding, bom = _declared_encoding(data), False
     if known is not None and (known.text, known.encoding, known.bom) == (text, encoding, bom):
         return known
     _refuse_text(shown, text)
@@ -165,7 +165,7 @@ def _read_notebook(path: Path, text: str | None, known: Source | None) -> Source
     shown = str(path)
     is_file = text is None or (text.lstrip().startswith("{") and '"nbformat"' in text)
     if text is not None and isinstance(known, NotebookSource) and not is_file:
-        source = known if known.text == text else known.renewed(text)
+        source = known if known.text == text else known.with_text(text)
     else:
         data = read_bytes(path) if text is None else text.encode("utf-8", "surrogatepass")
         if len(data) > MAX_NOTEBOOK_BYTES:
@@ -294,7 +294,7 @@ def decode_or_refuse(shown: str, data: bytes) -> tuple[str, str, bool]:
         raise Unreadable(problem) from error
 
 
-def _declared(data: bytes) -> str:
+def _declared_encoding(data: bytes) -> str:
     try:
         return decode(data[:4096])[1]
     except (SyntaxError, UnicodeDecodeError):

@@ -16,7 +16,7 @@ from fsdplint.source.positions import Part
 _MARK = "pass\n"  # stands for the statement behind what is parsed
 
 
-def reparsed(tree: cst.Module, parts: Sequence[Part], old: str, new: str) -> cst.Module | None:
+def reparse(tree: cst.Module, parts: Sequence[Part], old: str, new: str) -> cst.Module | None:
     """The tree of a text, from the tree and the parts of another; None where that is not certain.
 
     What comes before a statement (its comments, the end of the one before) depends on the text up
@@ -25,7 +25,7 @@ def reparsed(tree: cst.Module, parts: Sequence[Part], old: str, new: str) -> cst
     """
     if "\r" in old or "\r" in new or "\f" in old or "\f" in new or not tree.has_trailing_newline:
         return None
-    first, last = _changed(old, new)
+    first, last = _changed_span(old, new)
     starts = list(accumulate((len(part.code) for part in parts), initial=0))
     if starts[-1] != len(old) or new[-1:] != "\n":
         return None
@@ -46,10 +46,10 @@ def reparsed(tree: cst.Module, parts: Sequence[Part], old: str, new: str) -> cst
         middle = cst.parse_module(code)
     except cst.ParserSyntaxError:
         return None
-    return _together(tree, start, end, middle)
+    return _splice(tree, start, end, middle)
 
 
-def _changed(old: str, new: str) -> tuple[int, int]:
+def _changed_span(old: str, new: str) -> tuple[int, int]:
     """Between which characters the old text was replaced."""
     shorter = min(len(old), len(new))
     first = _longest(shorter, lambda n: old[:n] == new[:n])
@@ -66,9 +66,7 @@ def _longest(limit: int, same: Callable[[int], bool]) -> int:
     return low
 
 
-def _together(
-    tree: cst.Module, start: int, end: int | None, middle: cst.Module
-) -> cst.Module | None:
+def _splice(tree: cst.Module, start: int, end: int | None, middle: cst.Module) -> cst.Module | None:
     """The tree with other statements from one to (and without) another."""
     body = list(middle.body)
     if middle.header or not body or body[0].leading_lines:
@@ -84,7 +82,7 @@ def _together(
         if not body or not _is_mark(mark) or middle.footer:
             return None
         follower = tree.body[end]
-        if not _same(tree, mark.leading_lines, follower.leading_lines):
+        if not _equal(tree, mark.leading_lines, follower.leading_lines):
             follower = follower.with_changes(leading_lines=mark.leading_lines)
         rest = [follower, *tree.body[end + 1 :]]
     if tree.body[start].leading_lines:
@@ -100,5 +98,5 @@ def _is_mark(node: cst.CSTNode) -> bool:
     )
 
 
-def _same(tree: cst.Module, one: Sequence[cst.EmptyLine], other: Sequence[cst.EmptyLine]) -> bool:
+def _equal(tree: cst.Module, one: Sequence[cst.EmptyLine], other: Sequence[cst.EmptyLine]) -> bool:
     return len(one) == len(other) and all(a.deep_equals(b) for a, b in zip(one, other, strict=True))

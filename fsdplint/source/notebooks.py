@@ -84,7 +84,7 @@ class Notebook:
         self.cells: list[Cell] = []
         number = 0
         for cell in found:
-            masked, originals = _masked(cell.text, number)
+            masked, originals = _mask(cell.text, number)
             if masked is not None:
                 number += len(originals)
                 parts = (cell.number, cell.start, cell.end, cell.items, cell.listed, cell.text)
@@ -160,7 +160,7 @@ class NotebookSource(Source):
         super().__init__(path, notebook.code if text is None else text)
         self.notebook = notebook
 
-    def renewed(self, text: str) -> NotebookSource:
+    def with_text(self, text: str) -> NotebookSource:
         return NotebookSource(self.path, self.notebook, text)
 
     def validate(self) -> None:
@@ -211,7 +211,7 @@ class NotebookSource(Source):
 class CellSource(Source):
     """The code of one cell as its author wrote it, which need not be Python by itself."""
 
-    def renewed(self, text: str) -> CellSource:
+    def with_text(self, text: str) -> CellSource:
         return CellSource(self.path, text)
 
     def validate(self) -> None:
@@ -303,7 +303,7 @@ def _expect(raw: str, at: int, character: str) -> int:
 # What is no Python ------------------------------------------------------------------------------
 
 
-def _masked(text: str, first: int) -> tuple[str | None, dict[int, tuple[str, bool]]]:
+def _mask(text: str, first: int) -> tuple[str | None, dict[int, tuple[str, bool]]]:
     """A cell's text with what is no Python masked, and what was there; None where none of it is."""
     originals: dict[int, tuple[str, bool]] = {}
     lines = _LINE.findall(text)
@@ -316,7 +316,7 @@ def _masked(text: str, first: int) -> tuple[str | None, dict[int, tuple[str, boo
     result = []
     for line in lines:
         body = line.rstrip("\r\n")
-        kept = indent if continued else _kept(body, state)
+        kept = indent if continued else _python_part(body, state)
         if kept is None:
             state.read(line)
             result.append(line)
@@ -329,7 +329,7 @@ def _masked(text: str, first: int) -> tuple[str | None, dict[int, tuple[str, boo
     return "".join(result), originals
 
 
-def _kept(line: str, state: _State) -> str | None:
+def _python_part(line: str, state: _State) -> str | None:
     """What of a line is Python, where the rest of it is not."""
     if state.inside:
         return None

@@ -193,15 +193,15 @@ class Part:
 
     @property
     def parents(self) -> dict[cst.CSTNode, cst.CSTNode]:
-        return self._below[1]
+        return self._collect[1]
 
     @property
     def order(self) -> list[cst.CSTNode]:
         """All of its nodes, each before those in it, and these from the last one to the first."""
-        return self._below[0]
+        return self._collect[0]
 
     @cached_property
-    def _below(self) -> tuple[list[cst.CSTNode], dict[cst.CSTNode, cst.CSTNode]]:
+    def _collect(self) -> tuple[list[cst.CSTNode], dict[cst.CSTNode, cst.CSTNode]]:
         order: list[cst.CSTNode] = []
         parents: dict[cst.CSTNode, cst.CSTNode] = {}
         stack = list(self.nodes)

@@ -24,7 +24,7 @@ _NODES = "libcst._nodes."
 def _quick(cls: type | None = None, /, **options: Any) -> Any:
     """`dataclasses.dataclass`, except for the kinds of nodes."""
 
-    def made(one: type) -> type:
+    def make(one: type) -> type:
         if not one.__module__.startswith(_NODES) or options != {"frozen": True}:
             return _dataclass(one, **options)
         own = one.__dict__
@@ -34,7 +34,7 @@ def _quick(cls: type | None = None, /, **options: Any) -> Any:
             type.__setattr__(one, "__hash__", object.__hash__)  # the same, in C
         return _dataclass(one, eq=False, repr=False)
 
-    return made if cls is None else made(cls)
+    return make if cls is None else make(cls)
 
 
 def _build(body: Callable[[], object], name: str, *bases: Any, **options: Any) -> Any:

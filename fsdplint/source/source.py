@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import libcst as cst
 
 from fsdplint.source.decoding import decode
-from fsdplint.source.incremental import reparsed
+from fsdplint.source.incremental import reparse
 from fsdplint.source.positions import Part, children, descend, is_node
 from fsdplint.trace import Location
 
@@ -62,7 +62,7 @@ class Source:
         text, encoding, bom = decode(data)
         return cls(path, text, encoding=encoding, bom=bom)
 
-    def renewed(self, text: str) -> Source:
+    def with_text(self, text: str) -> Source:
         """The same file with another text."""
         return Source(self.path, text, encoding=self.encoding, bom=self.bom)
 
@@ -79,7 +79,7 @@ class Source:
         """The syntax tree. Raises libcst.ParserSyntaxError."""
         earlier, self.earlier = self.earlier, None
         if earlier is not None and earlier._renewals < MAX_RENEWALS:
-            tree = reparsed(earlier.tree, earlier.parts, earlier.text, self.text)
+            tree = reparse(earlier.tree, earlier.parts, earlier.text, self.text)
             if tree is not None:
                 self._renewals = earlier._renewals + 1
                 self._known = {part.nodes[0]: part for part in earlier.parts if part.nodes}

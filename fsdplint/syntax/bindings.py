@@ -55,7 +55,7 @@ class Imported:
         return self.module if self.name is None else f"{self.module}.{self.name}"
 
     @property
-    def spelled(self) -> str:
+    def spelling(self) -> str:
         """The name by which `unused` speaks of it: "a.b" for `import a.b`."""
         return self.module if self.name is None and not self.renamed else self.local
 

@@ -23,7 +23,7 @@ _BINDERS = (
 _LEAVES = (cst.Return, cst.Raise, cst.Break, cst.Continue)
 
 
-def dotted(node: cst.CSTNode) -> Iterator[cst.Name | cst.Attribute]:
+def dotted_names(node: cst.CSTNode) -> Iterator[cst.Name | cst.Attribute]:
     """The longest dotted names (`self.model.parameters`) in a node; keywords of calls left out."""
     stack = [node]
     while stack:
@@ -56,7 +56,7 @@ def path_of(node: cst.CSTNode) -> str:
 
 def mentions(node: cst.CSTNode, names: set[str]) -> bool:
     """Whether one of the (dotted) names, or something read off it, stands in the node."""
-    return any(part_of(path, name) for path in map(path_of, dotted(node)) for name in names)
+    return any(part_of(path, name) for path in map(path_of, dotted_names(node)) for name in names)
 
 
 def bound_by(statement: cst.CSTNode) -> set[str]:
@@ -70,7 +70,7 @@ def bound_by(statement: cst.CSTNode) -> set[str]:
         elif isinstance(node, cst.AsName):
             targets.append(node.name)
         stack.extend(code_children(node))
-    return {path_of(name) for target in targets for name in dotted(target)}
+    return {path_of(name) for target in targets for name in dotted_names(target)}
 
 
 def names_in_scope(source: Source, node: cst.CSTNode) -> set[str]:
@@ -87,7 +87,9 @@ def names_in_scope(source: Source, node: cst.CSTNode) -> set[str]:
     while stack:
         current = stack.pop()
         if isinstance(current, cst.FunctionDef | cst.Lambda | cst.ClassDef):
-            names |= {path_of(name).split(".")[0] for name in dotted(current)} - bound_by(current)
+            names |= {path_of(name).split(".")[0] for name in dotted_names(current)} - bound_by(
+                current
+            )
         elif isinstance(current, cst.Name):
             names.add(current.value)
         else:
@@ -95,7 +97,7 @@ def names_in_scope(source: Source, node: cst.CSTNode) -> set[str]:
     return names
 
 
-def assigned(statement: cst.CSTNode) -> set[str] | None:
+def assigned_names(statement: cst.CSTNode) -> set[str] | None:
     """What a plain assignment on a line of its own binds; None for any other statement."""
     if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
         return None

@@ -26,7 +26,7 @@ def first_run(
     """
     if at is None:
         return None
-    known = _known(bindings.source).first
+    known = _facts(bindings.source).first
     if (holder, at) not in known:
         known[holder, at] = _first_run(bindings, holder, at)
     return known[holder, at]
@@ -77,7 +77,7 @@ class _Known:
 
 
 @once
-def _known(source: Source) -> _Known:
+def _facts(source: Source) -> _Known:
     return _Known()
 
 
@@ -86,7 +86,7 @@ def _first_mention(
 ) -> cst.CSTNode | None:
     """The first code of a body that may call an inner function, itself or by way of others."""
     source = bindings.source
-    known = _known(source).reads
+    known = _facts(source).reads
     if holder not in known:
         known[holder] = _reads_of(holder)
     reads = known[holder]
@@ -130,7 +130,7 @@ def _reads_of(holder: cst.CSTNode) -> Reads:
     return result
 
 
-def settled(
+def has_run_before(
     bindings: Bindings,
     statement: cst.CSTNode,
     scope: Scope,
@@ -145,10 +145,10 @@ def settled(
     limit = first_run(bindings, scope.node, at)
     if limit is not None and source.span(statement)[1] > source.span(limit)[0]:
         return False
-    return reached(bindings, statement, scope, at, local)
+    return no_branch_skips(bindings, statement, scope, at, local)
 
 
-def reached(
+def no_branch_skips(
     bindings: Bindings,
     statement: cst.CSTNode,
     scope: Scope,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import libcst as cst
 import pytest
 
-from fsdplint.edits.annotations import annotated, without_annotations
+from fsdplint.edits.annotations import with_blocker_comments, without_annotations
 from fsdplint.source.source import Source
 
 SHAPES = [
@@ -56,7 +56,7 @@ def marked(text: str, which: Callable[[int], bool], encoding: str = "utf-8") -> 
         for number, node in enumerate(nodes)
         if which(number)
     ]
-    return annotated(source, marks)
+    return with_blocker_comments(source, marks)
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
@@ -91,6 +91,6 @@ def test_where_the_comments_stand() -> None:
 def test_what_an_encoding_lacks_is_escaped() -> None:
     source = Source("p.py", "F(1)\n", encoding="ascii")
     (statement,) = source.tree.body
-    assert annotated(source, [(statement, "FSDP201", "`ü`")]).startswith(
+    assert with_blocker_comments(source, [(statement, "FSDP201", "`ü`")]).startswith(
         "# fsdplint: FSDP201 blocks the migration: `\\xfc`\n"
     )

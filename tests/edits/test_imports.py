@@ -239,7 +239,7 @@ def planned(text: str, *wants: tuple[str, str | None], without: str = "") -> str
         at = name(source, "HERE") if "HERE" in text else None
         _, one = name_for(source, module, wanted, at, needed)
         needed += [one] if one is not None else []
-    gone = [x for x in bindings_of(source).imports() if x.spelled in without.split()]
+    gone = [x for x in bindings_of(source).imports() if x.spelling in without.split()]
     return edited(text, in_order(plan(source, needed, gone)))
 
 

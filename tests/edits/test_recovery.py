@@ -94,7 +94,7 @@ def test_in_the_interface_for_python_writing_completes(project: Path) -> None:
 
 def check_foreign(project: Path, why: str) -> None:
     """Nobody completes the journal, everybody warns of it, and the files are checked and fixed."""
-    (left,) = journal.found([project])
+    (left,) = journal.journals_in([project])
     before = (project / "half.py").read_bytes()
     checked = run("--output-format", "concise", "train.py")
     assert checked.exit_code == 1
@@ -207,7 +207,7 @@ def test_a_write_over_two_projects(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     real = os.replace
 
     def replace(source: str, target: str) -> None:
-        seen.extend(journal.found([tmp_path]))
+        seen.extend(journal.journals_in([tmp_path]))
         real(source, target)
 
     monkeypatch.setattr(os, "replace", replace)

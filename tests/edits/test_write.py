@@ -287,7 +287,7 @@ def test_killed_at_every_call_all_is_old_or_all_is_new_after_the_next_run(tmp_pa
         assert process.stdin is not None and process.stdout is not None
         for line in process.stdout:
             at_kill = tuple(re.findall("old|new", line))
-            for found in journal.found([tmp_path]):
+            for found in journal.journals_in([tmp_path]):
                 journal.complete(found)
             after = {path.read_bytes()[:3].decode() for path in paths}
             assert len(after) == 1, line
@@ -313,7 +313,7 @@ def test_what_was_edited_after_the_kill_is_left_alone(tmp_path: Path) -> None:
     paths[0].write_bytes(b"new")
     paths[1].write_bytes(b"edited")
     with journal.journal(str(tmp_path), entries):
-        (path,) = journal.found([tmp_path])
+        (path,) = journal.journals_in([tmp_path])
         kept = Path(path).read_bytes()
     Path(path).write_bytes(kept)  # as a killed process leaves it
     with pytest.raises(journal.Interrupted, match=r"b\.py was changed since"):
@@ -322,7 +322,7 @@ def test_what_was_edited_after_the_kill_is_left_alone(tmp_path: Path) -> None:
     paths[1].write_bytes(b"old")
     assert journal.complete(path) == [str(paths[1])]
     assert [p.read_bytes() for p in paths] == [b"new", b"new"]
-    assert journal.found([tmp_path]) == []
+    assert journal.journals_in([tmp_path]) == []
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs locks")
@@ -331,7 +331,7 @@ def test_the_journal_of_a_run_that_is_at_work_is_not_taken_over(
 ) -> None:
     monkeypatch.setattr(journal, "PATIENCE", 0.1)
     with journal.journal(str(tmp_path), [journal.Entry(str(tmp_path / "a.py"), b"", b"new")]):
-        (path,) = journal.found([tmp_path])
+        (path,) = journal.journals_in([tmp_path])
         with pytest.raises(journal.Interrupted, match="another run"):
             journal.complete(path)
 

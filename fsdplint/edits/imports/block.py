@@ -13,7 +13,13 @@ from fsdplint.edits.imports.spelling import imported_only, local_name
 from fsdplint.source.source import Source, children
 from fsdplint.syntax import layout
 from fsdplint.syntax.bindings import Bindings, Imported, Scope, bindings_of
-from fsdplint.syntax.import_order import ancestors, first_run, function_of, reached, settled
+from fsdplint.syntax.import_order import (
+    ancestors,
+    first_run,
+    function_of,
+    has_run_before,
+    no_branch_skips,
+)
 from fsdplint.syntax.qualified_names import dotted
 
 Statement = cst.Import | cst.ImportFrom
@@ -40,7 +46,7 @@ def choose(source: Source, wanted: Iterable[Import]) -> list[Spot]:
     """A place for every import; one that several functions could share is given once."""
     bindings = bindings_of(source)
     spots = [_spot(bindings, item) for item in dict.fromkeys(wanted)]
-    for group in _grouped(bindings, spots):
+    for group in _group_by_name(bindings, spots):
         if not _sound(bindings, group):
             for spot in group:
                 _lift(bindings, spot)
@@ -57,7 +63,7 @@ def choose(source: Source, wanted: Iterable[Import]) -> list[Spot]:
                 continue
             at_top.add(key)
         result.append(spot)
-    for group in _grouped(bindings, result):
+    for group in _group_by_name(bindings, result):
         _sound(bindings, group)
     return result
 
@@ -81,7 +87,7 @@ def _scope(bindings: Bindings, spot: Spot) -> Scope:
     return bindings.module if local_name(spot.item) in scope.elsewhere else scope
 
 
-def _grouped(bindings: Bindings, spots: Sequence[Spot]) -> list[list[Spot]]:
+def _group_by_name(bindings: Bindings, spots: Sequence[Spot]) -> list[list[Spot]]:
     """The spots that bind one name in one scope."""
     groups: dict[tuple[Scope, str], list[Spot]] = {}
     for spot in spots:
@@ -109,7 +115,9 @@ def _sound(bindings: Bindings, group: Sequence[Spot]) -> bool:
         for spot in group:
             behind = _begin(source, spot) <= start
             inside: cst.CSTNode = spot.anchor or spot.body
-            if behind and (scope is bindings.module or reached(bindings, inside, scope, use)):
+            if behind and (
+                scope is bindings.module or no_branch_skips(bindings, inside, scope, use)
+            ):
                 covered = True
                 if spot.limit is None or start < source.span(spot.limit)[0]:
                     spot.limit = first
@@ -136,7 +144,7 @@ def _uses(bindings: Bindings, scope: Scope, local: str) -> list[cst.CSTNode]:
             continue
         owner = next(x for x in bindings.scope_at(node).chain() if x is scope or x.binds(local))
         if owner is scope and not any(
-            settled(bindings, x.statement, scope, node, local) for x in known
+            has_run_before(bindings, x.statement, scope, node, local) for x in known
         ):
             result.append(node)
     return result
@@ -224,7 +232,7 @@ def _block_for(bindings: Bindings, wanted: Import, at: cst.CSTNode | None) -> Bl
         outer = source.parent(layout.line_of(source, item.statement))
         return outer if isinstance(outer, cst.Module | cst.IndentedBlock) else None
 
-    certain = [x for x in same if settled(bindings, x.statement, x.scope, at)]
+    certain = [x for x in same if has_run_before(bindings, x.statement, x.scope, at)]
     seen = list(bindings.scope_at(at).chain()) if at is not None else [bindings.module]
     if any(block(x) is tree for x in certain):
         return tree

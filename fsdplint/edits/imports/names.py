@@ -66,7 +66,7 @@ def edit_names(
     if not removed and not new:
         return None
 
-    order = next((x for x in ORDERS if _sorted([part.name for part in parts], x)), None)
+    order = next((x for x in ORDERS if _is_sorted([part.name for part in parts], x)), None)
     gone = {source.code(alias) for alias in removed}
     for name, text in sorted(new, key=lambda pair: by_kind(pair[0])):
         _insert(source, parts, name, text, order)
@@ -75,17 +75,17 @@ def edit_names(
         part.after = _comma(part.after, True)
     parts[-1].after = _comma(parts[-1].after, trailing_comma)
     if removed and len(parts) == 1 and getattr(statement, "lpar", None) is not None:
-        alone = _alone(source, statement, parts[0], start, close)
+        alone = _without_brackets(source, statement, parts[0], start, close)
         if alone is not None:
             return alone
     if new:
-        fitted = _fitted(source, statement, parts, start, several_lines)
+        fitted = _wrap_names(source, statement, parts, start, several_lines)
         if fitted is not None:
             return Edit(source.path, start, end, fitted)
-    return Edit(source.path, start, end, _joined(parts) + close)
+    return Edit(source.path, start, end, _join(parts) + close)
 
 
-def _alone(
+def _without_brackets(
     source: Source, statement: cst.Import | cst.ImportFrom, part: Part, start: int, close: str
 ) -> Edit | None:
     """The edit that leaves one name without the brackets that several needed, if it fits."""
@@ -97,7 +97,7 @@ def _alone(
     return Edit(source.path, start - 1, source.span(statement)[1], part.text)
 
 
-def _joined(parts: Sequence[Part]) -> str:
+def _join(parts: Sequence[Part]) -> str:
     return "".join(part.before + part.text + part.after for part in parts)
 
 
@@ -140,7 +140,7 @@ def _import_from(source: Source, statement: cst.Import | cst.ImportFrom) -> int:
     return source.span(statement)[0]
 
 
-def _sorted(names: Sequence[str], order: Callable[[str], object]) -> bool:
+def _is_sorted(names: Sequence[str], order: Callable[[str], object]) -> bool:
     keys = [order(name) for name in names]
     return keys == sorted(keys)  # type: ignore[type-var]
 
@@ -183,18 +183,18 @@ def _without(parts: list[Part], gone: set[str], close: str) -> tuple[list[Part],
     owed: str | None = None  # what stood before a removed name
     for part in parts:
         if part.text in gone:
-            owed = part.before if owed is None else _merged(owed, part.before)
+            owed = part.before if owed is None else _merge(owed, part.before)
             continue
         if owed is not None:
-            part.before = owed if not result and "#" not in owed else _merged(owed, part.before)
+            part.before = owed if not result and "#" not in owed else _merge(owed, part.before)
             owed = None
         result.append(part)
     if owed is not None and "#" in owed:
-        close = _merged(owed, close)
+        close = _merge(owed, close)
     return result, close
 
 
-def _merged(first: str, second: str) -> str:
+def _merge(first: str, second: str) -> str:
     """Two stretches of whitespace and comments as one."""
     if "#" in first:
         cut = max(first.rfind("\n"), first.rfind("\r"))
@@ -205,7 +205,7 @@ def _merged(first: str, second: str) -> str:
     return second
 
 
-def _fitted(
+def _wrap_names(
     source: Source,
     statement: cst.Import | cst.ImportFrom,
     parts: list[Part],
@@ -216,7 +216,7 @@ def _fitted(
     limit = line_limit(source)
     line_start = source.line_start(start)
     first = source.text[line_start:start]
-    if max(len(x) for x in layout.NEWLINE.split(first + _joined(parts))) <= limit:
+    if max(len(x) for x in layout.NEWLINE.split(first + _join(parts))) <= limit:
         return None
     if several_lines:
         _wrap(parts, len(first), limit)

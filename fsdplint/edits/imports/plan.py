@@ -30,7 +30,7 @@ def plan(source: Source, wanted: Iterable[Import], removed: Sequence[Imported]) 
     for spot in choose(source, wanted):
         item, block = spot.item, spot.body
         if spot.anchor is not None:
-            joined = _joined(source, spot)
+            joined = _statement_to_extend(source, spot)
         elif isinstance(block, cst.SimpleStatementLine | cst.SimpleStatementSuite):
             continue  # only beside an anchor
         elif _present(bindings, block, item, spot.limit):
@@ -46,7 +46,9 @@ def plan(source: Source, wanted: Iterable[Import], removed: Sequence[Imported]) 
         else:
             assert isinstance(block, cst.Module | cst.IndentedBlock)
             key = (block, item.module if item.name is not None else "")
-            if item.name is not None and _one_each(_here(bindings, block, item.module, spot.limit)):
+            if item.name is not None and _one_each(
+                _from_imports(bindings, block, item.module, spot.limit)
+            ):
                 key = (block, f"{item.module}.{item.name}")
             fresh.setdefault(key, []).append(spot)
 
@@ -104,7 +106,7 @@ def _removable(
     return list(result)
 
 
-def _joined(source: Source, spot: Spot) -> cst.ImportFrom | None:
+def _statement_to_extend(source: Source, spot: Spot) -> cst.ImportFrom | None:
     """The `from M import ...` near the spot's anchor that the name can join."""
     assert spot.anchor is not None
     if spot.item.name is None:
@@ -182,13 +184,13 @@ def _extendable(
     """
     if item.name is None:
         return None
-    here = _here(bindings, block, item.module, limit)
+    here = _from_imports(bindings, block, item.module, limit)
     if _one_each(here):
         return None
-    return next((x for x in reversed(here) if _plain(x)), here[-1] if here else None)
+    return next((x for x in reversed(here) if _has_unaliased_name(x)), here[-1] if here else None)
 
 
-def _plain(statement: cst.ImportFrom) -> bool:
+def _has_unaliased_name(statement: cst.ImportFrom) -> bool:
     """Whether a statement imports some name as it is."""
     names = () if isinstance(statement.names, cst.ImportStar) else statement.names
     return any(alias.asname is None for alias in names)
@@ -196,14 +198,14 @@ def _plain(statement: cst.ImportFrom) -> bool:
 
 def _one_each(statements: Sequence[cst.ImportFrom]) -> bool:
     """Whether several statements import from one module, each a single name."""
-    plain = [x for x in statements if _plain(x)]
+    plain = [x for x in statements if _has_unaliased_name(x)]
     return len(plain) > 1 and all(
         x.lpar is None and not isinstance(x.names, cst.ImportStar) and len(x.names) == 1
         for x in plain
     )
 
 
-def _here(
+def _from_imports(
     bindings: Bindings, block: Block, module: str, limit: cst.CSTNode | None
 ) -> list[cst.ImportFrom]:
     """The `from M import ...` of a block; if it is the module's and has none, those it tries."""

@@ -11,7 +11,7 @@ from fsdplint.diagnostics.finding import Import
 from fsdplint.source.source import Source
 from fsdplint.syntax import layout
 from fsdplint.syntax.bindings import Bindings, Imported, Scope, bindings_of
-from fsdplint.syntax.import_order import ancestors, settled
+from fsdplint.syntax.import_order import ancestors, has_run_before
 from fsdplint.syntax.qualified_names import canonical, dotted
 
 
@@ -96,7 +96,9 @@ def _place(bindings: Bindings, module: str, plain: str, at: cst.CSTNode) -> int:
     best: tuple[bool, int] | None = None
     around = {at, *ancestors(source, at)}
     inside = source.descend(statement if isinstance(statement, cst.BaseSmallStatement) else at)
-    names = [x for x in inside if isinstance(x, cst.Name) and not _maybe_skipped(source, x, around)]
+    names = [
+        x for x in inside if isinstance(x, cst.Name) and not _may_be_skipped(source, x, around)
+    ]
     for name in dict.fromkeys(x.value for x in names):
         owner = bindings.owner(scope, name)
         if own is not None and own.kind == "function" and owner is not own:
@@ -104,13 +106,13 @@ def _place(bindings: Bindings, module: str, plain: str, at: cst.CSTNode) -> int:
         for item in _sole(bindings, owner, name, at) if owner is not None else ():
             if item.module.partition(".")[0] == package:
                 found = (item.module == module, source.span(item.statement)[0])
-                apart = _within(item.module, module) and not _at_top(bindings, module)
+                apart = _is_in_package(item.module, module) and not _at_top(bindings, module)
                 if apart or not (_lazy(bindings, item) and _at_top(bindings, package)):
                     best = max(best, found) if best is not None else found
     return best[1] if best is not None else source.span(at)[0]
 
 
-def _maybe_skipped(source: Source, name: cst.Name, around: set[cst.CSTNode]) -> bool:
+def _may_be_skipped(source: Source, name: cst.Name, around: set[cst.CSTNode]) -> bool:
     """Whether a part of an expression that does not hold `at` may be left out with the name."""
     child: cst.CSTNode = name
     for parent in ancestors(source, name):
@@ -132,7 +134,7 @@ def _maybe_skipped(source: Source, name: cst.Name, around: set[cst.CSTNode]) -> 
 def _sole(bindings: Bindings, scope: Scope, local: str, at: cst.CSTNode) -> list[Imported]:
     """The import on a condition by which a scope has a name at a node, if it is but one."""
     every = [x for x in scope.imports if x.local == local]
-    ran = [x for x in every if settled(bindings, x.statement, scope, at)]
+    ran = [x for x in every if has_run_before(bindings, x.statement, scope, at)]
     maybe = [x for x in every if conditional(bindings.source, x.statement)]
     if ran:
         return ran[-1:] if all(x in maybe for x in ran) else []
@@ -148,13 +150,13 @@ def _lazy(bindings: Bindings, item: Imported) -> bool:
 def _at_top(bindings: Bindings, package: str) -> bool:
     """Whether the file imports something of a package on no condition."""
     return any(
-        _within(item.module, package)
+        _is_in_package(item.module, package)
         and isinstance(ancestors(bindings.source, item.statement)[1], cst.Module)
         for item in bindings.module.imports
     )
 
 
-def _within(module: str, package: str) -> bool:
+def _is_in_package(module: str, package: str) -> bool:
     """Whether a module is a package, or is in it."""
     return module == package or module.startswith(f"{package}.")
 
@@ -187,10 +189,10 @@ def _existing(
     hidden: set[str] = set()
     for owner in scope.chain():
         for item in reversed(owner.imports):
-            if item.local in hidden or not certain(bindings, item, at):
+            if item.local in hidden or not is_bound_before(bindings, item, at):
                 continue
             if canonical(item.full) == full:
-                return item.spelled
+                return item.spelling
             if item.name is None and not item.renamed:
                 if name is None and item.full.startswith(module + "."):
                     return module
@@ -202,9 +204,9 @@ def _existing(
     return through_module
 
 
-def certain(bindings: Bindings, item: Imported, at: cst.CSTNode | None) -> bool:
+def is_bound_before(bindings: Bindings, item: Imported, at: cst.CSTNode | None) -> bool:
     """Whether a name is sure to be bound by this import when the code at a node runs."""
-    return settled(bindings, item.statement, item.scope, at, item.local) and _only_meaning(
+    return has_run_before(bindings, item.statement, item.scope, at, item.local) and _only_meaning(
         bindings, item
     )
 

@@ -44,7 +44,7 @@ def settle(migration: Migration, source: Source) -> None:
     about the uses of such a name."""
     found: dict[str, list[Imported]] = {}
     for item in bindings_of(source).imports():
-        found.setdefault(item.spelled, []).append(item)
+        found.setdefault(item.spelling, []).append(item)
     hidden = set()
     for name, items in found.items():
         ours = [item for item in items if _name(item) is not None]
@@ -131,7 +131,7 @@ def _share(migration: Migration, choice: Choice) -> None:
     """Leave a policy that either library may make as it is: what torch's side gets is a function of
     three parameters, and is called as one."""
     source, name = choice.source, choice.ours.local
-    migration.shared_names.add((source.path, choice.ours.spelled))
+    migration.shared_names.add((source.path, choice.ours.spelling))
     for node in list(migration.names):
         if source.parent(node) is not None and dotted(node) == name:
             del migration.names[node]
@@ -230,7 +230,7 @@ def place_imports(migration: Migration, fix: Fix) -> Fix:
             (path, (moved[item] or item) if path == source.path else item)
             for path, item in fix.imports
         )
-        chosen = {choice.ours.spelled: canonical(choice.ours.full) for choice in choices}
+        chosen = {choice.ours.spelling: canonical(choice.ours.full) for choice in choices}
         unused = [
             (path, name)
             for path, name in fix.unused

@@ -89,8 +89,8 @@ def _leave(migration: Migration, source: Source, node: cst.CSTNode) -> None:
     migration.shared.add(node)
     text = dotted(node) or ""
     for item in bindings_of(source).imports():
-        if f"{text}.".startswith(f"{item.spelled}."):
-            migration.shared_names.add((source.path, item.spelled))
+        if f"{text}.".startswith(f"{item.spelling}."):
+            migration.shared_names.add((source.path, item.spelling))
 
 
 def _is_expected(migration: Migration, use: Use) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from fsdplint.fixes.no_sync import negation
-from fsdplint.fixes.syntax import substituted
+from fsdplint.fixes.syntax import substitute
 from fsdplint.migration import symbols
 from fsdplint.migration.analysis.variables import top_level
 from fsdplint.migration.context import Migration, expression
@@ -191,7 +191,7 @@ def _table(migration: Migration, source: Source, node: cst.BaseExpression) -> st
             return ""
         whole = name in WHOLE
         texts[element.value] = f"{{{quoted(source, KEY)}: False}}" if whole else "{}"
-    return flat(substituted(source, node, texts))
+    return flat(substitute(source, node, texts))
 
 
 WHOLE = ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2")  # parameters stay whole after the forward

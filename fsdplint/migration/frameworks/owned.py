@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.fixes.syntax import names, within
+from fsdplint.fixes.syntax import is_within, names
 from fsdplint.interpreter import Program
 from fsdplint.migration.names import PREFIX, fsdp1_name
 from fsdplint.source.source import NodeSite, Source
@@ -27,7 +27,7 @@ def only_for_frameworks(program: Program, source: Source) -> bool:
         return False
     variables = {name for call in calls for name in names(call)}
     return all(
-        any(within(source, node, call) for call in calls) or _defines(source, node, variables)
+        any(is_within(source, node, call) for call in calls) or _defines(source, node, variables)
         for _, node, full in references(source, PREFIX)
         if fsdp1_name(full)
     )

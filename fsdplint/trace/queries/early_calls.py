@@ -48,14 +48,14 @@ def early_calls(groups: Groups, *, as_fsdp2: bool = False) -> Iterator[Early]:
         elif isinstance(event, Gathered) and event.gathered:
             begun.add(event.module)
         elif isinstance(event, StateTaken | StateLoaded | Fsdp1Used) and not as_fsdp2:
-            begun.update(_used(trace, event, sharded))
+            begun.update(_is_used(trace, event, sharded))
         if not isinstance(event, Called) or not groups.gathers(event):
             continue
         module = trace.unwrapped_to(event.module, sharded)
         if module is None or module in begun:
             continue
         begun.add(module)
-        if _alone(groups, event, module, begun):
+        if _is_first(groups, event, module, begun):
             early[module] = event
         below = set(trace.submodules(module)) - {module}
         for part, call in early.items():
@@ -63,7 +63,7 @@ def early_calls(groups: Groups, *, as_fsdp2: bool = False) -> Iterator[Early]:
                 yield Early(part, module, call, event)
 
 
-def _used(
+def _is_used(
     trace: Trace, event: StateTaken | StateLoaded | Fsdp1Used, sharded: set[str]
 ) -> Iterator[str]:
     """The module of FSDP1's that an event is about."""
@@ -74,7 +74,7 @@ def _used(
         yield module
 
 
-def _alone(groups: Groups, event: Called, module: str, begun: set[str]) -> bool:
+def _is_first(groups: Groups, event: Called, module: str, begun: set[str]) -> bool:
     """Whether a call certainly is the first that reaches a module, with no module around it
     begun.
     """

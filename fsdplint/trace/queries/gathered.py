@@ -58,7 +58,7 @@ def optimizers_over_gathered(
             if event.api == "set_reshard_after_forward":
                 _forget(trace, keeps, event.module)
         else:
-            _forget(trace, whole, _resharded(event))
+            _forget(trace, whole, _is_resharded(event))
 
 
 class PerhapsGathered:
@@ -121,7 +121,7 @@ def _perhaps_keeping(event: Sharded) -> dict[str, bool | None]:
     return {module: stays for module in sharded_by(event)}
 
 
-def _resharded(event: Event) -> str:
+def _is_resharded(event: Event) -> str:
     """The module that is sharded again by an event, or may be: itself and all in it."""
     if isinstance(event, Gathered | ModuleMoved | Escaped):
         return event.module
@@ -138,7 +138,7 @@ def _ends(trace: Trace, event: Event, module: str, call: Called) -> bool:
         return event.module == module and not event.gathered
     if isinstance(event, Escaped):
         return False
-    below = _resharded(event)
+    below = _is_resharded(event)
     return below in trace.modules and trace.contains(below, module)
 
 

@@ -74,9 +74,9 @@ def _own_weights(trace: Trace) -> Iterator[OwnWeights]:
             seed.per_rank and not seed.ranks.partial for seed in (before[-1], *between)
         ):
             continue
-        if _alike(trace, family):
+        if _seen_equal(trace, family):
             continue
-        yield OwnWeights(module, before[-1], builds[0], sharded, _replicated(trace, sharded))
+        yield OwnWeights(module, before[-1], builds[0], sharded, _is_replicated(trace, sharded))
 
 
 def _roots(trace: Trace) -> Iterator[tuple[str, Sharded | Wrapped]]:
@@ -126,7 +126,7 @@ def _sends(event: Collective) -> bool:
     return event.api.rpartition(".")[2] in SENDING
 
 
-def _alike(trace: Trace, family: set[str]) -> bool:
+def _seen_equal(trace: Trace, family: set[str]) -> bool:
     """Whether the ranks' weights were seen to be the same when they were sharded."""
     seen = [
         event.alike
@@ -149,7 +149,7 @@ def _other_parallelism(trace: Trace) -> bool:
     )
 
 
-def _replicated(trace: Trace, sharded: Sharded | Wrapped) -> bool | None:
+def _is_replicated(trace: Trace, sharded: Sharded | Wrapped) -> bool | None:
     if isinstance(sharded, Wrapped):
         strategy = str(sharded.options.get("sharding_strategy", "FULL_SHARD")).rpartition(".")[2]
         if strategy in REPLICATED:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fsdplint.trace import Called, Event, Trace
 from fsdplint.trace.groups import Groups
-from fsdplint.trace.queries.rank_matching import one_sided
+from fsdplint.trace.queries.rank_matching import unmatched
 
 # What each rank does there: the module that it gathers, or None where it gathers nothing more.
 Parting = dict[int, "Called | None"]
@@ -24,12 +24,12 @@ def partings(trace: Trace) -> Iterator[tuple[Called, Parting]]:
                 yield outer, found
 
 
-def sided(trace: Trace) -> list[Event]:
+def unmatched_collectives(trace: Trace) -> list[Event]:
     """The one-sided collectives of a trace.
 
     Where a run broke after the ranks had parted in a forward, what came then says nothing.
     """
-    found = one_sided(trace)
+    found = unmatched(trace)
     if not found or all(end == "ok" for end in trace.ends.values()):
         return found
     parted = next(partings(trace), None)
@@ -50,14 +50,14 @@ def _parting(trace: Trace, groups: Groups, outer: Called) -> Parting | None:
         for rank, calls in order.items():
             if place < len(calls):
                 found[rank] = calls[place]
-            elif _left(trace, groups, outer, rank):
+            elif _remaining(trace, groups, outer, rank):
                 found[rank] = None
         if len({call.module if call is not None else None for call in found.values()}) > 1:
             return found
     return None
 
 
-def _left(trace: Trace, groups: Groups, outer: Called, rank: int) -> bool:
+def _remaining(trace: Trace, groups: Groups, outer: Called, rank: int) -> bool:
     """Whether the rank came out of this forward."""
     if trace.ends.get(rank) == "ok":
         return True

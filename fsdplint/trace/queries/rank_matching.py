@@ -30,7 +30,7 @@ from fsdplint.trace import (
 from fsdplint.trace.queries.replicated import gathers_nothing
 
 
-def one_sided(trace: Trace) -> list[Event]:
+def unmatched(trace: Trace) -> list[Event]:
     """The collectives that only one side of a rank test reaches, in order."""
     result: list[Event] = []
     one: list[Event] = []
@@ -40,7 +40,7 @@ def one_sided(trace: Trace) -> list[Event]:
         if event is not None and event.ranks.partial:
             {Ranks.ONE: one, Ranks.OTHERS: others}.get(event.ranks, some).append(event)
             continue
-        result.extend(_unmatched(trace, one, others, some))
+        result.extend(_without_counterpart(trace, one, others, some))
         one, others, some = [], [], []
     return result
 
@@ -74,12 +74,12 @@ def _collectives(trace: Trace) -> list[Event]:
         nested = isinstance(event, Called) and event.inside in within
         if isinstance(event, Called) and (event.collective or nested):
             within.add(event.index)
-        if event.collective and not nested and not _apart(trace, event):
+        if event.collective and not nested and not _never_wait(trace, event):
             found.append(event)
     return found
 
 
-def _apart(trace: Trace, event: Event) -> bool:
+def _never_wait(trace: Trace, event: Event) -> bool:
     """Whether no rank waits for another: each has all of it, or it was sharded by some ranks
     only.
     """
@@ -118,7 +118,7 @@ def _signature(trace: Trace, event: Event) -> tuple[str, ...]:
     return event.kind, *_modules(trace, event)
 
 
-def _unmatched(
+def _without_counterpart(
     trace: Trace, one: list[Event], others: list[Event], some: list[Event]
 ) -> list[Event]:
     """The events of either side that are not part of a longest common sequence of the two."""

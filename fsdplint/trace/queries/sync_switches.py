@@ -79,19 +79,19 @@ class _Watch:
             elif isinstance(event, OptimizerStepped) and event.optimizer in self.related:
                 if self.under is not None and not self.other:
                     yield LeftOff(*self.under, event)
-                if not self._perhaps(event):
+                if not self._may_be_off(event):
                     self.under, self.other = None, False
 
     def _switch(self, event: SyncSwitched) -> None:
         if event.enabled is False:
             if not self.trace.contains(event.module, self.module):
                 return
-            if not self._perhaps(event) or not self.ever_on:
+            if not self._may_be_off(event) or not self.ever_on:
                 self.off = event
         else:
             self.off = None
 
-    def _perhaps(self, event: Event) -> bool:
+    def _may_be_off(self, event: Event) -> bool:
         """Whether an event happens at times only, or on some ranks, unlike the backward passes."""
         return event.ranks.partial or any(guard not in self.around for guard in _varying(event))
 
