@@ -1,10 +1,12 @@
 """The documentation: `sphinx-build -b dirhtml docs build/site`, with the extra `docs` installed.
 
-The pages of the rules, and the guide (the README), are written from where they are kept, each time.
+Each build writes the pages of the rules, and completes pages from the tables that the code holds.
 """
 
 import sys
 from pathlib import Path
+
+from sphinx.application import Sphinx
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -24,9 +26,18 @@ html_baseurl = BASE + "/"
 extensions = ["myst_parser"]
 myst_heading_anchors = 3
 suppress_warnings = ["misc.highlighting_failure"]
-exclude_patterns = ["generate.py"]
 html_theme = "furo"
 html_title = "fsdplint"
 html_show_sourcelink = False
 html_copy_source = False
 html_show_copyright = False
+
+
+def complete(_app: Sphinx, page: str, text: list[str]) -> None:
+    """Put what is generated into a page that has a place for it."""
+    text[0] = generate.completed(page, text[0])
+
+
+def setup(app: Sphinx) -> None:
+    """Called by Sphinx."""
+    app.connect("source-read", complete)

@@ -1,4 +1,4 @@
-"""Writes the pages that are kept elsewhere: the rules' docstrings, and the README."""
+"""Writes the pages of the rules from their docstrings, and the list of rules on their page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from fsdplint.registry.rules import own_rules
 from fsdplint.report.pages import rule_table, text
 from fsdplint.report.urls import page_of
 
-ROOT = Path(__file__).parents[1]
 GROUPS = {
     "FSDP1": "Forward, sharding and optimizers",
     "FSDP2": "FSDP1's API and its replacement",
@@ -58,7 +57,7 @@ _INLINE = re.compile(r"(`[^`]*`|\[[^\]]*\]\([^)]*\))")
 
 
 def write(folder: Path) -> None:
-    """Write all of it below a folder; what is there from before is replaced."""
+    """Write a page for each rule below a folder; replace the pages that are there."""
     rules = folder / "rules"
     shutil.rmtree(rules, ignore_errors=True)
     rules.mkdir()
@@ -68,13 +67,18 @@ def write(folder: Path) -> None:
         _write(rules / f"{rule.name}.md", "\n".join(linked(lines, names)))
     for (code, name), page in OTHERS.items():
         _write(rules / f"{name}.md", f"# {name} ({code})\n\n{page}")
-    _write(rules / "index.md", "\n".join(_overview(names)))
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    _write(folder / "guide.md", _guide(readme))
 
 
-def _overview(names: dict[str, str]) -> Iterator[str]:
-    yield "# Rules"
+def completed(page: str, text: str) -> str:
+    """The text of a page for the site: the table of rules has links, and a section for each group."""
+    if page != "rules":
+        return text
+    before, rest = text.split("<!-- rules -->")
+    _, after = rest.split("<!-- /rules -->")
+    return "\n".join([before.rstrip(), *_overview(), after])
+
+
+def _overview() -> Iterator[str]:
     for prefix, title in GROUPS.items():
         chosen: list[type[Rule]] = [one for one in own_rules() if one.code.startswith(prefix)]
         others = [(code, name) for code, name in OTHERS if code.startswith(prefix)]
@@ -83,11 +87,11 @@ def _overview(names: dict[str, str]) -> Iterator[str]:
         yield from ("", f"## {title}", "")
         if chosen:
             table = rule_table(chosen)
-            yield re.sub(r"\| (FSDP\d+) \| `([\w-]+)`", r"| \1 | [`\2`](\2.md)", table)
-        yield from (f"- {code} [`{name}`]({name}.md)" for code, name in others)
+            yield re.sub(r"\| (FSDP\d+) \| `([\w-]+)`", r"| \1 | [`\2`](rules/\2.md)", table)
+        yield from (f"- {code} [`{name}`](rules/{name}.md)" for code, name in others)
         yield from ("", "```{toctree}", ":hidden:", "")
-        yield from (f"{one.code} {one.name} <{one.name}>" for one in chosen)
-        yield from (f"{code} {name} <{name}>" for code, name in others)
+        yield from (f"{one.code} {one.name} <rules/{one.name}>" for one in chosen)
+        yield from (f"{code} {name} <rules/{name}>" for code, name in others)
         yield "```"
 
 
@@ -111,15 +115,6 @@ def linked(lines: list[str], names: dict[str, str]) -> Iterator[str]:
                 part,
             )
         yield "".join(parts)
-
-
-def _guide(readme: str) -> str:
-    """The README, with the table of rules as it is on their page and without links to files."""
-    before, rest = readme.split("<!-- rules -->", 1)
-    _, after = rest.split("<!-- /rules -->", 1)
-    guide = f"{before}They are on [a page of their own](rules/index.md).\n{after}"
-    guide = guide.replace("# fsdplint\n", "# Guide\n", 1)
-    return re.sub(r"\[([^\]]+)\]\((?!https?:|rules/index|#)[^)]*\)", r"\1", guide)
 
 
 def _write(path: Path, page: str) -> None:

@@ -1,4 +1,4 @@
-"""The site of the rules' pages, built and opened in a browser."""
+"""The site of the documentation: built, its links followed, and opened in a browser."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ BROWSER = next(
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built by the command that the README names, in a copy of what it is built from."""
+    """The site, built by the command that `docs/conf.py` names, in a copy of what it is built from."""
     folder = tmp_path_factory.mktemp("docs")
     for name in ("docs", "fsdplint", "rules"):
-        unwanted = shutil.ignore_patterns("__pycache__", "guide.md", "docs/rules")
+        unwanted = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, folder / name, ignore=unwanted, symlinks=True)
     shutil.copy(ROOT / "README.md", folder)
     subprocess.run(
-        [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "dirhtml", "docs", "build/site"],
+        [sys.executable, "-m", "sphinx", "-q", "-W", "-n", "-b", "dirhtml", "docs", "build/site"],
         cwd=folder,
         check=True,
     )
@@ -45,6 +45,29 @@ def test_every_address_that_is_told_has_its_page(site: Path) -> None:
     for url in told:
         assert url.startswith(BASE + "/")
         assert (site / url.removeprefix(BASE + "/") / "index.html").is_file(), url
+
+
+def test_links_lead_somewhere(site: Path, tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "docs" / "links.py")]
+    subprocess.run([*command, str(site)], check=True)
+    (tmp_path / "page").mkdir()
+    page = '<p id="a"></p><a href="../page/#a"></a><a href="https://example.org/none"></a>'
+    (tmp_path / "page" / "index.html").write_text(
+        f'{page}<a href="#b"></a><a href="../other/"></a><img src="c.png">', encoding="utf-8"
+    )
+    result = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
+    lines = ["page/index.html: #b", "page/index.html: ../other/", "page/index.html: c.png"]
+    assert (result.returncode, result.stdout.splitlines()) == (1, lines)
+
+
+def test_the_pages_are_complete(site: Path) -> None:
+    start = (site / "index.html").read_text(encoding="utf-8")
+    assert 'href="checking/"' in start
+    assert 'src="_images/finding.svg"' in start
+    rules = (site / "rules" / "index.html").read_text(encoding="utf-8")
+    for rule in own_rules():
+        assert f'href="{rule.name}/"' in rules
+    assert (site / "_images" / "layers.svg").is_file()
 
 
 def test_codes_in_a_page_lead_to_their_pages(site: Path) -> None:

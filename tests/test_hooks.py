@@ -1,4 +1,4 @@
-"""What runs fsdplint elsewhere: hooks of pre-commit, the action, and the snippets of the README."""
+"""What runs fsdplint elsewhere: hooks of pre-commit, the action, and the snippets of the page on CI."""
 
 from __future__ import annotations
 
@@ -122,11 +122,11 @@ def validate(schema: str, text: str) -> None:
 
 
 def snippets() -> list[str]:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "editors-and-ci.md").read_text(encoding="utf-8")
     return re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
 
 
-def test_the_snippets_of_the_readme() -> None:
+def test_the_snippets_for_ci() -> None:
     (gitlab,) = (one for one in snippets() if "codequality" in one)
     validate("gitlab-ci", gitlab)
     with pytest.raises(jsonschema.ValidationError):

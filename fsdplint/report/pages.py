@@ -1,4 +1,4 @@
-"""The rules' documentation: pages, the table of the README, and both as data."""
+"""The rules' documentation: pages, the table of all rules, and both as data."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Every name of FSDP1 stands in some fixture: what torch offers is the list, not what we thought of.
 
-The table in `fixtures/README.md` is made of it: `UPDATE_README=1 pytest` writes it.
+The table in `fixtures/README.md` is made of it: `UPDATE_DOCS=1 pytest` writes it.
 """
 
 from __future__ import annotations
@@ -138,6 +138,6 @@ def test_the_table_is_up_to_date() -> None:
     before, _, rest = text.partition(START)
     _, _, after = rest.partition(END)
     new = before + START + "\n".join(lines) + "\n" + END + after
-    if os.environ.get("UPDATE_README"):
+    if os.environ.get("UPDATE_DOCS"):
         README.write_text(new, encoding="utf-8")
     assert README.read_text(encoding="utf-8") == new

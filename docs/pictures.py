@@ -1,0 +1,81 @@
+"""Makes the pictures of the README: `python docs/pictures.py`, with the extra `dev` and Chromium.
+
+`finding.svg` is what a check prints in a terminal, `proof.png` the page that a proof writes.
+`python docs/pictures.py finding` makes only the first one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from fsdplint.registry.rules import own_rules
+
+FOLDER = Path(__file__).parent / "pictures"
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "fsdp1" / "flat_script.py"
+FSDPLINT = (sys.executable, "-m", "fsdplint")
+RULE = "FSDP103"
+WIDTH = 100  # of the terminal, in characters
+PAGE = (1180, 1000)  # of the browser's window, in pixels
+COLORS = 64  # of the screenshot, which makes it a small file
+
+
+def example() -> str:
+    """The first example program of a rule, without the comment that marks its finding."""
+    (rule,) = (rule for rule in own_rules() if rule.code == RULE)
+    code = inspect.cleandoc(rule.bad[0].code)
+    return re.sub(rf"  # <- {RULE}$", "", code, flags=re.MULTILINE) + "\n"
+
+
+def finding() -> None:
+    """What a check of a rule's example prints, as an SVG without fonts from the network."""
+    from rich.console import Console
+    from rich.text import Text
+
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "train.py").write_text(example(), encoding="utf-8")
+        output = subprocess.run(
+            [*FSDPLINT, "--no-cache", "--color", "always", "train.py"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+        ).stdout
+    console = Console(record=True, width=WIDTH, file=tempfile.TemporaryFile("w"))
+    console.print(Text("$ fsdplint train.py", style="bold"))
+    console.print(Text.from_ansi(output), soft_wrap=False)
+    svg = console.export_svg(title="fsdplint", unique_id="finding")
+    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
+    lines = (line.rstrip() for line in svg.splitlines())
+    (FOLDER / "finding.svg").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def proof() -> None:
+    """The upper part of the page that the proof of a fixture's migration writes."""
+    from PIL import Image
+
+    browser = shutil.which("chromium") or shutil.which("google-chrome") or "chromium"
+    with tempfile.TemporaryDirectory() as name:
+        page, picture = Path(name) / "proof.html", Path(name) / "page.png"
+        subprocess.run(
+            [*FSDPLINT, "prove", FIXTURE.name, "--html", page], cwd=FIXTURE.parent, check=True
+        )
+        options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+        options += [f"--user-data-dir={name}/profile", "--window-size={},{}".format(*PAGE)]
+        subprocess.run(
+            [browser, *options, f"--screenshot={picture}", page.as_uri()],
+            check=True,
+            capture_output=True,
+        )
+        image = Image.open(picture).convert("RGB").quantize(COLORS, dither=Image.Dither.NONE)
+        image.save(FOLDER / "proof.png", optimize=True)
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for name in sys.argv[1:] or ["finding", "proof"]:
+        {"finding": finding, "proof": proof}[name]()
