@@ -70,7 +70,7 @@ def write(folder: Path) -> None:
 
 
 def completed(page: str, text: str) -> str:
-    """The text of a page for the site: the table of rules has links, and a section for each group."""
+    """The text of a page for the site: the table of rules gets links, and groups by code."""
     if page != "rules":
         return text
     before, rest = text.split("<!-- rules -->")

@@ -1,4 +1,4 @@
-"""Draws the layers of the package: `UPDATE_DOCS=1 pytest tests/test_readme.py` writes the picture."""
+"""Draws the layers of the package; `UPDATE_DOCS=1 pytest tests/test_readme.py` writes it."""
 
 from __future__ import annotations
 
@@ -42,5 +42,6 @@ def _lines(layers: Sequence[str]) -> Iterator[str]:
         yield f'<text x="{LEFT}" y="{top + 18}" fill="#1f2937">{escape(summary(layer))}</text>'
     bottom = ROW * len(layers)
     yield f'<path d="M 14 20 V {bottom} m -5 -8 l 5 8 l 5 -8" fill="none" stroke="#1f2937"/>'
-    yield f'<text x="30" y="{bottom + 30}" fill="#4b5563">The arrow shows the direction of imports.</text>'
+    words = "The arrow shows the direction of imports."
+    yield f'<text x="30" y="{bottom + 30}" fill="#4b5563">{words}</text>'
     yield "</svg>"

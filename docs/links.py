@@ -1,7 +1,7 @@
 """Checks the links of the built site without a network: `python docs/links.py build/site`.
 
-Each link within the site has to lead to a file, and to an anchor where it names one. Addresses outside of
-the site are not fetched.
+Each link within the site has to lead to a file, and to an anchor if it names one. Addresses outside
+of the site are not fetched.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import inspect
+import io
 import re
 import shutil
 import subprocess
@@ -45,7 +46,7 @@ def finding() -> None:
             capture_output=True,
             text=True,
         ).stdout
-    console = Console(record=True, width=WIDTH, file=tempfile.TemporaryFile("w"))
+    console = Console(record=True, width=WIDTH, file=io.StringIO())
     console.print(Text("$ fsdplint train.py", style="bold"))
     console.print(Text.from_ansi(output), soft_wrap=False)
     svg = console.export_svg(title="fsdplint", unique_id="finding")
