@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from fsdplint.diagnostics.finding import Edit as _Edit
     from fsdplint.diagnostics.finding import Finding as _Finding
     from fsdplint.diagnostics.finding import Fix as _Fix
-    from fsdplint.engine.session import Run
+    from fsdplint.engine.session import Session
     from fsdplint.report.result import Result
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -94,8 +94,10 @@ def check(
         FsdplintError: the settings are wrong.
         TypeError: `paths` are none.
     """
+    from fsdplint.engine.operations import check_files
+
     options = (select, ignore, extend_select, target_torch, unsafe_fixes, project)
-    result = _by_cell(_run(paths, texts, *options).check())
+    result = _by_cell(check_files(_session(paths, texts, *options)))
     return Checked(
         findings=_findings(result, result.findings),
         problems=_problems(result),
@@ -123,9 +125,10 @@ def fix(
         TypeError: `paths` are none.
     """
     from fsdplint.edits.write import NewContent
+    from fsdplint.engine.operations import fix_files
 
     options = (select, ignore, extend_select, target_torch, unsafe_fixes, project)
-    changes = _run(paths, texts, *options).fix()
+    changes = fix_files(_session(paths, texts, *options))
     result = _by_cell(changes.result)
     return Fixed(
         changes=tuple(
@@ -141,7 +144,7 @@ def fix(
     )
 
 
-def _run(
+def _session(
     paths: Paths,
     texts: Mapping[str | os.PathLike[str], str] | None,
     select: Selectors,
@@ -150,10 +153,10 @@ def _run(
     target_torch: str | None,
     unsafe_fixes: bool | None,
     project: bool,
-) -> Run:
+) -> Session:
     from fsdplint.config.settings import CommandLine, SettingsError
     from fsdplint.edits.journal import Interrupted
-    from fsdplint.engine.session import Run
+    from fsdplint.engine.session import Session
     from fsdplint.source.files import missing
 
     names = _names(paths)
@@ -168,12 +171,12 @@ def _run(
     )
     overlays = {Path(path): text for path, text in (texts or {}).items()}
     try:
-        run = Run(given, command_line, overlays=overlays)
+        session = Session(given, command_line, overlays=overlays)
     except (SettingsError, Interrupted) as error:
         raise FsdplintError(str(error)) from error
     if len(given) < len(names):  # as a path, an empty text would be the current folder
-        run.problems.append(missing(""))
-    return run
+        session.problems.append(missing(""))
+    return session
 
 
 def _names(paths: Paths) -> list[str]:

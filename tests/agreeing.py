@@ -11,8 +11,10 @@ from pathlib import Path
 
 from fsdplint import api
 from fsdplint.config.settings import CommandLine
-from fsdplint.engine.migration import MigrationRun, migration_rules
-from fsdplint.engine.session import Run
+from fsdplint.engine.migration import MigrationRun
+from fsdplint.engine.migrator import migration_rules
+from fsdplint.engine.operations import fix_files
+from fsdplint.engine.session import Session
 from fsdplint.server.analysis import Workspace
 
 TORCH = "2.13"
@@ -78,7 +80,7 @@ def ways(*, project: bool) -> dict[str, Callable[[Sequence[Path]], Texts]]:
     line = CommandLine(select=codes, target_torch=TORCH, project=project, no_baseline=True)
 
     def fix(paths: Sequence[Path]) -> Texts:
-        changes = Run(paths, line).fix()
+        changes = fix_files(Session(paths, line))
         return _decoded({path: new for path, (_, new) in changes.contents.items()})
 
     def migrate(paths: Sequence[Path]) -> Texts:

@@ -9,7 +9,7 @@ import pytest
 from agreeing import TORCH, add_unrelated, disagreements
 from command import run
 
-from fsdplint.engine.migration import migration_rules
+from fsdplint.engine.migrator import migration_rules
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 FOLDERS = ("fsdp1", "fsdp1_blocked", "fsdp2")

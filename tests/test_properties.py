@@ -173,7 +173,8 @@ def test_promises(tmp_path_factory: pytest.TempPathFactory, mode: str) -> None:
 def test_the_programs_are_worth_it(tmp_path: Path) -> None:
     """Most of them are programs, and many have something to be fixed."""
     from fsdplint.config.settings import CommandLine
-    from fsdplint.engine.session import Run
+    from fsdplint.engine.operations import fix_files
+    from fsdplint.engine.session import Session
 
     (tmp_path / "pyproject.toml").touch()
     path = tmp_path / "train.py"
@@ -183,7 +184,7 @@ def test_the_programs_are_worth_it(tmp_path: Path) -> None:
     @given(programs())
     def look(data: bytes) -> None:
         path.write_bytes(data)
-        changes = Run([path], CommandLine(unsafe_fixes=True)).fix()
+        changes = fix_files(Session([path], CommandLine(unsafe_fixes=True)))
         seen["all"] += 1
         seen["python"] += not changes.result.problems
         seen["found"] += bool(changes.result.findings or changes.applied)

@@ -42,7 +42,7 @@ NEVER = (
 )  # fmt: skip
 # What a tree without FSDP does not need.
 PARSING = (
-    "libcst", "packaging", "fsdplint.engine.fixpoint", "fsdplint.interpreter", "fsdplint.diagnostics.plugins",
+    "libcst", "packaging", "fsdplint.engine.checker", "fsdplint.engine.check", "fsdplint.interpreter", "fsdplint.diagnostics.plugins",
     "fsdplint.rules", "fsdplint.config.target_torch", "fsdplint.edits.apply", "importlib.metadata",
 )  # fmt: skip
 

@@ -51,7 +51,7 @@ COMMANDS = [
 RUNNER = """\
 import contextlib, io, json, os, sys
 from fsdplint.cli.main import main
-import fsdplint, fsdplint.cli.check, fsdplint.engine.fixpoint, fsdplint.registry.rules, fsdplint.engine.migration
+import fsdplint, fsdplint.cli.check, fsdplint.engine.fixer, fsdplint.registry.rules, fsdplint.engine.migration
 
 fsdplint.registry.rules.all_rules()
 

@@ -19,7 +19,9 @@ from fsdplint.cli.output import FAILED, emit, fail, refuse_statistics, report
 from fsdplint.cli.overwriting import refuse_overwriting
 from fsdplint.config.settings import CommandLine, SettingsFinder
 from fsdplint.engine.cache import FOLDER, Cache
-from fsdplint.engine.session import Changes, Run
+from fsdplint.engine.changes import Changes
+from fsdplint.engine.operations import check_files, fix_files
+from fsdplint.engine.session import Session
 from fsdplint.engine.workers import processors
 from fsdplint.report.result import Result, plural, problem_line
 from fsdplint.source.folders import leads_out, project_root
@@ -76,31 +78,28 @@ def do(job: Job) -> int:
     # Trees and traces are full of cycles that stay: looking for garbage that often finds none.
     gc.set_threshold(100_000, 20, 20)
     cache = None if job.no_cache or job.stdin is not None else _cache(job)
-    run = Run(
-        job.paths,
-        job.command_line,
-        stdin=job.stdin,
-        processes=processors(),
-        cache=cache,
-        writes=_writes_sources(job),
-    )
+    session = Session(job.paths, job.command_line, stdin=job.stdin, writes=_writes_sources(job))
     if job.show_files:
-        return _show_files(job, run)
+        return _show_files(job, session)
     if job.show_settings:
-        return _show_settings(job, run)
+        return _show_settings(job, session)
     if job.statistics:
-        refuse_statistics(run.settings.output_format)
+        refuse_statistics(session.settings.output_format)
     if job.add_noqa:
-        code = _add_noqa(job, run)
+        code = _add_noqa(job, session, cache)
     elif job.diff:
-        code = _diff(job, run)
+        code = _diff(job, session, cache)
     elif job.fix:
-        code = _fix(job, run)
+        code = _fix(job, session, cache)
     else:
-        result = run.check()
-        _report(job, run, result)
+        result = _check(session, cache)
+        _report(job, session, result)
         code = _exit_code(result.findings, result.problems)
     return CLEAN if job.exit_zero and code == FOUND else code
+
+
+def _check(session: Session, cache: Cache | None) -> Result:
+    return check_files(session, processes=processors(), cache=cache)
 
 
 def _kind(job: Job) -> str:
@@ -143,10 +142,10 @@ def _emit(job: Job, lines: Iterable[str], *, err: bool = False) -> None:
 
 
 def _report(
-    job: Job, run: Run, result: Result, *, err: bool = False, before: Sequence[str] = ()
+    job: Job, session: Session, result: Result, *, err: bool = False, before: Sequence[str] = ()
 ) -> None:
     _warn(result)
-    output_format = run.settings.output_format
+    output_format = session.settings.output_format
     report(
         result,
         output_format,
@@ -163,45 +162,45 @@ def _warn(result: Result) -> None:
         click.echo(line, err=True)
 
 
-def _show_files(job: Job, run: Run) -> int:
-    _emit(job, sorted(os.path.abspath(path) for path in run.files))
-    return _problems(run)
+def _show_files(job: Job, session: Session) -> int:
+    _emit(job, sorted(os.path.abspath(path) for path in session.files))
+    return _problems(session)
 
 
-def _show_settings(job: Job, run: Run) -> int:
-    path = (run.files or list(job.paths))[0]
-    _emit(job, run.settings_of(path).lines(path))
-    return _problems(run)
+def _show_settings(job: Job, session: Session) -> int:
+    path = (session.files or list(job.paths))[0]
+    _emit(job, session.settings_of(path).lines(path))
+    return _problems(session)
 
 
-def _problems(run: Run) -> int:
-    for problem in run.problems:
+def _problems(session: Session) -> int:
+    for problem in session.problems:
         click.echo(problem_line(problem), err=True)
-    return FAILED if run.problems else CLEAN
+    return FAILED if session.problems else CLEAN
 
 
 # Fixing -------------------------------------------------------------------------------------------
 
 
-def _fix(job: Job, run: Run) -> int:
-    changes = run.fix()
+def _fix(job: Job, session: Session, cache: Cache | None) -> int:
+    changes = fix_files(session, processes=processors(), cache=cache)
     result = changes.result
-    if run.stdin is not None:
-        contents = [new for _, new in changes.contents.values()] or [run.stdin]
+    if session.stdin is not None:
+        contents = [new for _, new in changes.contents.values()] or [session.stdin]
         sys.stdout.buffer.write(contents[0])
         sys.stdout.buffer.flush()
     else:
         _write(changes)
-    err = run.stdin is not None
-    before = _fixes(changes.applied) if job.show_fixes and _for_people(run) else []
+    err = session.stdin is not None
+    before = _fixes(changes.applied) if job.show_fixes and _for_people(session) else []
     if job.fix_only:
         lines = [f"Fixed {plural(result.fixed, 'finding')}."] if result.fixed else []
         _warn(result)
         for problem in result.problems:
             click.echo(problem_line(problem), err=True)
-        _emit(job, [*before, *lines] if _for_people(run) else [], err=err)
+        _emit(job, [*before, *lines] if _for_people(session) else [], err=err)
     else:
-        _report(job, run, result, err=err, before=before)
+        _report(job, session, result, err=err, before=before)
     for line in _notes(changes):
         click.echo(line, err=True)
     code = _exit_code(() if job.fix_only else result.findings, result.problems)
@@ -215,8 +214,8 @@ def _notes(changes: Changes) -> Iterable[str]:
     return note_lines(remarks_on(changes.applied))
 
 
-def _for_people(run: Run) -> bool:
-    return run.settings.output_format in FOR_PEOPLE
+def _for_people(session: Session) -> bool:
+    return session.settings.output_format in FOR_PEOPLE
 
 
 def _write(changes: Changes) -> None:
@@ -246,10 +245,10 @@ def _fixes(applied: Sequence[Finding]) -> list[str]:
     return [*lines, ""]
 
 
-def _diff(job: Job, run: Run) -> int:
+def _diff(job: Job, session: Session, cache: Cache | None) -> int:
     from fsdplint.report.unified_diff import unified
 
-    changes = run.fix()
+    changes = fix_files(session, processes=processors(), cache=cache)
     pieces = [
         piece.removesuffix("\n")
         for path, (old, new) in changes.texts.items()
@@ -289,21 +288,21 @@ def _left(result: Result) -> list[str]:
 # Comments and the baseline ------------------------------------------------------------------------
 
 
-def _add_noqa(job: Job, run: Run) -> int:
+def _add_noqa(job: Job, session: Session, cache: Cache | None) -> int:
     from fsdplint.edits.noqa import with_comments
 
-    result = run.check()
+    result = _check(session, cache)
     changes = Changes(result=result)
     added = 0
     for path, source in result.sources.items():
         found = [one for one in result.findings if one.site.path == path]
-        if not run.editable(os.path.realpath(path)):
+        if os.path.realpath(path) not in session.editable:
             found = []
         text, count, refused = with_comments(source, found)
         added += count
         for line in refused:
             click.echo(line, err=True)
-        if text != source.text and run.editable(os.path.realpath(path)):
+        if text != source.text and os.path.realpath(path) in session.editable:
             contents = (source.to_bytes(source.text), source.to_bytes(text))
             changes.contents[Path(path)] = contents
     _write(changes)
@@ -328,8 +327,7 @@ def record_baseline(job: Job) -> int:
     if job.output is None and leads_out(project_root(file), file):
         fail(f"{file}: a link leads out of the project; nothing is recorded; -o names another file")
     refuse_overwriting(file, "baseline", force=job.force)
-    run = Run(job.paths, job.command_line, processes=processors())
-    result = run.check()
+    result = _check(Session(job.paths, job.command_line), None)
     _warn(result)
     for problem in result.problems:
         click.echo(problem_line(problem), err=True)

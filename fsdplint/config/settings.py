@@ -196,6 +196,15 @@ class SettingsFinder:
             self._by_folder[folder] = known
         return known
 
+    def excludes(self, path: Path, is_folder: bool) -> bool:
+        """Whether the settings exclude a file or folder that a search finds."""
+        return self.of_folder(path.absolute().parent).excludes(path, is_folder)
+
+    def leaves_out(self, path: Path) -> bool:
+        """Whether the settings exclude a file or folder even if the user names it."""
+        settings = self.of_folder(path.absolute().parent)
+        return settings.force_exclude and settings.excludes(path, path.is_dir())
+
     def _read(self, folder: Path) -> Settings | None:
         file = folder / FILE
         settings = read_settings(file)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
@@ -170,3 +171,38 @@ def group_of(finding: Finding) -> str | None:
 def changed_files(fix: Fix) -> set[str]:
     """The files that a fix changes."""
     return {edit.path for edit in fix.edits} | {path for path, _ in fix.imports}
+
+
+def sorted_findings(found: Iterable[Finding]) -> list[Finding]:
+    """The findings in the order in which they are reported."""
+    return sorted(found, key=finding_order)
+
+
+def finding_order(finding: Finding) -> tuple[object, ...]:
+    at = finding.site.location()
+    return (at.path, at.line, at.column, finding.rule.code, finding.message)
+
+
+def applicable(
+    found: Sequence[Finding],
+    enabled: Iterable[Finding],
+    editable: Container[str],
+    *,
+    unsafe: Callable[[Finding], bool],
+) -> list[Finding]:
+    """The findings among `enabled` (some of `found`) whose fixes may be applied.
+
+    A fix may be applied if it is safe or `unsafe` holds for the finding, and if the real paths of
+    all files that it changes are in `editable`. A fix of a group may be applied only if all fixes
+    of the group may be.
+    """
+    possible = [
+        f
+        for f in enabled
+        if f.fix is not None
+        and (f.fix.safety is Safety.SAFE or unsafe(f))
+        and all(os.path.realpath(path) in editable for path in changed_files(f.fix))
+    ]
+    able = {id(f) for f in possible}
+    broken = {group_of(f) for f in found if id(f) not in able} - {None}
+    return [f for f in possible if group_of(f) not in broken]

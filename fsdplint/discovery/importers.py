@@ -1,59 +1,77 @@
-"""Who imports some files, among the files of their projects."""
+"""The reverse import graph: which files of a project import others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from fsdplint.discovery.module_resolver import Modules, Target
 from fsdplint.discovery.walk import project_files
 from fsdplint.source.files import Unreadable
 from fsdplint.source.folders import project_root
 
+MAX_IMPORTERS = 100  # files that a migration is judged with because they import what it changes
+
 
 @dataclass
-class Notes:
-    """What was asked about projects, and the answers.
+class ImportQueries:
+    """Queries about projects, and their answers.
 
     Attributes:
-        users: for files, the real paths of those that import them and are not examined with them.
-        callers: files whose callers were asked for, and those.
-        searched: files all of whose projects' files were looked into.
+        users: for files, the real paths of the files that import them and are not checked with
+            them.
+        importers: files whose importers were asked for, and these importers.
+        searched: files of projects all of whose files were searched.
     """
 
     users: dict[str, list[str]] = field(default_factory=dict)
-    callers: list[tuple[list[str], list[str]]] = field(default_factory=list)
+    importers: list[tuple[list[str], list[str]]] = field(default_factory=list)
     searched: list[str] = field(default_factory=list)
 
 
-class Projects:
+class ImporterSearch(Protocol):
+    """Finds the files that import others."""
+
+    def importers(self, targets: Iterable[Path], limit: int) -> list[Path]:
+        """The files that import one of these, however indirectly, the nearest first."""
+        ...
+
+
+class ProjectIndex:
     """The files of projects, searched and read once.
 
     Attributes:
-        notes: what was asked and answered since this was emptied: an answer that is another one
-            now makes what depends on it worthless.
+        queries: queries and answers since the last reset; a changed answer invalidates cached
+            results.
     """
 
     def __init__(
         self,
         excluded: Callable[[Path, bool], bool] | None = None,
         overrides: Mapping[Path, str] | None = None,
+        given: Set[str] = frozenset(),
+        search: ImporterSearch | None = None,
     ) -> None:
         """
         Args:
             excluded: whether the settings exclude a file or folder (its second argument says
                 which) that was found in a search.
-            overrides: texts to take instead of what is on disk.
+            overrides: texts to use instead of those on disk.
+            given: the real paths of the files that are checked in any case.
+            search: finds the importers of files; by default the projects are searched.
         """
         self._excluded = excluded
         self._modules = Modules(overrides)
+        self._given = given
+        self._search = search
         self._found: dict[tuple[Path, bool], list[Path]] = {}
         self._real: dict[Path, str] = {}
         self._roots: dict[Path, Path] = {}
         self._users: dict[str, list[tuple[str, Target]]] = {}
         self._indexed: set[str] = set()
-        self.notes = Notes()
+        self.queries = ImportQueries()
 
     def files(self, path: Path, *, excluded: bool = True) -> list[Path]:
         """The files of the project of a file. excluded: whether without those that the settings
@@ -93,7 +111,7 @@ class Projects:
         known = self._index(files)
         for target in targets:
             users = self._users.get(self.real(target), ())
-            self.notes.users[str(target)] = sorted({user for user, _ in users if user in known})
+            self.queries.users[str(target)] = sorted({user for user, _ in users if user in known})
             for user, imported in users:
                 path = known.get(user)
                 data = None if path is None else self._read(path)
@@ -101,30 +119,44 @@ class Projects:
                     whole = imported.bound is not None or ("*", "*") in imported.names
                     yield path, target, () if whole else imported.names, data
 
-    def callers(self, targets: Iterable[Path], files: Iterable[Path], limit: int) -> list[Path]:
-        """Those of these files that import one of the targets, however indirectly, the nearest
-        first.
-
-        limit: how many there may be; the farthest are left out.
-        """
-        known = self._index(files)
+    def importers(self, targets: Iterable[Path]) -> list[Path]:
+        """The files of the targets' projects that import one of them, however indirectly, the
+        nearest first; none if all files of the projects are given."""
         targets = list(targets)
+        if self._search is None:
+            found = self._importers(targets)
+        else:
+            found = self._search.importers(targets, MAX_IMPORTERS)
+            if self._excluded is not None:
+                found = [path for path in found if not self._excluded(path, False)]
+        self.queries.importers.append((list(map(str, targets)), list(map(str, found))))
+        return found
+
+    def _importers(self, targets: Sequence[Path]) -> list[Path]:
+        roots = {self.root(path): path for path in targets}
+        files = [file for path in roots.values() for file in self.files(path)]
+        if all(self.real(path) in self._given for path in files):
+            return []  # the importers that have to do with FSDP are in the group
+        known = self._index(files)
         nearest = [self.real(target) for target in targets]
         seen = set(nearest)
         found: list[Path] = []
-        while nearest and len(found) < limit:
+        while nearest and len(found) < MAX_IMPORTERS:
             users = dict.fromkeys(
                 user for target in nearest for user, _ in self._users.get(target, ())
             )
             nearest = [user for user in users if user in known and user not in seen]
             seen.update(nearest)
             found += (known[user] for user in nearest)
-        return found[:limit]
+        return found[:MAX_IMPORTERS]
 
-    def seed(self, users: Mapping[str, list[tuple[str, Target]]], indexed: Iterable[str]) -> None:
-        """Take over who imports whom from a search that was done before.
+    def add_imports(
+        self, users: Mapping[str, list[tuple[str, Target]]], indexed: Iterable[str]
+    ) -> None:
+        """Take over the imports that a search before has found.
 
-        users: for real paths of files, those who import them. indexed: whose imports are known.
+        users: for real paths of files, the files that import them. indexed: files whose imports
+            are known.
         """
         self._users.update(users)
         self._indexed.update(indexed)

@@ -1,4 +1,4 @@
-"""What was found before: outcomes of examining groups of files, kept in a folder of the project.
+"""Results of checking groups of files, kept in a folder of the project.
 
 An entry says what it depends on, and is only taken where all of that is as it was: the content of
 every file that was read, the files that were looked for and not found, and, where it mattered who

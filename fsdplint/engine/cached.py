@@ -1,4 +1,4 @@
-"""A run that takes from the cache what is as it was, and examines the rest."""
+"""The results of a session's groups in the cache, and whether they still hold."""
 
 from __future__ import annotations
 
@@ -7,86 +7,73 @@ import time
 from collections.abc import Mapping, Sequence, Set
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fsdplint.discovery.importers import Notes
+from fsdplint.discovery.importers import ImportQueries
 from fsdplint.engine.cache import Cache, content, digest, stamps, version
-from fsdplint.engine.workers import Group, examined
+from fsdplint.engine.group_result import GroupResult
+from fsdplint.engine.session import Session
+from fsdplint.engine.workers import Group
 from fsdplint.source.folders import project_root
-
-if TYPE_CHECKING:
-    from fsdplint.engine.outcome import Outcome
-    from fsdplint.engine.session import Run
-
 
 CLOCK_SECONDS = 0.05  # by which the times of files may be off
 
 
-class Remembering:
-    """The cache as one run may use it."""
+class CachedSession:
+    """The results of a session's groups in the cache."""
 
-    def __init__(self, run: Run, cache: Cache) -> None:
-        self._run = run
+    def __init__(self, session: Session, cache: Cache) -> None:
+        self._session = session
         self._cache = cache
         self._started = time.time()
         self._contents: dict[str, str | None] = {}
         self._listings: dict[Path, str] = {}
 
-    def outcomes(self, groups: Sequence[Group], processes: int) -> list[Outcome]:
-        """What examining each group comes to, in order."""
-        if not groups:
-            return []
-        from fsdplint.diagnostics.plugins import Plugins, plugins
+    def load(self, groups: Sequence[Group]) -> list[GroupResult | None]:
+        """The results of groups, in order; None for a group whose result does not hold any more."""
+        return [self._load(self._key(group)) for group in groups]
 
-        # It is not known what rules of others read, nor what those would find that are broken.
-        if self._run.overrides or plugins() != Plugins():
-            return examined(groups, self._run.examine, processes)
-        keys = [self._key(group) for group in groups]
-        found = {at: known for at, key in enumerate(keys) if (known := self._known(key))}
-        todo = [at for at in range(len(groups)) if at not in found]
-        new = examined([groups[at] for at in todo], self._run.examine, processes)
-        for at, outcome in zip(todo, new, strict=True):
-            found[at] = outcome
-            if not outcome.problems and not self._is_changing(outcome):
-                self._cache.put(keys[at], self._entry(outcome))
-        if todo:
+    def store(self, groups: Sequence[Group], results: Sequence[GroupResult]) -> None:
+        """Put the results of groups into the cache."""
+        for group, result in zip(groups, results, strict=True):
+            if not result.problems and not self._is_changing(result):
+                self._cache.put(self._key(group), self._entry(result))
+        if groups:
             self._cache.tidy()
-        return [found[at] for at in range(len(groups))]
 
     def _key(self, group: Group) -> str:
-        """What stands for a group and all that holds for the run."""
-        options = self._run.options_of(group)
-        what = ([str(path) for path in group], str(project_root(group[0])), options, self._run_key)
+        """The digest of a group and of all that holds for it."""
+        options = self._session.options_of(group)
+        paths = [str(path) for path in group]
+        what = (paths, str(project_root(group[0])), options, self._session_key)
         return digest(repr(what).encode("utf-8", "surrogatepass"))
 
     @cached_property
-    def _run_key(self) -> str:
-        run = self._run
-        settings = sorted({repr(run.settings_of(path)) for path in run.paths})
-        what = (settings, run.command_line, bool(run.problems))
+    def _session_key(self) -> str:
+        session = self._session
+        settings = sorted({repr(session.settings_of(path)) for path in session.paths})
+        what = (settings, session.command_line, bool(session.problems))
         return repr((version(), os.getcwd(), *what))
 
-    def _known(self, key: str) -> Outcome | None:
-        from fsdplint.engine.outcome import Outcome
-
+    def _load(self, key: str) -> GroupResult | None:
         entry = self._cache.get(key, self._valid)
         try:
-            return None if entry is None else Outcome.from_data(entry["outcome"])
+            return None if entry is None else GroupResult.from_data(entry["result"])
         except (KeyError, TypeError, ValueError, AttributeError):
             return None
 
-    def _entry(self, outcome: Outcome) -> dict[str, Any]:
-        paths = [os.path.realpath(path) for path in outcome.files]
+    def _entry(self, result: GroupResult) -> dict[str, Any]:
+        paths = [os.path.realpath(path) for path in result.files]
         return {
             "reads": {path: self._content(path) for path in paths},
-            "given": [path for path in paths if path in self._run.given],
-            "searched": {path: self._stamps(Path(path)) for path in outcome.notes.searched},
-            "outcome": outcome.as_data(),
+            "given": [path for path in paths if path in self._session.given],
+            "searched": {path: self._stamps(Path(path)) for path in result.queries.searched},
+            "result": result.as_data(),
         }
 
-    def _is_changing(self, outcome: Outcome) -> bool:
+    def _is_changing(self, result: GroupResult) -> bool:
         """Whether a file may have been read before it was changed."""
-        for path in outcome.files:
+        for path in result.files:
             try:
                 if os.stat(path).st_mtime > self._started - CLOCK_SECONDS:
                     return True
@@ -98,28 +85,28 @@ class Remembering:
         reads = entry["reads"]
         return (
             all(self._content(path) == known for path, known in reads.items())
-            and entry["given"] == [path for path in reads if path in self._run.given]
+            and entry["given"] == [path for path in reads if path in self._session.given]
             and all(
-                os.path.isfile(path) == known for path, known in entry["outcome"]["asked"].items()
+                os.path.isfile(path) == known for path, known in entry["result"]["asked"].items()
             )
             and all(self._stamps(Path(path)) == known for path, known in entry["searched"].items())
-            and self._notes_hold(entry["outcome"]["notes"], set(reads))
+            and self._answers_hold(entry["result"]["queries"], set(reads))
         )
 
-    def _notes_hold(self, notes: Mapping[str, Any], reads: Set[str]) -> bool:
-        """Whether what was asked about other files would be answered as it was."""
-        projects = self._run.projects
-        for target, users in notes["users"].items():
+    def _answers_hold(self, queries: Mapping[str, Any], reads: Set[str]) -> bool:
+        """Whether the queries about other files still have the same answers."""
+        projects = self._session.projects
+        for target, users in queries["users"].items():
             files = projects.files(Path(target), excluded=False)
             others = [path for path in files if projects.real(path) not in reads]
-            projects.notes = asked = Notes()
+            projects.queries = new = ImportQueries()
             for _ in projects.importing(others, [Path(target)]):
                 pass
-            if asked.users[target] != users:
+            if new.users[target] != users:
                 return False
         return all(
-            [str(path) for path in self._run.callers(map(Path, targets))] == callers
-            for targets, callers in notes["callers"]
+            [str(path) for path in projects.importers(map(Path, targets))] == importers
+            for targets, importers in queries["importers"]
         )
 
     def _content(self, path: str) -> str | None:
@@ -128,9 +115,9 @@ class Remembering:
         return self._contents[path]
 
     def _stamps(self, path: Path) -> str:
-        """What stands for the content of all files of a project."""
-        root = self._run.projects.root(path)
+        """The digest of the times and sizes of all files of a project."""
+        root = self._session.projects.root(path)
         if root not in self._listings:
-            files = self._run.projects.files(path, excluded=False)
-            self._listings[root] = stamps(map(self._run.projects.real, files))
+            files = self._session.projects.files(path, excluded=False)
+            self._listings[root] = stamps(map(self._session.projects.real, files))
         return self._listings[root]

@@ -1,9 +1,9 @@
-"""Which findings count: those that no setting, comment or baseline turns off."""
+"""Which findings are enabled: those that no setting, comment or baseline turns off."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from fsdplint.diagnostics.suppressions import (
     read_line_comments,
     read_suppressions,
 )
+from fsdplint.discovery.importers import ProjectIndex
 from fsdplint.source.config_files import is_config
 
 if TYPE_CHECKING:
@@ -26,40 +27,46 @@ if TYPE_CHECKING:
     from fsdplint.source.source import Source
 
 
-class Counting:
-    """What turns findings off in the files of one run."""
+class FindingFilter:
+    """What turns findings off in the files of one session."""
 
     def __init__(
         self,
         finder: SettingsFinder,
         given: Set[str],
-        importers: Callable[[Iterable[Path]], Sequence[Path]],
+        projects: ProjectIndex,
         baseline: Baseline | None = None,
     ) -> None:
-        """given: the real paths of the files to check. importers: the files of the project that
-        import some files, however indirectly; empty if all of the project was given."""
+        """
+        Args:
+            finder: knows the settings of each file.
+            given: the real paths of the files to check.
+            projects: the projects of these files.
+            baseline: the findings that are accepted.
+        """
         self._finder = finder
         self._given = given
-        self._importers = importers
-        self.baseline = baseline
+        self._projects = projects
+        self._baseline = baseline
         self._read: dict[tuple[str, int], Suppressions] = {}
 
-    def counted(self, found: Sequence[Finding], sources: Mapping[str, Source]) -> list[Finding]:
-        """The findings that count, in order."""
-        on = [one for one in found if self.counts(one, sources)]
-        if self.baseline is None:
+    def enabled(self, found: Sequence[Finding], sources: Mapping[str, Source]) -> list[Finding]:
+        """The findings that are enabled, in order."""
+        on = [one for one in found if self.is_enabled(one, sources)]
+        if self._baseline is None:
             return on
-        known = self.baseline.known(on, sources)
+        known = self._baseline.known(on, sources)
         return [one for one in on if id(one) not in known]
 
-    def counts(self, finding: Finding, sources: Mapping[str, Source]) -> bool:
+    def is_enabled(self, finding: Finding, sources: Mapping[str, Source]) -> bool:
         """Whether neither the settings nor a comment turn the finding off."""
-        if not self._enabled(finding):
+        if not self._has_rule_on(finding):
             return False
         source = sources.get(finding.site.path)
         return source is None or not any(True for _ in self._covering(finding, source))
 
-    def _enabled(self, finding: Finding) -> bool:
+    def _has_rule_on(self, finding: Finding) -> bool:
+        """Whether the settings of the finding's file enable its rule."""
         path = Path(finding.site.path)
         settings = self._finder.of(path)
         if not settings.enables(finding.rule.code, path):
@@ -114,7 +121,7 @@ class Counting:
         used: dict[str, set[tuple[Directive, str]]] = {}
         for finding in found:
             source = sources.get(finding.site.path)
-            if source is not None and self._enabled(finding):
+            if source is not None and self._has_rule_on(finding):
                 used.setdefault(source.path, set()).update(self._covering(finding, source))
         result: list[Finding] = []
         for path in sorted(sources):
@@ -133,7 +140,7 @@ class Counting:
         comments = self._comments(source)
         found = list(unused(source, comments, used, lambda code: settings.enables(code, path)))
         if found and any(
-            os.path.realpath(one) not in self._given for one in self._importers([path])
+            os.path.realpath(one) not in self._given for one in self._projects.importers([path])
         ):
             return []  # they may be what it is there for
         return found

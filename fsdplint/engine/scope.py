@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.config.options import Options
 from fsdplint.config.settings import SettingsFinder
+from fsdplint.config.target_torch import explicit, of_project
 from fsdplint.source.folders import project_root
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ class Scope:
 
     def options(self, paths: Sequence[Path]) -> Options:
         """How files are fixed: as the settings of the first and the requirements of all say."""
-        from fsdplint.config.target_torch import explicit
-
         settings = self._finder.of(paths[0])
         target = explicit(settings.target_torch) or self._of_requirements(paths)
         return Options(target, settings.checkpoint)
@@ -42,8 +41,6 @@ class Scope:
 
     def _of_requirements(self, paths: Sequence[Path]) -> Target | None:
         """The torch that the nearest requirements ask for which are above all of these files."""
-        from fsdplint.config.target_torch import of_project
-
         folders = [
             str(path.absolute() if path.is_dir() else path.absolute().parent) for path in paths
         ]

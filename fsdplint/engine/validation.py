@@ -7,7 +7,7 @@ together, as `--fix` applies them; only where the result is worse are they tried
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,8 @@ from fsdplint.diagnostics.finding import Edit, Finding, Fix, Safety, Severity, g
 from fsdplint.edits import apply
 from fsdplint.edits.lines import LineMap, lines_of
 from fsdplint.edits.unbound import lost_names
+from fsdplint.engine.check import CheckedProgram, FixedProgram, check, load_program, offer_fix
+from fsdplint.engine.workspace import Workspace
 from fsdplint.registry.rule import Rule, rule_of
 from fsdplint.registry.rules import own_rules
 from fsdplint.source.config_source import ConfigSource
@@ -42,14 +44,6 @@ class Refusal:
     errors: Sequence[Finding] = ()
 
 
-@dataclass(frozen=True)
-class Result:
-    """A program with fixes in it: the texts that the fixes change, and what is loaded from them."""
-
-    texts: Mapping[str, str]
-    program: Program
-
-
 @dataclass(eq=False)
 class Unit:
     """The findings whose fixes are applied together or not at all."""
@@ -74,36 +68,43 @@ class Validation:
 
     def __init__(
         self,
-        program: Program,
-        found: Sequence[Finding],
+        workspace: Workspace,
+        checked: CheckedProgram,
         rules: Sequence[Rule],
-        load: Callable[[Mapping[Path, str], Mapping[str, Source]], Program],
-        check: Callable[[Program, Sequence[Rule]], list[Finding]],
-        offer: Callable[[Finding, Program], None],
         candidates: Sequence[Finding] | None = None,
     ) -> None:
         """
         Args:
-            program: the program as it is.
-            found: what is found in it.
-            candidates: those whose fixes are tried; all by default.
-            rules: the rules that found it.
-            load: gives the program with other texts in some of its files, which are parsed.
-            check: gives what rules find in a program, without fixes.
-            offer: gives a finding in a program its fix.
+            workspace: the files of the program.
+            checked: the program as it is, and its findings.
+            rules: the rules that found them.
+            candidates: the findings whose fixes are tried; all by default.
         """
-        self.program = program
-        self.results: list[Result] = []
-        self._load = load
-        self._check = check
-        self._offer = offer
+        found = checked.found
+        self.program = checked.program
+        self.results: list[FixedProgram] = []
+        self._workspace = workspace
+        self._importers = checked.importers
         self._last: tuple[list[Fix], apply.Applied] | None = None
         self._units = _units(found if candidates is None else candidates)
         given = [rule for rule in rules if _judges(type(rule))]
         codes = {rule.code for rule in rules}
         others = [cls() for cls in own_rules() if _judges(cls) and cls.code not in codes]
         self._rules = [*given, *others]
-        self._before = [*found, *(check(program, others) if self._units and others else ())]
+        needed = self._units and others
+        self._before = [*found, *(self._check(self.program, others) if needed else ())]
+
+    def _load(self, texts: Mapping[Path, str], sources: Mapping[str, Source]) -> Program:
+        """The program with other texts in some of its files, whose sources are these."""
+        known = {**self.program.sources, **sources}
+        program = load_program(self._workspace, self._importers, texts, known)
+        program.projects = self.program.projects
+        return program
+
+    def _check(self, program: Program, rules: Sequence[Rule]) -> list[Finding]:
+        """The findings of rules in a program, without fixes."""
+        judging = replace(self._workspace.effort, fixes=False)
+        return check(program, rules, self._workspace.options, judging)
 
     def settle(self) -> None:
         """Take the fixes away that would make the program worse, and say why in the findings."""
@@ -182,7 +183,7 @@ class Validation:
         assert refusal.program is not None
         known = Known(self.program, self._before, refusal.program)
         for one in refusal.errors:
-            self._offer(one, refusal.program)
+            offer_fix(rule_of(one), one, refusal.program, self._workspace.options.target)
             sound = one.fix is not None and one.fix.safety is Safety.SAFE and one.fix.group is None
             yield known.moved_back(one.fix) if one.fix is not None and sound else None
 
@@ -200,7 +201,7 @@ class Validation:
         program = self._load({Path(path): text for path, text in texts.items()}, changed)
         refusal = next(self._worse(program, units), None)
         if refusal is None:
-            self.results.append(Result(texts, program))
+            self.results.append(FixedProgram(texts, program))
         return refusal
 
     def _worse(self, program: Program, units: Iterable[Unit]) -> Iterator[Refusal]:
@@ -228,6 +229,23 @@ class Validation:
             if use is not None:
                 code, where = use
                 yield Refusal(f"would leave {code} as it is", known.place(where))
+
+
+def without_harmful_fixes(
+    workspace: Workspace,
+    checked: CheckedProgram,
+    rules: Sequence[Rule],
+    candidates: Sequence[Finding] | None = None,
+) -> CheckedProgram:
+    """The same findings without the fixes that would make the program worse.
+
+    candidates: the findings whose fixes are tried; all by default.
+    """
+    if all(one.fix is None for one in checked.found):
+        return checked
+    validation = Validation(workspace, checked, rules, candidates)
+    validation.settle()
+    return replace(checked, validated=[*checked.validated, *validation.results])
 
 
 class Known:

@@ -1,4 +1,4 @@
-"""The groups of a run's files, examined one after the other or in several processes.
+"""The groups of a session's files, checked one after the other or in several processes.
 
 Files of one group have nothing to do with those of another, so that each is a program of its own:
 what one takes is given back before the next begins.
@@ -18,53 +18,53 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
 
-    from fsdplint.engine.outcome import Outcome
+    from fsdplint.engine.group_result import GroupResult
 
-WORTH_A_PROCESS = 150_000  # bytes of code, which take longer to examine than a process to start
+WORTH_A_PROCESS = 150_000  # bytes of code, which take longer to check than a process to start
 LARGE = 200_000_000  # bytes that a process gives back only by ending; a new one goes on then
 
 Group = Sequence[Path]
 
 
-def examined(
-    groups: Sequence[Group], examine: Callable[[Group], Outcome], processes: int = 1
-) -> list[Outcome]:
-    """What examining each group comes to, in order.
+def check_groups(
+    groups: Sequence[Group], check: Callable[[Group], GroupResult], processes: int = 1
+) -> list[GroupResult]:
+    """The results of all groups, in order.
 
     Args:
         groups: the files of each.
-        examine: examines one.
+        check: checks one.
         processes: how many processes may be used; it depends on the groups how many pay.
     """
     sizes = [sum(_size(path) for path in group) for group in groups]
     number = min(processes, len(groups), sum(sizes) // WORTH_A_PROCESS)
     if number < 2 or not sys.platform.startswith("linux"):
-        return [examine(group) for group in groups]
+        return [check(group) for group in groups]
     order = sorted(range(len(groups)), key=lambda at: -sizes[at])  # the longest first
-    with _Team(groups, examine, number) as team:
-        result = team.results(order)
-    # What a process did not come back with is examined here: something killed it.
-    return [result[at] if at in result else examine(groups[at]) for at in range(len(groups))]
+    with WorkerPool(groups, check, number) as pool:
+        result = pool.results(order)
+    # A process that was killed leaves its group to this one.
+    return [result[at] if at in result else check(groups[at]) for at in range(len(groups))]
 
 
-class _Team:
-    """Processes that each examine one group after the other.
+class WorkerPool:
+    """Processes that each check one group after the other.
 
-    They are forked: they have what the run has found out so far. Elsewhere than on Linux that is
-    not safe, and processes that start anew cost more than they bring. A pool of the standard
-    library waits for ever for what a process was doing that is killed (for its memory, say), and
-    forks others beside its own threads.
+    They are forked, so that they have all that the session knows so far. Elsewhere than on Linux
+    forking is not safe, and new processes cost more than they bring. A pool of the standard library
+    waits for ever for the work of a process that is killed (for its memory, say), and forks further
+    processes beside its own threads.
     """
 
     def __init__(
-        self, groups: Sequence[Group], examine: Callable[[Group], Outcome], number: int
+        self, groups: Sequence[Group], check: Callable[[Group], GroupResult], number: int
     ) -> None:
         self._groups = groups
-        self._examine = examine
+        self._check = check
         self._number = number
         self._members: dict[Connection, BaseProcess] = {}
 
-    def __enter__(self) -> _Team:
+    def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -73,11 +73,11 @@ class _Team:
             process.terminate()
             process.join()
 
-    def results(self, order: Sequence[int]) -> dict[int, Outcome]:
-        """The outcomes of groups, given by their numbers, that the processes came back with."""
+    def results(self, order: Sequence[int]) -> dict[int, GroupResult]:
+        """The results of the groups, given by their numbers, whose processes were not killed."""
         from multiprocessing.connection import wait
 
-        result: dict[int, Outcome] = {}
+        result: dict[int, GroupResult] = {}
         ready: Any
         todo = list(reversed(order))
         while todo and len(self._members) < self._number:
@@ -85,11 +85,11 @@ class _Team:
         while self._members:
             for ready in wait(list(self._members)):
                 try:
-                    at, outcome, goes_on = ready.recv()
+                    at, one, goes_on = ready.recv()
                 except (EOFError, OSError):
                     goes_on = False
                 else:
-                    result[at] = outcome
+                    result[at] = one
                 if goes_on and todo and self._sent(ready, todo[-1]):
                     todo.pop()
                     continue
@@ -123,15 +123,15 @@ class _Team:
         self._members.pop(connection).join()
 
     def _work(self, connection: Connection, others: Sequence[Connection]) -> None:
-        """What a process does: it examines the groups that it is told until nobody asks."""
+        """The work of a process: it checks the groups that it receives until the pool is closed."""
         for one in others:
             one.close()
         with contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
             while True:
                 at = connection.recv()
-                outcome = replace(self._examine(self._groups[at]), known={})
+                result = replace(self._check(self._groups[at]), sources={})
                 slim = _peak_memory() < LARGE
-                connection.send((at, outcome, slim))
+                connection.send((at, result, slim))
                 if not slim:
                     return
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from fsdplint.config.options import DEFAULT, Options
-from fsdplint.discovery.importers import Projects
+from fsdplint.discovery.importers import ProjectIndex
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.trace import Trace
 
@@ -67,7 +67,7 @@ class Program:
     problems: list[Problem] = field(default_factory=list)
     wanted: set[Path] = field(default_factory=set)
     options: Options = DEFAULT
-    projects: Projects = field(default_factory=Projects)
+    projects: ProjectIndex = field(default_factory=ProjectIndex)
     asked: dict[str, bool] = field(default_factory=dict)
     configs: dict[str, ConfigSource] = field(default_factory=dict)
     cuts: dict[str, Cut] = field(default_factory=dict)

@@ -16,8 +16,9 @@ from pathlib import Path
 
 from fsdplint.config.settings import CommandLine
 from fsdplint.diagnostics.finding import Edit, Finding, group_of
-from fsdplint.engine.fixpoint import Effort
-from fsdplint.engine.session import CALLERS, Run
+from fsdplint.engine.operations import check_files, fix_files
+from fsdplint.engine.session import Session
+from fsdplint.engine.workspace import Effort
 from fsdplint.report.result import Result
 from fsdplint.server.index import Index, overlaid
 from fsdplint.source.files import Problem
@@ -69,25 +70,15 @@ class Checked:
     result: Result | None = None
 
 
-class EditorRun(Run):
-    """A run over one root, with what is known from runs before it."""
+@dataclass(frozen=True)
+class IndexSearch:
+    """Finds the files that import others in the index of the workspace, until it is stopped."""
 
-    def __init__(
-        self,
-        root: str,
-        command_line: CommandLine,
-        documents: Mapping[str, str],
-        effort: Effort,
-        index: Index,
-    ) -> None:
-        self.index = index
-        super().__init__([Path(root)], command_line, overlays=overlaid(documents), effort=effort)
+    index: Index
+    stop: Stop
 
-    def callers(self, targets: Iterable[Path]) -> list[Path]:
-        assert self._effort is not None
-        stop = self._effort.stop or (lambda: False)
-        found = self.index.importers(targets, CALLERS, stop)
-        return [path for path in found if not self._excluded(path, False)]
+    def importers(self, targets: Iterable[Path], limit: int) -> list[Path]:
+        return self.index.importers(targets, limit, self.stop)
 
 
 class Workspace:
@@ -128,8 +119,8 @@ class Workspace:
         if not self.index.matters(root, stop):
             return checked
         effort = Effort(fixes, self._sources, stop)
-        run = EditorRun(root, self.command_line, documents, effort, self.index)
-        result = run.check()
+        session = self._session(root, self.command_line, documents, stop)
+        result = check_files(session, effort=effort)
         self._keep(result)
         checked.problems = list(result.problems)
         checked.read = frozenset(map(os.path.realpath, result.sources))
@@ -143,6 +134,14 @@ class Workspace:
             for several in checked.found.values():
                 several[:] = [Seen(_settled(one.finding), one.text) for one in several]
         return checked
+
+    def _session(
+        self, root: str, command_line: CommandLine, documents: Mapping[str, str], stop: Stop
+    ) -> Session:
+        """The session of one root with the texts of the documents."""
+        importers = IndexSearch(self.index, stop)
+        overlays = overlaid(documents)
+        return Session([Path(root)], command_line, overlays=overlays, importers=importers)
 
     def _keep(self, result: Result) -> None:
         for path, source in result.sources.items():
@@ -159,7 +158,8 @@ class Workspace:
             return {}
         command_line = replace(self.command_line, project=project)
         effort = Effort(True, self._sources, stop)
-        changes = EditorRun(root, command_line, documents, effort, self.index).fix()
+        session = self._session(root, command_line, documents, stop)
+        changes = fix_files(session, effort=effort)
         return {os.path.realpath(path): texts for path, texts in changes.texts.items()}
 
     def importers(self, path: str, documents: Mapping[str, str], stop: Stop) -> list[str]:

@@ -34,7 +34,8 @@ KINDS = {"flat": flat, "nested": nested}
 
 def peak(kind: str, number: int) -> int:
     """The bytes that checking such a file takes at most, besides what is there before."""
-    from fsdplint.engine.session import Run
+    from fsdplint.engine.operations import check_files
+    from fsdplint.engine.session import Session
     from fsdplint.registry.rules import all_rules
 
     all_rules()
@@ -43,7 +44,7 @@ def peak(kind: str, number: int) -> int:
         file.write_text(KINDS[kind](number))
         tracemalloc.start(1)
         try:
-            Run([file]).check()
+            check_files(Session([file]))
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

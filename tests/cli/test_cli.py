@@ -405,18 +405,18 @@ def test_large_generated_files(folder: Path) -> None:
 
 
 def test_a_defect_is_named_with_its_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fsdplint.engine import fixpoint
+    from fsdplint.engine import examine
 
     (folder / "train.py").write_text(BAD)
     (folder / "odd.py").write_text(MENTION)
-    real = fixpoint.check
+    real = examine.check
 
     def check(program: object, *arguments: object) -> object:
         if "odd.py" in program.sources:  # type: ignore[attr-defined]
             raise AssertionError("a hole")
         return real(program, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(fixpoint, "check", check)
+    monkeypatch.setattr(examine, "check", check)
     result = run("--output-format", "concise", "odd.py", "train.py")
     assert result.exit_code == 2
     first, second = result.output.splitlines()[:2]
@@ -429,14 +429,14 @@ def test_an_interrupted_run_ends(folder: Path) -> None:
     (folder / "train.py").write_text(BAD)
     program = (
         "import os, signal, sys, time\n"
-        "from fsdplint.engine import fixpoint\n"
+        "from fsdplint.engine import examine\n"
         "from fsdplint.cli.main import main\n"
         # What a shell starts in the background ignores the signal.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def check(*_):\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    time.sleep(300)\n"
-        "fixpoint.check = check\n"
+        "examine.check = check\n"
         "main(['train.py'])\n"
     )
     done = subprocess.run(

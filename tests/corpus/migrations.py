@@ -43,8 +43,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from programs import NEWEST, WORKERS, Program, read_index
 
 from fsdplint.diagnostics.finding import Finding
+from fsdplint.engine.changes import Changes
 from fsdplint.engine.migration import MigrationRun
-from fsdplint.engine.session import Changes, Run
+from fsdplint.engine.operations import fix_files
+from fsdplint.engine.session import Session
 from fsdplint.migration.names import PREFIX, fsdp1_name
 from fsdplint.report.unified_diff import unified
 from fsdplint.source.decoding import decode
@@ -91,7 +93,7 @@ def _verdict(
     name: str, file: Path, copy: Path, diffs: Path | None, known: dict[Path, list[str]]
 ) -> list[str]:
     try:
-        changes = Run([file], replace(NEWEST, project=True)).fix()
+        changes = fix_files(Session([file], replace(NEWEST, project=True)))
         migrated = [one for one in changes.applied if _of_migration(one)]
         found = [*changes.result.findings, *changes.result.elsewhere]
         left = [one for one in found if _of_migration(one)]
@@ -137,7 +139,7 @@ def _defects(file: Path, changes: Changes) -> list[str]:
     for path, (_, after) in changes.contents.items():
         path.write_bytes(after)
     try:
-        again = Run([file], replace(NEWEST, project=True)).fix()
+        again = fix_files(Session([file], replace(NEWEST, project=True)))
         found += [f"{path.name} is changed again by a second run" for path in again.texts]
     finally:
         for path, (before, _) in changes.contents.items():

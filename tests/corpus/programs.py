@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsdplint.config.settings import CommandLine
-from fsdplint.engine.session import Run
+from fsdplint.engine.operations import check_files
+from fsdplint.engine.session import Session
 
 WORKERS = 2
 NEWEST = CommandLine(target_torch="2.13")  # whatever the programs' own requirements say
@@ -51,7 +52,7 @@ def check(program: Program) -> list[list[str]]:
     """A line for each finding in the file by itself, and for what went wrong."""
     started = time.perf_counter()
     try:
-        result = Run([program.path], NEWEST).check()
+        result = check_files(Session([program.path], NEWEST))
     except Exception as error:
         return [[program.name, "0", "crash", repr(error), "", ""]]
     took = f"{time.perf_counter() - started:.2f}"

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from fsdplint.cli.main import main
 from fsdplint.engine.cache import FOLDER, Cache
-from fsdplint.engine.session import Run
+from fsdplint.engine.group_check import GroupChecker
 
 LIB = """from torch.distributed.fsdp import fully_shard
 
@@ -60,15 +60,15 @@ def write(path: Path, text: str) -> None:
 
 @pytest.fixture
 def examined(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The first files of the groups that are examined."""
+    """The first files of the groups that are checked."""
     seen: list[str] = []
-    real = Run.examine
+    real = GroupChecker.check
 
-    def examine(self: Run, paths: list[Path]) -> object:
+    def check(self: GroupChecker, paths: list[Path]) -> object:
         seen.append(paths[0].name)
         return real(self, paths)
 
-    monkeypatch.setattr(Run, "examine", examine)
+    monkeypatch.setattr(GroupChecker, "check", check)
     return seen
 
 
@@ -145,7 +145,7 @@ def test_a_file_that_is_just_being_written_is_not_remembered(
         lambda data: b"\x80\x04.",
         lambda data: data.replace(b'"message"', b'"massage"'),
         lambda data: data.replace(b"FSDP101", b"FSDP000"),
-        lambda data: b'{"reads": {}, "given": [], "searched": {}, "outcome": {"asked": {}}}',
+        lambda data: b'{"reads": {}, "given": [], "searched": {}, "result": {"asked": {}}}',
     ],
 )
 def test_a_damaged_cache_is_no_cache(
@@ -267,7 +267,7 @@ def test_two_runs_at_once(folder: Path) -> None:
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert {one.communicate()[0] for one in both} == {expected}
     for path in (folder / FOLDER).glob("*.json"):
-        assert json.loads(path.read_bytes())["outcome"]
+        assert json.loads(path.read_bytes())["result"]
     assert not list((folder / FOLDER).glob(".new-*"))
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.engine.fixpoint import check, fix
+from fsdplint.engine.check import check
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
 from fsdplint.interpreter import load
 from fsdplint.registry.rules import all_rules
 
@@ -18,7 +20,7 @@ def test_every_finding_that_is_fixed_is_told(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(FIXTURE.read_text())
     found = check(load([path]), RULES)
-    result = fix([path], RULES)
+    result = fix(Workspace([path]), RULES)
     assert result.remaining == []
     places = [(f.rule.code, f.site.location().line) for f in found]
     assert [(f.rule.code, f.site.location().line) for f in result.applied] == places
@@ -27,8 +29,8 @@ def test_every_finding_that_is_fixed_is_told(tmp_path: Path) -> None:
 def test_a_second_fix_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(FIXTURE.read_text())
-    text = fix([path], RULES).texts[path]
-    again = fix([path], RULES, overrides={path: text})
+    text = fix(Workspace([path]), RULES).texts[path]
+    again = fix(Workspace([path], overrides={path: text}), RULES)
     assert again.texts == {}
     assert again.applied == []
 
@@ -36,7 +38,7 @@ def test_a_second_fix_changes_nothing(tmp_path: Path) -> None:
 def test_nothing_is_written(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(FIXTURE.read_text())
-    fix([path], RULES, unsafe=True)
+    fix(Workspace([path], unsafe=True), RULES)
     assert path.read_text() == FIXTURE.read_text()
 
 

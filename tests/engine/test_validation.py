@@ -10,8 +10,10 @@ import pytest
 
 from fsdplint.diagnostics.finding import Edit, Finding, Fix, Safety, Severity
 from fsdplint.edits.lines import LineMap
-from fsdplint.engine.fixpoint import examine, fix
+from fsdplint.engine.examine import examine
+from fsdplint.engine.fix import fix
 from fsdplint.engine.migration import MigrationRun
+from fsdplint.engine.workspace import Workspace
 from fsdplint.interpreter import Program
 from fsdplint.registry.rule import Rule
 from fsdplint.registry.rules import own_rules
@@ -94,7 +96,7 @@ def planted(old: str, new: str, code: str = "TEST1") -> Rule:
 
 
 def blockers(path: Path, *rules: Rule) -> list[str | None]:
-    return [one.blocker for one in examine([path], rules).found]
+    return [one.blocker for one in examine(Workspace([path]), rules).found]
 
 
 @pytest.fixture
@@ -105,18 +107,18 @@ def train(tmp_path: Path) -> Path:
 
 
 def test_a_fix_that_does_no_harm_is_offered(train: Path) -> None:
-    (finding,) = examine([train], [planted("lr=0.1", "lr=0.2")]).found
+    (finding,) = examine(Workspace([train]), [planted("lr=0.1", "lr=0.2")]).found
     assert finding.fix is not None
     assert finding.blocker is None
 
 
 def test_a_fix_that_brings_an_error_is_not_offered(train: Path) -> None:
     rule = planted("loss = model(", "loss = model.forward(")
-    (finding,) = examine([train], [rule]).found
+    (finding,) = examine(Workspace([train]), [rule]).found
     assert finding.fix is None
     assert "train.py:10" in (finding.blocker or "")
     assert "FSDP101" in (finding.blocker or "")
-    assert fix([train], [rule]).texts == {}
+    assert fix(Workspace([train]), [rule]).texts == {}
 
 
 def test_an_error_that_was_there_before_speaks_against_no_fix(train: Path) -> None:
@@ -147,7 +149,7 @@ def test_a_fix_that_takes_away_what_a_string_names_is_not_offered(
     test.write_text('import train\nfrom unittest import mock\nmock.patch("train.dist")\n')
     new = planted("import torch.distributed as dist\n", "import torch.distributed as d\n")
     both = planted("dist.init_process_group", "d.init_process_group", "TEST2")
-    found = examine([train, test], [_together(new, both)]).found
+    found = examine(Workspace([train, test]), [_together(new, both)]).found
     assert '"train.dist"' in (found[0].blocker or "")
     assert "test_train.py:3" in (found[0].blocker or "")
 
@@ -167,9 +169,9 @@ def test_only_the_fix_that_does_harm_is_refused(train: Path) -> None:
     good = planted("lr=0.1", "lr=0.2", "TEST1")
     bad = planted("loss = model(", "loss = model.forward(", "TEST2")
     other = planted("nn.Linear(4, 4))", "nn.Linear(4, 4), nn.ReLU())", "TEST3")
-    found = {one.rule.code: one for one in examine([train], [good, bad, other]).found}
+    found = {one.rule.code: one for one in examine(Workspace([train]), [good, bad, other]).found}
     assert [code for code, one in sorted(found.items()) if one.fix] == ["TEST1", "TEST3"]
-    result = fix([train], [good, bad])
+    result = fix(Workspace([train]), [good, bad])
     assert "lr=0.2" in result.texts[train]
     assert "model.forward" not in result.texts[train]
 
@@ -181,8 +183,8 @@ def test_what_is_applied_alone_is_tried_alone(train: Path) -> None:
     bind = type(bind)  # of the same findings, another code
     bind.code = bind.name = "TEST2"
     rules = [use, bind()]
-    assert "rate" in fix([train], rules).texts[train]
-    assert fix([train], rules, wanted=["TEST1"]).texts == {}
+    assert "rate" in fix(Workspace([train]), rules).texts[train]
+    assert fix(Workspace([train]), rules, codes=["TEST1"]).texts == {}
 
 
 def test_a_migration_after_which_tied_weights_are_in_two_groups_is_blocked(
@@ -192,7 +194,7 @@ def test_a_migration_after_which_tied_weights_are_in_two_groups_is_blocked(
     monkeypatch.setattr("fsdplint.migration.group_state.tied", lambda *_: None)
     path = tmp_path / "train.py"
     path.write_text(TIED)
-    found = examine([path], [rule() for rule in own_rules()]).found
+    found = examine(Workspace([path]), [rule() for rule in own_rules()]).found
     migration = [one for one in found if one.rule.grouped]
     assert migration
     assert all(one.fix is None for one in migration)
@@ -272,4 +274,4 @@ def test_the_fix_of_an_error_that_a_migration_brings_is_a_part_of_it(tmp_path: P
     assert [one.applied for one in migrated.report.sections] == [True]
     after = migrated.contents[path][1].decode()
     assert 'dist.init_process_group("cpu:gloo,cuda:nccl")' in after
-    assert fix([path], [rule() for rule in own_rules()]).texts[path] == after
+    assert fix(Workspace([path]), [rule() for rule in own_rules()]).texts[path] == after

@@ -16,8 +16,11 @@ import pytest
 
 from fsdplint.config.settings import CommandLine
 from fsdplint.engine import workers
-from fsdplint.engine.outcome import Outcome
-from fsdplint.engine.session import Run
+from fsdplint.engine.checker import Checker
+from fsdplint.engine.group_check import GroupChecker
+from fsdplint.engine.group_result import GroupResult
+from fsdplint.engine.operations import check_files, fix_files
+from fsdplint.engine.session import Session
 
 WRAP = """from torch.distributed.fsdp import fully_shard
 
@@ -46,8 +49,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def told(run: Run) -> list[tuple[str, int, str, str]]:
-    result = run.check()
+def told(**how: Any) -> list[tuple[str, int, str, str]]:
+    result = check_files(Session([Path()]), **how)
     assert not result.problems
     return [
         (one.site.path, one.site.location().line, one.rule.code, one.message)
@@ -58,40 +61,42 @@ def told(run: Run) -> list[tuple[str, int, str, str]]:
 def test_groups_are_examined_in_several_processes_as_in_one(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone = told(Run([Path()]))
+    alone = told()
     assert {(path, code) for path, _, code, _ in alone} >= {("train0.py", "FSDP101")}
     assert len({path for path, *_ in alone}) == 4
     monkeypatch.setattr(workers, "WORTH_A_PROCESS", 1)
     ids = folder / "ids"
     ids.mkdir()
-    real = Run.examine
+    real = GroupChecker.check
 
-    def noted(self: Run, paths: list[Path]) -> Outcome:
+    def noted(self: GroupChecker, paths: list[Path]) -> GroupResult:
         (ids / f"{os.getpid()}").touch()
         return real(self, paths)
 
-    monkeypatch.setattr(Run, "examine", noted)
-    assert told(Run([Path()], processes=2)) == alone
+    monkeypatch.setattr(GroupChecker, "check", noted)
+    assert told(processes=2) == alone
     assert str(os.getpid()) not in {path.name for path in ids.iterdir()}
 
 
-def numbered(groups: list[Path]) -> Outcome:
-    return Outcome(files=[f"{groups[0]} in {os.getpid()}"])
+def numbered(groups: list[Path]) -> GroupResult:
+    return GroupResult(files=[f"{groups[0]} in {os.getpid()}"])
 
 
-def in_processes(monkeypatch: pytest.MonkeyPatch, examine: Callable[[Any], Outcome]) -> list[str]:
+def in_processes(
+    monkeypatch: pytest.MonkeyPatch, examine: Callable[[Any], GroupResult]
+) -> list[str]:
     """The names of seven groups, and by which process each was examined."""
     monkeypatch.setattr(workers, "WORTH_A_PROCESS", 1)
     monkeypatch.setattr(workers, "_size", lambda path: 10)
     groups = [[Path(str(n))] for n in range(7)]
-    return [one.files[0] for one in workers.examined(groups, examine, 2)]
+    return [one.files[0] for one in workers.check_groups(groups, examine, 2)]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are forked on Linux")
 def test_a_process_that_is_killed_takes_nothing_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     here = os.getpid()
 
-    def deadly(group: list[Path]) -> Outcome:
+    def deadly(group: list[Path]) -> GroupResult:
         if group[0].name in ("0", "3") and os.getpid() != here:
             os.kill(os.getpid(), signal.SIGKILL)
         return numbered(group)
@@ -116,34 +121,34 @@ def test_an_interruption_leaves_no_process_behind(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("multiprocessing.connection.wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        in_processes(monkeypatch, lambda group: time.sleep(60) or Outcome())
+        in_processes(monkeypatch, lambda group: time.sleep(60) or GroupResult())
     assert multiprocessing.active_children() == []
 
 
 def test_fixes_are_the_same_for_all_at_once_and_one_by_one(folder: Path) -> None:
     line = CommandLine(unsafe_fixes=True)
-    whole = Run([Path()], line).fix().texts
+    whole = fix_files(Session([Path()], line)).texts
     assert len(whole) == 4
     for n in range(4):
-        alone = Run([Path(f"train{n}.py"), Path(f"lib{n}.py")], line).fix().texts
+        alone = fix_files(Session([Path(f"train{n}.py"), Path(f"lib{n}.py")], line)).texts
         assert alone == {path: texts for path, texts in whole.items() if str(n) in path.name}
 
 
 def test_a_defect_in_another_process_is_a_problem_of_its_file(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fsdplint.engine import fixpoint
+    from fsdplint.engine import examine
 
     monkeypatch.setattr(workers, "WORTH_A_PROCESS", 1)
-    real = fixpoint.check
+    real = examine.check
 
     def check(program: object, *arguments: object) -> object:
         if "lib2.py" in program.sources:  # type: ignore[attr-defined]
             raise AssertionError("a hole")
         return real(program, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(fixpoint, "check", check)
-    result = Run([Path()], processes=2).check()
+    monkeypatch.setattr(examine, "check", check)
+    result = check_files(Session([Path()]), processes=2)
     assert {one.path for one in result.problems} == {"lib2.py", "train2.py"}
     assert {one.site.path for one in result.findings} >= {"train0.py", "train1.py", "train3.py"}
 
@@ -154,8 +159,8 @@ def test_an_outcome_is_the_same_when_it_was_written_down(folder: Path) -> None:
         "model = FSDP(torch.nn.Linear(2, 2), device_id=0)\n"
         "if USE:\n    model.forward(torch.ones(1, 2))\n"
     )
-    for outcome in Run([Path()], CommandLine(unsafe_fixes=True))._outcomes():
-        again = Outcome.from_data(json.loads(json.dumps(outcome.as_data())))
+    for outcome in Checker(Session([Path()], CommandLine(unsafe_fixes=True))).group_results():
+        again = GroupResult.from_data(json.loads(json.dumps(outcome.as_data())))
         assert again.found == outcome.found
         assert again.files == outcome.files
         assert again.problems == outcome.problems

@@ -148,7 +148,7 @@ def work(corpus: Path, seconds: float) -> None:
     import atheris
 
     with atheris.instrument_imports(include=["fsdplint"]):
-        import fsdplint.engine.fixpoint
+        import fsdplint.engine.fixer
         import fsdplint.registry.rule
 
         fsdplint.rule.all_rules()

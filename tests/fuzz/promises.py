@@ -25,7 +25,10 @@ from pathlib import Path
 from fsdplint.config.settings import CommandLine
 from fsdplint.diagnostics.finding import Edit, Fix
 from fsdplint.edits import apply as edits
-from fsdplint.engine.session import DEBUG, Changes, Run
+from fsdplint.engine.changes import Changes
+from fsdplint.engine.isolation import DEBUG
+from fsdplint.engine.operations import check_files, fix_files
+from fsdplint.engine.session import Session
 from fsdplint.source.decoding import decode
 from fsdplint.source.source import Source
 
@@ -99,10 +102,10 @@ class Keeper:
     def _first(self, data: bytes, mode: str) -> Broken | None:
         command_line = CommandLine(unsafe_fixes=mode != SAFE)
         if mode == MIXED:
-            result = Run([self.path], command_line).check()
+            result = check_files(Session([self.path], command_line))
             _render(result)
         with _observed() as rounds:
-            changes = Run([self.path], command_line).fix()
+            changes = fix_files(Session([self.path], command_line))
         if mode == MIXED:
             _render(changes.result)
         found = _in_rounds(rounds)
@@ -123,7 +126,7 @@ class Keeper:
     ) -> Broken | None:
         """Whether a second fix finds nothing to do."""
         self.path.write_bytes(after)
-        second = Run([self.path], command_line).fix()
+        second = fix_files(Session([self.path], command_line))
         if second.contents:
             ((_, (_, third)),) = second.contents.items()
             more = " ".join(sorted({one.rule.code for one in second.applied}))

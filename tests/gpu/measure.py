@@ -38,7 +38,8 @@ import fixture_runs  # noqa: E402
 from comparing import compared  # noqa: E402
 from two_ranks import Outcome, TwoRanks  # noqa: E402
 
-from fsdplint.engine.fixpoint import fix  # noqa: E402
+from fsdplint.engine.fix import fix  # noqa: E402
+from fsdplint.engine.workspace import Workspace  # noqa: E402
 from fsdplint.registry.rules import all_rules  # noqa: E402
 
 TINY = ("--dim", "32", "--heads", "2", "--layers", "2", "--vocabulary", "64", "--length", "16")
@@ -129,7 +130,7 @@ def migrated(files: Mapping[str, str]) -> dict[str, str]:
         paths = {name: Path(folder, name) for name in files}
         for name, text in files.items():
             paths[name].write_text(text, encoding="utf-8")
-        result = fix(list(paths.values()), [rule() for rule in all_rules()])
+        result = fix(Workspace(list(paths.values())), [rule() for rule in all_rules()])
         return {name: result.texts.get(path, files[name]) for name, path in paths.items()}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.engine.fixpoint import check
+from fsdplint.engine.check import check
 from fsdplint.interpreter import load
 from fsdplint.interpreter import run as interpreter
 from fsdplint.registry.rules import all_rules

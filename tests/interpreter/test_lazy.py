@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from programs import HEADER, class_of, events, program
 
-from fsdplint.engine.fixpoint import check
+from fsdplint.engine.check import check
 from fsdplint.interpreter import load
 from fsdplint.registry.rules import rule_by_code
 from fsdplint.trace import Called, Sharded

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from two_ranks import TwoRanks
 
-from fsdplint.engine.fixpoint import fix
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
 from fsdplint.registry.rules import all_rules
 
 PROGRAM = """\
@@ -251,7 +252,7 @@ def programs(kind: str, path: Path) -> tuple[str, str]:
         before = before.replace("GROUP", "use_orig_params=True, ").replace("COMPILE", COMPILE)
     before = before.replace("COMPILE", "").replace("GROUP", group)
     path.write_text(before, encoding="utf-8")
-    result = fix([path], [rule() for rule in all_rules()])
+    result = fix(Workspace([path]), [rule() for rule in all_rules()])
     after = result.texts[path]
     assert "FullyShardedDataParallel" not in after
     assert "dcp.save_state_dict" not in after and "dcp.load_state_dict" not in after

@@ -10,7 +10,8 @@ import pytest
 from forms import migrated, plan
 from two_ranks import TwoRanks
 
-from fsdplint.engine.fixpoint import fix
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
 from fsdplint.registry.rules import all_rules
 
 MODEL = """\
@@ -173,7 +174,7 @@ def test_it_trains_as_before_and_infers_within_the_rounding(
 ) -> None:
     path = tmp_path / "train.py"
     path.write_text(PROGRAM, encoding="utf-8")
-    after = fix([path], [rule() for rule in all_rules()]).texts[path]
+    after = fix(Workspace([path]), [rule() for rule in all_rules()]).texts[path]
     assert "FullyShardedDataParallel" not in after
     old, new = two_ranks.run(PROGRAM), two_ranks.run(after)
     assert old.status == "ok", str(old)
@@ -191,4 +192,4 @@ def test_it_trains_as_before_and_infers_within_the_rounding(
     assert numbers(spoilt.stdout, "loss")[0] == numbers(old.stdout, "loss")[0]
     assert numbers(spoilt.stdout, "loss") != numbers(old.stdout, "loss")
     path.write_text(writing, encoding="utf-8")
-    assert fix([path], [rule() for rule in all_rules()]).texts[path] == after
+    assert fix(Workspace([path]), [rule() for rule in all_rules()]).texts[path] == after

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from two_ranks import TwoRanks
 
-from fsdplint.engine.fixpoint import fix
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
 from fsdplint.registry.rules import all_rules
 
 HEAD = """\
@@ -99,7 +100,7 @@ def outputs(program: str, tmp_path: Path, ranks: TwoRanks) -> tuple[list[str], l
     """What the ranks print, before and after."""
     path = tmp_path / "train.py"
     path.write_text(program, encoding="utf-8")
-    result = fix([path], [rule() for rule in all_rules()])
+    result = fix(Workspace([path]), [rule() for rule in all_rules()])
     assert "FullyShardedDataParallel" not in result.texts[path]
     runs = []
     for text in (program, result.texts[path]):

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from two_ranks import TwoRanks
 
-from fsdplint.engine.fixpoint import fix
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
 from fsdplint.interpreter import load
 from fsdplint.migration.planner import Plan, plans_of
 from fsdplint.registry.rules import all_rules
@@ -167,7 +168,7 @@ def plan_of(folder: Path, old: str = "", new: str = "") -> Plan:
 def test_a_policy_of_methods_shards_the_same(tmp_path: Path, two_ranks: TwoRanks) -> None:
     path = tmp_path / "train.py"
     path.write_text(PROGRAM, encoding="utf-8")
-    after = fix([path], [rule() for rule in all_rules()]).texts[path]
+    after = fix(Workspace([path]), [rule() for rule in all_rules()]).texts[path]
     for piece in (
         "        blocks = lambda module: isinstance(module, Block)\n        return blocks\n",
         "        layer_class = self.layer_cls\n        return lambda module: (\n"

@@ -15,8 +15,9 @@ from pathlib import Path
 import fixture_runs
 import pytest
 
-from fsdplint.engine.fixpoint import FixResult, fix
+from fsdplint.engine.fix import FixResult, fix
 from fsdplint.engine.migration import MigrationRun
+from fsdplint.engine.workspace import Workspace
 from fsdplint.registry.rules import all_rules
 
 RULES = [rule() for rule in all_rules()]
@@ -26,7 +27,7 @@ every_program = pytest.mark.parametrize("name", list(PROGRAMS))
 
 @cache
 def migrated(name: str) -> FixResult:
-    return fix([fixture_runs.FIXTURES / file for file in PROGRAMS[name]], RULES)
+    return fix(Workspace([fixture_runs.FIXTURES / file for file in PROGRAMS[name]]), RULES)
 
 
 @every_program
@@ -50,7 +51,9 @@ def test_every_use_of_fsdp1_is_gone(name: str) -> None:
 
 @every_program
 def test_a_second_run_changes_nothing(name: str) -> None:
-    assert fix([fixture_runs.EXPECTED / file for file in PROGRAMS[name]], RULES).texts == {}
+    assert (
+        fix(Workspace([fixture_runs.EXPECTED / file for file in PROGRAMS[name]]), RULES).texts == {}
+    )
 
 
 def test_no_name_is_undefined_or_left_over() -> None:
@@ -76,7 +79,7 @@ def test_a_part_of_a_project_is_not_migrated_alone() -> None:
     """Without the file that wraps the model, or with only that one, nothing is changed."""
     package = fixture_runs.FIXTURES / "fsdp1" / "package"
     for name in ("checkpoint.py", "loop.py", "wrapping.py", "train.py"):
-        assert fix([package / name], RULES).texts == {}
+        assert fix(Workspace([package / name]), RULES).texts == {}
 
 
 def test_a_wrapped_model_that_is_imported_is_migrated_where_it_is_used(tmp_path: Path) -> None:

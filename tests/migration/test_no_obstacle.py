@@ -9,7 +9,7 @@ from forms import HEAD, migrated, plan
 
 from fsdplint.config.options import Options
 from fsdplint.config.target_torch import explicit
-from fsdplint.engine.fixpoint import check
+from fsdplint.engine.check import check
 from fsdplint.interpreter import load
 from fsdplint.migration.names import fsdp1_name
 from fsdplint.migration.planner import plans_of

@@ -8,7 +8,8 @@ import pytest
 from forms import migrated, plan
 from two_ranks import TwoRanks
 
-from fsdplint.engine.fixpoint import fix
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
 from fsdplint.registry.rules import all_rules
 
 MODEL = """\
@@ -162,7 +163,7 @@ def test_the_losses_are_the_same(precision: str, tmp_path: Path, two_ranks: TwoR
     path = tmp_path / "train.py"
     code = PROGRAM.replace("PRECISION", precision)
     path.write_text(code, encoding="utf-8")
-    after = fix([path], [rule() for rule in all_rules()]).texts[path]
+    after = fix(Workspace([path]), [rule() for rule in all_rules()]).texts[path]
     assert "FullyShardedDataParallel" not in after and "embed_tokens.unshard()" in after
     old, new = two_ranks.run(code), two_ranks.run(after)
     assert old.status == "ok", str(old)

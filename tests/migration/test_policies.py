@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from two_ranks import TwoRanks
 
-from fsdplint.engine.fixpoint import fix
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
 from fsdplint.interpreter import load
 from fsdplint.migration.planner import plans_of
 from fsdplint.registry.rules import all_rules
@@ -82,7 +83,7 @@ dist.destroy_process_group()
 def test_a_policy_keeps_its_meaning(tmp_path: Path, two_ranks: TwoRanks) -> None:
     path = tmp_path / "train.py"
     path.write_text(PROGRAM, encoding="utf-8")
-    after = fix([path], [rule() for rule in all_rules()]).texts[path]
+    after = fix(Workspace([path]), [rule() for rule in all_rules()]).texts[path]
     assert "FullyShardedDataParallel" not in after
     runs = [two_ranks.run(text, timeout=600) for text in (PROGRAM, after)]
     assert [run.status for run in runs] == ["ok", "ok"], "\n".join(map(str, runs))
@@ -177,7 +178,7 @@ def test_the_meta_device_gives_the_same_weights(
 ) -> None:
     path = tmp_path / "train.py"
     path.write_text(program, encoding="utf-8")
-    after = fix([path], [rule() for rule in all_rules()]).texts[path]
+    after = fix(Workspace([path]), [rule() for rule in all_rules()]).texts[path]
     assert "FullyShardedDataParallel" not in after
     runs = [two_ranks.run(text, timeout=600) for text in (program, after)]
     assert [run.status for run in runs] == ["ok", "ok"], "\n".join(map(str, runs))

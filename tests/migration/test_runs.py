@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from two_ranks import TwoRanks
 
-from fsdplint.engine.fixpoint import fix
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
 from fsdplint.registry.rules import all_rules
 
 PROGRAM = """\
@@ -134,7 +135,7 @@ def test_a_policy_shards_the_same_modules(kind: str, tmp_path: Path, two_ranks: 
         code = code.replace("KIND", repr(kind))
     path = tmp_path / "train.py"
     path.write_text(code, encoding="utf-8")
-    result = fix([path], [rule() for rule in all_rules()])
+    result = fix(Workspace([path]), [rule() for rule in all_rules()])
     assert "FullyShardedDataParallel" not in result.texts[path]
     before, after = two_ranks.run(code), two_ranks.run(result.texts[path])
     assert before.status == "ok", str(before)
@@ -180,7 +181,7 @@ def test_a_state_is_on_the_ranks_that_the_program_chooses(
 ) -> None:
     path = tmp_path / "train.py"
     path.write_text(STATES, encoding="utf-8")
-    text = fix([path], [rule() for rule in all_rules()]).texts[path]
+    text = fix(Workspace([path]), [rule() for rule in all_rules()]).texts[path]
     assert "cpu_offload=first_only" in text
     before, after = two_ranks.run(STATES), two_ranks.run(text)
     assert before.status == after.status == "ok", f"{before}\n{after}"
@@ -212,7 +213,7 @@ dist.destroy_process_group()
 def test_one_rank_offloads_without_a_device(tmp_path: Path, two_ranks: TwoRanks) -> None:
     path = tmp_path / "train.py"
     path.write_text(ALONE, encoding="utf-8")
-    result = fix([path], [rule() for rule in all_rules()])
+    result = fix(Workspace([path]), [rule() for rule in all_rules()])
     assert "FullyShardedDataParallel" not in result.texts[path]
     before, after = two_ranks.run(ALONE, world=1), two_ranks.run(result.texts[path], world=1)
     assert before.status == "ok", str(before)

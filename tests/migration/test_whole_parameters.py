@@ -10,7 +10,8 @@ import pytest
 from forms import migrated, plan
 from two_ranks import TwoRanks
 
-from fsdplint.engine.fixpoint import fix
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
 from fsdplint.registry.rules import all_rules
 
 FORMS = {
@@ -543,7 +544,7 @@ dist.destroy_process_group()
 def test_the_parameters_and_losses_are_the_same(tmp_path: Path, two_ranks: TwoRanks) -> None:
     path = tmp_path / "train.py"
     path.write_text(PROGRAM, encoding="utf-8")
-    after = fix([path], [rule() for rule in all_rules()]).texts[path]
+    after = fix(Workspace([path]), [rule() for rule in all_rules()]).texts[path]
     assert "FullyShardedDataParallel" not in after
     old, new = two_ranks.run(PROGRAM), two_ranks.run(after)
     assert old.status == "ok", str(old)
@@ -617,7 +618,7 @@ def test_averages_are_the_same(precision: str, tmp_path: Path, two_ranks: TwoRan
     path = tmp_path / "train.py"
     code = AVERAGING.replace("PRECISION", f'"{precision}"')
     path.write_text(code, encoding="utf-8")
-    after = fix([path], [rule() for rule in all_rules()]).texts[path]
+    after = fix(Workspace([path]), [rule() for rule in all_rules()]).texts[path]
     assert "FullyShardedDataParallel" not in after and after.count("full_tensor()") == 2
     assert "distribute_tensor(" in after
     old, new = two_ranks.run(code), two_ranks.run(after)

@@ -10,7 +10,8 @@ import pytest
 from forms import migrated, plan
 from two_ranks import TwoRanks
 
-from fsdplint.engine.fixpoint import fix
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
 from fsdplint.registry.rules import all_rules
 
 STEP = "model(torch.ones(2, 8)).sum().backward()"
@@ -549,7 +550,7 @@ dist.destroy_process_group()
 def test_the_losses_and_norms_are_the_same(tmp_path: Path, two_ranks: TwoRanks) -> None:
     path = tmp_path / "train.py"
     path.write_text(PROGRAM, encoding="utf-8")
-    after = fix([path], [rule() for rule in all_rules()]).texts[path]
+    after = fix(Workspace([path]), [rule() for rule in all_rules()]).texts[path]
     for gone in ("FullyShardedDataParallel", "enable_wrap", "no_sync"):
         assert gone not in after
     old, new = two_ranks.run(PROGRAM), two_ranks.run(after)
@@ -595,7 +596,7 @@ dist.destroy_process_group()
 def test_the_shard_group_is_the_same(tmp_path: Path, two_ranks: TwoRanks) -> None:
     path = tmp_path / "train.py"
     path.write_text(CHOSEN, encoding="utf-8")
-    after = fix([path], [rule() for rule in all_rules()]).texts[path]
+    after = fix(Workspace([path]), [rule() for rule in all_rules()]).texts[path]
     assert after.count("(sharding_group(model))") == 3
     old, new = two_ranks.run(CHOSEN), two_ranks.run(after)
     assert old.status == "ok", str(old)

@@ -12,7 +12,8 @@ import pytest
 
 from fsdplint.diagnostics.plugins import Plugins, plugins
 from fsdplint.engine.cache import Cache
-from fsdplint.engine.session import Run
+from fsdplint.engine.operations import check_files, fix_files
+from fsdplint.engine.session import Session
 from fsdplint.source.files import Problem
 
 ROOT = Path(__file__).parents[2]
@@ -121,8 +122,7 @@ def test_a_plugin_that_cannot_be_loaded_is_reported(
     # And a run says so.
     monkeypatch.setattr("fsdplint.diagnostics.plugins.plugins", lambda: loaded)
     (tmp_path / "train.py").write_text(PROGRAM)
-    run = Run([tmp_path / "train.py"])
-    assert run.check().problems == [problem]
+    assert check_files(Session([tmp_path / "train.py"])).problems == [problem]
 
 
 def test_a_plugin_that_cannot_be_loaded_is_reported_every_time(
@@ -131,7 +131,7 @@ def test_a_plugin_that_cannot_be_loaded_is_reported_every_time(
     train, cache = tmp_path / "train.py", Cache(tmp_path / "cache")
     train.write_text(PROGRAM)
     os.utime(train, (1e9, 1e9))
-    good = Run([train], cache=cache).check()
+    good = check_files(Session([train]), cache=cache)
     assert good.problems == [] and list(cache.folder.glob("*.json"))  # not to be taken below
     problem = Problem("odd = odd_rules", None, "this plug-in cannot be loaded", code="FSDP902")
     monkeypatch.setattr(
@@ -139,6 +139,6 @@ def test_a_plugin_that_cannot_be_loaded_is_reported_every_time(
     )
     for folder in (cache, Cache(tmp_path / "other")):
         for _ in range(2):
-            assert Run([train], cache=folder).check().problems == [problem]
-            assert Run([train], cache=folder).fix().result.problems == [problem]
+            assert check_files(Session([train]), cache=folder).problems == [problem]
+            assert fix_files(Session([train]), cache=folder).result.problems == [problem]
     assert not (tmp_path / "other").exists()

@@ -10,7 +10,9 @@ from click.testing import CliRunner
 
 from fsdplint.cli.main import main
 from fsdplint.diagnostics.finding import Finding, Safety
-from fsdplint.engine.fixpoint import check, fix
+from fsdplint.engine.check import check
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
 from fsdplint.interpreter import load
 from fsdplint.registry.rules import rule_by_code
 
@@ -34,7 +36,7 @@ def fixed(folder: Path, text: str, name: str = "config.yaml") -> str:
     """The text after fixing, which finds nothing more to fix."""
     path = folder / name
     path.write_bytes(text.encode())
-    result = fix([path], [RULE()], unsafe=True)
+    result = fix(Workspace([path], unsafe=True), [RULE()])
     assert not result.found, result.found[0].blocker
     return result.texts[path]
 
@@ -296,7 +298,8 @@ def test_no_yaml_is_imported_for_python_files(tmp_path: Path) -> None:
 
 
 def test_a_program_that_needs_fsdp1_holds_its_file_back(tmp_path: Path) -> None:
-    from fsdplint.engine.session import Run
+    from fsdplint.engine.operations import fix_files
+    from fsdplint.engine.session import Session
 
     (tmp_path / "config.yaml").write_text(
         "distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n"
@@ -309,9 +312,9 @@ def test_a_program_that_needs_fsdp1_holds_its_file_back(tmp_path: Path) -> None:
         "accelerator = Accelerator()\nmodel = accelerator.prepare(build())\n"
         "with FSDP.summon_full_params(model):\n    model.generate()\n"
     )
-    changes = Run([tmp_path]).fix()
+    changes = fix_files(Session([tmp_path]))
     assert tmp_path / "config.yaml" not in changes.texts
     (found,) = [one for one in changes.result.findings if one.rule.code == "FSDP220"]
     assert f"FSDP1 is used here without Accelerate ({program}:6)" in (found.blocker or "")
     program.write_text("from accelerate import Accelerator\n")
-    assert tmp_path / "config.yaml" in Run([tmp_path]).fix().texts
+    assert tmp_path / "config.yaml" in fix_files(Session([tmp_path])).texts

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from fsdplint.diagnostics.finding import Finding, Safety
-from fsdplint.engine.fixpoint import check, fix
+from fsdplint.engine.check import check
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
 from fsdplint.interpreter import load
 from fsdplint.registry.rules import rule_by_code
 
@@ -64,7 +66,7 @@ def test_arguments(before: str, after: str, tmp_path: Path) -> None:
     text = program(f"{before}, {STATE}")
     finding = found(tmp_path, text)
     assert finding.fix is not None and finding.fix.safety is Safety.SAFE, finding.blocker
-    result = fix([tmp_path / "train.py"], [RULE()])
+    result = fix(Workspace([tmp_path / "train.py"]), [RULE()])
     (new,) = result.texts.values()
     lines = set(new.splitlines()) - set(text.splitlines())
     calls = [line for line in lines if "Plugin(" in line]

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.engine.fixpoint import check, fix
+from fsdplint.engine.check import check
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
 from fsdplint.interpreter import load
 from fsdplint.registry.rule import Rule
 from fsdplint.registry.rules import rule_by_code
@@ -61,11 +63,11 @@ def program(folder: Path, body: str, newline: str = "\n") -> Path:
 def fixed(folder: Path, code: str, body: str, newline: str = "\n") -> str | None:
     """The body after the fix of one rule, or None where nothing was fixed."""
     path = program(folder, body, newline)
-    result = fix([path], [rule(code)], unsafe=True)
+    result = fix(Workspace([path], unsafe=True), [rule(code)])
     if path not in result.texts:
         return None
     text = result.texts[path]
-    assert not fix([path], [rule(code)], unsafe=True, overrides={path: text}).texts
+    assert not fix(Workspace([path], unsafe=True, overrides={path: text}), [rule(code)]).texts
     return text.split(f"{newline}{newline}{newline}")[-1]
 
 
@@ -253,7 +255,7 @@ def test_the_root_goes_after_all_loops_and_has_their_options(tmp_path: Path) -> 
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     """ + textwrap.indent(STEP, "    ")
     path = program(tmp_path, body)
-    text = fix([path], [rule("FSDP105")], unsafe=True).texts[path]
+    text = fix(Workspace([path], unsafe=True), [rule("FSDP105")]).texts[path]
     assert (
         "reshard_after_forward=not keep)\n"
         "    fully_shard(net, mesh=mesh, mp_policy=policy)\n"
@@ -406,7 +408,7 @@ def test_two_methods_are_both_registered(tmp_path: Path) -> None:
     model.score(model.embed(torch.ones(1, 4)))
     """
     path = program(tmp_path, body)
-    text = fix([path], [rule("FSDP102")]).texts[path]
+    text = fix(Workspace([path]), [rule("FSDP102")]).texts[path]
     assert text.count('register_fsdp_forward_method(model, "score")\n') == 1
     assert text.count('register_fsdp_forward_method(model, "embed")\n') == 1
     assert text.index("fully_shard(model)") < text.index("register_fsdp_forward_method(model,")
@@ -492,7 +494,7 @@ def test_a_sharding_function_that_another_file_imports_registers_nothing(tmp_pat
     )
     (tmp_path / "critic.py").unlink()
     path = program(tmp_path, body)
-    text = fix([path], [rule("FSDP102")]).texts[path]
+    text = fix(Workspace([path]), [rule("FSDP102")]).texts[path]
     assert '    fully_shard(model)\n    register_fsdp_forward_method(model, "encode")\n' in text
 
 
@@ -539,7 +541,7 @@ def test_a_root_moves_behind_two_loops(tmp_path: Path) -> None:
     shard(Two())
     """
     path = program(tmp_path, body)
-    text = fix([path], [rule("FSDP106")]).texts[path]
+    text = fix(Workspace([path]), [rule("FSDP106")]).texts[path]
     assert (
         "def shard(model):\n"
         "    layers = model.layers\n"

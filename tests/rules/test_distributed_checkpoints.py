@@ -8,7 +8,9 @@ import pytest
 from two_ranks import TwoRanks
 
 from fsdplint.config.options import DCP, Options
-from fsdplint.engine.fixpoint import check, fix
+from fsdplint.engine.check import check
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
 from fsdplint.interpreter import load
 from fsdplint.rules.fsdp301_save_sharded_state import SaveShardedState
 
@@ -56,7 +58,9 @@ def fixed(program: str, folder: Path) -> tuple[str | None, str | None]:
     path = folder / "train.py"
     path.write_text(program)
     (found,) = check(load([path]), [SaveShardedState()], OPTIONS)
-    text = fix([path], [SaveShardedState()], unsafe=True, options=OPTIONS).texts.get(path)
+    text = fix(Workspace([path], unsafe=True, options=OPTIONS), [SaveShardedState()]).texts.get(
+        path
+    )
     if text is not None:
         assert check(load([path], {path: text}), [SaveShardedState()], OPTIONS) == []
     return text, found.blocker

@@ -15,7 +15,9 @@ from two_ranks import Outcome, TwoRanks
 from fsdplint.config.options import Options
 from fsdplint.config.target_torch import explicit
 from fsdplint.diagnostics.finding import Safety
-from fsdplint.engine.fixpoint import check, fix
+from fsdplint.engine.check import check
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
 from fsdplint.interpreter import load
 from fsdplint.registry.examples import Bad, Good, markers, without_markers
 from fsdplint.registry.rule import Rule
@@ -127,10 +129,12 @@ def test_a_finding_names_its_configuration(rule: Rule, example: Bad, tmp_path: P
 def test_the_fix_gives_the_fixed_text(rule: Rule, example: Bad, tmp_path: Path) -> None:
     assert example.fixed is not None
     path = written(tmp_path, example)
-    result = fix([path], [rule], unsafe=True, options=options(example))
+    result = fix(Workspace([path], unsafe=True, options=options(example)), [rule])
     wanted = without_markers(example.fixed)
     assert result.texts.get(path) == wanted
-    again = fix([path], [rule], unsafe=True, overrides={path: wanted}, options=options(example))
+    again = fix(
+        Workspace([path], unsafe=True, overrides={path: wanted}, options=options(example)), [rule]
+    )
     assert again.texts == {}
 
 
@@ -151,7 +155,7 @@ def test_fixes_have_the_safety_that_the_rule_names(rule: Rule, tmp_path: Path) -
 @unfixed
 def test_what_has_no_fixed_text_is_not_touched(rule: Rule, example: Bad, tmp_path: Path) -> None:
     path = written(tmp_path, example)
-    assert fix([path], [rule], unsafe=True, options=options(example)).texts == {}
+    assert fix(Workspace([path], unsafe=True, options=options(example)), [rule]).texts == {}
 
 
 @good

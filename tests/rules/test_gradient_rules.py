@@ -8,7 +8,9 @@ import pytest
 
 from fsdplint.config.options import Options
 from fsdplint.config.target_torch import explicit
-from fsdplint.engine.fixpoint import check, fix
+from fsdplint.engine.check import check
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
 from fsdplint.interpreter import load
 from fsdplint.registry.rules import all_rules
 
@@ -177,5 +179,5 @@ def test_the_norm_of_clipping_is_whole_since_torch_2_10(
     found = check(load([path]), RULES, options)
     assert [one.rule.code for one in found] == ["FSDP405"] * partial
     assert all("`clip_grad_norm_`" in one.message for one in found)
-    text = fix([path], RULES, options=options).texts.get(path, "")
+    text = fix(Workspace([path], options=options), RULES).texts.get(path, "")
     assert ("print(norm.full_tensor().item())" in text) is partial

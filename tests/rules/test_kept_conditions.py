@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.engine.fixpoint import check, fix
+from fsdplint.engine.check import check
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
 from fsdplint.interpreter import load
 from fsdplint.registry.rules import rule_by_code
 
@@ -34,7 +36,7 @@ def fixed(body: str, folder: Path) -> str | None:
     path = folder / "train.py"
     path.write_text(HEAD + body)
     assert check(load([path]), [found()])
-    text = fix([path], [found()]).texts.get(path)
+    text = fix(Workspace([path]), [found()]).texts.get(path)
     return text.removeprefix(HEAD) if text is not None else None
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.engine.fixpoint import check
+from fsdplint.engine.check import check
 from fsdplint.interpreter import load
 from fsdplint.registry.rules import rule_by_code
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.engine.fixpoint import check, fix
+from fsdplint.engine.check import check
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
 from fsdplint.interpreter import load
 from fsdplint.registry.rule import Rule
 from fsdplint.registry.rules import rule_by_code
@@ -47,7 +49,7 @@ def fixed(code: str, body: str, folder: Path) -> str | None:
     path = folder / "train.py"
     path.write_text(HEAD + body)
     assert check(load([path]), [rule(code)])
-    text = fix([path], [rule(code)], unsafe=True).texts.get(path)
+    text = fix(Workspace([path], unsafe=True), [rule(code)]).texts.get(path)
     if text is None:
         return None
     assert text.startswith(HEAD)

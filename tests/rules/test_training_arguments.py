@@ -10,7 +10,9 @@ from click.testing import CliRunner
 
 from fsdplint.cli.main import main
 from fsdplint.diagnostics.finding import Finding, Safety
-from fsdplint.engine.fixpoint import check, fix
+from fsdplint.engine.check import check
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
 from fsdplint.interpreter import load
 from fsdplint.registry.rules import rule_by_code
 
@@ -65,7 +67,7 @@ LOADED = '"cpu_ram_efficient_loading": True'
 def test_arguments(before: str, after: str, tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(program(before))
-    result = fix([path], [RULE()], unsafe=True)
+    result = fix(Workspace([path], unsafe=True), [RULE()])
     assert result.texts[path] == program(after)
     assert not result.found
 
@@ -76,7 +78,7 @@ def test_a_variable(tmp_path: Path) -> None:
     path.write_text(
         HEAD + config + 'args = TrainingArguments(fsdp="full_shard", fsdp_config=config)\n'
     )
-    result = fix([path], [RULE()], unsafe=True)
+    result = fix(Workspace([path], unsafe=True), [RULE()])
     new = 'config = {\n    "reshard_after_forward": True,\n    "version": 2,\n}\n'
     assert new in result.texts[path] and not result.found
 

@@ -18,7 +18,8 @@ from cuda_form import cuda_form
 from fixture_runs import CASES, KERNELS, NOISE, OUT, ROUNDED, Case
 from two_ranks import Outcome, TwoRanks
 
-from fsdplint.engine.fixpoint import fix
+from fsdplint.engine.fix import fix
+from fsdplint.engine.workspace import Workspace
 from fsdplint.registry.rules import all_rules
 
 # The first case of each program that also runs without CUDA.
@@ -127,7 +128,7 @@ def migrated(files: dict[str, str], folder: Path) -> dict[str, str]:
     paths = {name: folder / name for name in files}
     for name, text in files.items():
         paths[name].write_text(text, encoding="utf-8")
-    result = fix(list(paths.values()), [rule() for rule in all_rules()])
+    result = fix(Workspace(list(paths.values())), [rule() for rule in all_rules()])
     assert not [found for found in result.remaining if found.rule.code.startswith("FSDP2")]
     return {name: result.texts.get(path, files[name]) for name, path in paths.items()}
 

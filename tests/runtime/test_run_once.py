@@ -13,7 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fsdplint.cli.main import main
-from fsdplint.engine import session as static
+from fsdplint.engine.operations import check_files
+from fsdplint.engine.session import Session
 
 START = """\
 import sys
@@ -126,7 +127,7 @@ def test_what_cannot_be_done_is_said(folder: Path, args: tuple[str, ...], messag
 
 def test_how_often_each_rule_was_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "train.py").write_text(START + LATE.format(comment="") + TRAIN + END)
-    result = static.Run([Path("train.py")]).check()
+    result = check_files(Session([Path("train.py")]))
     watched = SimpleNamespace(result=result, output_format="full", run=SimpleNamespace(ok=True))
     monkeypatch.setattr("fsdplint.runtime.proof.run_once.watch", lambda *_: watched)
     shown = CliRunner().invoke(main, ["run", "train.py", "--statistics", "-o", "counts.txt"])

@@ -125,9 +125,10 @@ def test_an_import_that_a_fix_needs(folder: Path) -> None:
         content = [{"cell_type": "code", "metadata": {}, "source": text} for text in cells]
         raw = {"cells": content, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
         path.write_text(json.dumps(raw))
-        from fsdplint.engine.session import Run
+        from fsdplint.engine.operations import fix_files
+        from fsdplint.engine.session import Session
 
-        (fixed,) = Run([path]).fix().texts.values()
+        (fixed,) = fix_files(Session([path])).texts.values()
         assert [one["source"] for one in json.loads(fixed[1])["cells"]] == texts
 
     edit_with(folder, body)

@@ -47,7 +47,7 @@ def check(migration: Migration) -> list[Blocked]:
         return []
     blockers = []
     own = [Path(source.path) for source, _ in changed.values()]
-    whole(migration).projects.notes.searched += map(str, own)
+    whole(migration).projects.queries.searched += map(str, own)
     for path in others(migration, own):
         sister = _sister(_read(path), changed)
         if sister is not None:

@@ -32,7 +32,7 @@ from fsdplint.runtime.recorder.disk import is_full
 from fsdplint.trace import Trace
 
 if TYPE_CHECKING:
-    from fsdplint.engine.session import Changes
+    from fsdplint.engine.changes import Changes
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,8 @@ def fixes_of(
     from fsdplint.config.settings import CommandLine, SettingsError
     from fsdplint.diagnostics.codes import UNUSED
     from fsdplint.edits.journal import Interrupted
-    from fsdplint.engine.session import Run as FixRun
+    from fsdplint.engine.operations import fix_files
+    from fsdplint.engine.session import Session
 
     # All that is found is fixed, known or not; comments that turn nothing off are no matter here.
     command_line = CommandLine(
@@ -97,7 +98,7 @@ def fixes_of(
         no_baseline=True,
     )
     try:
-        changes = FixRun([script], command_line).fix()
+        changes = fix_files(Session([script], command_line))
     except (SettingsError, Interrupted) as error:
         raise ProveError(str(error)) from error
     for problem in changes.result.problems:

@@ -164,12 +164,13 @@ def _found(
     """What the rules find in the run of the program after, beyond what a check of it finds."""
     from fsdplint.config.settings import SettingsError
     from fsdplint.edits.journal import Interrupted
-    from fsdplint.engine.session import Run as Checked
+    from fsdplint.engine.recorded import check_run
+    from fsdplint.engine.session import Session
 
     try:
-        checked = Checked([script])
+        session = Session([script])
     except (SettingsError, Interrupted) as error:
         raise ProveError(str(error)) from error
-    result = checked.check_recorded(trace, {str(path): data for path, data in contents.items()})
+    result = check_run(session, trace, {str(path): data for path, data in contents.items()})
     seen = {(finding.rule, place_of(finding)) for finding in known}
     return [one for one in result.findings if (one.rule, place_of(one)) not in seen]

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsdplint.config.settings import CommandLine
-from fsdplint.engine.session import Run as Checked
+from fsdplint.engine.recorded import check_run
+from fsdplint.engine.session import Session
 from fsdplint.report.result import Result, plural
 from fsdplint.runtime.launch.failures import arguments_wanted, refused_arguments
 from fsdplint.runtime.launch.launcher import Launch, LaunchError, Run, launch
@@ -55,7 +56,7 @@ def watch(options: Options, progress: Progress | None = None) -> Watched:
     reason = refusal(options.script)
     if reason:
         raise LaunchError(reason)
-    checked = Checked([options.script], options.command_line)
+    session = Session([options.script], options.command_line)
     with workplace("run", options.keep, options.nodes.count > 1) as work:
         progress = progress or Progress()
         progress(f"running {options.script} on {plural(options.ranks, 'rank')}")
@@ -82,6 +83,6 @@ def watch(options: Options, progress: Progress | None = None) -> Watched:
     usage = refused_arguments(run)
     if usage:
         raise LaunchError(arguments_wanted(options.script, usage))
-    result = checked.check_recorded(merge(run.records))
+    result = check_run(session, merge(run.records))
     result.unfinished = not run.ok
-    return Watched(run, result, checked.settings.output_format)
+    return Watched(run, result, session.settings.output_format)

@@ -1,4 +1,4 @@
-"""What examining a group of files came to, in a form that can be handed over and written down."""
+"""The result of checking a group of files, which processes exchange and the cache stores."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fsdplint.diagnostics.finding import Edit, Finding, Fix, Import, Note, Safety
-from fsdplint.discovery.importers import Notes
-from fsdplint.engine.fixpoint import sorted_findings
+from fsdplint.diagnostics.finding import Edit, Finding, Fix, Import, Note, Safety, sorted_findings
+from fsdplint.discovery.importers import ImportQueries
 from fsdplint.source.files import Problem, Unreadable, open_source
 from fsdplint.trace import FixedSite, Guard, GuardKind, Location, Ranks, Site
 
@@ -18,17 +17,17 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Outcome:
-    """What examining a group of files came to.
+class GroupResult:
+    """The result of checking a group of files.
 
     Attributes:
-        found: all findings, those that do not count among them; without their events.
-        files: every file that was read, by the path that is shown to the user.
-        context: those of them that are there only because they call the others.
-        problems: what could not be read, and rules of plug-ins that raised.
+        found: all findings, also disabled ones; without their events.
+        files: every file that was read, by the path that is reported.
+        context: those of them that were read only because they import the others.
+        problems: files that could not be read, and rules of plug-ins that raised.
         asked: whether there are the files that decided what an import means.
-        notes: what was asked about other files of the project.
-        known: the files, where they were read in this process.
+        queries: about other files of the project.
+        sources: the files, if they were read in this process.
     """
 
     found: list[Finding] = field(default_factory=list)
@@ -36,8 +35,8 @@ class Outcome:
     context: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     asked: dict[str, bool] = field(default_factory=dict)
-    notes: Notes = field(default_factory=Notes)
-    known: Mapping[str, Source] = field(default_factory=dict)
+    queries: ImportQueries = field(default_factory=ImportQueries)
+    sources: Mapping[str, Source] = field(default_factory=dict)
 
     def as_data(self) -> dict[str, Any]:
         """What JSON can hold."""
@@ -47,12 +46,12 @@ class Outcome:
             "context": self.context,
             "problems": [asdict(one) for one in self.problems],
             "asked": self.asked,
-            "notes": asdict(self.notes),
+            "queries": asdict(self.queries),
         }
 
     @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Outcome:
-        """The outcome that `as_data` was made of.
+    def from_data(cls, data: Mapping[str, Any]) -> GroupResult:
+        """The result that `as_data` was made of.
 
         Raises:
             KeyError, TypeError, ValueError, AttributeError: it was not made by this version.
@@ -63,11 +62,11 @@ class Outcome:
             list(data["context"]),
             [Problem(**one) for one in data["problems"]],
             dict(data["asked"]),
-            Notes(**data["notes"]),
+            ImportQueries(**data["queries"]),
         )
 
 
-def frozen(finding: Finding) -> Finding:
+def without_trace(finding: Finding) -> Finding:
     """The finding without the trace that it was found in."""
     return replace(
         finding,
@@ -82,12 +81,12 @@ def _fixed(site: Site) -> FixedSite:
     return FixedSite(site.location())
 
 
-def merged(outcomes: Iterable[Outcome]) -> list[Finding]:
-    """The findings of several groups, each once: what two groups find in a file that both use is
-    given with the fewest conditions."""
+def merge_findings(results: Iterable[GroupResult]) -> list[Finding]:
+    """The findings of several groups, each once. If two groups find the same in a file that both
+    use, it is given with the fewest conditions."""
     chosen: dict[tuple[str, Location], Finding] = {}
-    for outcome in outcomes:
-        for one in outcome.found:
+    for result in results:
+        for one in result.found:
             key = (one.rule.code, one.site.location())
             known = chosen.get(key)
             if known is None or len(one.configuration) < len(known.configuration):
@@ -95,12 +94,14 @@ def merged(outcomes: Iterable[Outcome]) -> list[Finding]:
     return sorted_findings(chosen.values())
 
 
-def sources(outcomes: Iterable[Outcome], overrides: Mapping[Path, str]) -> dict[str, Source]:
-    """The files of outcomes, as far as they can be read; those of other processes not parsed."""
+def load_sources(
+    results: Iterable[GroupResult], overrides: Mapping[Path, str]
+) -> dict[str, Source]:
+    """The files of all groups that can be read; those that another process read are not parsed."""
     found: dict[str, Source] = {}
-    for outcome in outcomes:
-        found.update(outcome.known)
-        for path in outcome.files:
+    for result in results:
+        found.update(result.sources)
+        for path in result.files:
             if path not in found:
                 try:
                     found[path] = open_source(Path(path), overrides.get(Path(path)))

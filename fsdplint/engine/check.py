@@ -1,0 +1,188 @@
+"""Rules over programs: the findings, each once and in order, with their fixes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from fsdplint.config.options import DEFAULT, Options
+from fsdplint.diagnostics.finding import Finding, Fix, finding_order, sorted_findings
+from fsdplint.engine.workspace import COMPLETE, Effort, Workspace
+from fsdplint.interpreter import load
+from fsdplint.registry.rule import Rule
+from fsdplint.source.source import NodeSite
+from fsdplint.trace import Trace
+
+if TYPE_CHECKING:
+    from fsdplint.interpreter import Program
+    from fsdplint.source.source import Source
+    from fsdplint.trace.torch_target import Target
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class CheckedProgram:
+    """A program and its findings.
+
+    Attributes:
+        program: the files given, what they import, and the files of `context`.
+        found: all findings.
+        importers: files that were read only because they import some of the others.
+        context: the paths of all files that were read only because of `importers`.
+        validated: programs that fixes make of this one, which are no worse.
+    """
+
+    program: Program
+    found: list[Finding]
+    importers: Sequence[Path] = ()
+    context: frozenset[str] = frozenset()
+    validated: Sequence[FixedProgram] = ()
+
+
+@dataclass(frozen=True)
+class FixedProgram:
+    """A program with fixes in it: the texts that the fixes change, and what is loaded from them."""
+
+    texts: Mapping[str, str]
+    program: Program
+
+
+def load_program(
+    workspace: Workspace,
+    importers: Sequence[Path] = (),
+    overrides: Mapping[Path, str] | None = None,
+    known: Mapping[str, Source] | None = None,
+) -> Program:
+    """Load the files of a workspace.
+
+    Args:
+        workspace: the files.
+        importers: further files, which import them.
+        overrides: texts to use besides those of the workspace.
+        known: sources to use besides those of the workspace, where their texts are the same.
+    """
+    effort = workspace.effort
+    program = load(
+        [*workspace.paths, *importers],
+        {**workspace.overrides, **(overrides or {})},
+        known={**effort.known, **(known or {})},
+        stop=effort.stop,
+    )
+    program.projects = workspace.projects or program.projects
+    return program
+
+
+def check(
+    program: Program, rules: Sequence[Rule], options: Options = DEFAULT, effort: Effort = COMPLETE
+) -> list[Finding]:
+    """The findings in a program: sorted, each once, with their fixes.
+
+    A fix that needs a newer torch than the oldest that the program has to run on is left out, and
+    the finding says so.
+
+    A finding of several configurations is given with the fewest conditions. One that the traces
+    show both with and without conditions holds always.
+    """
+    program.options, target = options, options.target
+    chosen: dict[tuple[str, object], tuple[Finding, Rule]] = {}
+    for trace in program.traces:
+        effort.poll()
+        trace.target = options.target
+        for rule, finding in findings(trace, rules):
+            site = finding.site
+            key: tuple[str, object] = (
+                rule.code,
+                site.node if isinstance(site, NodeSite) else site.location(),
+            )
+            known = chosen.get(key)
+            if known is None or len(finding.configuration) < len(known[0].configuration):
+                chosen[key] = (finding, rule)
+    for config in program.configs.values():
+        for rule in rules:
+            for finding in _ask(rule, rule.check_config, config):
+                chosen[rule.code, finding.site.location()] = (finding, rule)
+    for key, (finding, rule) in list(chosen.items()):
+        if rule.unanimous and not all(_shows(trace, finding, rule) for trace in program.traces):
+            del chosen[key]
+    result = sorted(chosen.values(), key=lambda pair: finding_order(pair[0]))
+    for finding, rule in result if effort.fixes else ():
+        effort.poll()
+        offer_fix(rule, finding, program, target)
+    return [finding for finding, _ in result]
+
+
+def offer_fix(rule: Rule, finding: Finding, program: Program, target: Target | None) -> None:
+    """Give a finding its fix, or the reason why it has none."""
+    finding.fix = _fix_of(rule, finding, program)
+    if finding.fix is not None and target is not None and target.predates(rule.fix_since):
+        finding.fix = None
+        finding.blocker = f"the fix needs torch {rule.fix_since}; {target.said()}"
+
+
+def _fix_of(rule: Rule, finding: Finding, program: Program) -> Fix | None:
+    """The fix of a finding. A defect of the rule's fix must not cost the finding."""
+    try:
+        return rule.fix(finding, program)
+    except Exception as error:
+        if os.environ.get("FSDPLINT_DEBUG"):
+            raise
+        finding.blocker = f"the fix could not be worked out ({type(error).__name__}: {error})"
+        return None
+
+
+def _shows(trace: Trace, finding: Finding, rule: Rule) -> bool:
+    """Whether a trace shows a finding too, if it comes to what the finding is about."""
+    kind = type(finding.events[0])
+    if not any(type(event) is kind and event.site == finding.site for event in trace):
+        return True
+    return any(other.site == finding.site for other in _ask(rule, rule.check, trace))
+
+
+def check_recorded(trace: Trace, rules: Sequence[Rule]) -> list[Finding]:
+    """The findings in a recorded trace: sorted, each once, without fixes."""
+    chosen: dict[tuple[str, object], Finding] = {}
+    for rule, finding in findings(trace, rules):
+        chosen.setdefault((rule.code, finding.site.location()), finding)
+    return sorted_findings(chosen.values())
+
+
+def findings(trace: Trace, rules: Sequence[Rule]) -> Iterable[tuple[Rule, Finding]]:
+    """The findings in one trace, static or recorded.
+
+    A rule about what only a real run can show does not check the interpreter's traces.
+    """
+    for rule in rules:
+        if rule.runtime_only and trace.producer != "runtime":
+            continue
+        for finding in _ask(rule, rule.check, trace):
+            if not _mixes_callbacks(finding):
+                yield rule, finding
+
+
+def _mixes_callbacks(finding: Finding) -> bool:
+    """Whether a finding needs both an event that happens for certain and one of a callback. The
+    callback may not be called at all, or at another time."""
+    return len({event.callbacks for event in finding.events}) > 1
+
+
+def _ask(rule: Rule, ask: Callable[[T], Iterable[Finding]], about: T) -> Iterable[Finding]:
+    """The findings of a rule. A rule of a plug-in that raises keeps the error and finds no more."""
+    if rule.plugin is None:
+        return ask(about)
+    if rule.failure is not None:
+        return ()
+    try:
+        found = list(ask(about))
+        wrong = next((one for one in found if not isinstance(one, Finding)), None)
+        if wrong is not None:
+            raise TypeError(f"{wrong!r} is no Finding")
+    except Exception as error:
+        if os.environ.get("FSDPLINT_DEBUG"):
+            raise
+        rule.failure = error
+        return ()
+    return found

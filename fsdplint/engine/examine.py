@@ -1,0 +1,106 @@
+"""The files of a workspace checked, together with those that import them where that matters."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsdplint.diagnostics.finding import Finding
+from fsdplint.engine.check import CheckedProgram, check, load_program
+from fsdplint.engine.validation import without_harmful_fixes
+from fsdplint.engine.workspace import Workspace
+from fsdplint.interpreter import load
+from fsdplint.registry.meta_rules import CutShort
+from fsdplint.registry.rule import Rule
+from fsdplint.source.fsdp_words import names_fsdp1
+
+if TYPE_CHECKING:
+    from fsdplint.interpreter import Program
+
+MAX_WIDENINGS = 3  # times that further files are read, which turn out to be concerned
+
+
+def examine(workspace: Workspace, rules: Sequence[Rule]) -> CheckedProgram:
+    """Load files and check them.
+
+    The fixes of a group (a migration) change several files together. They depend on the code that
+    uses what the files define, so the files are checked with those that import them.
+    """
+    program = load_program(workspace)
+    checked = CheckedProgram(program, check(program, rules, workspace.options, workspace.effort))
+    grouped = _grouped_files(workspace, checked, rules)
+    if workspace.projects is not None and grouped and workspace.effort.fixes:
+        checked = _with_importers(workspace, checked, rules, grouped)
+    return without_harmful_fixes(workspace, checked, rules)
+
+
+def _grouped_files(
+    workspace: Workspace, checked: CheckedProgram, rules: Sequence[Rule]
+) -> set[str]:
+    """The files that are fixed together with others."""
+    grouped = {one.site.path for one in checked.found if one.rule.grouped}
+    if any(rule.grouped for rule in rules):
+        # A model that code in another file wraps is no finding yet.
+        sources = checked.program.sources
+        grouped |= {
+            str(path)
+            for path in workspace.paths
+            if str(path) in sources and names_fsdp1(sources[str(path)].text)
+        }
+    return grouped
+
+
+def _with_importers(
+    workspace: Workspace, checked: CheckedProgram, rules: Sequence[Rule], files: Iterable[str]
+) -> CheckedProgram:
+    """The program with the files that import some of its files."""
+    assert workspace.projects is not None
+    first = checked.program
+    wanted = sorted(first.wanted)
+    wanted = [*workspace.projects.importers([*map(Path, sorted(files)), *wanted]), *wanted]
+    for _ in range(MAX_WIDENINGS):
+        unread = _unread(checked.program, wanted, workspace.paths[0])
+        if not unread:
+            break
+        importers = [*checked.importers, *unread]
+        program = load_program(workspace, importers, known=first.sources)
+        context = frozenset(program.sources) - frozenset(first.sources)
+        found = check(program, rules, workspace.options, workspace.effort)
+        checked = CheckedProgram(program, found, importers, context)
+        wanted = sorted(program.wanted)
+        wanted = [*workspace.projects.importers(wanted), *wanted]
+    return checked
+
+
+def _unread(program: Program, files: Iterable[Path], like: Path) -> list[Path]:
+    """The files that were not read yet, relative to the current folder if `like` is relative."""
+    seen = {os.path.realpath(path) for path in program.sources}
+    result = []
+    for path in files:
+        if os.path.realpath(path) not in seen:
+            seen.add(os.path.realpath(path))
+            result.append(path if like.is_absolute() else Path(os.path.relpath(path)))
+    return result
+
+
+def check_alone(path: Path, overrides: Mapping[Path, str], rules: Sequence[Rule]) -> None:
+    """Check one file without those of its group. Raises what a defect of fsdplint raises."""
+    check(load([path], overrides), rules)
+
+
+def meta_findings(
+    workspace: Workspace, program: Program, rules: Sequence[Rule], found: Sequence[Finding]
+) -> list[Finding]:
+    """Findings about programs that are too large, and about comments that suppress nothing.
+
+    If a file or a rule failed, no comment is reported: it may have suppressed a finding of it.
+    """
+    if workspace.filter is None:
+        return []
+    cuts = CutShort.of(program)
+    failed = any(rule.failure for rule in rules)
+    if failed or program.problems or not workspace.complete:
+        return cuts
+    return [*cuts, *workspace.filter.unused(found, program)]

@@ -1,0 +1,121 @@
+"""The migration of one group of files: rewrites, annotations and sections of the report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsdplint.edits.annotations import with_blocker_comments
+from fsdplint.engine.changes import Changes
+from fsdplint.engine.check import CheckedProgram
+from fsdplint.engine.examine import examine
+from fsdplint.engine.fixer import Fixer
+from fsdplint.engine.isolation import run_isolated
+from fsdplint.engine.session import Session
+from fsdplint.migration.report.model import Report
+from fsdplint.migration.report.proof_commands import after_writing, with_options
+from fsdplint.migration.report.sections import Sections, name_of
+from fsdplint.registry.rule import Rule
+from fsdplint.registry.rules import all_rules
+from fsdplint.source.files import Problem
+
+if TYPE_CHECKING:
+    from fsdplint.interpreter import Program
+
+FRAMEWORKS = "FSDP22"  # rules on the FSDP1 settings of frameworks; they belong to no group
+
+
+def migration_rules() -> list[type[Rule]]:
+    """The rules whose fixes make a migration."""
+    return [rule for rule in all_rules() if rule.grouped or rule.code.startswith(FRAMEWORKS)]
+
+
+class Migrator:
+    """Migrates the groups of a session, and adds to a report what there is to say."""
+
+    def __init__(
+        self,
+        session: Session,
+        report: Report,
+        proving: Sequence[str],
+        *,
+        fix: bool = False,
+        annotate: bool = False,
+    ) -> None:
+        """
+        Args:
+            session: the files.
+            report: the sections, warnings and names of annotated files are added to it.
+            proving: the options of the commands that prove a migration.
+            fix: whether the files are changed.
+            annotate: whether comments mark the blockers.
+        """
+        self._session = session
+        self._report = report
+        self._proving = proving
+        self._fix = fix
+        self._annotate = annotate
+        self._rules = migration_rules()
+
+    def migrate(self, group: Sequence[Path]) -> Changes:
+        """The changes to the files of one group."""
+        changes = Changes()
+
+        def migrate(paths: Sequence[Path], _: Sequence[Problem]) -> None:
+            self._migrate(paths, changes)
+
+        run_isolated(self._session, self._rules, group, migrate)
+        return changes
+
+    def _migrate(self, paths: Sequence[Path], changes: Changes) -> None:
+        session, report = self._session, self._report
+        checked = self._check(paths, changes)
+        program, files = checked.program, checked.program.files
+        sections = Sections(
+            program,
+            checked.found,
+            lambda one: session.filter.is_enabled(one, files),
+            session.editable.__contains__,
+            session.unsafe_in(paths),
+        )
+        sections.leave_out(checked.context)
+        known = {(section.group, *section.files) for section in report.sections}
+        new = [one for one in sections.all if (one.group, *one.files) not in known]
+        report.sections = [*report.sections, *new]
+        warnings = [*session.recovery_warnings(), *session.filter.warnings(files)]
+        report.warnings = list(dict.fromkeys([*report.warnings, *warnings]))
+        session.add_problems(program.problems)
+        done = {name_of(one) for one in changes.applied}
+        for section in sections.all:
+            if section.group in done:
+                section.applied = True
+                after_writing(section)
+            else:
+                with_options(section, self._proving)
+        if self._annotate:
+            self._add_annotations(program, sections, changes)
+
+    def _check(self, paths: Sequence[Path], changes: Changes) -> CheckedProgram:
+        """The program before the migration; if it is to be fixed, the changes of that are added."""
+        rules = [rule() for rule in self._rules]
+        if not self._fix:
+            return examine(self._session.workspace(paths), rules)
+        fixer = Fixer(self._session, self._rules, changes)
+        checked = fixer.fix_files(paths, rules).checked
+        assert checked is not None
+        return checked
+
+    def _add_annotations(self, program: Program, sections: Sections, changes: Changes) -> None:
+        """Put comments into the files that are not migrated."""
+        editable = self._session.editable
+        for path, source in program.sources.items():
+            if Path(path) in changes.contents or os.path.realpath(path) not in editable:
+                continue
+            marks = [(x.node, x.code, x.reason) for x in sections.marks if x.source is source]
+            text = with_blocker_comments(source, marks)
+            if text != source.text:
+                contents = source.to_bytes(source.text), source.to_bytes(text)
+                changes.contents[Path(path)] = contents
+                self._report.annotated.append(path)
