@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
-from fsdplint.registry.examples import Bad, Good, Symptom
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Event, Sharded, Trace
 from fsdplint.trace.groups import Groups, sharded_by
@@ -14,162 +13,6 @@ from fsdplint.trace.queries.common import varying
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
-
-LOOP_WITH_ROOT = """\
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.fsdp import fully_shard
-
-dist.init_process_group("gloo")
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
-# modules() gives the model itself as well
-for module in reversed(list(model.modules())):
-    fully_shard(module)
-fully_shard(model)  # <- FSDP111
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-model(torch.randn(16, 4)).pow(2).mean().backward()
-optimizer.step()
-print("trained")
-dist.destroy_process_group()
-"""
-
-TRAINER = """\
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.fsdp import fully_shard
-
-
-def build_model(options):
-    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
-    for layer in (model[0], model[2]):
-        fully_shard(layer, **options)
-    return fully_shard(model, **options)
-
-
-class Trainer:
-    def __init__(self, model):
-        self.model = fully_shard(model)  # <- FSDP111
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-
-    def step(self, x):
-        self.model(x).pow(2).mean().backward()
-        self.optimizer.step()
-
-
-if __name__ == "__main__":
-    dist.init_process_group("gloo")
-    torch.manual_seed(0)
-    Trainer(build_model({"reshard_after_forward": True})).step(torch.randn(16, 4))
-    dist.destroy_process_group()
-"""
-
-SHARED_BLOCK = """\
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.fsdp import fully_shard
-
-dist.init_process_group("gloo")
-torch.manual_seed(0)
-block = nn.Linear(4, 4)
-model = nn.Sequential(block, nn.Tanh(), block)
-fully_shard(model[0])
-fully_shard(model[2])  # <- FSDP111
-fully_shard(model)
-model(torch.randn(16, 4)).pow(2).mean().backward()
-print("trained")
-dist.destroy_process_group()
-"""
-
-ASKED = """\
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.fsdp import FSDPModule, fully_shard
-
-
-def shard_once(module, done):
-    if module in done:
-        return
-    done.append(module)
-    fully_shard(module)
-
-
-dist.init_process_group("gloo")
-torch.manual_seed(0)
-block = nn.Linear(4, 4)
-model = nn.Sequential(block, nn.Tanh(), block)
-for layer in model.children():
-    if not isinstance(layer, FSDPModule):
-        fully_shard(layer)
-fully_shard(model)
-if not isinstance(model, FSDPModule):
-    fully_shard(model)
-model(torch.randn(16, 4)).pow(2).mean().backward()
-
-other, done = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), []
-for layer in other:
-    shard_once(layer, done)
-shard_once(other[0], done)
-shard_once(other, done)
-other(torch.randn(16, 4)).pow(2).mean().backward()
-dist.destroy_process_group()
-"""
-
-NAMED = """\
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.fsdp import fully_shard
-
-dist.init_process_group("gloo")
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
-for name, module in reversed(list(model.named_modules())):
-    if name:
-        fully_shard(module)
-fully_shard(model)
-model(torch.randn(16, 4)).pow(2).mean().backward()
-
-for _ in range(2):
-    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
-    fully_shard([model[0], model[2]])
-    fully_shard(model)
-    model(torch.randn(16, 4)).pow(2).mean().backward()
-dist.destroy_process_group()
-"""
-
-EITHER = """\
-import sys
-
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.fsdp import fully_shard
-
-
-def shard(layers, large):
-    for layer in layers:
-        if large(layer):
-            fully_shard(layer, reshard_after_forward=True)
-        else:
-            fully_shard(layer, reshard_after_forward=False)
-
-
-dist.init_process_group("gloo")
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 1))
-shard(model, lambda layer: layer.weight.numel() > 16)
-if len(sys.argv) > 1:
-    fully_shard(model, reshard_after_forward=False)
-else:
-    fully_shard(model)
-model(torch.randn(16, 4)).pow(2).mean().backward()
-dist.destroy_process_group()
-"""
 
 
 class ShardedTwice(Rule):
@@ -241,31 +84,6 @@ class ShardedTwice(Rule):
         rewrite = Rewrite()
         rewrite.delete_statement(shard.source, shard.statement)
         return rewrite.fix("Do not shard the module again", Safety.SAFE)
-
-    bad = (
-        Bad(
-            code=LOOP_WITH_ROOT,
-            symptom=Symptom(raises="fully_shard has already been applied to the following module"),
-            changes=(("\nfully_shard(model)\n", "\n"),),
-            healthy="trained",
-        ),
-        Bad(
-            code=TRAINER,
-            symptom=Symptom(raises="fully_shard has already been applied to the following module"),
-        ),
-        Bad(
-            code=SHARED_BLOCK,
-            symptom=Symptom(raises="fully_shard has already been applied to the following module"),
-            changes=(("fully_shard(model[2])\n", ""),),
-            healthy="trained",
-        ),
-    )
-
-    good = (
-        Good(why="the program asks first, by class and by a list of its own", code=ASKED),
-        Good(why="a loop that leaves the root out; a model built anew in a loop", code=NAMED),
-        Good(why="two calls of which only one is made", code=EITHER),
-    )
 
 
 def _both_happen(trace: Trace, one: Sharded, other: Sharded) -> bool:

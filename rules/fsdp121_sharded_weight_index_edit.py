@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
-from fsdplint.registry.examples import Bad, Good, Symptom
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Fsdp1Used, Gathered, RowEdited, Sharded, Site, Trace
 from fsdplint.trace.groups import Groups, sharded_by
@@ -51,131 +50,6 @@ class ShardedWeightIndexEdit(Rule):
                 help="Change the parameter before it is sharded, or multiply all of it by a mask.",
                 because=[(shard, "sharded here")],
             )
-
-    bad = (
-        Bad(
-            code="""\
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.fsdp import fully_shard
-
-dist.init_process_group("gloo")
-torch.manual_seed(0)
-PADDING = 0
-model = nn.Sequential(nn.Embedding(8, 4), nn.Linear(4, 1))
-fully_shard(model[0])
-fully_shard(model)
-with torch.no_grad():
-    model[0].weight[PADDING].zero_()  # <- FSDP121
-row = model[0].weight.full_tensor()[PADDING]
-print("padding is zero:", bool((row == 0).all()))
-dist.destroy_process_group()
-""",
-            symptom=Symptom(prints="padding is zero: False"),
-        ),
-        Bad(
-            code="""\
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.fsdp import fully_shard
-
-
-class Tagger(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embedding = nn.Embedding(16, 4)
-        self.head = nn.Linear(4, 2)
-
-    def forward(self, tokens):
-        return self.head(self.embedding(tokens))
-
-    @torch.no_grad()
-    def reset_new_tokens(self, count):
-        self.embedding.weight[-count:].normal_(std=0.02)  # <- FSDP121
-
-
-def main():
-    dist.init_process_group("gloo")
-    torch.manual_seed(0)
-    model = Tagger()
-    fully_shard(model)
-    before = model.embedding.weight.full_tensor()
-    model.reset_new_tokens(4)
-    print("changed:", not torch.equal(before, model.embedding.weight.full_tensor()))
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()
-""",
-            symptom=Symptom(prints="changed: False"),
-        ),
-    )
-
-    good = (
-        Good(
-            why="changed before sharding; all of it, or a column of it, after sharding",
-            code="""\
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.fsdp import fully_shard
-
-dist.init_process_group("gloo")
-torch.manual_seed(0)
-model = nn.Sequential(nn.Embedding(8, 4), nn.Linear(4, 1))
-with torch.no_grad():
-    model[0].weight[0].zero_()
-fully_shard(model[0])
-fully_shard(model)
-with torch.no_grad():
-    model[1].weight[:, 0].zero_()
-    model[1].bias.zero_()
-assert (model[0].weight.full_tensor()[0] == 0).all()
-assert model[1].weight.full_tensor()[0, 0] == 0
-dist.destroy_process_group()
-""",
-        ),
-        Good(
-            why="a whole copy of the parameter is changed, on purpose",
-            code="""\
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.fsdp import fully_shard
-
-dist.init_process_group("gloo")
-torch.manual_seed(0)
-model = nn.Linear(4, 2)
-fully_shard(model)
-with torch.no_grad():
-    whole = model.weight.full_tensor()
-    whole[0].zero_()
-assert (whole[0] == 0).all()
-dist.destroy_process_group()
-""",
-        ),
-        Good(
-            why="the other model is the sharded one",
-            code="""\
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.fsdp import fully_shard
-
-dist.init_process_group("gloo")
-torch.manual_seed(0)
-teacher, student = nn.Linear(4, 2), nn.Linear(4, 2)
-fully_shard(teacher)
-with torch.no_grad():
-    student.weight[0].zero_()
-assert (student.weight[0] == 0).all()
-dist.destroy_process_group()
-""",
-        ),
-    )
 
 
 def _shard(groups: Groups, event: RowEdited) -> Sharded | None:

@@ -6,115 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
-from fsdplint.registry.examples import Bad, Good, Symptom
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import MeshBuilt, Sharded, Trace
 from fsdplint.trace.queries.common import mesh_of
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
-
-SCRIPT = """\
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-
-dist.init_process_group("gloo")
-torch.manual_seed(0)
-# shard over all ranks
-mesh = init_device_mesh("cpu", (dist.get_world_size(), 1), mesh_dim_names=("shard", "replicate"))
-model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
-for layer in (model[0], model[2]):
-    fully_shard(layer, mesh=mesh)  # <- FSDP124
-fully_shard(model, mesh=mesh)  # <- FSDP124
-model(torch.randn(16, 4)).pow(2).mean().backward()
-print(f"{model[0].weight.to_local().numel()} of {model[0].weight.numel()} elements on this rank")
-dist.destroy_process_group()
-"""
-
-TRAINER = """\
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-
-DIMENSIONS = ["dp_shard", "dp_replicate"]
-
-
-class Trainer:
-    def __init__(self, shards):
-        torch.manual_seed(0)
-        shape = (shards, dist.get_world_size() // shards)
-        self.mesh = init_device_mesh("cpu", shape, mesh_dim_names=DIMENSIONS)
-        self.model = fully_shard(nn.Linear(4, 4), mesh=self.mesh)  # <- FSDP124
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-
-    def step(self, x):
-        self.model(x).pow(2).mean().backward()
-        self.optimizer.step()
-
-
-if __name__ == "__main__":
-    dist.init_process_group("gloo")
-    trainer = Trainer(shards=2)
-    trainer.step(torch.randn(16, 4))
-    print("elements on this rank:", trainer.model.weight.to_local().numel())
-    dist.destroy_process_group()
-"""
-
-IN_ORDER = """\
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-
-dist.init_process_group("gloo")
-torch.manual_seed(0)
-mesh = init_device_mesh("cpu", (1, dist.get_world_size()), mesh_dim_names=("replicate", "shard"))
-model = fully_shard(nn.Linear(4, 4), mesh=mesh)
-model(torch.randn(16, 4)).pow(2).mean().backward()
-assert model.weight.to_local().numel() == 8
-dist.destroy_process_group()
-"""
-
-ONE_DIMENSION = """\
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-
-dist.init_process_group("gloo")
-torch.manual_seed(0)
-mesh = init_device_mesh("cpu", (dist.get_world_size(), 1), mesh_dim_names=("shard", "replicate"))
-model = fully_shard(nn.Linear(4, 4), mesh=mesh["shard"])
-model(torch.randn(16, 4)).pow(2).mean().backward()
-assert model.weight.to_local().numel() == 8
-dist.destroy_process_group()
-"""
-
-OTHER_NAMES = """\
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-
-dist.init_process_group("gloo")
-torch.manual_seed(0)
-# what is inside of a node is sharded, the nodes are replicas of each other
-mesh = init_device_mesh("cpu", (1, dist.get_world_size()), mesh_dim_names=("inter", "intra"))
-shards = init_device_mesh("cpu", (1, dist.get_world_size()), mesh_dim_names=("dp", "fsdp_shard"))
-for one in (mesh, shards):
-    model = fully_shard(nn.Linear(4, 4), mesh=one)
-    model(torch.randn(16, 4)).pow(2).mean().backward()
-    assert model.weight.to_local().numel() == 8
-dist.destroy_process_group()
-"""
 
 
 class SwappedHsdpMesh(Rule):
@@ -177,27 +74,6 @@ class SwappedHsdpMesh(Rule):
         if not swap_dimensions(rewrite, finding.events[1].site):
             return None
         return rewrite.fix("Put the replicas first in the mesh", Safety.UNSAFE)
-
-    bad = (
-        Bad(
-            code=SCRIPT,
-            symptom=Symptom(prints="^32 of 32 elements on this rank"),
-            changes=(
-                (
-                    '(dist.get_world_size(), 1), mesh_dim_names=("shard", "replicate")',
-                    '(1, dist.get_world_size()), mesh_dim_names=("replicate", "shard")',
-                ),
-            ),
-            healthy="^16 of 32 elements on this rank",
-        ),
-        Bad(code=TRAINER, symptom=Symptom(prints="^elements on this rank: 16")),
-    )
-
-    good = (
-        Good(why="the replicas first", code=IN_ORDER),
-        Good(why="only the dimension to shard over is given", code=ONE_DIMENSION),
-        Good(why="names that say nothing of the kind", code=OTHER_NAMES),
-    )
 
 
 def _swapped(mesh: MeshBuilt) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
-from fsdplint.registry.examples import Bad, Good, Symptom
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import ModuleMoved, ParametersTied, Sharded, StateLoaded, Trace, first
 from fsdplint.trace.groups import Groups, sharded_by
@@ -14,100 +13,6 @@ from fsdplint.trace.queries.common import unseen_before
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
-
-MODEL = """\
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.fsdp import fully_shard
-
-
-class Block(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.linear = nn.Linear(width, width)
-
-    def forward(self, x):
-        return x + torch.tanh(self.linear(x))
-
-
-class LanguageModel(nn.Module):
-    def __init__(self, vocabulary=16, width=8):
-        super().__init__()
-        self.embed = nn.Embedding(vocabulary, width)
-        self.layers = nn.ModuleList([Block(width) for _ in range(2)])
-        self.head = nn.Linear(width, vocabulary, bias=False)
-        self.head.weight = self.embed.weight
-
-    def forward(self, tokens):
-        x = self.embed(tokens)
-        for layer in self.layers:
-            x = layer(x)
-        return self.head(x)
-
-
-"""
-
-TRAIN = """\
-dist.init_process_group("gloo")
-torch.manual_seed(0)
-model = LanguageModel()
-SHARD
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-tokens = torch.randint(0, 16, (4, 8))
-nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
-optimizer.step()
-print("trained")
-dist.destroy_process_group()
-"""
-
-TRAINER = """\
-class Trainer:
-    def __init__(self, options):
-        self.model = LanguageModel()
-        for layer in self.model.layers:
-            fully_shard(layer, **options)
-        # the embedding and the output layer are large
-        fully_shard(self.model.embed, reshard_after_forward=False)
-        fully_shard(self.model.head, reshard_after_forward=False)  # <- FSDP127
-        fully_shard(self.model, **options)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-
-    def step(self, tokens):
-        logits = self.model(tokens)
-        nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten()).backward()
-        self.optimizer.step()
-
-
-if __name__ == "__main__":
-    dist.init_process_group("gloo")
-    torch.manual_seed(0)
-    Trainer({"reshard_after_forward": True}).step(torch.randint(0, 16, (4, 8)))
-    print("trained")
-    dist.destroy_process_group()
-"""
-
-BY_CLASS = """\
-def apply_fsdp(model):
-    for module in reversed(list(model.modules())):
-        if isinstance(module, (Block, nn.Embedding)):
-            fully_shard(module)
-    fully_shard(model)  # <- FSDP127
-    return model
-
-
-dist.init_process_group("gloo")
-torch.manual_seed(0)
-model = apply_fsdp(LanguageModel())
-model(torch.randint(0, 16, (4, 8))).sum().backward()
-dist.destroy_process_group()
-"""
-
-SYMPTOM = Symptom(raises="is shared with a parameter already managed by another FSDP group")
-
-
-def _script(*shard: str) -> str:
-    return MODEL + TRAIN.replace("SHARD", "\n".join(shard))
 
 
 class TiedAcrossGroups(Rule):
@@ -176,73 +81,6 @@ class TiedAcrossGroups(Rule):
         if not shard_together(rewrite, program, one, other, tie):
             return None
         return rewrite.fix("Shard the tied modules as one group", Safety.UNSAFE)
-
-    bad = (
-        Bad(
-            code=_script(
-                "fully_shard(model.embed)",
-                "for layer in model.layers:",
-                "    fully_shard(layer)",
-                "fully_shard(model)  # <- FSDP127",
-            ),
-            symptom=SYMPTOM,
-            changes=(("fully_shard(model.embed)\n", "fully_shard([model.embed, model.head])\n"),),
-            healthy="trained",
-        ),
-        Bad(
-            code=MODEL + TRAINER,
-            symptom=SYMPTOM,
-            changes=(
-                (
-                    "        fully_shard(self.model.embed, reshard_after_forward=False)\n"
-                    "        fully_shard(self.model.head, reshard_after_forward=False)\n",
-                    "        fully_shard([self.model.embed, self.model.head], "
-                    "reshard_after_forward=False)\n",
-                ),
-            ),
-            healthy="trained",
-        ),
-        Bad(code=MODEL + BY_CLASS, symptom=SYMPTOM),
-    )
-
-    good = (
-        Good(
-            why="one group for the two, by the list form",
-            code=_script(
-                "fully_shard([model.embed, model.head])",
-                "for layer in model.layers:",
-                "    fully_shard(layer)",
-                "fully_shard(model)",
-            ),
-        ),
-        Good(
-            why="both are left to the root, as loops over the blocks do",
-            code=_script(
-                "for module in model.modules():",
-                "    if isinstance(module, Block):",
-                "        fully_shard(module)",
-                "fully_shard(model)",
-            ),
-        ),
-        Good(
-            why="tied after the sharding, before the first forward",
-            code=_script(
-                "fully_shard(model.embed)",
-                "fully_shard(model.head)",
-                "fully_shard(model)",
-                "model.head.weight = model.embed.weight",
-            ).replace("        self.head.weight = self.embed.weight\n", ""),
-        ),
-        Good(
-            why="a copy of the weight, and a tie that is undone before the sharding",
-            code=_script(
-                "model.head.weight = nn.Parameter(model.embed.weight.detach().clone())",
-                "fully_shard(model.embed)",
-                "fully_shard(model.head)",
-                "fully_shard(model)",
-            ),
-        ),
-    )
 
 
 def _groups_of(groups: Groups, tie: ParametersTied) -> tuple[Sharded, Sharded] | None:

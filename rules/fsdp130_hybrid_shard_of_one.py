@@ -5,160 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fsdplint.diagnostics.finding import Finding, Severity
-from fsdplint.registry.examples import Bad, Good, Symptom
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import MeshBuilt, Site, Trace, Wrapped
 from fsdplint.trace.queries.common import class_name
 from fsdplint.trace.queries.wrappers import strategy
-
-FLAT = """\
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
-
-dist.init_process_group("gloo")
-mesh = init_device_mesh("cpu", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard"))
-torch.manual_seed(0)
-model = FSDP(  # <- FSDP130
-    nn.Linear(8, 1),
-    sharding_strategy=ShardingStrategy.HYBRID_SHARD,
-    device_mesh=mesh,
-    use_orig_params=True,
-    device_id=torch.device("cpu"),
-)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-torch.manual_seed(dist.get_rank())
-for step in range(2):
-    model(torch.randn(4, 8)).pow(2).mean().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-sums = [None] * dist.get_world_size()
-dist.all_gather_object(sums, sum(p.sum().item() for p in model.parameters()))
-print("the replicas agree:", sums[0] == sums[1])
-dist.destroy_process_group()
-"""
-
-TRAINER = """\
-import torch
-import torch.distributed as dist
-import torch.distributed.fsdp as fsdp
-from torch import nn
-
-NODES, PER_NODE = 2, 1
-
-
-class Trainer:
-    def __init__(self):
-        torch.manual_seed(0)
-        mesh = dist.init_device_mesh("cpu", (NODES, PER_NODE), mesh_dim_names=("node", "rank"))
-        net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
-        self.model = fsdp.FullyShardedDataParallel(  # <- FSDP130
-            net,
-            device_mesh=mesh,
-            sharding_strategy=fsdp.ShardingStrategy._HYBRID_SHARD_ZERO2,
-            device_id=torch.device("cpu"),
-        )
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-
-    def step(self, batch):
-        self.model(batch).pow(2).mean().backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-
-    def digests(self):
-        found = [None] * dist.get_world_size()
-        dist.all_gather_object(found, sum(p.sum().item() for p in self.model.parameters()))
-        return found
-
-
-def main():
-    dist.init_process_group("gloo")
-    trainer = Trainer()
-    torch.manual_seed(1 + dist.get_rank())
-    trainer.step(torch.randn(4, 8))
-    print("digests differ:", len(set(trainer.digests())) > 1)
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()
-"""
-
-SHARDED = """\
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
-
-dist.init_process_group("gloo")
-names = ("replicate", "shard")
-mesh = init_device_mesh("cpu", (1, dist.get_world_size()), mesh_dim_names=names)
-torch.manual_seed(0)
-model = FSDP(
-    nn.Linear(8, 1),
-    sharding_strategy=ShardingStrategy.HYBRID_SHARD,
-    device_mesh=mesh,
-    device_id=torch.device("cpu"),
-)
-model(torch.randn(4, 8)).pow(2).mean().backward()
-whole = FSDP(
-    nn.Linear(8, 1),
-    sharding_strategy=ShardingStrategy.NO_SHARD,
-    device_id=torch.device("cpu"),
-)
-whole(torch.randn(4, 8)).pow(2).mean().backward()
-print("trained")
-dist.destroy_process_group()
-"""
-
-FSDP2 = """\
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-
-dist.init_process_group("gloo")
-mesh = init_device_mesh("cpu", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard"))
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 1))
-for layer in model:
-    fully_shard(layer, mesh=mesh)
-fully_shard(model, mesh=mesh)
-torch.manual_seed(dist.get_rank())
-model(torch.randn(4, 8)).pow(2).mean().backward()
-gradient = model[0].weight.grad.full_tensor().sum().item()
-found = [None] * dist.get_world_size()
-dist.all_gather_object(found, gradient)
-assert found[0] == found[1]
-dist.destroy_process_group()
-"""
-
-
-FULL = """\
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-from torch.distributed.fsdp import ShardingStrategy
-
-mesh = init_device_mesh("cpu", (2,))
-torch.manual_seed(0)
-model = FSDP(
-    nn.Linear(8, 8),
-    device_mesh=mesh,
-    sharding_strategy=ShardingStrategy.FULL_SHARD,
-    device_id=torch.device("cpu"),
-)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-model(torch.randn(4, 8)).pow(2).mean().backward()
-optimizer.step()
-dist.destroy_process_group()
-"""
 
 
 class HybridShardOfOne(Rule):
@@ -184,15 +34,6 @@ class HybridShardOfOne(Rule):
     code = "FSDP130"
     name = "hybrid-shard-of-one"
     severity = Severity.ERROR
-    bad = (
-        Bad(FLAT, symptom=Symptom(prints="the replicas agree: False")),
-        Bad(TRAINER, symptom=Symptom(prints="digests differ: True")),
-    )
-    good = (
-        Good(SHARDED, why="one replica that is sharded; and NO_SHARD, which reduces gradients"),
-        Good(FSDP2, why="FSDP2 reduces over the replicas"),
-        Good(FULL, why="sharded over all ranks, with a mesh of one dimension"),
-    )
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         meshes = {event.mesh: event for event in trace.of(MeshBuilt)}

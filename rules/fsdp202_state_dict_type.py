@@ -5,60 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fsdplint.diagnostics.finding import Finding, Safety, Severity
-from fsdplint.migration.examples import FSDP2, OWN_CLASS, program
 from fsdplint.migration.rule import STATE_APIS, MigrationRule
-from fsdplint.registry.examples import Bad, Good, Symptom
 from fsdplint.trace import Fsdp1Used, Trace
 from fsdplint.trace.queries.common import fsdp1_on_fsdp2
-
-WRAPPED = """\
-model = FSDP(nn.Linear(8, 4), device_id=torch.device("cpu"))  # <- FSDP201
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-"""
-SHARDED = """\
-model = fully_shard(
-    nn.Linear(8, 4), mesh=init_device_mesh("cpu", (dist.get_world_size(),))
-)
-"""
-IMPORTS = """\
-from torch.distributed.fsdp import FullStateDictConfig, StateDictType
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-"""
-END = """\
-print(len(state), "tensors")
-dist.destroy_process_group()
-"""
-
-BLOCK = program(
-    IMPORTS,
-    WRAPPED,
-    """\
-config = FullStateDictConfig(offload_to_cpu=False, rank0_only=True)
-with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):  # <- FSDP202
-    # whole tensors, on rank 0 only
-    state = model.state_dict()
-"""
-    + END,
-)
-SET = program(
-    IMPORTS,
-    WRAPPED,
-    """\
-FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig())  # <- FSDP202
-state = model.state_dict()
-"""
-    + END,
-)
-IMPORTED = (
-    "from torch.distributed.fsdp import FullStateDictConfig, StateDictType\n"
-    "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n",
-    "from torch.distributed.checkpoint.state_dict import (\n"
-    "    StateDictOptions,\n"
-    "    get_model_state_dict,\n"
-    ")\n"
-    "from torch.distributed.device_mesh import init_device_mesh\n"
-    "from torch.distributed.fsdp import fully_shard\n",
-)
 
 
 class StateDictTypeContext(MigrationRule):
@@ -90,58 +39,6 @@ class StateDictTypeContext(MigrationRule):
     name = "fsdp1-state-dict-type"
     severity = Severity.WARNING
     fixable = Safety.SAFE
-    bad = (
-        Bad(
-            BLOCK,
-            symptom=Symptom(prints="^0 tensors$"),
-            changes=(
-                IMPORTED,
-                (
-                    'model = FSDP(nn.Linear(8, 4), device_id=torch.device("cpu"))\n',
-                    SHARDED,
-                ),
-                (
-                    """\
-config = FullStateDictConfig(offload_to_cpu=False, rank0_only=True)
-with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
-    # whole tensors, on rank 0 only
-    state = model.state_dict()
-""",
-                    """\
-config = StateDictOptions(full_state_dict=True, cpu_offload=True)
-# whole tensors, on rank 0 only
-state = get_model_state_dict(model, options=config)
-""",
-                ),
-            ),
-            healthy="^0 tensors$",
-        ),
-        Bad(
-            SET,
-            symptom=Symptom(prints="^2 tensors$"),
-            changes=(
-                IMPORTED,
-                (
-                    'model = FSDP(nn.Linear(8, 4), device_id=torch.device("cpu"))\n',
-                    SHARDED,
-                ),
-                (
-                    """\
-FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig())
-state = model.state_dict()
-""",
-                    """\
-state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
-""",
-                ),
-            ),
-            healthy="^2 tensors$",
-        ),
-    )
-    good = (
-        Good(OWN_CLASS, why="a class of the user's own that is called FSDP"),
-        Good(FSDP2, why="no state is taken"),
-    )
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         for event in trace.of(Fsdp1Used):

@@ -5,55 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fsdplint.diagnostics.finding import Finding, Safety, Severity
-from fsdplint.migration.examples import FSDP2, OWN_CLASS, program
 from fsdplint.migration.rule import MigrationRule, in_fsdp1
-from fsdplint.registry.examples import Bad, Good, Symptom
 from fsdplint.trace import Clipped, Trace
-
-IMPORT = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
-IMPORTED = (
-    IMPORT,
-    "from torch.distributed.device_mesh import init_device_mesh\n"
-    "from torch.distributed.fsdp import fully_shard\n",
-)
-WRAPPED = (
-    'model = FSDP(nn.Linear(8, 4), device_id=torch.device("cpu"))\n',
-    """\
-model = fully_shard(
-    nn.Linear(8, 4), mesh=init_device_mesh("cpu", (dist.get_world_size(),))
-)
-""",
-)
-BODY = """\
-model = FSDP(nn.Linear(8, 4), device_id=torch.device("cpu"))  # <- FSDP201
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-"""
-LOGGED = program(
-    IMPORT,
-    BODY,
-    """\
-for step in range(2):
-    loss = model(torch.randn(4, 8)).pow(2).mean()
-    loss.backward()
-    norm = model.clip_grad_norm_(0.5)  # <- FSDP204
-    optimizer.step()
-    optimizer.zero_grad()
-    print(f"norm {norm:.3f}")
-dist.destroy_process_group()
-""",
-)
-PLAIN = program(
-    IMPORT,
-    BODY,
-    """\
-loss = model(torch.randn(4, 8)).pow(2).mean()
-loss.backward()
-model.clip_grad_norm_(max_norm=1.0, norm_type=2)  # <- FSDP204
-optimizer.step()
-print(f"loss {loss.item():.4f}")
-dist.destroy_process_group()
-""",
-)
 
 
 class Fsdp1ClipMethod(MigrationRule):
@@ -82,38 +35,6 @@ class Fsdp1ClipMethod(MigrationRule):
     name = "fsdp1-clip-method"
     severity = Severity.INFO
     fixable = Safety.SAFE
-    bad = (
-        Bad(
-            LOGGED,
-            symptom=Symptom(prints=r"norm \d\.\d{3}"),
-            changes=(
-                IMPORTED,
-                WRAPPED,
-                (
-                    "model.clip_grad_norm_(0.5)",
-                    "torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5).full_tensor()",
-                ),
-            ),
-            healthy=r"norm \d\.\d{3}",
-        ),
-        Bad(
-            PLAIN,
-            symptom=Symptom(prints=r"loss \d"),
-            changes=(
-                IMPORTED,
-                WRAPPED,
-                (
-                    "model.clip_grad_norm_(max_norm=1.0, norm_type=2)",
-                    "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0, norm_type=2)",
-                ),
-            ),
-            healthy=r"loss \d",
-        ),
-    )
-    good = (
-        Good(OWN_CLASS, why="a method of the user's own"),
-        Good(FSDP2, why="no FSDP1"),
-    )
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         for event in trace.of(Clipped):

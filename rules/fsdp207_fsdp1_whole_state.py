@@ -5,42 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fsdplint.diagnostics.finding import Finding, Safety, Severity
-from fsdplint.migration.examples import FSDP2, OWN_CLASS, program
 from fsdplint.migration.rule import MigrationRule, in_block, in_fsdp1
-from fsdplint.registry.examples import Bad, Good, Symptom
 from fsdplint.trace import StateLoaded, StateTaken, Trace
-
-IMPORT = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
-WRAPPED = (
-    'model = FSDP(nn.Linear(8, 4), device_id=torch.device("cpu"))\n',
-    """\
-model = fully_shard(
-    nn.Linear(8, 4), mesh=init_device_mesh("cpu", (dist.get_world_size(),))
-)
-""",
-)
-BODY = """\
-model = FSDP(nn.Linear(8, 4), device_id=torch.device("cpu"))  # <- FSDP201
-"""
-TAKEN = program(
-    IMPORT,
-    BODY,
-    """\
-state = model.state_dict()  # <- FSDP207
-print({name: tuple(tensor.shape) for name, tensor in state.items()})
-dist.destroy_process_group()
-""",
-)
-LOADED = program(
-    IMPORT,
-    BODY,
-    """\
-weights = {"weight": torch.ones(4, 8), "bias": torch.zeros(4)}
-model.load_state_dict(weights)  # <- FSDP207
-print(model(torch.ones(1, 8)).sum().item())
-dist.destroy_process_group()
-""",
-)
 
 
 class Fsdp1WholeState(MigrationRule):
@@ -70,58 +36,6 @@ class Fsdp1WholeState(MigrationRule):
     name = "fsdp1-whole-state"
     severity = Severity.INFO
     fixable = Safety.SAFE
-    bad = (
-        Bad(
-            TAKEN,
-            symptom=Symptom(prints=r"'weight': \(4, 8\)"),
-            changes=(
-                (
-                    IMPORT,
-                    """\
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-)
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-""",
-                ),
-                WRAPPED,
-                (
-                    "model.state_dict()",
-                    "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))",
-                ),
-            ),
-            healthy=r"'weight': \(4, 8\)",
-        ),
-        Bad(
-            LOADED,
-            symptom=Symptom(prints=r"^32\.0$"),
-            changes=(
-                (
-                    IMPORT,
-                    """\
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    set_model_state_dict,
-)
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-""",
-                ),
-                WRAPPED,
-                (
-                    "model.load_state_dict(weights)",
-                    "set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True))",
-                ),
-            ),
-            healthy=r"^32\.0$",
-        ),
-    )
-    good = (
-        Good(OWN_CLASS, why="no FSDP1"),
-        Good(FSDP2, why="no FSDP1"),
-    )
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         for event in trace.events:

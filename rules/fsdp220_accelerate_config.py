@@ -6,85 +6,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
-from fsdplint.registry.examples import Bad, Good
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Trace
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
     from fsdplint.source.config_source import ConfigSource
-
-WHY_NOT = "it is read by `accelerate launch`, which is not installed for the tests"
-USUAL = """\
-compute_environment: LOCAL_MACHINE
-distributed_type: FSDP
-mixed_precision: bf16
-fsdp_config:  # <- FSDP220
-  # one unit for each layer
-  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
-  fsdp_backward_prefetch: BACKWARD_PRE
-  fsdp_cpu_ram_efficient_loading: true
-  fsdp_forward_prefetch: false
-  fsdp_offload_params: false
-  fsdp_sharding_strategy: FULL_SHARD  # all of it
-  fsdp_state_dict_type: SHARDED_STATE_DICT
-  fsdp_sync_module_states: true
-  fsdp_use_orig_params: true
-num_machines: 1
-num_processes: 8
-"""
-MACHINES = """\
-distributed_type: "FSDP"
-num_machines: 2
-num_processes: 16
-fsdp_config: # <- FSDP220
-    sharding_strategy: 5
-    transformer_layer_cls_to_wrap: 'Block'
-    auto_wrap_policy: TRANSFORMER_BASED_WRAP
-    backward_prefetch: BACKWARD_PRE
-main_training_function: main
-"""
-RANKS_DIFFER = """\
-distributed_type: FSDP
-fsdp_config:  # <- FSDP220
-  fsdp_sharding_strategy: 2
-  fsdp_cpu_ram_efficient_loading: false
-  fsdp_backward_prefetch_policy: BACKWARD_PRE
-  fsdp_state_dict_type: FULL_STATE_DICT
-  fsdp_version: 1
-num_processes: 8
-"""
-REPLICATED = """\
-distributed_type: FSDP
-fsdp_config:  # <- FSDP220
-  fsdp_sharding_strategy: NO_SHARD
-  fsdp_state_dict_type: LOCAL_STATE_DICT
-"""
-BY_SIZE = """\
-distributed_type: FSDP
-fsdp_config:  # <- FSDP220
-  fsdp_auto_wrap_policy: SIZE_BASED_WRAP
-  fsdp_min_num_params: 1000000
-"""
-MIGRATED = """\
-distributed_type: FSDP
-fsdp_config:
-  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
-  fsdp_reshard_after_forward: true
-  fsdp_version: 2
-"""
-NOT_USED = """\
-distributed_type: MULTI_GPU
-# distributed_type: FSDP is for the large model
-fsdp_config:
-  fsdp_sharding_strategy: FULL_SHARD
-"""
-OTHER_TOOL = """\
-trainer:
-  distributed_type: FSDP
-  fsdp_config:
-    sharding_strategy: FULL_SHARD
-"""
 
 
 class AccelerateConfig(Rule):
@@ -135,58 +62,6 @@ class AccelerateConfig(Rule):
     severity = Severity.INFO
     fixable = Safety.SAFE
     fix_since = "2.6"
-    bad = (
-        Bad(
-            USUAL,
-            runs=False,
-            why_not=WHY_NOT,
-            filename="config.yaml",
-            changes=(
-                ("  fsdp_backward_prefetch: BACKWARD_PRE\n", ""),
-                ("  fsdp_forward_prefetch: false\n", ""),
-                ("fsdp_sharding_strategy: FULL_SHARD ", "fsdp_reshard_after_forward: true "),
-                ("  fsdp_sync_module_states: true\n", ""),
-                ("fsdp_use_orig_params: true", "fsdp_version: 2"),
-            ),
-        ),
-        Bad(
-            MACHINES,
-            runs=False,
-            why_not=WHY_NOT,
-            filename="config.yaml",
-            changes=(
-                ("sharding_strategy: 5", "reshard_after_forward: false"),
-                (
-                    "    backward_prefetch: BACKWARD_PRE\n",
-                    """\
-    state_dict_type: FULL_STATE_DICT
-    fsdp_version: 2
-parallelism_config:
-    parallelism_config_dp_replicate_size: 2
-    parallelism_config_dp_shard_size: 8
-""",
-                ),
-            ),
-        ),
-        Bad(
-            RANKS_DIFFER,
-            runs=False,
-            why_not=WHY_NOT,
-            filename="config.yaml",
-            changes=(
-                ("fsdp_sharding_strategy: 2", "fsdp_reshard_after_forward: false"),
-                ("  fsdp_backward_prefetch_policy: BACKWARD_PRE\n", ""),
-                ("fsdp_version: 1", "fsdp_version: 2"),
-            ),
-        ),
-        Bad(REPLICATED, runs=False, why_not=WHY_NOT, filename="config.yaml"),
-        Bad(BY_SIZE, runs=False, why_not=WHY_NOT, filename="config.yaml"),
-    )
-    good = (
-        Good(MIGRATED, why="FSDP2", runs=False, filename="config.yaml"),
-        Good(NOT_USED, why="another `distributed_type`", runs=False, filename="config.yaml"),
-        Good(OTHER_TOOL, why="another tool's file", runs=False, filename="config.yaml"),
-    )
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         return ()

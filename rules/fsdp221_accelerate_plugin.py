@@ -6,99 +6,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
-from fsdplint.registry.examples import Bad, Good
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import FrameworkConfigured, Trace
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
-
-WHY_NOT = "Accelerate is not installed for the tests"
-TRAIN = """\
-
-for batch in loader:
-    loss = model(batch).pow(2).mean()
-    accelerator.backward(loss)
-    optimizer.step()
-    optimizer.zero_grad()
-"""
-HEAD = """\
-import functools
-
-import torch
-import torch.nn as nn
-from accelerate import Accelerator, FullyShardedDataParallelPlugin
-from torch.distributed.fsdp import CPUOffload, MixedPrecision, ShardingStrategy
-from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
-
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(8, 8)
-
-    def forward(self, x):
-        return torch.relu(self.linear(x))
-
-
-"""
-MODEL = """\
-accelerator = Accelerator(fsdp_plugin=plugin)
-model = nn.Sequential(Block(), Block())
-optimizer = torch.optim.AdamW(model.parameters())
-loader = torch.utils.data.DataLoader(torch.randn(64, 8), batch_size=8)
-model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-"""
-LINES = (
-    HEAD
-    + """\
-policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
-plugin = FullyShardedDataParallelPlugin(  # <- FSDP221
-    sharding_strategy=ShardingStrategy.SHARD_GRAD_OP,
-    auto_wrap_policy=policy,
-    cpu_offload=CPUOffload(offload_params=True),
-    mixed_precision_policy=MixedPrecision(param_dtype=torch.bfloat16),
-    use_orig_params=True,  # needed by the optimizer
-    state_dict_type="FULL_STATE_DICT",
-)
-"""
-    + MODEL
-    + TRAIN
-)
-ONE_LINE = (
-    HEAD.replace("import functools\n\n", "")
-    .replace(
-        "from torch.distributed.fsdp import CPUOffload, MixedPrecision, ShardingStrategy\n", ""
-    )
-    .replace("from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy\n", "")
-    + """\
-plugin = FullyShardedDataParallelPlugin(use_orig_params=True, sync_module_states=True)  # <- FSDP221
-"""
-    + MODEL
-    + TRAIN
-)
-APART = ONE_LINE.replace(
-    "optimizer = torch.optim.AdamW(model.parameters())\n",
-    "model = accelerator.prepare(model)\noptimizer = torch.optim.AdamW(model.parameters())\n",
-).replace(
-    "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
-    "optimizer, loader = accelerator.prepare(optimizer, loader)",
-)
-HYBRID = ONE_LINE.replace("use_orig_params=True", 'sharding_strategy="HYBRID_SHARD"')
-FSDP2 = ONE_LINE.replace("use_orig_params=True, sync_module_states=True", "fsdp_version=2").replace(
-    "  # <- FSDP221", ""
-)
-ENVIRONMENT = ONE_LINE.replace(
-    "use_orig_params=True, sync_module_states=True", "activation_checkpointing=True"
-).replace("  # <- FSDP221", "")
-OWN = """\
-class FullyShardedDataParallelPlugin:
-    def __init__(self, use_orig_params):
-        self.use_orig_params = use_orig_params
-
-
-plugin = FullyShardedDataParallelPlugin(use_orig_params=True)
-"""
 
 
 class AcceleratePlugin(Rule):
@@ -139,59 +51,6 @@ class AcceleratePlugin(Rule):
     severity = Severity.INFO
     fixable = Safety.SAFE
     fix_since = "2.6"
-    bad = (
-        Bad(
-            LINES,
-            runs=False,
-            why_not=WHY_NOT,
-            changes=(
-                ("import functools\n\n", ""),
-                (
-                    "import CPUOffload, MixedPrecision, ShardingStrategy\n"
-                    "from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy\n",
-                    "import MixedPrecisionPolicy\n",
-                ),
-                (
-                    """\
-policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
-plugin = FullyShardedDataParallelPlugin(
-    sharding_strategy=ShardingStrategy.SHARD_GRAD_OP,
-    auto_wrap_policy=policy,
-    cpu_offload=CPUOffload(offload_params=True),
-    mixed_precision_policy=MixedPrecision(param_dtype=torch.bfloat16),
-    use_orig_params=True,  # needed by the optimizer
-""",
-                    """\
-plugin = FullyShardedDataParallelPlugin(
-    fsdp_version=2,
-    reshard_after_forward=False,
-    auto_wrap_policy="transformer_based_wrap",
-    transformer_cls_names_to_wrap=["Block"],
-    cpu_offload=True,
-    mixed_precision_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16),
-""",
-                ),
-            ),
-        ),
-        Bad(
-            ONE_LINE,
-            runs=False,
-            why_not=WHY_NOT,
-            changes=(
-                (
-                    "use_orig_params=True, sync_module_states=True",
-                    'fsdp_version=2, state_dict_type="FULL_STATE_DICT"',
-                ),
-            ),
-        ),
-        Bad(APART, runs=False, why_not=WHY_NOT),
-        Bad(HYBRID, runs=False, why_not=WHY_NOT),
-    )
-    good = (
-        Good(FSDP2, why="FSDP2", runs=False),
-        Good(ENVIRONMENT, why="the environment says which FSDP it is", runs=False),
-        Good(OWN, why="a class of the project"),
-    )
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         from fsdplint.migration.frameworks.versions import is_fsdp1_plugin

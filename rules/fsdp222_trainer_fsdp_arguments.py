@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Edit, Finding, Fix, Safety, Severity
-from fsdplint.registry.examples import Bad, Good
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import FrameworkConfigured, Trace
 
@@ -16,47 +15,6 @@ if TYPE_CHECKING:
     from fsdplint.interpreter import Program
     from fsdplint.migration.frameworks.arguments import Wanted
     from fsdplint.source.source import Source
-
-WHY_NOT = "Transformers is not installed for the tests"
-TRAINER = """\
-from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
-
-args = TrainingArguments(  # <- FSDP222
-    output_dir="out",
-{options}
-)
-trainer = Trainer(AutoModelForCausalLM.from_pretrained("gpt2"), args)
-trainer.train()
-"""
-LINES = TRAINER.format(
-    options="""\
-    fsdp="full_shard auto_wrap",
-    fsdp_config={
-        "transformer_layer_cls_to_wrap": ["GPT2Block"],
-        "backward_prefetch": "backward_pre",
-        "cpu_ram_efficient_loading": True,
-        "use_orig_params": True,
-    },"""
-)
-PLAIN = TRAINER.format(options='    fsdp="shard_grad_op auto_wrap offload",')
-HYBRID = TRAINER.format(options='    fsdp=["hybrid_shard", "auto_wrap"],')
-BY_SIZE = TRAINER.format(
-    options="""\
-    fsdp="full_shard auto_wrap",
-    fsdp_config={"min_num_params": 1000000, "fsdp_version": 1},"""
-)
-FSDP2 = TRAINER.format(
-    options="""\
-    fsdp="full_shard auto_wrap",
-    fsdp_config={"version": 2, "reshard_after_forward": True},"""
-).replace("  # <- FSDP222", "")
-NEWER = TRAINER.format(options="    fsdp=True,").replace("  # <- FSDP222", "")
-XLA = TRAINER.format(
-    options="""\
-    fsdp="full_shard",
-    fsdp_config={"xla": True, "xla_fsdp_settings": {"compute_dtype": "bfloat16"}},"""
-).replace("  # <- FSDP222", "")
-OFF = TRAINER.format(options='    fsdp="",').replace("  # <- FSDP222", "")
 
 
 class TrainerFsdpArguments(Rule):
@@ -98,39 +56,6 @@ class TrainerFsdpArguments(Rule):
     severity = Severity.INFO
     fixable = Safety.SAFE
     fix_since = "2.6"
-    bad = (
-        Bad(
-            LINES,
-            runs=False,
-            why_not=WHY_NOT,
-            changes=(
-                (
-                    '        "backward_prefetch": "backward_pre",\n',
-                    '        "version": 2,\n        "reshard_after_forward": True,\n',
-                ),
-                ('        "use_orig_params": True,\n', ""),
-            ),
-        ),
-        Bad(
-            PLAIN,
-            runs=False,
-            why_not=WHY_NOT,
-            changes=(
-                (
-                    'offload",\n',
-                    'offload",\n    fsdp_config={"version": 2, "reshard_after_forward": False},\n',
-                ),
-            ),
-        ),
-        Bad(HYBRID, runs=False, why_not=WHY_NOT),
-        Bad(BY_SIZE, runs=False, why_not=WHY_NOT),
-    )
-    good = (
-        Good(FSDP2, why="FSDP2", runs=False),
-        Good(NEWER, why="the form of Transformers 5.10, where it is FSDP2", runs=False),
-        Good(XLA, why="FSDP of PyTorch/XLA", runs=False),
-        Good(OFF, why="no FSDP", runs=False),
-    )
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         from fsdplint.migration.frameworks.arguments import is_fsdp1, plain, settings_of

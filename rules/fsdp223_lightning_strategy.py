@@ -5,91 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fsdplint.diagnostics.finding import Finding, Severity
-from fsdplint.registry.examples import Bad, Good
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import FrameworkConfigured, Trace
-
-WHY_NOT = "Lightning is not installed for the tests"
-MODULE = """\
-import lightning as L
-import torch
-import torch.nn as nn
-from lightning.pytorch.strategies import {strategy}
-
-
-class Net(L.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
-
-    def training_step(self, batch):
-        for layer in self.layers:
-            batch = torch.relu(layer(batch))
-        return batch.pow(2).mean()
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-
-"""
-STRATEGY = (
-    MODULE.format(strategy="FSDPStrategy")
-    + """\
-strategy = FSDPStrategy(sharding_strategy="SHARD_GRAD_OP", state_dict_type="sharded")  # <- FSDP223
-trainer = L.Trainer(devices=2, strategy=strategy, max_steps=4)
-trainer.fit(Net(), torch.utils.data.DataLoader(torch.randn(64, 8), batch_size=8))
-"""
-)
-BY_NAME = (
-    MODULE.format(strategy="DDPStrategy").replace(
-        "from lightning.pytorch.strategies import DDPStrategy\n", ""
-    )
-    + """\
-trainer = L.Trainer(devices=2, strategy="fsdp", max_steps=4)  # <- FSDP223
-trainer.fit(Net(), torch.utils.data.DataLoader(torch.randn(64, 8), batch_size=8))
-"""
-)
-FABRIC = """\
-import lightning as L
-import torch
-from lightning.fabric.strategies import FSDPStrategy
-
-policy = {torch.nn.Linear}
-fabric = L.Fabric(strategy=FSDPStrategy(auto_wrap_policy=policy, cpu_offload=True))  # <- FSDP223
-fabric.launch()
-model = fabric.setup(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)))
-"""
-FSDP2 = (
-    MODULE.format(strategy="ModelParallelStrategy").replace(
-        "    def training_step",
-        """\
-    def configure_model(self):
-        for layer in self.layers:
-            fully_shard(layer, mesh=self.device_mesh["data_parallel"])
-        fully_shard(self, mesh=self.device_mesh["data_parallel"])
-
-    def training_step""",
-    )
-    + """\
-strategy = ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1)
-trainer = L.Trainer(devices=2, strategy=strategy, max_steps=4)
-"""
-).replace(
-    "import lightning as L", "import lightning as L\nfrom torch.distributed.fsdp import fully_shard"
-)
-DDP = """\
-import lightning as L
-
-trainer = L.Trainer(devices=2, strategy="ddp", max_steps=4)  # not fsdp
-"""
-OWN = """\
-class FSDPStrategy:
-    def __init__(self, sharding_strategy):
-        self.sharding_strategy = sharding_strategy
-
-
-strategy = FSDPStrategy(sharding_strategy="FULL_SHARD")
-"""
 
 
 class LightningStrategy(Rule):
@@ -123,16 +40,6 @@ class LightningStrategy(Rule):
     code = "FSDP223"
     name = "lightning-strategy"
     severity = Severity.INFO
-    bad = (
-        Bad(STRATEGY, runs=False, why_not=WHY_NOT),
-        Bad(BY_NAME, runs=False, why_not=WHY_NOT),
-        Bad(FABRIC, runs=False, why_not=WHY_NOT),
-    )
-    good = (
-        Good(FSDP2, why="FSDP2", runs=False),
-        Good(DDP, why="no FSDP", runs=False),
-        Good(OWN, why="a class of the project"),
-    )
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         for event in trace.of(FrameworkConfigured):

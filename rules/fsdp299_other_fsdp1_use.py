@@ -5,55 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fsdplint.diagnostics.finding import Finding, Safety, Severity
-from fsdplint.migration.examples import FSDP2, OWN_CLASS, program
 from fsdplint.migration.rule import OPTIMIZER_APIS, STATE_APIS, MigrationRule
-from fsdplint.registry.examples import Bad, Good, Symptom
 from fsdplint.trace import Fsdp1Used, Trace
 from fsdplint.trace.queries.common import fsdp1_on_fsdp2
 
-IMPORT = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
-BODY = """\
-model = FSDP(nn.Linear(8, 4), device_id=torch.device("cpu"))  # <- FSDP201
-"""
-SUMMON = program(
-    IMPORT,
-    BODY,
-    """\
-with FSDP.summon_full_params(model):  # <- FSDP299
-    print(sum(p.numel() for p in model.parameters()), "numbers")
-dist.destroy_process_group()
-""",
-)
-MODULES = program(
-    IMPORT,
-    BODY,
-    """\
-print(len(FSDP.fsdp_modules(model)), "units")  # <- FSDP299
-dist.destroy_process_group()
-""",
-)
-HOOK = program(
-    IMPORT,
-    BODY,
-    """\
-model.register_comm_hook(None, lambda state, grad, *output: print("hook"))  # <- FSDP299
-model(torch.ones(2, 8)).sum().backward()
-dist.destroy_process_group()
-""",
-)
-FSDP2_IMPORT = """\
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-"""
-ASKED_IMPORT = FSDP2_IMPORT.replace("fully_shard", "FSDPModule, fully_shard")
-WRAPPED = (
-    'model = FSDP(nn.Linear(8, 4), device_id=torch.device("cpu"))\n',
-    """\
-model = fully_shard(
-    nn.Linear(8, 4), mesh=init_device_mesh("cpu", (dist.get_world_size(),))
-)
-""",
-)
 HANDLED = (*STATE_APIS, *OPTIMIZER_APIS, "ShardedGradScaler")
 
 
@@ -86,46 +41,6 @@ class OtherFsdp1Use(MigrationRule):
     name = "other-fsdp1-use"
     severity = Severity.INFO
     fixable = Safety.SAFE
-    bad = (
-        Bad(
-            SUMMON,
-            symptom=Symptom(prints=r"^36 numbers$"),
-            changes=(
-                (IMPORT, FSDP2_IMPORT),
-                WRAPPED,
-                (
-                    """\
-with FSDP.summon_full_params(model):
-    print(sum(p.numel() for p in model.parameters()), "numbers")
-""",
-                    """\
-model.unshard()
-print(sum(p.numel() for p in model.parameters()), "numbers")
-model.reshard()
-""",
-                ),
-            ),
-            healthy=r"^36 numbers$",
-        ),
-        Bad(
-            MODULES,
-            symptom=Symptom(prints=r"^1 units$"),
-            changes=(
-                (IMPORT, ASKED_IMPORT),
-                WRAPPED,
-                (
-                    "FSDP.fsdp_modules(model)",
-                    "[m for m in model.modules() if isinstance(m, FSDPModule)]",
-                ),
-            ),
-            healthy=r"^1 units$",
-        ),
-        Bad(HOOK, symptom=Symptom(prints=r"^hook$")),
-    )
-    good = (
-        Good(OWN_CLASS, why="no FSDP1"),
-        Good(FSDP2, why="no FSDP1"),
-    )
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         for event in trace.of(Fsdp1Used):

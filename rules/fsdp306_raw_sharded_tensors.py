@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
-from fsdplint.registry.examples import Bad, Good, Symptom
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Layout, RawRead, Trace
 from fsdplint.trace.queries.common import class_name, only_fsdp2, perhaps_one_rank, sharded_here
@@ -16,172 +15,6 @@ if TYPE_CHECKING:
     import libcst as cst
 
     from fsdplint.interpreter import Program
-
-EXPORT = """\
-import os
-import tempfile
-
-import numpy as np
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.fsdp import fully_shard
-
-
-def export(model, path):
-    arrays = {}
-    for name, value in model.state_dict().items():
-        arrays[name] = value.detach().cpu().numpy()  # <- FSDP306
-    if dist.get_rank() == 0:
-        np.savez(path, **arrays)
-
-
-dist.init_process_group("gloo")
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8))
-for layer in (model[0], model[2]):
-    fully_shard(layer)
-fully_shard(model)
-model(torch.randn(4, 8)).pow(2).mean().backward()
-export(model, os.path.join(tempfile.mkdtemp(), "net.npz"))
-dist.destroy_process_group()
-"""
-
-HISTOGRAMS = """\
-import numpy as np
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.fsdp import fully_shard
-
-
-class Trainer:
-    def __init__(self, model):
-        self.model = model
-        for layer in (model[0], model[2]):
-            fully_shard(layer)
-        fully_shard(self.model)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
-        self.histograms = {}
-
-    def step(self, batch):
-        self.model(batch).pow(2).mean().backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        for name, parameter in self.model.named_parameters():
-            values = parameter.detach().cpu().numpy()  # <- FSDP306
-            self.histograms[name] = np.histogram(values, bins=4)[0]
-
-
-def main():
-    dist.init_process_group("gloo")
-    torch.manual_seed(0)
-    trainer = Trainer(nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8)))
-    trainer.step(torch.randn(4, 8))
-    print(f"{trainer.histograms['0.weight'].sum()} values counted")
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()
-"""
-
-ADDRESSES = """\
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.fsdp import fully_shard
-
-dist.init_process_group("gloo")
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8))
-for layer in (model[0], model[2]):
-    fully_shard(layer)
-fully_shard(model)
-model(torch.randn(4, 8)).pow(2).mean().backward()
-# For a server on the same machine that reads the weights where they are.
-addresses = {}
-for name, parameter in model.named_parameters():
-    addresses[name] = (parameter.data_ptr(), parameter.numel())  # <- FSDP306
-print("address of 0.weight:", addresses["0.weight"][0])
-dist.destroy_process_group()
-"""
-
-WHOLE = """\
-import numpy as np
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
-
-dist.init_process_group("gloo")
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.Linear(32, 8))
-for layer in (model[0], model[2]):
-    fully_shard(layer)
-fully_shard(model)
-model(torch.randn(4, 8)).pow(2).mean().backward()
-arrays = {}
-for name, value in model.state_dict().items():
-    if isinstance(value, DTensor):
-        value = value.full_tensor()
-    arrays[name] = value.cpu().numpy()
-arrays["1.running_mean"] = model.state_dict()["1.running_mean"].numpy()
-for name, value in model.state_dict().items():
-    if not isinstance(value, DTensor):
-        arrays[name] = value.numpy()
-options = StateDictOptions(full_state_dict=True)
-for name, value in get_model_state_dict(model, options=options).items():
-    arrays[name] = np.asarray(value.cpu())
-for name, parameter in model.named_parameters():
-    arrays[name] = parameter.full_tensor().detach().numpy()
-dist.destroy_process_group()
-"""
-
-LOCAL = """\
-import numpy as np
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.fsdp import fully_shard
-
-dist.init_process_group("gloo")
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8))
-initial = {name: p.detach().numpy().copy() for name, p in model.named_parameters()}
-for layer in (model[0], model[2]):
-    fully_shard(layer)
-fully_shard(model)
-output = model(torch.randn(4, 8))
-output.pow(2).mean().backward()
-local = sum(np.abs(p.to_local().detach().numpy()).sum() for p in model.parameters())
-shapes = [(p.numel(), tuple(p.shape)) for p in model.parameters()]
-print(local, shapes, output.detach().numpy().mean(), len(initial))
-dist.destroy_process_group()
-"""
-
-GATHERED = """\
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.fsdp import fully_shard
-
-dist.init_process_group("gloo")
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8))
-fully_shard(model)
-with torch.no_grad():
-    model(torch.randn(4, 8))
-# The root stays gathered after a forward: its parameters are plain tensors here.
-values = [p.detach().clone().numpy() for p in model.parameters()]
-model.reshard()
-model.unshard()
-values += [p.detach().tolist() for p in model.parameters()]
-model.reshard()
-dist.destroy_process_group()
-"""
 
 
 class RawShardedTensors(Rule):
@@ -217,21 +50,6 @@ class RawShardedTensors(Rule):
     name = "raw-sharded-tensors"
     severity = Severity.ERROR
     fixable = Safety.UNSAFE
-    bad = (
-        Bad(EXPORT, symptom=Symptom(raises=r"\.numpy\(\) is not supported for tensor subclasses")),
-        Bad(
-            HISTOGRAMS,
-            symptom=Symptom(raises=r"\.numpy\(\) is not supported for tensor subclasses"),
-            changes=(("parameter.detach()", "parameter.full_tensor().detach()"),),
-            healthy=r"256 values counted",
-        ),
-        Bad(ADDRESSES, symptom=Symptom(prints=r"address of 0\.weight: 0\b")),
-    )
-    good = (
-        Good(WHOLE, why="gathered first, or buffers, which are plain tensors"),
-        Good(LOCAL, why="not sharded yet, local parts, shapes, outputs"),
-        Good(GATHERED, why="the parameters are gathered"),
-    )
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         for event in trace.of(RawRead):

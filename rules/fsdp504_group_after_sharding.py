@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fsdplint.diagnostics.finding import Finding, Severity
-from fsdplint.registry.examples import Bad, Good, Symptom
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import (
     Event,
@@ -18,109 +17,6 @@ from fsdplint.trace import (
     Sharded,
     Trace,
 )
-
-AFTER_MESH = """\
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-
-mesh = init_device_mesh("cpu", (2,))
-dist.init_process_group("gloo")  # <- FSDP504
-torch.manual_seed(0)
-model = nn.Linear(4, 4)
-fully_shard(model, mesh=mesh)
-model(torch.randn(2, 4)).sum().backward()
-dist.destroy_process_group()
-"""
-
-AFTER_SHARDING = """\
-import os
-
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.distributed.fsdp import fully_shard
-
-
-class Trainer:
-    def __init__(self, model):
-        for layer in model:
-            fully_shard(layer)
-        self.model = fully_shard(model)
-        self.setup()
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-
-    def setup(self):
-        dist.init_process_group(  # <- FSDP504
-            "gloo", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"])
-        )
-
-    def step(self, x):
-        self.model(x).pow(2).mean().backward()
-        self.optimizer.step()
-
-
-if __name__ == "__main__":
-    torch.manual_seed(0)
-    trainer = Trainer(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)))
-    trainer.step(torch.randn(2, 4))
-    dist.destroy_process_group()
-"""
-
-ASKED = """\
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-
-
-def ensure_group():
-    if not dist.is_initialized():
-        dist.init_process_group("gloo")
-
-
-mesh = init_device_mesh("cpu", (2,))
-ensure_group()
-model = nn.Linear(4, 4)
-fully_shard(model, mesh=mesh)
-model(torch.randn(2, 4)).sum().backward()
-dist.destroy_process_group()
-"""
-
-BEFORE = """\
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-
-dist.init_process_group("gloo")
-mesh = init_device_mesh("cpu", (2,))
-model = nn.Linear(4, 4)
-fully_shard(model, mesh=mesh)
-model(torch.randn(2, 4)).sum().backward()
-dist.destroy_process_group()
-"""
-
-GROUP_OF_MESH = """\
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-
-# The mesh makes the default group.
-mesh = init_device_mesh("cpu", (2,))
-try:
-    model = nn.Linear(4, 4)
-    fully_shard(model, mesh=mesh)
-    model(torch.randn(2, 4)).sum().backward()
-finally:
-    dist.destroy_process_group()
-"""
 
 
 class GroupAfterSharding(Rule):
@@ -150,16 +46,6 @@ class GroupAfterSharding(Rule):
     code = "FSDP504"
     name = "group-after-sharding"
     severity = Severity.ERROR
-
-    bad = (
-        Bad(AFTER_MESH, symptom=Symptom(raises="initialize the default process group twice")),
-        Bad(AFTER_SHARDING, symptom=Symptom(raises="initialize the default process group twice")),
-    )
-    good = (
-        Good(ASKED, why="the program asks whether there is a group"),
-        Good(BEFORE, why="the group is there first"),
-        Good(GROUP_OF_MESH, why="the mesh's group is the only one"),
-    )
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         if not trace.complete:

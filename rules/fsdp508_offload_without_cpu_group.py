@@ -6,91 +6,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
-from fsdplint.registry.examples import Bad, Good, Symptom
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Clipped, ProcessGroupInit, Sharded, Trace
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
-
-FLAT = """\
-import os
-
-import torch
-import torch.distributed as dist
-import torch.nn as nn
-from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
-
-torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.init_process_group("nccl")  # <- FSDP508
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8))
-for layer in (model[0], model[2]):
-    fully_shard(layer, offload_policy=CPUOffloadPolicy())
-fully_shard(model, offload_policy=CPUOffloadPolicy())
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-for step in range(2):
-    loss = model(torch.randn(4, 8, device="cuda")).pow(2).mean()
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
-    optimizer.zero_grad()
-print(f"loss {loss.item():.4f}")
-dist.destroy_process_group()
-"""
-
-TRAINER = """\
-import argparse
-import os
-
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
-from torch.nn.utils import clip_grad_norm_
-
-
-class Trainer:
-    def __init__(self, model, lr):
-        policy = CPUOffloadPolicy(pin_memory=False)
-        for layer in model:
-            fully_shard(layer, offload_policy=policy)
-        self.model = fully_shard(model, offload_policy=policy)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=lr)
-
-    def step(self, x):
-        loss = self.model(x).pow(2).mean()
-        loss.backward()
-        clip_grad_norm_(self.model.parameters(), max_norm=1.0)
-        self.optimizer.step()
-        return loss
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--lr", type=float, default=0.1)
-    args = parser.parse_args()
-    local_rank = int(os.environ["LOCAL_RANK"])
-    torch.cuda.set_device(local_rank)
-    dist.init_process_group(backend="nccl", device_id=torch.device("cuda", local_rank))  # <- FSDP508
-    trainer = Trainer(nn.Sequential(nn.Linear(8, 32), nn.Linear(32, 8)), args.lr)
-    print(f"loss {trainer.step(torch.randn(4, 8, device='cuda')).item():.4f}")
-    dist.destroy_process_group()
-
-
-main()
-"""
-
-BOTH_BACKENDS = FLAT.replace('"nccl")  # <- FSDP508', '"cpu:gloo,cuda:nccl")')
-DEFAULT = FLAT.replace('"nccl")  # <- FSDP508', ")")
-NO_CLIPPING = FLAT.replace("  # <- FSDP508", "").replace(
-    "    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n", ""
-)
-NO_OFFLOADING = (
-    FLAT.replace("  # <- FSDP508", "")
-    .replace(", offload_policy=CPUOffloadPolicy()", "")
-    .replace("CPUOffloadPolicy, ", "")
-)
 
 
 class OffloadWithoutCpuGroup(Rule):
@@ -124,31 +44,6 @@ class OffloadWithoutCpuGroup(Rule):
     name = "offload-without-cpu-group"
     severity = Severity.ERROR
     fixable = Safety.SAFE
-
-    bad = (
-        Bad(
-            FLAT,
-            symptom=Symptom(raises="No backend type associated with device type cpu"),
-            changes=(('init_process_group("nccl")', 'init_process_group("cpu:gloo,cuda:nccl")'),),
-            healthy=r"loss \d",
-            runs=False,
-            why_not="needs a GPU",
-        ),
-        Bad(
-            TRAINER,
-            symptom=Symptom(raises="No backend type associated with device type cpu"),
-            changes=(('backend="nccl"', 'backend="cpu:gloo,cuda:nccl"'),),
-            healthy=r"loss \d",
-            runs=False,
-            why_not="needs a GPU",
-        ),
-    )
-    good = (
-        Good(BOTH_BACKENDS, why="gloo is there for the CPU", runs=False),
-        Good(DEFAULT, why="without a name the group has a backend for each kind", runs=False),
-        Good(NO_CLIPPING, why="nothing is added up on the CPU", runs=False),
-        Good(NO_OFFLOADING, why="the gradients lie on the GPU", runs=False),
-    )
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         begun: ProcessGroupInit | None = None

@@ -26,7 +26,7 @@ BROWSER = next(
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built by the command that `docs/conf.py` names, in a copy of what it is built from."""
     folder = tmp_path_factory.mktemp("docs")
-    for name in ("docs", "fsdplint", "rules"):
+    for name in ("docs", "fsdplint", "rules", "fixtures/rules"):
         unwanted = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, folder / name, ignore=unwanted, symlinks=True)
     shutil.copy(ROOT / "README.md", folder)

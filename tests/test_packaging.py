@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "fixtures" / "rules"
 
 
 def test_every_folder_is_installed() -> None:
@@ -26,6 +30,36 @@ def test_every_folder_is_installed() -> None:
     for name in listed:
         if name.startswith("fsdplint.rules"):
             assert mapped[name] == name.removeprefix("fsdplint.").replace(".", "/")
+
+
+def test_the_examples_of_the_rules_are_installed(tmp_path: Path) -> None:
+    """`fsdplint rule` shows them without a checkout."""
+    pytest.importorskip("setuptools", minversion="77")
+    source, site = tmp_path / "source", tmp_path / "site"
+    source.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    unwanted = shutil.ignore_patterns("__pycache__")
+    for name in ("fsdplint", "rules", "fixtures/rules"):
+        shutil.copytree(ROOT / name, source / name, ignore=unwanted, symlinks=True)
+    build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+    command = [sys.executable, "-c", build, str(tmp_path)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        wheel.extractall(site)
+    examples = {path.relative_to(EXAMPLES) for path in EXAMPLES.glob("*/*")}
+    installed = site / "fsdplint" / "rules" / "examples"
+    assert {path.relative_to(installed) for path in installed.glob("*/*")} == examples
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "fsdplint", "rule", "FSDP103"],
+        cwd=site,
+        env={"PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for title in ("## Example", "## Fixed", "## Not reported"):
+        assert title in done.stdout
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 11), reason="for the oldest Python that is supported")

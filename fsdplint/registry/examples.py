@@ -30,13 +30,12 @@ class Bad:
         code: the program; the markers are stripped before it is checked or run.
         symptom: what two ranks show.
         fixed: the program's text after `--fix --unsafe-fixes`, if the rule can fix it.
-        changes: the same in short: (old, new) parts of the text, each old one standing there once;
-            `fixed` is worked out from them.
         healthy: regular expression that the fixed program prints.
         config_dependent: whether the finding must name a configuration.
-        runs: False where it cannot run here; `why_not` says why (never for lack of proof).
+        skip: why the tests on two ranks cannot run it; empty if they can.
         target_torch: the torch that it is checked for, as a setting says it.
-        filename: its file's name, where it is no Python program.
+        suffix: the suffix of its file's name.
+        name: what it shows, as its file's name says it.
     """
 
     code: str
@@ -44,21 +43,39 @@ class Bad:
     fixed: str | None = None
     healthy: str | None = None
     config_dependent: bool = False
-    runs: bool = True
-    why_not: str = ""
-    changes: tuple[tuple[str, str], ...] = ()
+    skip: str = ""
     target_torch: str | None = None
-    filename: str = "program.py"
+    suffix: str = ".py"
+    name: str = ""
 
-    def __post_init__(self) -> None:
-        if not self.changes:
-            return
-        text = without_markers(self.code)
-        for old, new in self.changes:
-            if text.count(old) != 1:
-                raise ValueError(f"not exactly once in the example: {old!r}")
-            text = text.replace(old, new)
-        object.__setattr__(self, "fixed", text)
+
+@dataclass(frozen=True)
+class Good:
+    """A program that a naive rule would flag and this one must not.
+
+    Attributes:
+        code: the program.
+        why: why nothing is wrong with it.
+        skip: why the tests on two ranks cannot run it; empty if they can.
+        target_torch: the torch that it is checked for, as a setting says it.
+        suffix: the suffix of its file's name.
+        name: what it shows, as its file's name says it.
+    """
+
+    code: str
+    why: str = ""
+    skip: str = ""
+    target_torch: str | None = None
+    suffix: str = ".py"
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """All examples of a rule; the first of each kind is on its page."""
+
+    bad: tuple[Bad, ...] = ()
+    good: tuple[Good, ...] = ()
 
 
 _MARKER = re.compile(r"[ \t]*# <- (FSDP\d+(?: FSDP\d+)*)[ \t]*$", re.MULTILINE)
@@ -77,17 +94,3 @@ def markers(code: str) -> set[tuple[int, str]]:
         for match in _MARKER.finditer(line)
         for rule in match.group(1).split()
     }
-
-
-@dataclass(frozen=True)
-class Good:
-    """A program that a naive rule would flag and this one must not; run on two ranks if `runs`.
-
-    It is checked for `target_torch` where one is given.
-    """
-
-    code: str
-    why: str = ""
-    runs: bool = True
-    target_torch: str | None = None
-    filename: str = "program.py"

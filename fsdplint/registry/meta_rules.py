@@ -35,9 +35,7 @@ class UnreadableFile(Rule):
     code = Problem.CODE
     name = Problem.NAME
     severity = Severity.ERROR
-    bad: ClassVar[tuple[Bad, ...]] = (
-        Bad("def train(:  # fsdp\n", runs=False, why_not="no Python"),
-    )
+    bad: ClassVar[tuple[Bad, ...]] = (Bad("def train(:  # fsdp\n", skip="no Python"),)
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         return ()
@@ -69,8 +67,7 @@ class UnusedSuppression(Rule):
         Bad(
             "import torch  # for fsdp  # noqa: FSDP101\n",
             fixed="import torch  # for fsdp\n",
-            runs=False,
-            why_not="a comment",
+            skip="a comment",
         ),
     )
 
@@ -103,8 +100,7 @@ class CutShort(Rule):
         Bad(
             "from torch.distributed.fsdp import fully_shard\n\nmodel = make()\n"
             + "fully_shard(model)\n" * 3,
-            runs=False,
-            why_not="stands for one with thousands of such lines",
+            skip="stands for one with thousands of such lines",
         ),
     )
 

@@ -1,7 +1,7 @@
 """The base class of the rules.
 
 A rule is one small file in the folder `rules`: a subclass of `Rule` whose docstring is its page,
-with a check over a trace, perhaps a fix, and its examples. See `rules/README.md`.
+with a check over a trace and perhaps a fix. Its examples are files. See `rules/README.md`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class Rule(RuleInfo, ABC):
     "References"), each headed by a line `## Title`.
     """
 
+    # Examples that are no files; `examples_of` gives all of a rule.
     bad: ClassVar[tuple[Bad, ...]] = ()
     good: ClassVar[tuple[Good, ...]] = ()
 

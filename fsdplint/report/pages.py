@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fsdplint.diagnostics.finding import RuleInfo, Safety
+from fsdplint.registry.example_files import examples_of
 from fsdplint.registry.rule import Rule
 from fsdplint.report.urls import page_of
 
@@ -54,11 +55,12 @@ def text(rule: type[Rule]) -> Iterator[str]:
     yield f"Severity: {rule.severity.value}. {fix_availability(rule)}{seen}"
     yield ""
     yield from page(rule).splitlines()
-    for bad in rule.bad[:1]:
+    examples = examples_of(rule)
+    for bad in examples.bad[:1]:
         yield from _program("Example", bad.code)
         if bad.fixed:
             yield from _program("Fixed", bad.fixed)
-    for good in rule.good[:1]:
+    for good in examples.good[:1]:
         yield from _program("Not reported", good.code, good.why)
     yield ""
     yield page_of(rule)
@@ -76,6 +78,7 @@ def _program(title: str, code: str, why: str = "") -> Iterator[str]:
 
 def as_data(rule: type[Rule]) -> dict[str, Any]:
     """A rule's page as data."""
+    examples = examples_of(rule)
     return {
         "code": rule.code,
         "name": rule.name,
@@ -87,9 +90,9 @@ def as_data(rule: type[Rule]) -> dict[str, Any]:
         "explanation": page(rule),
         "bad": [
             {"code": inspect.cleandoc(one.code), "fixed": one.fixed and inspect.cleandoc(one.fixed)}
-            for one in rule.bad
+            for one in examples.bad
         ],
-        "good": [{"code": inspect.cleandoc(one.code), "why": one.why} for one in rule.good],
+        "good": [{"code": inspect.cleandoc(one.code), "why": one.why} for one in examples.good],
         "url": page_of(rule),
     }
 

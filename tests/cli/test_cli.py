@@ -12,6 +12,7 @@ import pytest
 from command import BAD, FIXED, FIXTURES, run
 
 import fsdplint
+from fsdplint.registry.example_files import examples_of
 from fsdplint.registry.rules import documented_rules, rule_by_code
 
 MENTION = "import torch.distributed.fsdp\n"
@@ -94,7 +95,7 @@ def test_unsafe_fixes(folder: Path) -> None:
     file = folder / "train.py"
     rule = rule_by_code("FSDP104")
     assert rule is not None
-    file.write_text(rule.bad[0].code)
+    file.write_text(examples_of(rule).bad[0].code)
     before = file.read_text()
     (found,) = json.loads(run("--output-format=json", "train.py").output)
     assert (found["code"], found["fix"]["safety"]) == ("FSDP104", "unsafe")

@@ -189,18 +189,9 @@ def work(corpus: Path, seconds: float) -> None:
 
 
 def seeds() -> Iterator[tuple[str, bytes]]:
-    """Programs to begin with: the fixtures, and the examples of the rules."""
-    from fsdplint.registry.examples import without_markers
-    from fsdplint.registry.rules import documented_rules
-
+    """Programs to begin with: the fixtures, among them the examples of the rules."""
     for path in sorted((ROOT / "fixtures").rglob("*.py")):
         yield path.relative_to(ROOT).as_posix().replace("/", "-"), path.read_bytes()
-    for rule in documented_rules():
-        for kind, examples in (("bad", rule.bad), ("good", rule.good)):
-            for number, example in enumerate(examples):
-                if example.filename.endswith(".py"):
-                    text = without_markers(example.code)
-                    yield f"{rule.code}-{kind}-{number}.py", text.encode()
 
 
 def mode_of(data: bytes) -> str:

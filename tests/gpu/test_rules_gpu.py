@@ -17,13 +17,14 @@ from pathlib import Path
 
 import pytest
 
+from fsdplint.registry.example_files import examples_of
 from fsdplint.registry.examples import Bad, Good, Symptom, without_markers
 from fsdplint.registry.rule import Rule
 from fsdplint.registry.rules import all_rules
 
 NEEDS_GPU = "needs a GPU"
 SECONDS = 180
-RULES = [rule() for rule in all_rules() if any(e.why_not == NEEDS_GPU for e in rule.bad)]
+RULES = [rule() for rule in all_rules() if any(e.skip == NEEDS_GPU for e in examples_of(rule).bad)]
 
 
 @functools.cache
@@ -42,16 +43,16 @@ def _gpu() -> None:
 
 def bad_examples() -> Iterator[object]:
     for rule in RULES:
-        for number, example in enumerate(rule.bad):
-            if example.why_not == NEEDS_GPU:
-                yield pytest.param(example, id=f"{rule.code}-{number}")
+        for example in examples_of(type(rule)).bad:
+            if example.skip == NEEDS_GPU:
+                yield pytest.param(example, id=f"{rule.code}-{example.name}")
 
 
 def good_examples() -> Iterator[object]:
     for rule in RULES:
-        for number, example in enumerate(rule.good):
-            if not example.runs:
-                yield pytest.param(rule, example, id=f"{rule.code}-{number}")
+        for example in examples_of(type(rule)).good:
+            if example.skip == NEEDS_GPU:
+                yield pytest.param(rule, example, id=f"{rule.code}-{example.name}")
 
 
 def launched(folder: Path, code: str) -> subprocess.CompletedProcess[str]:

@@ -1,6 +1,6 @@
 """The examples of every rule: checked by the interpreter, fixed, and run on two ranks.
 
-The programs that are run are in `Bad` and `Good` of the rules; this file only says what must hold.
+The programs are files in `fixtures/rules`; this file only says what must hold.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from fsdplint.engine.check import check
 from fsdplint.engine.fix import fix
 from fsdplint.engine.workspace import Workspace
 from fsdplint.interpreter import load
+from fsdplint.registry.example_files import examples_of, read_file, read_folder
 from fsdplint.registry.examples import Bad, Good, markers, without_markers
 from fsdplint.registry.rule import Rule
 from fsdplint.registry.rules import all_rules
@@ -32,21 +33,21 @@ MIGRATION = {rule.code for rule in RULES if rule.grouped} - {"FSDP208"}
 
 def bad_examples() -> Iterator[object]:
     for rule in RULES:
-        for number, example in enumerate(rule.bad):
-            yield pytest.param(rule, example, id=f"{rule.code}-{number}")
+        for example in examples_of(type(rule)).bad:
+            yield pytest.param(rule, example, id=f"{rule.code}-{example.name}")
 
 
 def examples_to_fix(fixable: bool) -> Iterator[object]:
     for rule in RULES:
-        for number, example in enumerate(rule.bad):
+        for example in examples_of(type(rule)).bad:
             if (example.fixed is not None) is fixable:
-                yield pytest.param(rule, example, id=f"{rule.code}-{number}")
+                yield pytest.param(rule, example, id=f"{rule.code}-{example.name}")
 
 
 def good_examples() -> Iterator[object]:
     for rule in RULES:
-        for number, example in enumerate(rule.good):
-            yield pytest.param(rule, example, id=f"{rule.code}-{number}")
+        for example in examples_of(type(rule)).good:
+            yield pytest.param(rule, example, id=f"{rule.code}-{example.name}")
 
 
 bad = pytest.mark.parametrize(("rule", "example"), list(bad_examples()))
@@ -56,7 +57,7 @@ good = pytest.mark.parametrize(("rule", "example"), list(good_examples()))
 
 
 def written(folder: Path, example: Bad | Good) -> Path:
-    path = folder / example.filename
+    path = folder / f"program{example.suffix}"
     path.write_text(without_markers(example.code), encoding="utf-8")
     return path
 
@@ -86,22 +87,52 @@ def test_a_rule_is_documented_and_has_examples(rule: Rule) -> None:
     assert titles == expected
     assert re.fullmatch(r"FSDP\d{3}", rule.code)
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.name)
-    assert len(rule.bad) >= 2
-    assert len(rule.good) >= (2 if rule.grouped else 3)
-    assert (rule.fixable is None) == all(example.fixed is None for example in rule.bad)
+    examples = examples_of(type(rule))
+    assert len(examples.bad) >= 2
+    assert len(examples.good) >= (2 if rule.grouped else 3)
+    assert (rule.fixable is None) == all(example.fixed is None for example in examples.bad)
 
 
 @bad
 def test_a_bad_example_says_what_it_shows(rule: Rule, example: Bad) -> None:
     assert any(code == rule.code for _, code in markers(example.code))
-    assert example.symptom is not None if example.runs else example.why_not
+    assert example.symptom is not None or example.skip
     if example.fixed is not None:
         assert without_markers(example.fixed) != without_markers(example.code)
-        assert example.healthy or not example.runs
+        assert example.healthy or example.skip
 
 
 def options(example: Bad | Good) -> Options:
     return Options(explicit(example.target_torch))
+
+
+# The files ---------------------------------------------------------------------------------------
+
+FILES = sorted((Path(__file__).parents[2] / "fixtures" / "rules").glob("*/*"))
+
+
+def test_every_file_belongs_to_a_rule() -> None:
+    own = {rule.code for rule in RULES}
+    assert {path.parent.name for path in FILES} == own
+    assert len(FILES) == sum(
+        len(examples.bad) + len(examples.good) + sum(one.fixed is not None for one in examples.bad)
+        for examples in (examples_of(type(rule)) for rule in RULES)
+    )
+
+
+@pytest.mark.parametrize("rule", [pytest.param(rule, id=rule.code) for rule in RULES])
+def test_a_rule_has_names_of_one_meaning_and_examples_for_its_page(rule: Rule) -> None:
+    files = read_folder(Path(__file__).parents[2] / "fixtures" / "rules" / rule.code)
+    names = [file.name for file in files if file.kind != "fixed"]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)*", name) for name in names)
+    assert [file.kind for file in files if file.flag("page")] in (["bad", "good"], ["good", "bad"])
+
+
+def test_a_header_says_how_its_file_is_run() -> None:
+    for path in FILES:
+        command = f"torchrun --nproc-per-node 2 fixtures/rules/{path.parent.name}/{path.name}"
+        assert read_file(path).get("run") == (command if path.suffix == ".py" else None), path
 
 
 # Static ------------------------------------------------------------------------------------------
@@ -142,7 +173,7 @@ def test_the_fix_gives_the_fixed_text(rule: Rule, example: Bad, tmp_path: Path) 
 def test_fixes_have_the_safety_that_the_rule_names(rule: Rule, tmp_path: Path) -> None:
     """A rule that names SAFE may have unsafe fixes in some cases, one that names UNSAFE no safe one."""
     seen = set()
-    for example in rule.bad:
+    for example in examples_of(type(rule)).bad:
         if example.fixed is not None:
             found = check(load([written(tmp_path, example)]), [rule], options(example))
             fixes = [f.fix for f in found if f.fix is not None]
@@ -179,8 +210,8 @@ def recorded(outcome: Outcome, rule: Rule, example: Bad | Good) -> set[tuple[int
 def test_the_symptom_shows_and_the_record_has_the_finding(
     rule: Rule, example: Bad, two_ranks: TwoRanks
 ) -> None:
-    if not example.runs:
-        pytest.skip(example.why_not)
+    if example.skip:
+        pytest.skip(example.skip)
     assert example.symptom is not None
     outcome = two_ranks.run(without_markers(example.code))
     assert outcome.shows(example.symptom), str(outcome)
@@ -195,8 +226,8 @@ def test_the_symptom_shows_and_the_record_has_the_finding(
 
 @fixed
 def test_the_fixed_program_is_healthy(rule: Rule, example: Bad, two_ranks: TwoRanks) -> None:
-    if not example.runs:
-        pytest.skip(example.why_not)
+    if example.skip:
+        pytest.skip(example.skip)
     assert example.fixed is not None and example.healthy is not None
     outcome = two_ranks.run(without_markers(example.fixed))
     assert outcome.status == "ok", str(outcome)
@@ -208,8 +239,8 @@ def test_the_fixed_program_is_healthy(rule: Rule, example: Bad, two_ranks: TwoRa
 def test_a_good_example_runs_and_its_record_is_silent(
     rule: Rule, example: Good, two_ranks: TwoRanks
 ) -> None:
-    if not example.runs:
-        pytest.skip("cannot run here")
+    if example.skip:
+        pytest.skip(example.skip)
     outcome = two_ranks.run(without_markers(example.code))
     assert outcome.status == "ok", str(outcome)
     assert recorded(outcome, rule, example) == set(), str(outcome)

@@ -8,6 +8,7 @@ import pytest
 
 from fsdplint.engine.check import check
 from fsdplint.interpreter import load
+from fsdplint.registry.example_files import examples_of
 from fsdplint.registry.examples import Bad, without_markers
 from fsdplint.registry.rules import all_rules
 
@@ -18,10 +19,10 @@ CODES = {"FSDP206", "FSDP208", "FSDP211", "FSDP212"}
 @pytest.mark.parametrize(
     "example",
     [
-        pytest.param(example, id=f"{rule.code}-{number}")
+        pytest.param(example, id=f"{rule.code}-{example.name}")
         for rule in RULES
         if rule.code in CODES
-        for number, example in enumerate(rule.bad)
+        for example in examples_of(type(rule)).bad
     ],
 )
 def test_the_migration_has_no_part_in_it(example: Bad, tmp_path: Path) -> None:

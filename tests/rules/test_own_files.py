@@ -8,7 +8,7 @@ import pytest
 
 from fsdplint.engine.check import check
 from fsdplint.interpreter import load
-from fsdplint.registry.rule import rule_by_code
+from fsdplint.registry.rules import rule_by_code
 
 HEAD = """\
 import argparse

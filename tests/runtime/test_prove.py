@@ -16,6 +16,7 @@ from migrations import SABOTAGED, flat_after, flat_before, replaced
 
 import fsdplint
 from fsdplint.cli.prove import prove_command
+from fsdplint.registry.example_files import examples_of
 from fsdplint.registry.examples import without_markers
 from fsdplint.registry.rules import all_rules
 from fsdplint.runtime.launch.copies import CopyError, copy_project, project_root
@@ -174,7 +175,7 @@ def test_a_migration_of_a_program_that_fails_is_not_refuted_by_that(project: Pat
 
 def test_a_fix_that_gives_the_steps_other_data_is_left_out(project: Path) -> None:
     rule = next(rule for rule in all_rules() if rule.code == "FSDP512")
-    (project / "epochs.py").write_text(without_markers(rule.bad[0].code))
+    (project / "epochs.py").write_text(without_markers(examples_of(rule).bad[0].code))
     result = prove("epochs.py")
     assert result.exit_code == 1
     assert "NOT COMPARABLE" in result.output and "FSDP512" in result.output

@@ -9,6 +9,7 @@ import pytest
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.interpreter import load
+from fsdplint.registry.example_files import examples_of
 from fsdplint.registry.examples import without_markers
 from fsdplint.registry.rule import Rule
 from fsdplint.registry.rules import all_rules
@@ -112,7 +113,7 @@ def test_refuted_where_the_program_still_fails(script: Path) -> None:
 
 def test_models_of_weights_of_all_ranks_do_not_start_alike(tmp_path: Path) -> None:
     rule = next(rule for rule in all_rules() if rule.code == "FSDP308")
-    (mixed, *_), script = rule.bad, tmp_path / "train.py"
+    (mixed, *_), script = examples_of(rule).bad, tmp_path / "train.py"
     script.write_text(without_markers(mixed.code))
     (before, *_) = load([script]).traces
     assert "FSDP308 at train.py:14, every rank initialises" in blended(before, before)
