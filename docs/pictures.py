@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import inspect
 import io
 import re
 import shutil
@@ -15,6 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from fsdplint.registry.example_files import examples_of
+from fsdplint.registry.examples import without_markers
 from fsdplint.registry.rules import own_rules
 
 FOLDER = Path(__file__).parent / "pictures"
@@ -29,8 +30,7 @@ COLORS = 64  # of the screenshot, which makes it a small file
 def example() -> str:
     """The first example program of a rule, without the comment that marks its finding."""
     (rule,) = (rule for rule in own_rules() if rule.code == RULE)
-    code = inspect.cleandoc(rule.bad[0].code)
-    return re.sub(rf"  # <- {RULE}$", "", code, flags=re.MULTILINE) + "\n"
+    return without_markers(examples_of(rule).bad[0].code)
 
 
 def finding() -> None:
