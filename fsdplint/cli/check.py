@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fsdplint.cli.output import FAILED, emit, fail, refuse_statistics, report
+from fsdplint.cli.output import emit, refuse_statistics, report, show_problems, show_warnings
 from fsdplint.cli.overwriting import refuse_overwriting
+from fsdplint.cli.streams import CLEAN, FAILED, FOUND, fail
 from fsdplint.config.settings import CommandLine, SettingsFinder
 from fsdplint.engine.cache import FOLDER, Cache
 from fsdplint.engine.changes import Changes
 from fsdplint.engine.operations import check_files, fix_files
 from fsdplint.engine.session import Session
 from fsdplint.engine.workers import processors
-from fsdplint.report.result import Result, plural, problem_line
+from fsdplint.report import writer
+from fsdplint.report.result import Result, plural
 from fsdplint.source.folders import leads_out, project_root
 
 if TYPE_CHECKING:
     from fsdplint.diagnostics.finding import Finding
 
-CLEAN, FOUND = 0, 1
-FOR_PEOPLE = ("full", "concise", "grouped")
 BASELINE = "fsdplint-baseline.json"
 
 
@@ -144,7 +144,7 @@ def _emit(job: Job, lines: Iterable[str], *, err: bool = False) -> None:
 def _report(
     job: Job, session: Session, result: Result, *, err: bool = False, before: Sequence[str] = ()
 ) -> None:
-    _warn(result)
+    show_warnings(result)
     output_format = session.settings.output_format
     report(
         result,
@@ -155,11 +155,6 @@ def _report(
         err=err,
         before=before,
     )
-
-
-def _warn(result: Result) -> None:
-    for line in result.warnings:
-        click.echo(line, err=True)
 
 
 def _show_files(job: Job, session: Session) -> int:
@@ -174,8 +169,7 @@ def _show_settings(job: Job, session: Session) -> int:
 
 
 def _problems(session: Session) -> int:
-    for problem in session.problems:
-        click.echo(problem_line(problem), err=True)
+    show_problems(session.problems)
     return FAILED if session.problems else CLEAN
 
 
@@ -195,9 +189,8 @@ def _fix(job: Job, session: Session, cache: Cache | None) -> int:
     before = _fixes(changes.applied) if job.show_fixes and _for_people(session) else []
     if job.fix_only:
         lines = [f"Fixed {plural(result.fixed, 'finding')}."] if result.fixed else []
-        _warn(result)
-        for problem in result.problems:
-            click.echo(problem_line(problem), err=True)
+        show_warnings(result)
+        show_problems(result.problems)
         _emit(job, [*before, *lines] if _for_people(session) else [], err=err)
     else:
         _report(job, session, result, err=err, before=before)
@@ -215,7 +208,7 @@ def _notes(changes: Changes) -> Iterable[str]:
 
 
 def _for_people(session: Session) -> bool:
-    return session.settings.output_format in FOR_PEOPLE
+    return writer(session.settings.output_format).FOR_PEOPLE
 
 
 def _write(changes: Changes) -> None:
@@ -256,9 +249,8 @@ def _diff(job: Job, session: Session, cache: Cache | None) -> int:
     ]
     _emit(job, pieces)
     result = changes.result
-    _warn(result)
-    for problem in result.problems:
-        click.echo(problem_line(problem), err=True)
+    show_warnings(result)
+    show_problems(result.problems)
     for line in [*_notes(changes), *_left(result)]:
         click.echo(line, err=True)
     words = [f"would fix {plural(result.fixed, 'finding')}"] if result.fixed else []
@@ -306,9 +298,8 @@ def _add_noqa(job: Job, session: Session, cache: Cache | None) -> int:
             contents = (source.to_bytes(source.text), source.to_bytes(text))
             changes.contents[Path(path)] = contents
     _write(changes)
-    _warn(result)
-    for problem in result.problems:
-        click.echo(problem_line(problem), err=True)
+    show_warnings(result)
+    show_problems(result.problems)
     click.echo(f"Added {plural(added, 'noqa comment')}.", err=True)
     return _exit_code((), result.problems)
 
@@ -328,9 +319,8 @@ def record_baseline(job: Job) -> int:
         fail(f"{file}: a link leads out of the project; nothing is recorded; -o names another file")
     refuse_overwriting(file, "baseline", force=job.force)
     result = _check(Session(job.paths, job.command_line), None)
-    _warn(result)
-    for problem in result.problems:
-        click.echo(problem_line(problem), err=True)
+    show_warnings(result)
+    show_problems(result.problems)
     if result.problems:
         fail(f"nothing is recorded in {file}, for not everything could be checked")
     try:

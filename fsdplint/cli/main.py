@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,18 +18,20 @@ from fsdplint.cli.options import (
     cache_options,
     file_options,
     force_option,
+    output_file_option,
     output_options,
+    project_option,
     rule_options,
     section,
     target_option,
+    unsafe_option,
 )
-from fsdplint.cli.streams import streams
+from fsdplint.cli.streams import FAILED, fail, streams
 from fsdplint.version import __version__
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-FAILED = 2
 _ELSEWHERE = ("migrate", "prove", "run", "server")
 _ORDER = {
     name: n for n, name in enumerate(("check", "migrate", "prove", "run", "rule", "baseline"))
@@ -100,16 +102,8 @@ def main() -> None:
 @click.argument("paths", nargs=-1, type=GivenPath(allow_dash=True))
 @section("Fixing")
 @click.option("--fix", is_flag=True, help="Apply the fixes to the files.")
-@click.option(
-    "--unsafe-fixes/--no-unsafe-fixes",
-    default=None,
-    help="Take fixes too that may change what the program does.",
-)
-@click.option(
-    "--project",
-    is_flag=True,
-    help="Let fixes change other files of the project as well, where they have to change together.",
-)
+@unsafe_option("fixes")
+@project_option("fixes")
 @click.option("--diff", is_flag=True, help="Show what --fix would change; write nothing.")
 @click.option(
     "--fix-only", is_flag=True, help="Apply the fixes, and say nothing about what remains."
@@ -203,7 +197,7 @@ def _standard_input() -> bytes:
     try:
         return sys.stdin.buffer.read()
     except OSError as error:
-        _fail(f"standard input cannot be read: {error.strerror or error}")
+        fail(f"standard input cannot be read: {error.strerror or error}")
 
 
 def _refuse_together(values: dict[str, Any], watch: bool, stdin: bool) -> None:
@@ -238,27 +232,18 @@ def _guarded(work: Callable[[], int]) -> int:
     try:
         return work()
     except (SettingsError, Interrupted, OverwriteError) as error:
-        _fail(str(error))
+        fail(str(error))
     except KeyboardInterrupt:
         click.echo("error: interrupted", err=True)
         sys.stdout.flush()
         os._exit(FAILED)  # the thread that does the work cannot be stopped in any other way
 
 
-def _fail(message: str) -> NoReturn:
-    click.echo(f"error: {message}", err=True)
-    sys.exit(FAILED)
-
-
 @main.command(short_help="Record what is found now, so that only what is new is reported.")
 @click.argument("paths", nargs=-1, type=GivenPath())
 @rule_options
-@click.option(
-    "-o",
-    "--output-file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="The file to write.  [default: `baseline` of the settings, or fsdplint-baseline.json]",
+@output_file_option(
+    "The file to write.  [default: `baseline` of the settings, or fsdplint-baseline.json]"
 )
 @force_option
 def baseline(
@@ -321,8 +306,8 @@ def rule(rule: str | None, every: bool, output_format: str) -> None:
             try:
                 resolve(rule)
             except UnknownRuleError as error:
-                _fail(str(error))
-            _fail(f"{rule!r} is no single rule; `fsdplint rule --all` lists the rules")
+                fail(str(error))
+            fail(f"{rule!r} is no single rule; `fsdplint rule --all` lists the rules")
         rules = [one]
     if output_format == "json":
         data = [pages.as_data(one) for one in rules]

@@ -9,13 +9,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fsdplint.cli.options import GivenPath, colour_option, force_option, target_option
+from fsdplint.cli.options import (
+    FILE_TO_WRITE,
+    GivenPath,
+    colour_option,
+    exit_zero_option,
+    force_option,
+    project_option,
+    target_option,
+    unsafe_option,
+)
+from fsdplint.cli.streams import CLEAN, FAILED, FOUND, fail
 
 if TYPE_CHECKING:
     from fsdplint.engine.migration import Migrated
     from fsdplint.migration.report.model import Report
 
-CLEAN, FOUND, FAILED = 0, 1, 2
 SUFFIXES = {".md": "markdown", ".markdown": "markdown", ".json": "json"}
 
 
@@ -30,21 +39,12 @@ def _suffix(_: click.Context, __: click.Parameter, value: Path | None) -> Path |
 @click.command("migrate", short_help="Report on the migration to FSDP2, and do it.")
 @click.argument("paths", nargs=-1, type=GivenPath())
 @click.option("--fix", is_flag=True, help="Write the files; without it nothing is changed.")
-@click.option(
-    "--unsafe-fixes/--no-unsafe-fixes",
-    "unsafe",
-    default=None,
-    help="Take rewrites too that may change what the program does.",
-)
-@click.option(
-    "--project",
-    is_flag=True,
-    help="Let it change other files of the project as well, where they have to change together.",
-)
+@unsafe_option("rewrites", "unsafe")
+@project_option("it")
 @click.option(
     "--report",
     "report_file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE_TO_WRITE,
     callback=_suffix,
     metavar="FILE",
     help="Write the report to FILE.md or FILE.json, and its summary to the terminal.",
@@ -57,7 +57,7 @@ def _suffix(_: click.Context, __: click.Parameter, value: Path | None) -> Path |
 )
 @target_option
 @colour_option
-@click.option("-e", "--exit-zero", is_flag=True, help="Exit with 0 also where FSDP1 is left.")
+@exit_zero_option("where FSDP1 is left")
 def migrate_command(
     paths: tuple[Path, ...],
     fix: bool,
@@ -100,8 +100,7 @@ def migrate_command(
         _show(migrated.report, report_file, colour)
     except (SettingsError, Interrupted, OverwriteError, WriteError) as error:
         text = error.strerror if isinstance(error, WriteError) else None
-        click.echo(f"error: {text or error}", err=True)
-        sys.exit(FAILED)
+        fail(text or str(error))
     except KeyboardInterrupt:
         click.echo("error: interrupted", err=True)
         sys.stdout.flush()
@@ -120,11 +119,10 @@ def _write(migrated: Migrated) -> None:
 
 
 def _show(report: Report, file: Path | None, colour: str) -> None:
-    from fsdplint.cli.output import fail
+    from fsdplint.cli.output import show_problems
     from fsdplint.edits.atomic_file import save
     from fsdplint.migration.report import as_json, as_markdown, as_text
     from fsdplint.migration.report.model import summary
-    from fsdplint.report.result import problem_line
     from fsdplint.report.terminal import colours
 
     for line in report.warnings:
@@ -140,7 +138,6 @@ def _show(report: Report, file: Path | None, colour: str) -> None:
         save(file, content)
     except OSError as error:
         fail(f"{file}: cannot be written: {error.strerror or error}")
-    for problem in report.problems:
-        click.echo(problem_line(problem), err=True)
+    show_problems(report.problems)
     for line in [*summary(report), f"The report is in {file}."]:
         click.echo(line)

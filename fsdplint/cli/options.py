@@ -14,6 +14,8 @@ from fsdplint.config.options import FORMATS
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+FILE_TO_WRITE = click.Path(path_type=Path, dir_okay=False)
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -66,7 +68,9 @@ def section(title: str) -> Callable[[F], F]:
     return decorate
 
 
-def _all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
+def all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Options that a command takes together, in their order in its help."""
+
     def decorate(command: F) -> F:
         for option in reversed(options):
             command = option(command)
@@ -93,7 +97,7 @@ def _select(name: str, text: str) -> Callable[[F], F]:
     return click.option(name, multiple=True, metavar="RULES", help=text, shell_complete=_rules)
 
 
-rule_options = _all_of(
+rule_options = all_of(
     _select("--select", "The rules that are on."),
     _select("--ignore", "Rules that are off."),
     _select("--extend-select", "Further rules."),
@@ -119,20 +123,51 @@ force_option = click.option(
     help="Let the report overwrite a file that is no such report.",
 )
 
-file_options = _all_of(
-    click.option(
+
+def unsafe_option(what: str, *name: str) -> Callable[[F], F]:
+    """The option for fixes or rewrites that are not safe."""
+    return click.option(
+        "--unsafe-fixes/--no-unsafe-fixes",
+        *name,
+        default=None,
+        help=f"Take {what} too that may change what the program does.",
+    )
+
+
+def project_option(who: str) -> Callable[[F], F]:
+    """The option for changes to other files of the project."""
+    return click.option(
+        "--project",
+        is_flag=True,
+        help=f"Let {who} change other files of the project as well, "
+        "where they have to change together.",
+    )
+
+
+def exit_zero_option(where: str) -> Callable[[F], F]:
+    """The option for the exit code 0 in spite of findings."""
+    return click.option("-e", "--exit-zero", is_flag=True, help=f"Exit with 0 also {where}.")
+
+
+def output_file_option(text: str, envvar: str | None = None) -> Callable[[F], F]:
+    """The option for the file that is written."""
+    return click.option(
         "-o",
         "--output-file",
-        type=click.Path(path_type=Path, dir_okay=False),
-        envvar="FSDPLINT_OUTPUT_FILE",
+        type=FILE_TO_WRITE,
+        envvar=envvar,
         metavar="FILE",
-        help="Write the report to this file.",
-    ),
+        help=text,
+    )
+
+
+file_options = all_of(
+    output_file_option("Write the report to this file.", "FSDPLINT_OUTPUT_FILE"),
     force_option,
     click.option("--statistics", is_flag=True, help="Show how often each rule was found."),
 )
 
-cache_options = _all_of(
+cache_options = all_of(
     click.option(
         "-n",
         "--no-cache",
@@ -149,7 +184,7 @@ cache_options = _all_of(
     ),
 )
 
-output_options = _all_of(
+output_options = all_of(
     click.option(
         "--output-format",
         type=click.Choice(FORMATS),
@@ -157,7 +192,5 @@ output_options = _all_of(
         help="How findings are shown.  [default: full]",
     ),
     colour_option,
-    click.option(
-        "-e", "--exit-zero", is_flag=True, help="Exit with 0 also where there are findings."
-    ),
+    exit_zero_option("where there are findings"),
 )

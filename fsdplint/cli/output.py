@@ -6,28 +6,34 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NoReturn
 
 import click
 
-from fsdplint.report import write
-from fsdplint.report.result import Result, summary
+from fsdplint.cli.streams import fail
+from fsdplint.report import FORMATS, write, writer
+from fsdplint.report.result import Result, problem_line, summary
 from fsdplint.report.terminal import colours, links
+from fsdplint.source.files import Problem
 from fsdplint.source.nesting import deep_stack
-
-FAILED = 2
-COUNTED = ("full", "concise", "json")  # formats that statistics have
-
-
-def fail(message: str) -> NoReturn:
-    click.echo(f"error: {message}", err=True)
-    sys.exit(FAILED)
 
 
 def refuse_statistics(output_format: str) -> None:
     """End the command where the format is one that statistics do not have."""
-    if output_format not in COUNTED:
-        fail(f"--statistics has no format {output_format}: full, concise or json")
+    if not writer(output_format).HAS_STATISTICS:
+        *names, last = (name for name in FORMATS if writer(name).HAS_STATISTICS)
+        fail(f"--statistics has no format {output_format}: {', '.join(names)} or {last}")
+
+
+def show_warnings(result: Result) -> None:
+    """Write the warnings of a check to standard error."""
+    for line in result.warnings:
+        click.echo(line, err=True)
+
+
+def show_problems(problems: Iterable[Problem]) -> None:
+    """Write what could not be checked to standard error."""
+    for problem in problems:
+        click.echo(problem_line(problem), err=True)
 
 
 def emit(

@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from fsdplint.cli.options import (
+    FILE_TO_WRITE,
+    all_of,
     file_options,
     force_option,
     output_options,
     rule_options,
     target_option,
 )
+from fsdplint.cli.streams import CLEAN, FAILED, FOUND
 
 if TYPE_CHECKING:
     from fsdplint.runtime.launch.machines import Nodes
@@ -32,7 +35,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def _launching(seed: int | None) -> Callable[[F], F]:
     """The options of both commands: how the program is run."""
-    options = [
+    return all_of(
         click.option(
             "--nproc-per-node",
             "ranks",
@@ -93,14 +96,7 @@ def _launching(seed: int | None) -> Callable[[F], F]:
             metavar="OPTION",
             help="A further option for torchrun itself, e.g. --torchrun=--max-restarts=1.",
         ),
-    ]
-
-    def decorate(command: F) -> F:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+    )
 
 
 class _Launcher(click.Command):
@@ -135,19 +131,19 @@ class _Launcher(click.Command):
 @click.option(
     "--json",
     "json_path",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE_TO_WRITE,
     help="Write everything to this file.",
 )
 @click.option(
     "--html",
     "html_path",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE_TO_WRITE,
     help="Write a report to this file, one page that needs no network.",
 )
 @click.option(
     "--markdown",
     "markdown_path",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE_TO_WRITE,
     help="Write a report for a pull request to this file.",
 )
 @force_option
@@ -207,7 +203,7 @@ def prove_command(
                 good = _prove(options, files)
     except (ProveError, WorkplaceError, PageError) as error:
         _fail(str(error))
-    sys.exit(0 if good else 1)
+    sys.exit(CLEAN if good else FOUND)
 
 
 def _arguments_of(resume: str | None) -> tuple[str, ...] | None:
@@ -264,7 +260,7 @@ def _write(files: Mapping[str, Path], writers: Mapping[str, Callable[[], str]], 
 
 def _fail(text: str) -> NoReturn:
     click.echo(f"fsdplint prove: {text}", err=True)
-    sys.exit(2)
+    sys.exit(FAILED)
 
 
 def _prove(options: Options, files: dict[str, Path]) -> bool:
@@ -313,7 +309,7 @@ def _prepare(command: str) -> None:
 
     if importlib.util.find_spec("torch") is None:
         click.echo(f"fsdplint {command} needs torch: pip install 'fsdplint[prove]'", err=True)
-        sys.exit(2)
+        sys.exit(FAILED)
 
 
 _ENDING = [
@@ -371,7 +367,7 @@ def run_command(
     2: the program could not be run, or did not come to its end and nothing was found.
     """
     _prepare("run")
-    from fsdplint.cli.output import refuse_statistics, report
+    from fsdplint.cli.output import refuse_statistics, report, show_warnings
     from fsdplint.cli.overwriting import OverwriteError, refuse_overwriting
     from fsdplint.config.settings import CommandLine, SettingsError, SettingsFinder
     from fsdplint.diagnostics.codes import split
@@ -395,14 +391,13 @@ def run_command(
             )
     except (LaunchError, SettingsError, Interrupted, WorkplaceError, OverwriteError) as error:
         click.echo(f"fsdplint run: {error}", err=True)
-        sys.exit(2)
+        sys.exit(FAILED)
     result = watched.result
-    for line in result.warnings:
-        click.echo(line, err=True)
+    show_warnings(result)
     report(result, watched.output_format, output_file, colour, counted=statistics)
     if not watched.run.ok:
         for line in failed("The program", watched.run):
             click.echo(line, err=True)
     if result.findings:
-        sys.exit(0 if exit_zero else 1)
-    sys.exit(0 if watched.run.ok else 2)
+        sys.exit(CLEAN if exit_zero else FOUND)
+    sys.exit(CLEAN if watched.run.ok else FAILED)

@@ -6,9 +6,9 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from typing import NoReturn
 
-FAILED = 2
-_DEBUG = "FSDPLINT_DEBUG"
+CLEAN, FOUND, FAILED = 0, 1, 2  # exit codes: nothing found; findings; the job was not done
 
 
 @contextlib.contextmanager
@@ -27,7 +27,9 @@ def streams() -> Iterator[None]:
         _discard(sys.stdout.fileno(), sys.stderr.fileno())
         sys.exit(0)
     except OSError as error:
-        if os.environ.get(_DEBUG):
+        from fsdplint.source.debug import debugging
+
+        if debugging():
             raise
         reason = error.strerror or str(error)
         where = error.filename if isinstance(error.filename, str) else _unnamed()
@@ -35,6 +37,12 @@ def streams() -> Iterator[None]:
             print(f"error: {where}: {reason}", file=sys.stderr, flush=True)
         _discard(sys.stdout.fileno())
         sys.exit(FAILED)
+
+
+def fail(message: str) -> NoReturn:
+    """End the command, whose job cannot be done."""
+    print(f"error: {message}", file=sys.stderr, flush=True)
+    sys.exit(FAILED)
 
 
 def _open_closed() -> None:

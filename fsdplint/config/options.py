@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fsdplint.trace.torch_target import Target
 
-FORMATS = (
+# The order of the output formats in texts for users; all others follow by name.
+_FIRST = (
     *("full", "concise", "grouped", "json", "json-lines", "github", "gitlab", "junit", "sarif"),
     *("rdjson", "azure", "pylint"),
 )
+
+
+def _formats() -> tuple[str, ...]:
+    """The output formats: the names of the modules in `fsdplint.report.formats`, of which only the
+    one that is asked for is imported."""
+    files = os.listdir(Path(__file__).parents[1] / "report" / "formats")
+    modules = [PurePath(file).stem for file in files if file.endswith(".py") and file[0] != "_"]
+    names = sorted(module.replace("_", "-") for module in modules)
+    return tuple(sorted(names, key=lambda name: (*_FIRST, name).index(name)))
+
+
+FORMATS = _formats()
 FULL, DCP = "full", "dcp"
 CHECKPOINTS = (FULL, DCP)
 

@@ -10,7 +10,6 @@ as a problem and left out.
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,10 +18,10 @@ from types import ModuleType
 from typing import Any
 
 from fsdplint.diagnostics.finding import RuleInfo, Severity
+from fsdplint.source.debug import VARIABLE, debugging
 from fsdplint.source.files import Problem
 
 GROUP = "fsdplint.rules"
-DEBUG = "FSDPLINT_DEBUG"  # set in the environment: a defect ends the run with its traceback
 OWN = "FSDP"  # what only the codes of fsdplint's rules begin with
 
 _CODE = re.compile(r"[A-Z]+[0-9]+")
@@ -52,7 +51,7 @@ def plugins() -> Plugins:
                 if rule.code in rules and rules[rule.code] is not rule:
                     raise ValueError(f"another plug-in has the code {rule.code}")
         except (Exception, SystemExit) as error:
-            if os.environ.get(DEBUG):
+            if debugging():
                 raise
             problems.append(broken(shown, "cannot be loaded", error))
             continue
@@ -68,7 +67,7 @@ def broken(plugin: str, what: str, error: BaseException) -> Problem:
         plugin,
         None,
         f"this plug-in {what}: {type(error).__name__}: {error}",
-        f"a defect of the plug-in; {DEBUG}=1 shows where",
+        f"a defect of the plug-in; {VARIABLE}=1 shows where",
         code="FSDP902",
         name="broken-plug-in",
     )

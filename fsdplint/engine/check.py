@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from fsdplint.diagnostics.finding import Finding, Fix, finding_order, sorted_fin
 from fsdplint.engine.workspace import COMPLETE, Effort, Workspace
 from fsdplint.interpreter import load
 from fsdplint.registry.rule import Rule
+from fsdplint.source.debug import debugging
 from fsdplint.source.source import NodeSite
 from fsdplint.trace import Trace
 
@@ -128,7 +128,7 @@ def _fix_of(rule: Rule, finding: Finding, program: Program) -> Fix | None:
     try:
         return rule.fix(finding, program)
     except Exception as error:
-        if os.environ.get("FSDPLINT_DEBUG"):
+        if debugging():
             raise
         finding.blocker = f"the fix could not be worked out ({type(error).__name__}: {error})"
         return None
@@ -181,7 +181,7 @@ def _ask(rule: Rule, ask: Callable[[T], Iterable[Finding]], about: T) -> Iterabl
         if wrong is not None:
             raise TypeError(f"{wrong!r} is no Finding")
     except Exception as error:
-        if os.environ.get("FSDPLINT_DEBUG"):
+        if debugging():
             raise
         rule.failure = error
         return ()

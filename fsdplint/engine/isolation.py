@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -11,10 +10,9 @@ from fsdplint.diagnostics.plugins import broken
 from fsdplint.engine.examine import check_alone
 from fsdplint.engine.session import Session
 from fsdplint.registry.rule import Rule
+from fsdplint.source.debug import VARIABLE, debugging
 from fsdplint.source.files import Problem
 from fsdplint.source.nesting import deep_stack
-
-DEBUG = "FSDPLINT_DEBUG"  # set in the environment: a defect shows its traceback and ends the run
 
 T = TypeVar("T")
 
@@ -34,7 +32,7 @@ def run_isolated(
         try:
             return job(paths, ())
         except Exception:
-            if os.environ.get(DEBUG):
+            if debugging():
                 raise
             sound, problems = _without_defects(session, rules, paths)
             session.add_problems(problems)
@@ -69,7 +67,7 @@ def _defect(path: Path, error: Exception) -> Problem:
         hint = "leave the file out with `exclude` in [tool.fsdplint]"
         return Problem(str(path), None, "nested too deeply to be followed", hint)
     text = f"internal error: {type(error).__name__}: {error}"
-    hint = f"a defect of fsdplint, please report it; {DEBUG}=1 shows where"
+    hint = f"a defect of fsdplint, please report it; {VARIABLE}=1 shows where"
     return Problem(str(path), None, text, hint)
 
 

@@ -21,6 +21,7 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
 from fsdplint.server.app import Server
+from fsdplint.source.debug import debugging
 
 MAX_BYTES = 100 * 1024 * 1024  # of one message
 MAX_HEADER = 8192  # bytes of one line of a header
@@ -168,7 +169,7 @@ def serve(server: Server) -> int:
     It is 0 after `shutdown`, and 1 where the editor went without one, as the protocol has it. It is
     2 where standard input or output cannot be used.
     """
-    if not os.environ.get("FSDPLINT_DEBUG"):
+    if not debugging():
         log = logging.getLogger("pygls")  # the editor is answered; a traceback helps nobody there
         log.addHandler(logging.NullHandler())
         log.propagate = False

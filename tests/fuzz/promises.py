@@ -26,9 +26,9 @@ from fsdplint.config.settings import CommandLine
 from fsdplint.diagnostics.finding import Edit, Fix
 from fsdplint.edits import apply as edits
 from fsdplint.engine.changes import Changes
-from fsdplint.engine.isolation import DEBUG
 from fsdplint.engine.operations import check_files, fix_files
 from fsdplint.engine.session import Session
+from fsdplint.source.debug import VARIABLE
 from fsdplint.source.decoding import decode
 from fsdplint.source.source import Source
 
@@ -82,7 +82,7 @@ class Keeper:
     path: Path = field(init=False)
 
     def __post_init__(self) -> None:
-        os.environ[DEBUG] = "1"
+        os.environ[VARIABLE] = "1"
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "pyproject.toml").touch()
 

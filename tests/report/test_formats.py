@@ -7,6 +7,7 @@ message has two lines and what the formats escape, and the fix changes two files
 from __future__ import annotations
 
 import json
+import pkgutil
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable
 from importlib.metadata import files
@@ -21,7 +22,7 @@ from fsdplint import __version__
 from fsdplint.config.options import FORMATS
 from fsdplint.diagnostics.finding import Edit, Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.report import Result, write
+from fsdplint.report import Result, formats, write, writer
 from fsdplint.source.files import Problem
 from fsdplint.source.source import Source
 from fsdplint.trace import FixedSite, Guard, GuardKind, Location, Trace
@@ -549,3 +550,10 @@ def test_sarif_of_a_file_elsewhere_and_of_a_name_that_is_not_utf8(folder: Path) 
         {"uri": (folder.parent / "else" / "x.py").as_uri()},
         {"uri": "a%FF.py", "uriBaseId": "%SRCROOT%"},
     ]
+
+
+def test_a_format_is_a_module() -> None:
+    modules = pkgutil.iter_modules(formats.__path__)
+    assert {module.name.replace("_", "-") for module in modules} == set(FORMATS)
+    assert [name for name in FORMATS if writer(name).FOR_PEOPLE] == ["full", "concise", "grouped"]
+    assert [name for name in FORMATS if writer(name).HAS_STATISTICS] == ["full", "concise", "json"]

@@ -12,6 +12,9 @@ from fsdplint.diagnostics.finding import Severity
 from fsdplint.report.records import records
 from fsdplint.report.result import Result
 
+FOR_PEOPLE = False
+HAS_STATISTICS = False
+
 
 def write(result: Result) -> Iterator[str]:
     """The lines of the report."""

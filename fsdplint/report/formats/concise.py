@@ -8,6 +8,9 @@ from fsdplint.report.records import records
 from fsdplint.report.result import Result, problem_line, summary
 from fsdplint.report.styling import code, path
 
+FOR_PEOPLE = True
+HAS_STATISTICS = True
+
 
 def write(result: Result) -> Iterator[str]:
     """The lines of the report."""

@@ -12,6 +12,9 @@ from fsdplint.report.records import Record, records
 from fsdplint.report.result import Result, conditions, problem_line, summary
 from fsdplint.report.styling import COLOURS, code, path, styled
 
+FOR_PEOPLE = True
+HAS_STATISTICS = True
+
 WIDTH = 96
 
 

@@ -12,6 +12,9 @@ from fsdplint.diagnostics.finding import Severity
 from fsdplint.report.records import Record, records
 from fsdplint.report.result import Result
 
+FOR_PEOPLE = False
+HAS_STATISTICS = False
+
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 
 

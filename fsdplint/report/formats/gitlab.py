@@ -17,6 +17,9 @@ from fsdplint.report.places import from_top, top
 from fsdplint.report.records import records
 from fsdplint.report.result import Result
 
+FOR_PEOPLE = False
+HAS_STATISTICS = False
+
 _LEVELS = {Severity.ERROR: "critical", Severity.WARNING: "minor", Severity.INFO: "info"}
 
 

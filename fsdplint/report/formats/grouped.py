@@ -9,6 +9,9 @@ from fsdplint.report.records import Record, records
 from fsdplint.report.result import Result, summary
 from fsdplint.report.styling import code, path
 
+FOR_PEOPLE = True
+HAS_STATISTICS = False
+
 
 def write(result: Result) -> Iterator[str]:
     """The lines of the report."""

@@ -15,6 +15,9 @@ from fsdplint.report.urls import page_of, rule_url
 from fsdplint.source.files import Problem
 from fsdplint.trace import Location
 
+FOR_PEOPLE = False
+HAS_STATISTICS = True
+
 
 def write(result: Result) -> Iterator[str]:
     """The lines of the report."""

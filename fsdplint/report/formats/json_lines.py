@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from fsdplint.report.formats.json import objects
 from fsdplint.report.result import Result
 
+FOR_PEOPLE = False
+HAS_STATISTICS = False
+
 
 def write(result: Result) -> Iterator[str]:
     """The lines of the report."""

@@ -14,6 +14,9 @@ from xml.etree.ElementTree import Element, SubElement
 from fsdplint.report.records import Record, records
 from fsdplint.report.result import Result
 
+FOR_PEOPLE = False
+HAS_STATISTICS = False
+
 NAME = "fsdplint"
 # What XML 1.0 has no way to write.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from fsdplint.report.records import records
 from fsdplint.report.result import Result, on_one_line
 
+FOR_PEOPLE = False
+HAS_STATISTICS = False
+
 
 def write(result: Result) -> Iterator[str]:
     """The lines of the report."""

@@ -19,6 +19,9 @@ from fsdplint.trace import Location
 if TYPE_CHECKING:
     from fsdplint.source.source import Source
 
+FOR_PEOPLE = False
+HAS_STATISTICS = False
+
 _LEVELS = {Severity.ERROR: "ERROR", Severity.WARNING: "WARNING", Severity.INFO: "INFO"}
 
 

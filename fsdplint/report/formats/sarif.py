@@ -23,6 +23,9 @@ from fsdplint.report.urls import BASE
 from fsdplint.trace import Location
 from fsdplint.version import __version__
 
+FOR_PEOPLE = False
+HAS_STATISTICS = False
+
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 ROOT = "%SRCROOT%"
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
