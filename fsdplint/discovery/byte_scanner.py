@@ -12,31 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fsdplint.discovery.module_resolver import imports
-
-_MENTIONS = (b"fsdp", b"fully_shard", b"fullyshard")
-
-# How code calls what the contract is about: torch's public modules and names, and what frameworks
-# are told. A name that is made up of more, `use_fsdp`, an attribute, `args.fsdp`, and a string that
-# something is compared to are the project's own: what lies behind them is seen where it is defined.
-_SPEAKS = re.compile(
-    rb"""
-    (?<! [\w\x80-\xff"'])
-    (?: FullyShardedDataParallel(?:Plugin)? | FSDP(?:Strategy)?
-      | fully_shard | register_fsdp_forward_method
-    )
-    (?! [\w\x80-\xff"'])
-    | (?<! [\w\x80-\xff.]) fsdp \s* = (?!=)
-    | (?: distributed | _composable ) (?: \. | \s+ import \s [^;]*? \b ) fsdp
-      (?! [\w\x80-\xff] | \._ | \.FSDPModule\b )
-    | \b fsdp_config \b
-    | ["'] fsdp \w* ["'] (?: \s* : | \s* \] \s* = (?!=) )
-    | (?: (?<![=!<>]) = | : | \b return | \b else ) \s* \(? ["'] fsdp
-    """,
-    re.VERBOSE,
-)
-# These shard nothing: who only asks whether a module is sharded passes that on to nobody.
-_ASKS = re.compile(rb"\b(?:FSDPModule|_fsdp_wrapped_module)\b")
-_ASKING = frozenset(["FSDPModule", "UnshardHandle"])
+from fsdplint.source.fsdp_words import QUERY_NAMES, mentions, names_api, queries_sharding
 
 _QUIET = re.compile(
     rb'"""(?:[^\\]|\\.)*?"""'
@@ -63,12 +39,6 @@ _USED = re.compile(rb"[^\W\d][\w\x80-\xff]*(?:\s*\.\s*[\w\x80-\xff]+)*")
 _KEYWORDS = frozenset(b"assert await del global lambda nonlocal not raise return yield".split())
 
 
-def mentions(data: bytes) -> bool:
-    """Whether a file's content holds a word of FSDP, in whatever way."""
-    text = data.lower()
-    return any(word in text for word in _MENTIONS)
-
-
 @dataclass(eq=False)
 class Statement:
     """A statement at the top of a file, or within its `if`, `try`, `with`, ...
@@ -76,16 +46,16 @@ class Statement:
     Attributes:
         text: what stands there, without comments and sentences.
         bound: the names that it binds, or changes what is behind them.
-        speaks: whether it speaks of FSDP, other than in comments, docstrings and names of the
-            project's own.
-        asks: whether it only asks what is sharded.
+        mentions_fsdp: whether its code names FSDP, apart from comments, docstrings and the names
+            of the project.
+        only_queries: whether it names what only tests whether a module is sharded.
         imports: whether it is an import.
     """
 
     text: bytes
     bound: frozenset[str]
-    speaks: bool
-    asks: bool = False
+    mentions_fsdp: bool
+    only_queries: bool = False
     imports: bool = False
 
     @cached_property
@@ -169,14 +139,13 @@ def _statement(text: bytes) -> Statement:
     is_import = _IMPORTS.match(text) is not None
     if is_import:
         bound = frozenset(name for one in imports(text) for name in one.binds())
-    speaks = asks = False
+    named = queried = False
     if mentions(text):
-        speaks = _SPEAKS.search(text) is not None
-        asks = _ASKS.search(text) is not None
+        named, queried = names_api(text), queries_sharding(text)
         if is_import:
-            bound -= _ASKING
-            speaks, asks = speaks and bool(bound), speaks or asks
-    return Statement(text, bound, speaks, asks, is_import)
+            bound -= QUERY_NAMES
+            named, queried = named and bool(bound), named or queried
+    return Statement(text, bound, named, queried, is_import)
 
 
 def _bound(text: bytes) -> Iterator[bytes]:

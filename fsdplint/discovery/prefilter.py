@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsdplint.discovery.byte_scanner import mentions
 from fsdplint.discovery.module_resolver import Modules, Target
 from fsdplint.discovery.relevance import Relevance
 from fsdplint.discovery.walk import File
 from fsdplint.source import config_files
 from fsdplint.source.files import Problem, Unreadable, check_text, is_too_large, too_large
 from fsdplint.source.folders import project_root
+from fsdplint.source.fsdp_words import mentions
 
 
 @dataclass

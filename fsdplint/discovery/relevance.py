@@ -1,119 +1,124 @@
-"""Which files can have to do with FSDP, and which of them belong together.
+"""Which files and names are relevant to FSDP, and which files belong together.
 
-What speaks of FSDP in its code does, and whatever uses, however indirectly, a name of the project
-behind which such code lies: that name's definition speaks of FSDP or uses one that does. A file
-that imports something else from such files does not, nor one that is farther than `MAX_DISTANCE`
-from all of them. Code that only asks whether something is sharded matters itself, but passes that
-on to nobody. See `fsdplint.discovery.byte_scanner` for what is looked at.
+Relevance is a taint over names. A statement that names FSDP is relevant, and taints the names that
+it binds; so is, and does, a statement that uses a tainted name of this or another file. A file is
+relevant if one of its statements is. A taint ends `MAX_DISTANCE` files away from the code that
+names FSDP. Code that only tests whether a module is sharded is relevant, but taints no name. See
+`fsdplint.discovery.byte_scanner` for how statements are read.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fsdplint.discovery.byte_scanner import Statement, mentions, statements
+from fsdplint.discovery.byte_scanner import Statement, statements
 from fsdplint.discovery.module_resolver import Modules, Target, code_of, imports
 from fsdplint.source.files import Limits, Unreadable, is_too_large
+from fsdplint.source.fsdp_words import mentions
 
-MAX_DISTANCE = 3  # files through which a name may come that themselves do not speak of FSDP
+if TYPE_CHECKING:
+    from fsdplint.source.source import Source
+
+MAX_DISTANCE = 3  # files through which a name may come that themselves do not name FSDP
 
 _JAX = re.compile(rb"^\s*(?:import|from)\s+(?:jax|flax)\b", re.MULTILINE)
-# A comment that turns findings off is looked at even where there is nothing to find.
+# A comment that turns findings off is checked even where there is nothing to find.
 _OWN_COMMENT = re.compile(rb"\#[^\n]*(?:fsdplint|FSDP\d)")
 
 
 @dataclass(eq=False)
-class Followed:
-    """A file, as far as names were followed through it.
+class TaintedFile:
+    """A file, and the names in it that are tainted so far.
 
     Attributes:
-        todo: its statements of which nothing is known yet.
-        done: those that speak of FSDP or use a carrier, and by which their names are carriers.
+        pending: its statements that are not known to be relevant.
+        relevant: the statements that name FSDP or use a tainted name.
         imported: the names that its imports bind.
-        carriers: its names behind which FSDP lies.
-        reached: other files' carriers, by the dotted names by which this file calls them.
-        reaches: both.
-        told: the carriers that its users know of.
-        remarkable: whether something is to be said of it even if it has nothing to do with FSDP.
+        tainted_names: its own names that are tainted.
+        imported_from: tainted names of other files, as the dotted names that this file uses.
+        tainted: both.
+        exported: the tainted names that its importers know of.
+        has_remarks: whether there is something to report even if it is not relevant.
     """
 
     path: str
-    todo: list[Statement]
+    pending: list[Statement]
     imported: frozenset[str]
-    done: list[Statement] = field(default_factory=list)
-    carriers: set[str] = field(default_factory=set)
-    reached: set[str] = field(default_factory=set)
-    reaches: set[str] = field(default_factory=set)
-    told: set[str] = field(default_factory=set)
-    remarkable: bool = False
+    relevant: list[Statement] = field(default_factory=list)
+    tainted_names: set[str] = field(default_factory=set)
+    imported_from: set[str] = field(default_factory=set)
+    tainted: set[str] = field(default_factory=set)
+    exported: set[str] = field(default_factory=set)
+    has_remarks: bool = False
 
     @classmethod
-    def of(cls, path: str, code: bytes) -> Followed:
-        """A file, given by its real path, of which nothing is followed yet."""
+    def of(cls, path: str, code: bytes) -> TaintedFile:
+        """A file, given by its real path, without tainted names."""
         imported = frozenset(name for one in imports(code) for name in one.binds())
-        # What is too large, or no notebook that can be read, is to be told of.
+        # A file that is too large, and a notebook that cannot be read, is reported.
         readable = 0 < len(code) <= Limits.max_bytes
         found = statements(code) if readable else []
         if _JAX.search(code) and b"torch" not in code:  # which calls an axis of its mesh so
-            found = [replace(one, speaks=False, asks=False) for one in found]
+            found = [replace(one, mentions_fsdp=False, only_queries=False) for one in found]
         file = cls(path, found, imported)
-        file.remarkable = not readable or _OWN_COMMENT.search(code) is not None
+        file.has_remarks = not readable or _OWN_COMMENT.search(code) is not None
         return file
 
     @property
-    def concerned(self) -> list[Statement]:
-        """The statements that have to do with FSDP."""
-        return [*self.done, *(one for one in self.todo if one.asks)]
+    def relevant_statements(self) -> list[Statement]:
+        """The statements that are relevant, those that only query among them."""
+        return [*self.relevant, *(one for one in self.pending if one.only_queries)]
 
-    def reach(self, names: Set[str]) -> None:
-        """Carriers of other files are called by these dotted names here."""
-        self.reached |= names
-        self.reaches |= names
+    def add_imported(self, names: Set[str]) -> None:
+        """Tainted names of other files have these dotted names here."""
+        self.imported_from |= names
+        self.tainted |= names
 
-    def follow(self) -> set[str]:
-        """Follow the names through the file; gives the carriers that are new to its users."""
+    def propagate(self) -> set[str]:
+        """Taint names until no more are found; gives those that are new to its importers."""
         while True:
             rest = []
             found: set[str] = set()
-            for one in self.todo:
-                if one.speaks or one.uses(self.reaches):
-                    self.done.append(one)
-                    found |= self._carried(one)
+            for one in self.pending:
+                if one.mentions_fsdp or one.uses(self.tainted):
+                    self.relevant.append(one)
+                    found |= self._taints(one)
                 else:
                     rest.append(one)
-            self.todo = rest
-            self.reaches |= found
+            self.pending = rest
+            self.tainted |= found
             if not found:
                 break
-        self.carriers = {name for name in self.reaches if "." not in name}
-        new = self.carriers - self.told
-        self.told |= new
+        self.tainted_names = {name for name in self.tainted if "." not in name}
+        new = self.tainted_names - self.exported
+        self.exported |= new
         return new
 
-    def _carried(self, one: Statement) -> Set[str]:
-        """The names behind which FSDP lies because of a statement. What is imported carries what
-        it does in its own file, whatever is done with it here."""
+    def _taints(self, one: Statement) -> Set[str]:
+        """The names that a relevant statement taints. An imported name is tainted by its own file,
+        whatever is done with it here."""
         if one.imports:
-            return one.bound if one.speaks else frozenset()
+            return one.bound if one.mentions_fsdp else frozenset()
         return one.bound - self.imported
 
 
 class Relevance:
-    """Decides which of some files can have to do with FSDP.
+    """Decides which of some files are relevant.
 
     Attributes:
-        importers: for files, those who import them.
-        scanned: whose imports are known.
+        importers: for files, the files that import them.
+        scanned: the files whose imports are known.
         joined: pairs of files, by their real paths, of which one uses what lies in the other.
     """
 
     def __init__(self, modules: Modules) -> None:
         self._modules = modules
-        self._files: dict[str, Followed] = {}
+        self._files: dict[str, TaintedFile] = {}
         self._contents: dict[str, bytes] = {}
         self.importers: dict[str, list[tuple[str, Target]]] = {}
         self.scanned: set[str] = set()
@@ -121,20 +126,24 @@ class Relevance:
         self.joined: set[tuple[str, str]] = set()
 
     def search(self, contents: Mapping[str, bytes]) -> set[str]:
-        """The files, of those given and those that they import, that can have to do with FSDP.
+        """The relevant files among those given and those that they import.
 
         contents: those of the files given, by their real paths.
         """
         self._contents = dict(contents)
         level = self._scan(list(contents))
-        for _ in range(MAX_DISTANCE + 2):  # the file that speaks of it, those between, and its user
-            users: dict[Followed, None] = {}
+        for _ in range(MAX_DISTANCE + 2):  # the file that names FSDP, those between, and the last
+            users: dict[TaintedFile, None] = {}
             for file in level:
-                new = file.follow()
+                new = file.propagate()
                 if new:
                     users.update(dict.fromkeys(self._spread(file, new)))
             level = list(users)
-        found = {path for path, file in self._files.items() if file.remarkable or file.concerned}
+        found = {
+            path
+            for path, file in self._files.items()
+            if file.has_remarks or file.relevant_statements
+        }
         self.joined |= {
             (importer, path)
             for path in found
@@ -143,13 +152,13 @@ class Relevance:
         }
         return found
 
-    def reached(self) -> dict[str, frozenset[str]]:
-        """For the files found, by their real paths, the dotted names by which they call what lies
-        in other files and has to do with FSDP."""
-        return {path: frozenset(file.reached) for path, file in self._files.items()}
+    def imported_names(self) -> dict[str, frozenset[str]]:
+        """For the files found, by their real paths, the tainted names of other files, as the dotted
+        names that they use."""
+        return {path: frozenset(file.imported_from) for path, file in self._files.items()}
 
-    def _scan(self, queue: list[str]) -> list[Followed]:
-        """Find out who imports whom; gives the files that mention FSDP."""
+    def _scan(self, queue: list[str]) -> list[TaintedFile]:
+        """Read the imports of files; gives the files that mention FSDP."""
         found = []
         seen = set(queue)
         for path in queue:  # grows while it is walked
@@ -178,13 +187,13 @@ class Relevance:
             self._contents[path] = data
         return data
 
-    def _file(self, path: str, data: bytes) -> Followed:
+    def _file(self, path: str, data: bytes) -> TaintedFile:
         if path not in self._files:
-            self._files[path] = Followed.of(path, code_of(path, data))
+            self._files[path] = TaintedFile.of(path, code_of(path, data))
         return self._files[path]
 
-    def _spread(self, file: Followed, new: Set[str]) -> list[Followed]:
-        """Tell the users of a file of its new carriers; gives those to look at again."""
+    def _spread(self, file: TaintedFile, new: Set[str]) -> list[TaintedFile]:
+        """Taint names in the importers of a file; gives those in which names are new."""
         result = []
         for path, prefix, target in self._users(file.path):
             data = self._read(path)
@@ -192,10 +201,10 @@ class Relevance:
                 continue
             if prefix is not None and "." in prefix and not self._calls(path, prefix, data):
                 continue
-            reached = set(_reached(new, prefix, target, data))
-            if reached:
+            names = set(_imported_names(new, prefix, target, data))
+            if names:
                 user = self._file(path, data)
-                user.reach(reached)
+                user.add_imported(names)
                 result.append(user)
         return result
 
@@ -229,15 +238,72 @@ class Relevance:
                     yield importer, ".".join([target.bound, *names]), target
 
 
-def _reached(carriers: Set[str], prefix: str | None, target: Target, data: bytes) -> Iterator[str]:
-    """The dotted names by which a file with some content calls another one's carriers."""
+def _imported_names(
+    tainted: Set[str], prefix: str | None, target: Target, data: bytes
+) -> Iterator[str]:
+    """The dotted names that a file with some content uses for the tainted names of another."""
     if prefix is None:
         for name, alias in target.names:
             if name == "*":
-                yield from (one for one in carriers if "." not in one)
-            elif name in carriers:
+                yield from (one for one in tainted if "." not in one)
+            elif name in tainted:
                 yield alias
         return
-    for name in carriers:
+    for name in tainted:
         if name.encode() in data:
             yield f"{prefix}.{name}"
+
+
+# The names of sources ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RelevantNames:
+    """The names of a source that are relevant.
+
+    Attributes:
+        bound: those that relevant statements at its top bind.
+        tainted: the dotted names by which it uses relevant code, including code in other files;
+            code that only tests whether a module is sharded is not among it.
+    """
+
+    bound: frozenset[str]
+    tainted: frozenset[str]
+
+
+@dataclass
+class RelevantCode:
+    """The relevant files of a program, and the names in them.
+
+    Work on other code comes last where work is bounded.
+
+    Attributes:
+        files: the real paths of the relevant files.
+        imported: for files, by their real paths, the tainted names of other files, as the dotted
+            names that they use.
+    """
+
+    files: Set[str] = frozenset()
+    imported: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    @classmethod
+    def among(cls, paths: Iterable[Path], overrides: Mapping[Path, str]) -> RelevantCode:
+        """The relevant code of some files and of those that they import."""
+        modules = Modules(overrides)
+        contents: dict[str, bytes] = {}
+        for path in paths:
+            try:
+                contents[modules.key(path)] = modules.read(path)
+            except Unreadable:
+                continue
+        relevance = Relevance(modules)
+        return cls(relevance.search(contents), relevance.imported_names())
+
+    def names(self, source: Source) -> RelevantNames:
+        """The names of a source, whose text may have changed since the files were searched."""
+        path = os.path.realpath(source.path)
+        file = TaintedFile.of(path, source.text.encode("utf-8", "surrogatepass"))
+        file.add_imported(self.imported.get(path, frozenset()))
+        file.propagate()
+        bound = frozenset(name for one in file.relevant_statements for name in one.bound)
+        return RelevantNames(bound, frozenset(file.tainted))

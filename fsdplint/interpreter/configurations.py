@@ -8,20 +8,19 @@ grows linearly.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fsdplint.interpreter.values import Condition
+from fsdplint.source.fsdp_words import names_strategy
 
 MAX_RUNS = 40
-NAMED = re.compile(r"fsdp|ddp|deepspeed|distributed|shard|parallel", re.IGNORECASE)
 
 
 def _last(key: str) -> tuple[bool, str]:
     """The order of keys: first those whose own name says that they choose how a model is spread."""
-    return NAMED.search(key) is None, key
+    return not names_strategy(key), key
 
 
 class Question(NamedTuple):

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import libcst as cst
 
-from fsdplint.discovery.byte_scanner import mentions
-from fsdplint.discovery.concern import Concern
+from fsdplint.discovery.relevance import RelevantCode
 from fsdplint.interpreter.configurations import Decisions, Exploration
 from fsdplint.interpreter.frames import Call, Frame, OutOfSteps
 from fsdplint.interpreter.program import Cut, Program
@@ -20,10 +19,10 @@ from fsdplint.interpreter.run import Interpreter
 from fsdplint.interpreter.values import Class, Const, Function, Unknown, Value
 from fsdplint.source.config_files import is_config
 from fsdplint.source.files import Unreadable, read_config
+from fsdplint.source.fsdp_words import FSDP_WORDS, mentions
 from fsdplint.source.nesting import deep_stack
 from fsdplint.source.reading import read
 from fsdplint.source.source import NodeSite, Source
-from fsdplint.syntax.keywords import FSDP_WORDS
 from fsdplint.syntax.qualified_names import dotted, uses, walk
 from fsdplint.trace import Wrapped
 
@@ -43,7 +42,7 @@ def load(
     root: Path | None = None,
     known: Mapping[str, Source] | None = None,
     stop: Callable[[], bool] | None = None,
-    concern: Concern | None = None,
+    relevant: RelevantCode | None = None,
 ) -> Program:
     """Read and interpret files (see the package's docstring).
 
@@ -53,9 +52,9 @@ def load(
         root: the project's root; by default it is looked for from each file.
         known: sources of an earlier program; one whose text is still the same is not parsed again.
         stop: asked now and then; where it says yes, `Stopped` is raised.
-        concern: what of the files has to do with FSDP, where that was found out before.
+        relevant: the code of the files that is about FSDP, if it is known.
     """
-    loader = _Loader(paths, overrides or {}, root, known or {}, concern)
+    loader = _Loader(paths, overrides or {}, root, known or {}, relevant)
     loader.project.stop = stop
     return deep_stack(loader.run)
 
@@ -72,12 +71,12 @@ class _Loader:
         overrides: Mapping[Path, str],
         root: Path | None,
         known: Mapping[str, Source],
-        concern: Concern | None,
+        relevant: RelevantCode | None,
     ) -> None:
         self.project = Project(overrides, root, known)
         self.paths = [path for path in paths if not is_config(path)]
         self.config_paths = [path for path in paths if is_config(path)]
-        self.concern = concern or Concern.among(self.paths, overrides)
+        self.relevant = relevant or RelevantCode.among(self.paths, overrides)
         self.program = Program()
         self.reached: set[cst.CSTNode] = set()
         self.instantiated: set[cst.CSTNode] = set()
@@ -254,7 +253,7 @@ class _Loader:
 
     def _leads_on(self, file: str) -> bool:
         """Whether a file has to do with FSDP, or is a package, which stands for others."""
-        return _is_package(file) or os.path.realpath(file) in self.concern.files
+        return _is_package(file) or os.path.realpath(file) in self.relevant.files
 
     def _may_get_a_model(self, file: str) -> bool:
         """Whether a file holds a word of FSDP, be it in a name of its own, or is a package."""
@@ -292,12 +291,12 @@ class _Loader:
         complete: rules about what is missing stay silent.
         """
         called = _called_names(source)
-        names = self.concern.names(source)
+        names = self.relevant.names(source)
         functions = list(_definitions(source.tree))
         functions.sort(key=lambda pair: pair[1].name.value in called)
         for owner, function in functions:
             if function in self.reached or not (
-                self.project.words.stand_in(function) or uses(function, names.carriers)
+                self.project.words.stand_in(function) or uses(function, names.tainted)
             ):
                 continue
             if (

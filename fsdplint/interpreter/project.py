@@ -13,8 +13,9 @@ from fsdplint.discovery.module_resolver import LIBRARY, search_path
 from fsdplint.interpreter.values import Const
 from fsdplint.source.files import Problem, Unreadable, read_source
 from fsdplint.source.folders import project_root
+from fsdplint.source.fsdp_words import CONTRACT_WORDS, FSDP_WORDS
 from fsdplint.source.source import Source
-from fsdplint.syntax.keywords import FSDP_WORDS, WORDS, Words
+from fsdplint.syntax.keywords import Words
 
 if TYPE_CHECKING:
     from fsdplint.source.config_source import ConfigSource
@@ -53,7 +54,7 @@ class Project:
         self.texts: dict[cst.CSTNode, str] = {}  # caches for all runs, by node
         self.literals: dict[cst.CSTNode, Const] = {}
         self.generators: dict[cst.CSTNode, bool] = {}
-        self.words = Words(WORDS)
+        self.words = Words(CONTRACT_WORDS)
         self.fsdp_words = Words(FSDP_WORDS)
         self._found: dict[tuple[str, str], tuple[str, str] | None] = {}
         self._relative: dict[tuple[int, str, str], str | None] = {}

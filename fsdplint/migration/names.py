@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fsdplint.source.fsdp_words import FSDP2_PACKAGE, FSDP_PACKAGE
 from fsdplint.syntax.qualified_names import FSDP2
 
 # Submodules that a path may go through on its way to a name.
@@ -13,8 +14,7 @@ SUBMODULES = frozenset(
         "sharded_grad_scaler",
     }
 )
-PREFIX = "torch.distributed.fsdp"
-FSDP2_PACKAGE = f"{PREFIX}._fully_shard"  # where FSDP2's private modules are
+PREFIX = FSDP_PACKAGE
 FSDP = "FullyShardedDataParallel"
 # The parameters of its constructor, in their order.
 PARAMETERS = (

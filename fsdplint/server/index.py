@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsdplint.discovery.byte_scanner import mentions
 from fsdplint.discovery.module_resolver import Modules
 from fsdplint.discovery.walk import project_files
 from fsdplint.interpreter.frames import Stopped
 from fsdplint.source import config_files
 from fsdplint.source.files import Unreadable, read_bytes
 from fsdplint.source.folders import project_root
+from fsdplint.source.fsdp_words import mentions
 
 MAX_FILES = 20_000  # of a project that are looked at
 

@@ -1,4 +1,4 @@
-"""Which code speaks of what the contract is about, judged by its words."""
+"""Whether a word stands in the code of a node. See `fsdplint.source.fsdp_words` for the words."""
 
 from __future__ import annotations
 
@@ -9,12 +9,6 @@ import libcst as cst
 
 from fsdplint.source.positions import code_children
 
-WORDS = re.compile(
-    r"fsdp|shard|optim|state_dict|no_sync|requires_gradient_sync|clip_grad|deepcopy|_wrap|wrap_"
-    r"|full_tensor|precision|offload|torch\.save|dcp|to_empty",
-    re.IGNORECASE,
-)
-FSDP_WORDS = re.compile(r"fsdp|fully_?shard|state_dict_type|no_sync", re.IGNORECASE)
 _TEXTS = frozenset([cst.Name, cst.SimpleString, cst.FormattedStringText])
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from fsdplint.discovery import module_resolver as of_imports
-from fsdplint.discovery.byte_scanner import mentions
 from fsdplint.discovery.module_resolver import imports
 from fsdplint.discovery.prefilter import relevant, select
 from fsdplint.discovery.relevance import MAX_DISTANCE
 from fsdplint.discovery.walk import File, discover
+from fsdplint.source.fsdp_words import mentions
 
 FSDP = "from torch.distributed.fsdp import fully_shard\n"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import libcst as cst
 import pytest
 
-from fsdplint.syntax.keywords import FSDP_WORDS, WORDS, Words
+from fsdplint.source.fsdp_words import CONTRACT_WORDS, FSDP_WORDS
+from fsdplint.syntax.keywords import Words
 
 
 @pytest.mark.parametrize(
@@ -26,7 +27,7 @@ from fsdplint.syntax.keywords import FSDP_WORDS, WORDS, Words
     ],
 )
 def test_words(code: str, found: bool) -> None:
-    assert Words(WORDS).stand_in(cst.parse_module(code)) is found
+    assert Words(CONTRACT_WORDS).stand_in(cst.parse_module(code)) is found
 
 
 def test_words_of_fsdp_itself() -> None:

@@ -22,6 +22,7 @@ from fsdplint.migration.analysis.unreached_code import Unreached
 from fsdplint.migration.analysis.variables import arm_of_wrapping, function_of
 from fsdplint.migration.context import Blocked, Migration, attributes, is_fsdp1, nodes
 from fsdplint.migration.training.loop import CHANGED
+from fsdplint.source.fsdp_words import has_fsdp
 from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.layout import descend
@@ -34,7 +35,7 @@ Known = dict[tuple[cst.CSTNode, str], int]
 def handed_out(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """Block where code out of sight that speaks of FSDP gets a model that FSDP1 wraps."""
     for source in migration.program.sources.values():
-        if "fsdp" not in source.text.lower():
+        if not has_fsdp(source.text):
             continue  # positions in the text, which its names need, cost most of what a file costs
         symbols = symbols_in(source)
         wrapped = _wrapped_names(migration, source)
@@ -108,7 +109,7 @@ def _speaks_of_fsdp(source: Source, node: cst.Call, symbols: dict[cst.CSTNode, s
         return False
     words = [name or dotted(node.func) or source.code(node.func)]
     words += [arg.keyword.value for arg in node.args if arg.keyword is not None]
-    return any("fsdp" in word.lower() for word in words)
+    return any(has_fsdp(word) for word in words)
 
 
 def branches(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:

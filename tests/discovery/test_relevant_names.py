@@ -8,7 +8,7 @@ import libcst as cst
 import pytest
 
 from fsdplint import check
-from fsdplint.discovery.concern import Concern
+from fsdplint.discovery.relevance import RelevantCode
 from fsdplint.interpreter import exploration, load
 from fsdplint.source.source import Source
 from fsdplint.syntax.qualified_names import uses, walk
@@ -21,7 +21,7 @@ def concerned(root: Path, text: str, **others: str) -> frozenset[str]:
         (root / f"{name}.py").write_text(other)
     path = root / "train.py"
     path.write_text(text)
-    return Concern.among([path], {}).names(Source(str(path), text)).bound
+    return RelevantCode.among([path], {}).names(Source(str(path), text)).bound
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_names_of_other_files(tmp_path: Path) -> None:
 def test_a_text_that_changed_is_looked_at_anew(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(IMPORT + "def a(m): fully_shard(m)\n")
-    concern = Concern.among([path], {})
-    assert concern.names(Source(str(path), "def b(m): fully_shard(m)\n")).bound == {"b"}
+    relevant = RelevantCode.among([path], {})
+    assert relevant.names(Source(str(path), "def b(m): fully_shard(m)\n")).bound == {"b"}
 
 
 LIB = (
@@ -95,9 +95,9 @@ def test_what_nobody_calls_is_looked_at_where_it_uses_what_has_to_do_with_fsdp(
 
 def test_a_method_of_the_same_name_is_no_use(tmp_path: Path) -> None:
     (tmp_path / "lib.py").write_text(LIB)
-    names = Concern.among([tmp_path / "lib.py"], {})
+    names = RelevantCode.among([tmp_path / "lib.py"], {})
     source = Source(str(tmp_path / "lib.py"), LIB + "class A:\n    def prepare(self): ...\n")
-    carriers = names.names(source).carriers
+    carriers = names.names(source).tainted
     (method,) = [node for node in walk(source) if isinstance(node, cst.FunctionDef)][1:]
     assert "prepare" in carriers
     assert not uses(method, carriers)
