@@ -18,6 +18,7 @@ import test_layers
 from click.testing import CliRunner
 
 from fsdplint.cli.main import main
+from fsdplint.config.options import FORMATS
 from fsdplint.config.settings import _KEYS
 from fsdplint.registry.rules import documented_rules
 from fsdplint.report import rule_table
@@ -89,6 +90,12 @@ def test_every_key_of_the_json_format_is_named() -> None:
     named = re.search(r"The keys are\n(.*?)\.\s", text, re.DOTALL)
     assert named is not None
     assert set(re.findall(r"`([a-z_]+)`", named.group(1))) == {*finding, *finding["fix"]}
+
+
+def test_every_format_is_named() -> None:
+    text = (DOCS / "checking.md").read_text(encoding="utf-8")
+    section = text.partition("## Output\n")[2].partition("\n## ")[0]
+    assert [name for name in FORMATS if f"`{name}`" not in section] == []
 
 
 def slug(title: str) -> str:
