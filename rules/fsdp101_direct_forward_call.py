@@ -66,7 +66,7 @@ class DirectForwardCall(Rule):
             if event.via != "forward" or event.site in seen:
                 continue
             owner = groups.owner(event.module, before=event)
-            if owner is None or _fine(groups, gathered, event, owner):
+            if owner is None or _is_harmless(groups, gathered, event, owner):
                 continue
             seen.add(event.site)
             yield self._finding(groups, event, owner)
@@ -93,7 +93,7 @@ class DirectForwardCall(Rule):
         site = finding.site
         if not isinstance(site, NodeSite) or not isinstance(site.node, cst.Call):
             return None
-        if not all(ok for trace in program.traces for ok in _callable(trace, site)):
+        if not all(ok for trace in program.traces for ok in _gathers_when_called(trace, site)):
             return None
         function = site.node.func
         if not isinstance(function, cst.Attribute) or function.lpar:
@@ -116,7 +116,7 @@ def _is_module(program: Program, node: cst.BaseExpression) -> bool:
     return bool(values) and all(isinstance(value, ModuleValue) for value in values)
 
 
-def _fine(groups: Groups, gathered: PerhapsGathered, event: Called, owner: str) -> bool:
+def _is_harmless(groups: Groups, gathered: PerhapsGathered, event: Called, owner: str) -> bool:
     """Whether the parameters are whole at this call, it needs none of them, or another finding
     (of the direct call or the method that it is a part of) covers it.
     """
@@ -133,7 +133,7 @@ def _fine(groups: Groups, gathered: PerhapsGathered, event: Called, owner: str) 
     )
 
 
-def _callable(trace: Trace, site: Site) -> Iterator[bool]:
+def _gathers_when_called(trace: Trace, site: Site) -> Iterator[bool]:
     """For each violation at the site: whether calling the module would gather its parameters.
 
     It does for a module that is sharded itself and is a root, or whose root is running.
@@ -144,7 +144,7 @@ def _callable(trace: Trace, site: Site) -> Iterator[bool]:
         if event.site != site or event.via != "forward":
             continue
         owner = groups.owner(event.module, before=event)
-        if owner is None or _fine(groups, gathered, event, owner):
+        if owner is None or _is_harmless(groups, gathered, event, owner):
             continue
         sharded = trace.shardings(event)
         roots = [m for m in groups.above(owner) if m in sharded]

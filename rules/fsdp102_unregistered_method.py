@@ -66,7 +66,7 @@ class UnregisteredMethod(Rule):
         for event in trace.of(Called):
             if event.via in ("call", "forward") or (event.site, event.via) in seen:
                 continue
-            entered = _entered_ungathered(groups, gathered, event)
+            entered = _first_ungathered_entry(groups, gathered, event)
             if entered is None:
                 continue
             seen.add((event.site, event.via))
@@ -107,7 +107,9 @@ class UnregisteredMethod(Rule):
         return rewrite.fix(f"Register `{event.via}` as a forward method", Safety.SAFE)
 
 
-def _entered_ungathered(groups: Groups, gathered: PerhapsGathered, event: Called) -> Called | None:
+def _first_ungathered_entry(
+    groups: Groups, gathered: PerhapsGathered, event: Called
+) -> Called | None:
     """The first submodule that the method enters without its parameters being gathered, or None."""
     module = event.module
     if groups.owner(module, before=event) != module or groups.gathers(event):
@@ -115,7 +117,7 @@ def _entered_ungathered(groups: Groups, gathered: PerhapsGathered, event: Called
     if any(groups.enters(outer, module) for outer in groups.around(event)):
         return None  # part of a call, or of a method that is reported itself
     for inner in groups.within(event):
-        between = _until(groups, inner, event)
+        between = _calls_between(groups, inner, event)
         if any(b.module == module and b.via == "forward" for b in between):
             continue  # a direct call of forward: that is another rule's
         if any(groups.gathers(b, module) for b in between):
@@ -123,14 +125,14 @@ def _entered_ungathered(groups: Groups, gathered: PerhapsGathered, event: Called
         if inner.module == module or groups.gathered(module, inner) or gathered.at(module, inner):
             continue
         owner = groups.owner(inner.module, before=event)
-        if owner == module and _computes(groups, inner):
+        if owner == module and _uses_parameters(groups, inner):
             return inner
-        if owner == inner.module and _takes_the_root(groups, inner, module):
+        if owner == inner.module and _becomes_root(groups, inner, module):
             return inner
     return None
 
 
-def _computes(groups: Groups, event: Called) -> bool:
+def _uses_parameters(groups: Groups, event: Called) -> bool:
     """Whether a call surely computes with parameters of the module. A method other than `forward`
     may use none, or initialise them in place, which works on sharded parameters; what it calls in
     turn is looked at by itself.
@@ -138,7 +140,7 @@ def _computes(groups: Groups, event: Called) -> bool:
     return event.via in ("call", "forward") and not groups.without_parameters(event.module, event)
 
 
-def _until(groups: Groups, inner: Called, outer: Called) -> list[Called]:
+def _calls_between(groups: Groups, inner: Called, outer: Called) -> list[Called]:
     """The calls between the two, and `inner` itself."""
     result = [inner]
     for event in groups.around(inner):
@@ -148,7 +150,7 @@ def _until(groups: Groups, inner: Called, outer: Called) -> list[Called]:
     return result
 
 
-def _takes_the_root(groups: Groups, inner: Called, module: str) -> bool:
+def _becomes_root(groups: Groups, inner: Called, module: str) -> bool:
     """Whether entering a sharded submodule makes it a root, so that the next call of `module` fails."""
     trace = groups.trace
     if not groups.gathers(inner) or any(

@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import (
-    Event,
-    OptimizerBuilt,
-    Site,
-    Trace,
-    Wrapped,
-    first,
-)
+from fsdplint.trace import Event, OptimizerBuilt, Site, Trace, Wrapped, first
 from fsdplint.trace.groups import Groups, Shard, shard_events, sharded_by
 from fsdplint.trace.queries.common import first_step
 
@@ -72,7 +65,7 @@ class OptimizerBeforeShard(Rule):
             if not built.complete or built.site in seen:
                 continue
             if built.stale:
-                yield from self._stale(groups, built, seen)
+                yield from self._stale_finding(groups, built, seen)
                 continue
             later = shard_events(trace, after=built)
             replacing = first(event for event in later if groups.replaces(event, built.modules))
@@ -81,15 +74,19 @@ class OptimizerBeforeShard(Rule):
             stepped = first_step(trace, built, after=replacing)
             if stepped is None or _built_again(trace, built, before=replacing):
                 continue
-            last = [e for e in later if e.index < stepped.index and _concerns(trace, e, built)][-1]
+            last = [
+                e for e in later if e.index < stepped.index and _shards_modules_of(trace, e, built)
+            ][-1]
             seen.add(built.site)
             yield self._finding(groups, built, last, stepped)
 
-    def _stale(self, groups: Groups, built: OptimizerBuilt, seen: set[Site]) -> Iterator[Finding]:
+    def _stale_finding(
+        self, groups: Groups, built: OptimizerBuilt, seen: set[Site]
+    ) -> Iterator[Finding]:
         """Built after sharding, but over parameters that were taken from the model before."""
         trace = groups.trace
         shards = shard_events(trace, before=built)
-        around = [shard for shard in shards if _concerns(trace, shard, built)]
+        around = [shard for shard in shards if _shards_modules_of(trace, shard, built)]
         stepped = first_step(trace, built, after=built)
         if around and stepped is not None:
             seen.add(built.site)
@@ -125,7 +122,7 @@ class OptimizerBeforeShard(Rule):
         if last.index < built.index:
             return None
         if isinstance(built, OptimizerBuilt) and isinstance(last, Wrapped) and built.chosen_by:
-            return _keep_parameters(last, program)
+            return _use_original_parameters(last, program)
         place = common_block(built, last)
         if place is None:
             return None
@@ -135,7 +132,7 @@ class OptimizerBeforeShard(Rule):
         return rewrite.fix("Build the optimizer after sharding", Safety.SAFE)
 
 
-def _keep_parameters(event: Wrapped, program: Program) -> Fix | None:
+def _use_original_parameters(event: Wrapped, program: Program) -> Fix | None:
     """Have FSDP1 keep the parameters that the optimizer holds, if there is one wrapping only."""
     from fsdplint.edits.rewrite import Rewrite
     from fsdplint.fixes.syntax import call_at
@@ -160,7 +157,7 @@ def _built_again(trace: Trace, built: OptimizerBuilt, before: Event) -> bool:
     )
 
 
-def _concerns(trace: Trace, event: Shard, built: OptimizerBuilt) -> bool:
+def _shards_modules_of(trace: Trace, event: Shard, built: OptimizerBuilt) -> bool:
     """Whether the sharding is of something that the optimizer holds, a part or a parent of it."""
     return any(
         trace.related(target, module) for target in sharded_by(event) for module in built.modules

@@ -65,13 +65,13 @@ class RootOnlySharding(Rule):
                 continue
             if any(part in sharded for part in trace.submodules(module) if part != module):
                 continue
-            blocks = _blocks(trace, module)
+            blocks = _repeated_blocks(trace, module)
             if not blocks or trace.family_escaped(module):
                 continue
             seen.add(event.site)
             yield self._finding(trace, event, blocks)
 
-    def _finding(self, trace: Trace, event: Shard, blocks: list[_Blocks]) -> Finding:
+    def _finding(self, trace: Trace, event: Shard, blocks: list[_RepeatedBlocks]) -> Finding:
         inner = event.inner if isinstance(event, Wrapped) else event.module
         root = trace.module(inner).class_name
         names = " and ".join(dict.fromkeys(f"`{b.class_name}`" for b in blocks))
@@ -99,7 +99,7 @@ class RootOnlySharding(Rule):
         root = module_argument(call) if isinstance(call, cst.Call) else None
         if not isinstance(call, cst.Call) or not isinstance(root, cst.Name | cst.Attribute):
             return None
-        paths = [found for trace in program.traces for found in _paths(trace, site)]
+        paths = [found for trace in program.traces for found in _loop_paths(trace, site)]
         if not paths or not paths[0] or any(set(found) != set(paths[0]) for found in paths):
             return None
         source, text = site.source, path_of(root)
@@ -116,15 +116,15 @@ class RootOnlySharding(Rule):
 
 
 @dataclass(frozen=True)
-class _Blocks:
-    """A container of alike blocks: where it is under the root, and what it holds.
+class _RepeatedBlocks:
+    """A container of repeated blocks: its path below the root, and their class.
 
-    whole: whether the container holds nothing but these blocks.
+    uniform: whether the container holds nothing but these blocks.
     """
 
     path: str
     class_name: str
-    whole: bool
+    uniform: bool
 
 
 def _has_policy(event: Shard) -> bool:
@@ -133,27 +133,27 @@ def _has_policy(event: Shard) -> bool:
     return event.options.get("auto_wrap_policy") is not None or "**" in event.options
 
 
-def _blocks(trace: Trace, root: str) -> list[_Blocks]:
-    """The outermost containers under the root that hold two or more alike blocks."""
-    found: list[_Blocks] = []
+def _repeated_blocks(trace: Trace, root: str) -> list[_RepeatedBlocks]:
+    """The outermost containers under the root that hold two or more blocks of one class."""
+    found: list[_RepeatedBlocks] = []
     stack = [(trace.unwrapped(root), "")]
     while stack:
         module, path = stack.pop()
         info = trace.modules.get(module)
         if info is None:
             continue
-        blocks = _alike(trace, module)
+        blocks = _repeated_class(trace, module)
         if blocks is not None:
             names = {trace.module(child).class_name for child in info.children.values()}
-            found.append(_Blocks(path, blocks, len(names) == 1))
+            found.append(_RepeatedBlocks(path, blocks, len(names) == 1))
             continue
         for name, child in reversed(info.children.items()):
             stack.append((child, f"{path}.{name}" if path else name))
     return found
 
 
-def _alike(trace: Trace, container: str) -> str | None:
-    """The class of the alike blocks in a container, if it holds any."""
+def _repeated_class(trace: Trace, container: str) -> str | None:
+    """The class of the repeated blocks in a container, if it holds any."""
     info = trace.module(container)
     if not info.container and info.qualified_class != "torch.nn.Sequential":
         return None
@@ -169,13 +169,13 @@ def _alike(trace: Trace, container: str) -> str | None:
     return next((name for name, count in counts.items() if count >= 2), None)
 
 
-def _paths(trace: Trace, site: Site) -> list[tuple[str, ...]]:
+def _loop_paths(trace: Trace, site: Site) -> list[tuple[str, ...]]:
     """For each module sharded at the site: the paths of its block lists that a loop can run over."""
     result = []
     for event in trace.of(Sharded):
         if event.site == site:
-            blocks = _blocks(trace, event.module)
-            usable = tuple(b.path for b in blocks if b.whole and "*" not in b.path)
+            blocks = _repeated_blocks(trace, event.module)
+            usable = tuple(b.path for b in blocks if b.uniform and "*" not in b.path)
             result.append(usable if len(usable) == len(blocks) else ())
     return result
 

@@ -18,7 +18,7 @@ from fsdplint.trace import (
     Trace,
 )
 from fsdplint.trace.groups import Groups, Shard, shard_events, sharded_by
-from fsdplint.trace.queries.common import reduced_by_hand
+from fsdplint.trace.queries.common import module_path, reduced_by_hand
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -74,21 +74,23 @@ class RootNotSharded(Rule):
             shards = _shards_below(groups, root)
             if not shards or trace.family_escaped(root):
                 continue
-            left = _left_over(groups, root)
-            if not left or shards[-1].site in sites or not _trained(trace, left):
+            unsharded = _unsharded_modules(groups, root)
+            if not unsharded or shards[-1].site in sites or not _are_trained(trace, unsharded):
                 continue
             sites.add(shards[-1].site)
-            yield self._finding(groups, root, shards[-1], call, left)
+            yield self._finding(groups, root, shards[-1], call, unsharded)
 
     def _finding(
-        self, groups: Groups, root: str, last: Shard, call: Called, left: list[str]
+        self, groups: Groups, root: str, last: Shard, call: Called, unsharded: list[str]
     ) -> Finding:
         name = groups.name(groups.trace.unwrapped(root))
         api = "fully_shard" if isinstance(last, Sharded) else "FSDP"
-        rest = [path for path in (_path(groups.trace, root, m) for m in left) if path]
-        what = f"its own parameters and those of {_listed(rest)}" if rest else "its own parameters"
-        if rest and len(rest) == len(left):
-            what = f"the parameters of {_listed(rest)}"
+        rest = [path for path in (module_path(groups.trace, root, m) for m in unsharded) if path]
+        what = (
+            f"its own parameters and those of {_join_paths(rest)}" if rest else "its own parameters"
+        )
+        if rest and len(rest) == len(unsharded):
+            what = f"the parameters of {_join_paths(rest)}"
         return self.finding(
             last,
             f"parts of {name} are sharded but {name} is not: the gradients of {what} are not "
@@ -105,12 +107,12 @@ class RootNotSharded(Rule):
         last, call = finding.events[0], finding.events[1]
         if not isinstance(last, Sharded) or not isinstance(call, Called):
             return None
-        if not all(_ready(trace, finding.site) for trace in program.traces):
+        if not all(_can_shard_root(trace, finding.site) for trace in program.traces):
             return None
         place = after_shards(last)
         if place is None:
             return None
-        root = expression_of(program, place, _roots(program, finding.site))
+        root = expression_of(program, place, _unsharded_roots(program, finding.site))
         options = options_text(place.source, place.call, without=("reshard_after_forward",))
         if root is None or place.mentions_loop(options):
             return None
@@ -133,7 +135,7 @@ def _shards_below(groups: Groups, root: str) -> list[Shard]:
     return [event for event in shard_events(trace) if parts & set(sharded_by(event))]
 
 
-def _left_over(groups: Groups, root: str) -> list[str]:
+def _unsharded_modules(groups: Groups, root: str) -> list[str]:
     """The modules with trainable parameters of their own that no sharded module takes."""
     modules = groups.trace.modules
     return [
@@ -143,7 +145,7 @@ def _left_over(groups: Groups, root: str) -> list[str]:
     ]
 
 
-def _trained(trace: Trace, modules: list[str]) -> bool:
+def _are_trained(trace: Trace, modules: list[str]) -> bool:
     """Whether an optimizer holds parameters of one of the modules, and gradients are made for it."""
     return any(
         any(True for _ in trace.after(built, BackwardRun, OptimizerStepped))
@@ -152,26 +154,7 @@ def _trained(trace: Trace, modules: list[str]) -> bool:
     )
 
 
-def _path(trace: Trace, root: str, module: str) -> str:
-    """The attribute path from the root to a module under it; "" for the root itself."""
-    stack = [(root, "")]
-    seen: set[str] = set()
-    while stack:
-        current, path = stack.pop()
-        if current == module:
-            return path
-        if current in seen or current not in trace.modules:
-            continue
-        seen.add(current)
-        info = trace.modules[current]
-        if info.inner is not None:
-            stack.append((info.inner, path))
-        for name, child in info.children.items():
-            stack.append((child, f"{path}.{name}" if path else name))
-    return ""
-
-
-def _listed(paths: list[str]) -> str:
+def _join_paths(paths: list[str]) -> str:
     shown = [f"`{path}`" for path in paths[:3]]
     if len(paths) > 3:
         return ", ".join(shown) + f" and {len(paths) - 3} more"
@@ -184,7 +167,7 @@ def _violations(trace: Trace, site: Site) -> Iterator[Finding]:
             yield finding
 
 
-def _roots(program: Program, site: Site) -> set[str]:
+def _unsharded_roots(program: Program, site: Site) -> set[str]:
     """The modules that are found unsharded at a site, over all traces."""
     return {
         event.module
@@ -195,7 +178,7 @@ def _roots(program: Program, site: Site) -> set[str]:
     }
 
 
-def _ready(trace: Trace, site: Site) -> bool:
+def _can_shard_root(trace: Trace, site: Site) -> bool:
     """Whether the root can be sharded right after its parts: no optimizer and no call before that,
     and no part of it called on its own.
     """
@@ -206,18 +189,18 @@ def _ready(trace: Trace, site: Site) -> bool:
         early: list[Event] = [
             event
             for event in trace.before(last, OptimizerBuilt, Called)
-            if parts & set(_touched(event))
+            if parts & set(_modules_of(event))
         ]
-        alone = any(
+        called_directly = any(
             event.inside is None and event.module in parts and event.module != call.module
             for event in trace.of(Called)
         )
-        if early or alone:
+        if early or called_directly:
             return False
     return True
 
 
-def _touched(event: Event) -> tuple[str, ...]:
+def _modules_of(event: Event) -> tuple[str, ...]:
     if isinstance(event, OptimizerBuilt):
         return event.modules
     return (event.module,) if isinstance(event, Called) else ()

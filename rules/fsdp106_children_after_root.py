@@ -46,7 +46,7 @@ class ChildrenAfterRoot(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         groups = Groups(trace)
         seen: set[Site] = set()
-        for child, parent in _misordered(groups):
+        for child, parent in _children_after_parents(groups):
             if child.site in seen:
                 continue
             seen.add(child.site)
@@ -78,7 +78,7 @@ class ChildrenAfterRoot(Rule):
         late = [
             event
             for trace in program.traces
-            for event, above in _misordered(Groups(trace))
+            for event, above in _children_after_parents(Groups(trace))
             if above.site == parent.site
         ]
         place = last_meeting(parent, late)
@@ -87,7 +87,7 @@ class ChildrenAfterRoot(Rule):
         return rewrite.fix("Shard the root after its parts", Safety.SAFE)
 
 
-def _misordered(groups: Groups) -> Iterator[tuple[Sharded, Sharded]]:
+def _children_after_parents(groups: Groups) -> Iterator[tuple[Sharded, Sharded]]:
     """(child, parent) pairs of shardings where the child comes second and has parameters."""
     shards = list(groups.trace.of(Sharded))
     certain = {event.index for event in shards if not groups.trace.certainty.tested_in_loop(event)}
@@ -98,16 +98,16 @@ def _misordered(groups: Groups) -> Iterator[tuple[Sharded, Sharded]]:
             parent = next((p for p in before if p.index in certain), None)
             if parent is None or groups.without_parameters(target, before=child):
                 continue
-            if _put_in_between(groups, target, parent, child):
+            if _attached_in_between(groups, target, parent, child):
                 continue
             together = child.site == parent.site
-            if together and not (child.index in certain and _selected(groups, child)):
+            if together and not (child.index in certain and _are_certainly_sharded(groups, child)):
                 continue
             yield child, parent
             break
 
 
-def _put_in_between(groups: Groups, target: str, parent: Sharded, child: Sharded) -> bool:
+def _attached_in_between(groups: Groups, target: str, parent: Sharded, child: Sharded) -> bool:
     """Whether the module's parameters came into the parent only after that was sharded."""
     new = {
         part
@@ -120,7 +120,7 @@ def _put_in_between(groups: Groups, target: str, parent: Sharded, child: Sharded
     return {m for m in members if modules[m].own_parameters is not False} <= new
 
 
-def _selected(groups: Groups, child: Sharded) -> bool:
+def _are_certainly_sharded(groups: Groups, child: Sharded) -> bool:
     """Whether the modules that a loop shards are certain to be among those that it visits.
 
     A loop whose test could not be decided seems to shard every module that it visits.

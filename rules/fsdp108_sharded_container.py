@@ -64,7 +64,7 @@ class ShardedContainer(Rule):
             kind = targets[0].class_name
             yield self.finding(
                 event,
-                f"`fully_shard` is applied to `{_called(groups, targets[0].id)}`, a {kind}, "
+                f"`fully_shard` is applied to `{_attribute_name(groups, targets[0].id)}`, a {kind}, "
                 f"which has no forward of its own",
                 help=f"Shard the elements of the {kind} one by one, or leave them to the parent.",
             )
@@ -78,7 +78,7 @@ class ShardedContainer(Rule):
         return rewrite.fix(title, Safety.UNSAFE) if title is not None else None
 
 
-def _called(groups: Groups, module: str) -> str:
+def _attribute_name(groups: Groups, module: str) -> str:
     """What the parent calls the container, else its class."""
     for parent in groups.above(module):
         for name, child in groups.trace.modules[parent].children.items():

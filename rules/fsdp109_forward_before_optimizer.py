@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import (
-    Called,
-    Event,
-    OptimizerBuilt,
-    Site,
-    Trace,
-)
+from fsdplint.trace import Called, Event, OptimizerBuilt, Site, Trace
 from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import first_step, optimizer_named, varying
 from fsdplint.trace.queries.gathered import optimizers_over_gathered
@@ -64,7 +58,11 @@ class ForwardBeforeOptimizer(Rule):
         for built, whole in optimizers_over_gathered(groups):
             if built.site in seen or not built.complete:
                 continue
-            calls = [call for module, call in whole.items() if _holds(groups, built, module, call)]
+            calls = [
+                call
+                for module, call in whole.items()
+                if _holds_gathered_parameters(groups, built, module, call)
+            ]
             stepped = first_step(trace, built, after=built)
             if calls and stepped is not None:
                 seen.add(built.site)
@@ -93,7 +91,7 @@ class ForwardBeforeOptimizer(Rule):
         site = finding.site
         if not isinstance(site, NodeSite) or not isinstance(site.node, cst.Call):
             return None
-        roots = _roots(program, site)
+        roots = _modules_to_reshard(program, site)
         place = next((statement for _, statement in blocks_around(site)), None)
         if roots is None or not isinstance(place, cst.SimpleStatementLine):
             return None
@@ -111,7 +109,9 @@ class ForwardBeforeOptimizer(Rule):
         return rewrite.fix("Reshard the model before building the optimizer", Safety.SAFE)
 
 
-def _holds(groups: Groups, built: OptimizerBuilt, module: str, call: Called) -> bool:
+def _holds_gathered_parameters(
+    groups: Groups, built: OptimizerBuilt, module: str, call: Called
+) -> bool:
     """Whether the optimizer holds trained parameters of the group that a call certainly left whole."""
     if varying(call) or call.ranks.partial:
         return False
@@ -123,14 +123,18 @@ def _holds(groups: Groups, built: OptimizerBuilt, module: str, call: Called) -> 
     )
 
 
-def _roots(program: Program, site: Site) -> set[str] | None:
+def _modules_to_reshard(program: Program, site: Site) -> set[str] | None:
     """The modules to reshard before an optimizer; None where several are, or none in some trace."""
     found: set[str] = set()
     for trace in program.traces:
         groups = Groups(trace)
         for built, whole in optimizers_over_gathered(groups):
             if built.site == site:
-                held = [m for m, call in whole.items() if _holds(groups, built, m, call)]
+                held = [
+                    m
+                    for m, call in whole.items()
+                    if _holds_gathered_parameters(groups, built, m, call)
+                ]
                 if len(held) != 1:
                     return None
                 found.update(held)

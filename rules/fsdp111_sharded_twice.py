@@ -55,7 +55,7 @@ class ShardedTwice(Rule):
                 before = first.setdefault(target, event)
                 if before is event or event.site in seen or trace.modules[target].repeated:
                     continue
-                if not _both_happen(trace, before, event):
+                if not _both_certainly_called(trace, before, event):
                     continue
                 seen.add(event.site)
                 yield self.finding(
@@ -79,24 +79,24 @@ class ShardedTwice(Rule):
             return None
         if options_text(shard.source, shard.call) != options_text(*other):
             return None
-        if any(_others(trace, event) for trace in program.traces):
+        if any(_shards_other_modules(trace, event) for trace in program.traces):
             return None
         rewrite = Rewrite()
         rewrite.delete_statement(shard.source, shard.statement)
         return rewrite.fix("Do not shard the module again", Safety.SAFE)
 
 
-def _both_happen(trace: Trace, one: Sharded, other: Sharded) -> bool:
+def _both_certainly_called(trace: Trace, one: Sharded, other: Sharded) -> bool:
     """Whether it is certain that both calls are made, and of the very same module."""
     if one.site == other.site and (one.in_loop or other.in_loop):
         return False
     for event in (one, other):
         if event.ranks.partial or varying(event) or not trace.certainty.of_module(event):
             return False
-    return trace.producer != "static" or _unconditional(trace, one, other)
+    return trace.producer != "static" or _always_follows(trace, one, other)
 
 
-def _unconditional(trace: Trace, one: Sharded, other: Sharded) -> bool:
+def _always_follows(trace: Trace, one: Sharded, other: Sharded) -> bool:
     """Whether the second call is made whenever the first one is."""
     if trace.certainty.handles_errors(other):
         return False
@@ -110,7 +110,7 @@ def _unconditional(trace: Trace, one: Sharded, other: Sharded) -> bool:
     return True
 
 
-def _others(trace: Trace, event: Event) -> bool:
+def _shards_other_modules(trace: Trace, event: Event) -> bool:
     """Whether the same call shards something that was not sharded before, in a trace."""
     for again in trace.of(Sharded):
         if again.site == event.site:

@@ -71,10 +71,10 @@ class ModuleAttachedAfterSharding(Rule):
         groups = Groups(trace)
         seen: set[Site] = set()
         for event in attached:
-            shard = _shard_around(groups, event)
+            shard = _enclosing_shard(groups, event)
             if event.site in seen or event.ranks.partial or shard is None:
                 continue
-            built = _trained_by(trace, event, _left_out(trace, event))
+            built = _training_optimizer(trace, event, _unsharded_new_modules(trace, event))
             if built is not None:
                 seen.add(event.site)
                 yield self._finding(groups, event, shard, built)
@@ -101,7 +101,9 @@ class ModuleAttachedAfterSharding(Rule):
         event, shard = finding.events[0], finding.events[1]
         if not isinstance(event, ModuleAttached) or not isinstance(shard, Sharded):
             return None
-        if not all(_takes_it(trace, event.site, shard.site) for trace in program.traces):
+        if not all(
+            _other_shard_includes(trace, event.site, shard.site) for trace in program.traces
+        ):
             return None
         late = [
             other
@@ -116,11 +118,11 @@ class ModuleAttachedAfterSharding(Rule):
         return rewrite.fix("Shard the root after the new module is in it", Safety.UNSAFE)
 
 
-def _parts(trace: Trace, shard: Shard) -> set[str]:
+def _sharded_modules(trace: Trace, shard: Shard) -> set[str]:
     return {part for module in sharded_by(shard) for part in trace.submodules(module)}
 
 
-def _shard_around(groups: Groups, event: ModuleAttached) -> Shard | None:
+def _enclosing_shard(groups: Groups, event: ModuleAttached) -> Shard | None:
     """What sharded the module, or the nearest one around it, before something was put into it."""
     shards = shard_events(groups.trace, before=event)
     for module in (event.module, *groups.above(event.module)):
@@ -130,9 +132,9 @@ def _shard_around(groups: Groups, event: ModuleAttached) -> Shard | None:
     return None
 
 
-def _left_out(trace: Trace, event: ModuleAttached) -> set[str]:
+def _unsharded_new_modules(trace: Trace, event: ModuleAttached) -> set[str]:
     """The new modules that are trained and that nothing shards, or may shard, afterwards."""
-    later = [_parts(trace, shard) for shard in shard_events(trace, after=event)]
+    later = [_sharded_modules(trace, shard) for shard in shard_events(trace, after=event)]
     lost = [set(trace.submodules(e.module)) for e in trace.after(event, Escaped)]
     gone = set().union(*later, *lost)
     return {
@@ -142,7 +144,9 @@ def _left_out(trace: Trace, event: ModuleAttached) -> set[str]:
     }
 
 
-def _trained_by(trace: Trace, event: ModuleAttached, parts: set[str]) -> OptimizerBuilt | None:
+def _training_optimizer(
+    trace: Trace, event: ModuleAttached, parts: set[str]
+) -> OptimizerBuilt | None:
     """An optimizer that holds and steps one of the modules."""
     for built in trace.after(event, OptimizerBuilt):
         held = {part for module in built.modules for part in trace.submodules(module)}
@@ -154,7 +158,7 @@ def _trained_by(trace: Trace, event: ModuleAttached, parts: set[str]) -> Optimiz
     return None
 
 
-def _takes_it(trace: Trace, site: Site, shard: Site) -> bool:
+def _other_shard_includes(trace: Trace, site: Site, shard: Site) -> bool:
     """Whether a `fully_shard` at another place, made after what a site attaches, would take it: the
     module that it goes into is in the group of that one, and nothing used the model in between.
     """
@@ -162,7 +166,7 @@ def _takes_it(trace: Trace, site: Site, shard: Site) -> bool:
     for event in trace.of(ModuleAttached):
         if event.site != site:
             continue
-        around = _shard_around(groups, event)
+        around = _enclosing_shard(groups, event)
         if around is None or around.site != shard or isinstance(around, Wrapped):
             return False
         between = trace.events[around.index : event.index]

@@ -75,7 +75,7 @@ class WrongShardingArgument(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         seen = set()
         for event in trace.of(Sharded):
-            wrong = _wrong(event)
+            wrong = _wrong_arguments(event)
             if not wrong or event.site in seen:
                 continue
             seen.add(event.site)
@@ -97,11 +97,11 @@ class WrongShardingArgument(Rule):
         if found is None or not isinstance(event, Sharded):
             return None
         rewrite = Rewrite()
-        safety = mend_arguments(rewrite, program, *found, set(_wrong(event)))
+        safety = mend_arguments(rewrite, program, *found, set(_wrong_arguments(event)))
         return rewrite.fix("Give `fully_shard` its own arguments", safety) if safety else None
 
 
-def _wrong(event: Sharded) -> dict[str, tuple[str, str]]:
+def _wrong_arguments(event: Sharded) -> dict[str, tuple[str, str]]:
     """The arguments that are wrong, by name: what is wrong, and what to give instead."""
     found: dict[str, tuple[str, str]] = {}
     for name in event.options:

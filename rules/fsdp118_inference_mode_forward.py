@@ -76,10 +76,10 @@ class InferenceModeForward(Rule):
                 if module is None:
                     continue
                 start = begun.setdefault(module, event)
-                if start is None or not _breaks(event, last, sharded[module]):
+                if start is None or not _fails_after_inference(event, last, sharded[module]):
                     continue
                 begun[module] = None
-                if _made_in_inference_mode(groups, start, module):
+                if _is_inference_call(groups, start, module):
                     outer = [start, *groups.around(start)][-1]
                     if outer.site not in seen:
                         seen.add(outer.site)
@@ -101,8 +101,12 @@ class InferenceModeForward(Rule):
 
         first = finding.events[0]
         rewrite = Rewrite()
-        found = [place for site in (*first.stack, first.site) for place in _contexts(program, site)]
-        if not found or not all(_replace(rewrite, *place) for place in found):
+        found = [
+            place
+            for site in (*first.stack, first.site)
+            for place in _inference_contexts(program, site)
+        ]
+        if not found or not all(_replace_with_no_grad(rewrite, *place) for place in found):
             return None
         return rewrite.fix("Use no_grad instead of inference_mode", Safety.SAFE)
 
@@ -111,14 +115,14 @@ def _last_backward(trace: Trace) -> int:
     return max((event.index for event in trace.of(BackwardRun)), default=-1)
 
 
-def _breaks(event: Called, last_backward: int, sharding: Sharding) -> bool:
+def _fails_after_inference(event: Called, last_backward: int, sharding: Sharding) -> bool:
     """Whether the call fails on parameters that were first gathered under inference mode."""
     if event.grad is None:
         return event.index < last_backward
     return event.grad is GradMode.ON or event.grad is GradMode.OFF and sharding is Sharding.FSDP2
 
 
-def _made_in_inference_mode(groups: Groups, first: Called, module: str) -> bool:
+def _is_inference_call(groups: Groups, first: Called, module: str) -> bool:
     """Whether the first call of a module certainly is one under inference mode."""
     return (
         first.grad is GradMode.INFERENCE
@@ -129,7 +133,9 @@ def _made_in_inference_mode(groups: Groups, first: Called, module: str) -> bool:
     )
 
 
-def _contexts(program: Program, site: Site) -> Iterator[tuple[Source, cst.BaseExpression]]:
+def _inference_contexts(
+    program: Program, site: Site
+) -> Iterator[tuple[Source, cst.BaseExpression]]:
     """The uses of inference mode around a place, in its function: `with` items and decorators."""
     import libcst as cst
 
@@ -152,7 +158,7 @@ def _contexts(program: Program, site: Site) -> Iterator[tuple[Source, cst.BaseEx
             return
 
 
-def _replace(rewrite: object, source: Source, use: cst.BaseExpression) -> bool:
+def _replace_with_no_grad(rewrite: object, source: Source, use: cst.BaseExpression) -> bool:
     """`torch.inference_mode()` becomes `torch.no_grad()`; False where it is written otherwise."""
     import libcst as cst
 

@@ -47,7 +47,7 @@ class ParameterMarkLost(Rule):
     severity = Severity.ERROR
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        marks = sorted(_left(trace), key=lambda mark: mark.index)
+        marks = sorted(_remaining_marks(trace), key=lambda mark: mark.index)
         if not marks:
             return
         groups = Groups(trace)
@@ -60,15 +60,15 @@ class ParameterMarkLost(Rule):
             if event.site in seen or event.ranks.partial:
                 continue
             found = (
-                self._read(groups, event, marks)
+                self._finding_of_read(groups, event, marks)
                 if isinstance(event, ParameterMarkRead)
-                else self._hook(groups, event, marks)
+                else self._finding_of_hook(groups, event, marks)
             )
             if found is not None:
                 seen.add(event.site)
                 yield found
 
-    def _read(
+    def _finding_of_read(
         self, groups: Groups, event: ParameterMarkRead, marks: list[ParameterMarked]
     ) -> Finding | None:
         """An attribute that is asked for after the parameters that had it are gone."""
@@ -77,11 +77,11 @@ class ParameterMarkLost(Rule):
             for mark in marks
             if mark.index < event.index
             and mark.name == event.name
-            and _related(groups.trace, mark.modules, event.modules)
+            and _any_related(groups.trace, mark.modules, event.modules)
         ]
         if not before:
             return None
-        shard = _replacing(groups, before[-1], event)
+        shard = _replacing_shard(groups, before[-1], event)
         if shard is None or not isinstance(shard, Sharded):
             return None
         found = self.finding(
@@ -95,17 +95,17 @@ class ParameterMarkLost(Rule):
             found.related = ((before[-1].site, "set here"), *found.related)
         return found
 
-    def _hook(
+    def _finding_of_hook(
         self, groups: Groups, event: ParameterMarked, marks: list[ParameterMarked]
     ) -> Finding | None:
         """A hook on parameters that are gone when the gradients come."""
-        shard = _replacing(groups, event, None)
+        shard = _replacing_shard(groups, event, None)
         if shard is None or first(groups.trace.after(shard, BackwardRun)) is None:
             return None
         again = any(
             mark.hook
             and mark.index > shard.index
-            and _related(groups.trace, mark.modules, event.modules)
+            and _any_related(groups.trace, mark.modules, event.modules)
             for mark in marks
         )
         if again:
@@ -122,7 +122,7 @@ class ParameterMarkLost(Rule):
         )
 
 
-def _left(trace: Trace) -> Iterator[ParameterMarked]:
+def _remaining_marks(trace: Trace) -> Iterator[ParameterMarked]:
     """The marks that are not taken away before something is sharded."""
     gone: set[tuple[object, ...]] = set()
     for event in reversed(trace.events):
@@ -136,15 +136,15 @@ def _left(trace: Trace) -> Iterator[ParameterMarked]:
                 yield event
 
 
-def _related(trace: Trace, ones: tuple[str, ...], others: tuple[str, ...]) -> bool:
+def _any_related(trace: Trace, ones: tuple[str, ...], others: tuple[str, ...]) -> bool:
     return any(trace.related(one, other) for one in ones for other in others)
 
 
-def _replacing(groups: Groups, mark: ParameterMarked, before: Event | None) -> Shard | None:
+def _replacing_shard(groups: Groups, mark: ParameterMarked, before: Event | None) -> Shard | None:
     """What first replaces the marked parameters, by the time of an event if one is given."""
     for shard in shard_events(groups.trace, after=mark, before=before):
         if mark.hook and isinstance(shard, Wrapped):
-            if _related(groups.trace, (shard.inner,), mark.modules):
+            if _any_related(groups.trace, (shard.inner,), mark.modules):
                 return shard
         elif groups.replaces(shard, mark.modules):
             return shard

@@ -58,8 +58,10 @@ class Fsdp1MethodWithoutFullParams(Rule):
         for event in trace.of(Called):
             if event.inside is not None or event.summoned or event.site in seen:
                 continue
-            wrapper = _wrapper_passed_by(trace, event)
-            entered = _entered(groups, event, wrapper) if wrapper is not None else None
+            wrapper = _bypassed_wrapper(trace, event)
+            entered = (
+                _first_ungathered_call(groups, event, wrapper) if wrapper is not None else None
+            )
             if wrapper is not None and entered is not None:
                 seen.add(event.site)
                 yield self._finding(groups, event, wrapper, entered)
@@ -109,7 +111,7 @@ class Fsdp1MethodWithoutFullParams(Rule):
         return rewrite.fix("Call the wrapper", Safety.SAFE)
 
 
-def _wrapper_passed_by(trace: Trace, event: Called) -> Wrapped | None:
+def _bypassed_wrapper(trace: Trace, event: Called) -> Wrapped | None:
     """The outermost wrapper of what is entered in another way than by the wrapper's forward."""
     if event.via == "forward":
         return None
@@ -124,7 +126,7 @@ def _wrapper_passed_by(trace: Trace, event: Called) -> Wrapped | None:
     return None
 
 
-def _entered(groups: Groups, event: Called, wrapper: Wrapped) -> Called | None:
+def _first_ungathered_call(groups: Groups, event: Called, wrapper: Wrapped) -> Called | None:
     """The first call that computes with parameters of the wrapper's unit, or None."""
     trace = groups.trace
     if trace.family_escaped(wrapper.module) or _still_gathered(trace, event, wrapper):

@@ -52,7 +52,7 @@ class SwappedHsdpMesh(Rule):
         seen = set()
         for event in trace.of(Sharded):
             mesh = mesh_of(trace, event)
-            if mesh is None or not _swapped(mesh) or event.site in seen:
+            if mesh is None or not _has_swapped_names(mesh) or event.site in seen:
                 continue
             if "dp_mesh_dims" in event.options or "**" in event.options:
                 continue
@@ -76,7 +76,7 @@ class SwappedHsdpMesh(Rule):
         return rewrite.fix("Put the replicas first in the mesh", Safety.UNSAFE)
 
 
-def _swapped(mesh: MeshBuilt) -> bool:
+def _has_swapped_names(mesh: MeshBuilt) -> bool:
     names = [name.lower() for name in mesh.dim_names]
     if len(names) != 2 or len(mesh.shape) != 2:
         return False

@@ -53,7 +53,7 @@ class TiedAcrossGroups(Rule):
         groups = Groups(trace)
         seen = set()
         for tie in trace.of(ParametersTied):
-            pair = _groups_of(groups, tie)
+            pair = _separate_shards(groups, tie)
             if pair is None or pair[1].site in seen:
                 continue
             one, other = pair
@@ -83,7 +83,7 @@ class TiedAcrossGroups(Rule):
         return rewrite.fix("Shard the tied modules as one group", Safety.UNSAFE)
 
 
-def _groups_of(groups: Groups, tie: ParametersTied) -> tuple[Sharded, Sharded] | None:
+def _separate_shards(groups: Groups, tie: ParametersTied) -> tuple[Sharded, Sharded] | None:
     """The different `fully_shard` calls that take the two modules, if they were tied until then."""
     trace = groups.trace
     if tie.other is None:

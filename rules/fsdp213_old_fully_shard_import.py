@@ -60,7 +60,7 @@ class OldFullyShardImport(Rule):
         if trace.target is not None and trace.target.predates(PUBLIC):
             return
         for event in trace.of(Imported):
-            message = None if event.optional else _wrong(event)
+            message = None if event.optional else _problem(event)
             if message is not None:
                 finding = self.finding(
                     event,
@@ -87,13 +87,13 @@ def _is_fsdp1(event: Imported) -> bool:
     )
 
 
-def _wrong(event: Imported) -> str | None:
+def _problem(event: Imported) -> str | None:
     """What is wrong with an import, in a sentence; None where nothing is."""
     package = event.package
     if _is_fsdp1(event):
         return f"`{COMPOSABLE}` has no `fully_shard` since torch {PUBLIC}; it was FSDP1 there"
     if package == COMPOSABLE:
-        return _alias(OLD) if "fsdp" in event.names else None
+        return _private_name_message(OLD) if "fsdp" in event.names else None
     if package != OLD and not package.startswith(f"{OLD}."):
         return None
     if package not in ALIASES:
@@ -102,8 +102,8 @@ def _wrong(event: Imported) -> str | None:
     if gone:
         return f"`{package}` has no `{gone[0]}` since torch {PUBLIC}"
     known = not event.names or set(event.names) & {*HOMES[package], "*"}
-    return _alias(package) if known else None
+    return _private_name_message(package) if known else None
 
 
-def _alias(package: str) -> str:
+def _private_name_message(package: str) -> str:
     return f"`{package}` is the private name that FSDP2 had before torch {PUBLIC}"

@@ -66,14 +66,16 @@ class RenamedApi(Rule):
                 continue
             if isinstance(event, Fsdp2Used):
                 if event.api == FACTOR and not (too_old or event.optional):
-                    yield self._renamed(event, FACTOR, NEW_FACTOR, f" since torch {new}")
+                    yield self._finding_of_old_name(
+                        event, FACTOR, NEW_FACTOR, f" since torch {new}"
+                    )
             elif isinstance(event, Saved | Loaded) and event.api in CHECKPOINTS:
-                if _is_fallback(event.site) or _before(trace.target, NEW_CHECKPOINTS):
+                if _is_fallback(event.site) or _may_run_before(trace.target, NEW_CHECKPOINTS):
                     continue
                 last = event.api.rpartition(".")[2]
-                yield self._renamed(event, last, f"{DCP}.{CHECKPOINTS[event.api]}", "")
+                yield self._finding_of_old_name(event, last, f"{DCP}.{CHECKPOINTS[event.api]}", "")
 
-    def _renamed(self, event: Event, old: str, new: str, since: str) -> Finding:
+    def _finding_of_old_name(self, event: Event, old: str, new: str, since: str) -> Finding:
         finding = self.finding(
             event,
             f"`{old}` is deprecated: it is `{new}`{since}",
@@ -95,12 +97,12 @@ class RenamedApi(Rule):
             done = rename_method(rewrite, *found, NEW_FACTOR)
         else:
             assert isinstance(event, Saved | Loaded)
-            every = not _before(program.options.target, WITH_NO_DIST)
+            every = not _may_run_before(program.options.target, WITH_NO_DIST)
             done = rename_checkpoint(rewrite, *found, CHECKPOINTS[event.api], no_dist=every)
         return rewrite.fix("Use the new name", Safety.SAFE) if done else None
 
 
-def _before(target: Target | None, version: str) -> bool:
+def _may_run_before(target: Target | None, version: str) -> bool:
     """Whether a program may have to run on a torch before a version."""
     return target is not None and target.may_be_older(version)
 

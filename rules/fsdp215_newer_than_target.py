@@ -47,7 +47,7 @@ class NewerThanTarget(Rule):
         for event in trace.events:
             if any(asks_for_version(guard.text) for guard in event.guards):
                 continue
-            missing = [since for since in _used(event) if target.lacks(since.version)]
+            missing = [since for since in _newer_apis(event) if target.lacks(since.version)]
             if not missing:
                 continue
             latest = missing[0]
@@ -59,7 +59,7 @@ class NewerThanTarget(Rule):
             )
 
 
-def _used(event: Event) -> Iterator[Since]:
+def _newer_apis(event: Event) -> Iterator[Since]:
     """What an event uses that not every torch with FSDP2 has."""
     if isinstance(event, Fsdp2Used) and not event.optional:
         head, _, argument = event.api.partition(".")

@@ -94,7 +94,7 @@ class TrainerFsdpArguments(Rule):
         wanted = translate(options)
         old = version_obstacle("transformers", TRANSFORMERS, site.source.path)
         reasons = [*wanted.blockers, *([old] if old else [])]
-        fix = None if reasons else _rewritten(program, site.source, site.node, options, wanted)
+        fix = None if reasons else _build_fix(program, site.source, site.node, options, wanted)
         if fix is None:
             reasons = reasons or ["`fsdp_config` is not written where it can be changed"]
             finding.blocker = "; ".join(reasons)
@@ -102,7 +102,7 @@ class TrainerFsdpArguments(Rule):
         return fix
 
 
-def _rewritten(
+def _build_fix(
     program: Program,
     source: Source,
     call: cst.Call,
@@ -142,15 +142,15 @@ def _rewritten(
         if node is not None:
             rewrite.replace(source, node, f"{{{pairs}}}")
         else:
-            _argument(rewrite, source, args["fsdp"], f"fsdp_config={{{pairs}}}")
+            _insert_argument(rewrite, source, args["fsdp"], f"fsdp_config={{{pairs}}}")
         return rewrite.fix(title, safety)
-    place = _display(program, source, node)
+    place = _dict_display(program, source, node)
     if place is None or not change(rewrite, *place, wanted.dropped, wanted.values):
         return None
     return rewrite.fix(title, safety)
 
 
-def _display(
+def _dict_display(
     program: Program, source: Source, node: cst.BaseExpression
 ) -> tuple[Source, cst.Dict] | None:
     """The dict display that an argument is, also through a variable."""
@@ -167,7 +167,7 @@ def _display(
     return site.source, site.node
 
 
-def _argument(rewrite: object, source: Source, after: cst.Arg, text: str) -> None:
+def _insert_argument(rewrite: object, source: Source, after: cst.Arg, text: str) -> None:
     """Put an argument behind another one, on a line of its own where that has one."""
     from fsdplint.edits.rewrite import Rewrite
     from fsdplint.syntax.arguments import value_end

@@ -53,7 +53,7 @@ class LightningStrategy(Rule):
             else:
                 continue
             finding = self.finding(event, message)
-            words = _decisions(event)
+            words = _manual_steps(event)
             finding.blocker = "`ModelParallelStrategy` shards only what the program shards"
             finding.help = (
                 "Shard the model with `fully_shard` in `configure_model` (Fabric: in "
@@ -64,7 +64,7 @@ class LightningStrategy(Rule):
 
 
 # What options of FSDPStrategy are for who writes the sharding.
-_MEANS = {
+_MANUAL_STEPS = {
     "auto_wrap_policy": "shard what `auto_wrap_policy` names before the whole",
     "mixed_precision": "give `fully_shard` a `MixedPrecisionPolicy`",
     "cpu_offload": "give `fully_shard` a `CPUOffloadPolicy`",
@@ -74,10 +74,10 @@ _MEANS = {
 }
 
 
-def _decisions(event: FrameworkConfigured) -> str:
+def _manual_steps(event: FrameworkConfigured) -> str:
     """What the options given ask for, as the rest of a sentence."""
     options = event.options
-    words = [text for key, text in _MEANS.items() if options.get(key) not in (None, False)]
+    words = [text for key, text in _MANUAL_STEPS.items() if options.get(key) not in (None, False)]
     strategy = str(options.get("sharding_strategy", "")).rpartition(".")[2]
     if strategy == "SHARD_GRAD_OP":
         words.append("`reshard_after_forward=False`")

@@ -79,11 +79,13 @@ class SaveShardedState(Rule):
             if any(only_fsdp2(trace, m, event) for m in event.modules):
                 continue  # nothing is written: FSDP304
             if parts := list(_sharded_parts(trace, event)):
-                yield self._partial(trace, event, parts)
+                yield self._finding_of_states(trace, event, parts)
             elif Layout.SHARDED in event.layouts[len(event.states) :]:
-                yield self._tensors(event)
+                yield self._finding_of_tensors(event)
 
-    def _partial(self, trace: Trace, event: Saved, parts: list[tuple[StateTaken, str]]) -> Finding:
+    def _finding_of_states(
+        self, trace: Trace, event: Saved, parts: list[tuple[StateTaken, str]]
+    ) -> Finding:
         names = " and ".join(dict.fromkeys(name for _, name in parts))
         names = f"the state of {names} is"
         if len({name for _, name in parts}) > 1:
@@ -102,7 +104,7 @@ class SaveShardedState(Rule):
             ],
         )
 
-    def _tensors(self, event: Saved) -> Finding:
+    def _finding_of_tensors(self, event: Saved) -> Finding:
         return self.finding(
             event,
             "sharded tensors are saved as if whole: the file holds one rank's part of each",

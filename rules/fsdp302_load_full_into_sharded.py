@@ -74,7 +74,7 @@ class LoadFullIntoSharded(Rule):
             sharded = next((m for m in modules if only_fsdp2(trace, m, event)), None)
             if sharded is None:
                 continue
-            origin = _whole(trace, event)
+            origin = _full_tensor_evidence(trace, event)
             if origin is not None:
                 name = class_name(trace, sharded) if built is None else built.class_name
                 yield self._finding(trace, event, name, sharded, origin, built is not None)
@@ -111,7 +111,7 @@ class LoadFullIntoSharded(Rule):
         return rewrite.fix("Shard the state while it is loaded", safety)
 
 
-def _whole(trace: Trace, event: StateLoaded) -> list[tuple[Event, str]] | None:
+def _full_tensor_evidence(trace: Trace, event: StateLoaded) -> list[tuple[Event, str]] | None:
     """The events that say that the state holds whole tensors; None where it may not."""
     if event.layout is Layout.SHARDED:
         return None

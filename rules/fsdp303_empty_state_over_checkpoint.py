@@ -54,7 +54,7 @@ class EmptyStateOverCheckpoint(Rule):
                     taken.rank0_only
                     and taken.state in event.states
                     and not taken.ranks.partial
-                    and not _asks_more(taken, event)
+                    and not _has_further_test(taken, event)
                 ):
                     yield self._finding(event, taken)
                     break
@@ -80,7 +80,7 @@ class EmptyStateOverCheckpoint(Rule):
         return rewrite.fix("Write on rank 0 only", Safety.SAFE)
 
 
-def _asks_more(taken: StateTaken, event: Saved) -> bool:
+def _has_further_test(taken: StateTaken, event: Saved) -> bool:
     """Whether the write stands under a test that the state does not stand under.
 
     It may be a test of the rank in other words (`if args.save_logs:`), or of the state itself.

@@ -53,7 +53,7 @@ class RawShardedTensors(Rule):
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         for event in trace.of(RawRead):
-            if event.layout is not Layout.SHARDED or _asks_for_kind(event):
+            if event.layout is not Layout.SHARDED or _tests_tensor_kind(event):
                 continue
             if event.of is not None and (
                 not only_fsdp2(trace, event.of, event) or trace.family_escaped(event.of)
@@ -97,7 +97,7 @@ class RawShardedTensors(Rule):
 _KIND = re.compile(r"isinstance|hasattr|getattr|DTensor|type\(|buffer|placements|running_|\bdim")
 
 
-def _asks_for_kind(event: RawRead) -> bool:
+def _tests_tensor_kind(event: RawRead) -> bool:
     """Whether it stands under a test of what kind of tensor it is."""
     return any(_KIND.search(guard.text) for guard in event.guards)
 

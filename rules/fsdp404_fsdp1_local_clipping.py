@@ -62,7 +62,7 @@ class Fsdp1LocalClipping(Rule):
             if event.api != "utils" or not event.by_norm or _infinite(event.max_norm):
                 continue
             for module in event.modules:
-                wrapper = _sharding(trace, module, event)
+                wrapper = _sharding_wrapper(trace, module, event)
                 if wrapper is not None:
                     yield self._finding(trace, event, module, wrapper)
                     break
@@ -83,7 +83,7 @@ class Fsdp1LocalClipping(Rule):
         from fsdplint.fixes.wrapper_options import rely_on_wrapping
 
         found = call_at(finding.site)
-        if found is None or not _of_the_root(finding, program):
+        if found is None or not _always_clips_root(finding, program):
             return None
         rewrite = Rewrite()
         if not clip_with_method(rewrite, program, *found):
@@ -92,7 +92,7 @@ class Fsdp1LocalClipping(Rule):
         return rewrite.fix("Clip with the wrapper's clip_grad_norm_", Safety.SAFE)
 
 
-def _sharding(trace: Trace, module: str, event: Clipped) -> Wrapped | None:
+def _sharding_wrapper(trace: Trace, module: str, event: Clipped) -> Wrapped | None:
     """The wrapper that leaves this rank with a part of the module's gradients."""
     wrappers = wrappers_of(trace, module, event)
     if wrappers:
@@ -109,7 +109,7 @@ def _infinite(bound: object) -> bool:
     return str(bound).rpartition(".")[2].lower() in ("inf", "infinity")
 
 
-def _of_the_root(finding: Finding, program: Program) -> bool:
+def _always_clips_root(finding: Finding, program: Program) -> bool:
     """Whether all ranks clip, in every configuration, one whole model in a wrapper."""
     for trace in program.traces:
         for event in trace.of(Clipped):

@@ -60,7 +60,7 @@ class LocalNorm(Rule):
     def check(self, trace: Trace) -> Iterable[Finding]:
         seen = set()
         for event in trace.of(PartialRead):
-            if not event.partial or event.site in seen or _added_up(trace, event):
+            if not event.partial or event.site in seen or _is_reduced_by_hand(trace, event):
                 continue
             if event.reduction == PartialRead.CLIPPED and not _lacks_whole_norms(trace):
                 continue
@@ -118,7 +118,7 @@ def _number_type(node: object) -> str | None:
     return None
 
 
-def _added_up(trace: Trace, event: PartialRead) -> bool:
+def _is_reduced_by_hand(trace: Trace, event: PartialRead) -> bool:
     """Whether values are reduced or gathered over the ranks before the next backward."""
     for other in trace.after(event, BackwardRun, Collective):
         if isinstance(other, BackwardRun):

@@ -60,7 +60,7 @@ class PlainGradScalerWithFsdp1(Rule):
             for stepped in trace.after(built, ScalerStepped):
                 if stepped.scaler != built.scaler:
                     continue
-                found = _sharding(trace, stepped)
+                found = _sharded_module(trace, stepped)
                 if found is not None:
                     yield self._finding(trace, built, stepped, *found)
                     break
@@ -90,7 +90,9 @@ class PlainGradScalerWithFsdp1(Rule):
         source, call = found
         positional = [arg for arg in call.args if arg.keyword is None]
         # torch.cuda.amp's has no device in front; the factors come in another order.
-        if any(arg.star for arg in call.args) or len(positional) > _alike(program, call):
+        if any(arg.star for arg in call.args) or len(positional) > _shared_positional_count(
+            program, call
+        ):
             return None
         rewrite = Rewrite()
         name = rewrite.need_import(
@@ -105,7 +107,7 @@ class PlainGradScalerWithFsdp1(Rule):
         return rewrite.fix("Scale with ShardedGradScaler", Safety.SAFE)
 
 
-def _sharding(trace: Trace, stepped: ScalerStepped) -> tuple[str, Wrapped] | None:
+def _sharded_module(trace: Trace, stepped: ScalerStepped) -> tuple[str, Wrapped] | None:
     """The module that the optimizer updates, and the wrapper that shards it."""
     optimizer = optimizer_of(trace, stepped.optimizer)
     for module in optimizer.modules if optimizer is not None else ():
@@ -115,7 +117,7 @@ def _sharding(trace: Trace, stepped: ScalerStepped) -> tuple[str, Wrapped] | Non
     return None
 
 
-def _alike(program: Program, call: object) -> int:
+def _shared_positional_count(program: Program, call: object) -> int:
     """How many positional arguments mean the same to both scalers."""
     import libcst as cst
 

@@ -99,7 +99,9 @@ class CollectiveUnderRankGuard(Rule):
             f"{describe(trace, event)} needs every rank, but {who}{test}",
             help="Run it on all ranks, and put only what one rank has to do (write, print) under the "
             "test.",
-            because=[(other, f"{describe(trace, other)} too") for other in _apart(events)],
+            because=[
+                (other, f"{describe(trace, other)} too") for other in _at_distinct_sites(events)
+            ],
         )
         if guard is not None and guard.site is not None:
             finding.related = ((guard.site, "the test of the rank"), *finding.related)
@@ -125,7 +127,7 @@ def rank_guard(event: Event) -> Guard | None:
     return None
 
 
-def _apart(events: list[Event]) -> Iterator[Event]:
+def _at_distinct_sites(events: list[Event]) -> Iterator[Event]:
     """The further events, one a place, no more than a reader wants."""
     seen = {events[0].site}
     for event in events[1:]:

@@ -56,9 +56,9 @@ class GroupAfterSharding(Rule):
                 made = None
             elif isinstance(event, ProcessGroupInit) and made is not None:
                 # What torch does on its own behalf stands where it was asked to.
-                if event.site != made.site and _certain(event):
+                if event.site != made.site and _reached_by_all_ranks(event):
                     yield self._finding(event, made)
-            elif made is None and _makes_group(event) and _certain(event):
+            elif made is None and _makes_group(event) and _reached_by_all_ranks(event):
                 made = event
 
     def _finding(self, event: ProcessGroupInit, made: Event) -> Finding:
@@ -79,7 +79,7 @@ def _makes_group(event: Event) -> bool:
     return isinstance(event, ProcessGroupInit | MeshBuilt)
 
 
-def _certain(event: Event) -> bool:
+def _reached_by_all_ranks(event: Event) -> bool:
     """Whether all ranks come to it, whatever happens within the run."""
     return event.ranks is Ranks.ALL and not any(
         guard.kind is not GuardKind.CONFIG for guard in event.guards

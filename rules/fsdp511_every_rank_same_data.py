@@ -70,7 +70,7 @@ class EveryRankSameData(Rule):
             if begun.ranks is not Ranks.ALL or out_of_sight(trace, begun.loader):
                 continue
             built = first(e for e in trace.of(LoaderBuilt) if e.loader == begun.loader)
-            if built is None or _sent_around(trace, begun):
+            if built is None or _is_broadcast_in_pass(trace, begun):
                 continue
             if any(guard.kind is GuardKind.CONFIG for guard in built.guards):
                 continue  # perhaps the choice of a run that is not distributed
@@ -100,7 +100,7 @@ def _only_data_parallel(trace: Trace) -> bool:
     )
 
 
-def _sent_around(trace: Trace, begun: LoaderIterated) -> bool:
+def _is_broadcast_in_pass(trace: Trace, begun: LoaderIterated) -> bool:
     """Whether ranks hand data to each other in a pass: then what each gets is the program's affair."""
     for event in trace.events[begun.index + 1 :]:
         if isinstance(event, LoaderLeft) and event.loader == begun.loader:

@@ -55,7 +55,7 @@ class RootReshardTrue(Rule):
                 continue
             if event.ranks.partial or not _is_root(trace, groups, event):
                 continue
-            call = _trained(trace, event)
+            call = _trained_call(trace, event)
             if call is None:
                 continue
             name = class_name(trace, event.module)
@@ -106,18 +106,18 @@ def _is_root(trace: Trace, groups: Groups, event: Sharded) -> bool:
         return False
     parts = set(trace.submodules(root)) - {root}
     if not any(
-        isinstance(other, Sharded | Wrapped) and parts & {other.module, *_group(other)}
+        isinstance(other, Sharded | Wrapped) and parts & {other.module, *_group_members(other)}
         for other in trace.before(event, Sharded, Wrapped)
     ):
         return False
     return any(trace.modules[m].own_parameters for m in groups.members(root))
 
 
-def _group(event: Sharded | Wrapped) -> tuple[str, ...]:
+def _group_members(event: Sharded | Wrapped) -> tuple[str, ...]:
     return event.group if isinstance(event, Sharded) else ()
 
 
-def _trained(trace: Trace, event: Sharded) -> Called | None:
+def _trained_call(trace: Trace, event: Sharded) -> Called | None:
     """The first call of the root from outside that a backward follows."""
     for call in trace.after(event, Called):
         outside = call.inside is None and trace.unwrapped(call.module) == event.module

@@ -8,6 +8,7 @@ from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.diagnostics.wording import ranks
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Called, Trace
+from fsdplint.trace.queries.common import module_path
 from fsdplint.trace.queries.rank_divergence import Parting, partings
 
 
@@ -47,10 +48,10 @@ class RanksCallDifferentModules(Rule):
             if any(call.site in seen for call in entered):
                 continue
             seen.update(call.site for call in entered)
-            event = _strange(trace, outer, calls)
+            event = _call_to_report(trace, outer, calls)
             yield self.finding(
                 event,
-                f"the ranks part here: {_who(trace, outer, calls)}; each waits for the others "
+                f"the ranks part here: {_describe_calls(trace, outer, calls)}; each waits for the others "
                 "to gather the same",
                 help="Have all ranks run the same sharded modules in the same order: run the others too "
                 "and multiply what they give by 0, or decide on all ranks together. Modules that only "
@@ -63,7 +64,7 @@ class RanksCallDifferentModules(Rule):
             )
 
 
-def _strange(trace: Trace, outer: Called, calls: Parting) -> Called:
+def _call_to_report(trace: Trace, outer: Called, calls: Parting) -> Called:
     """The call to point at: of a module that another rank leaves out, if there is one."""
     entered = [call for call in calls.values() if call is not None]
     for call in entered:
@@ -76,7 +77,7 @@ def _strange(trace: Trace, outer: Called, calls: Parting) -> Called:
     return entered[0]
 
 
-def _who(trace: Trace, outer: Called, calls: Parting) -> str:
+def _describe_calls(trace: Trace, outer: Called, calls: Parting) -> str:
     """Such as "rank 0 calls `experts.0` (`Expert`), rank 1 calls no further module"."""
     by_module: dict[str | None, list[int]] = {}
     for rank, call in calls.items():
@@ -87,29 +88,8 @@ def _who(trace: Trace, outer: Called, calls: Parting) -> str:
         if module is None:
             what = "no further sharded module"
         else:
-            path = _path(trace, outer.module, module)
+            path = module_path(trace, outer.module, module)
             kind = trace.module(trace.unwrapped(module)).class_name
             what = f"`{path}` (`{kind}`)" if path else f"`{kind}`"
         parts.append(f"{ranks(numbers)} {verb} {what}")
     return ", ".join(parts)
-
-
-def _path(trace: Trace, root: str, module: str) -> str:
-    """The module's dotted name in the root; empty where it is not under it."""
-    todo = [(root, "")]
-    seen = set()
-    while todo:
-        current, path = todo.pop()
-        if current == module:
-            return path
-        if current in seen:
-            continue
-        seen.add(current)
-        info = trace.module(current)
-        below = [
-            (child, f"{path}.{name}" if path else name) for name, child in info.children.items()
-        ]
-        if info.inner is not None:
-            below.append((info.inner, path))
-        todo.extend(below)
-    return ""

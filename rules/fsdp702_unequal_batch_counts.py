@@ -53,10 +53,10 @@ class UnequalBatchCounts(Rule):
             if any(trace.before(event, JoinUsed)):
                 continue  # the ranks that are done shadow the collectives of the others
             seen.add(event.took_part)  # the rest of the turn is one-sided, too
-            ended = _ended(trace, event)
+            ended = _last_ended_loop(trace, event)
             yield self.finding(
                 event,
-                f"{_describe(trace, event)} runs {_counts(trace, event)}: a rank that has no batch left "
+                f"{_describe_event(trace, event)} runs {_describe_counts(trace, event)}: a rank that has no batch left "
                 "does not take part, and the others wait for it",
                 help="Give every rank the same number of batches (`DistributedSampler` pads, "
                 "`drop_last=True` cuts), or have the ranks agree before each turn whether all of them "
@@ -68,13 +68,13 @@ class UnequalBatchCounts(Rule):
             )
 
 
-def _describe(trace: Trace, event: Event) -> str:
+def _describe_event(trace: Trace, event: Event) -> str:
     if isinstance(event, Called):
         return f"the forward of sharded `{class_name(trace, event.module)}`"
     return f"`{str(getattr(event, 'api', event.kind)).rpartition('.')[2]}`"
 
 
-def _counts(trace: Trace, event: Event) -> str:
+def _describe_counts(trace: Trace, event: Event) -> str:
     """Such as "3 times on rank 0 and 2 times on rank 1"."""
     counts: Counter[int] = Counter(dict.fromkeys(trace.ends, 0))
     for other in trace:
@@ -90,7 +90,7 @@ def _counts(trace: Trace, event: Event) -> str:
     return " and ".join(parts)
 
 
-def _ended(trace: Trace, event: Event) -> list[BatchesEnded]:
+def _last_ended_loop(trace: Trace, event: Event) -> list[BatchesEnded]:
     """The loop that has ended on ranks that did not take part, the last one."""
     found = [end for end in trace.of(BatchesEnded) if not set(end.took_part) & set(event.took_part)]
     return found[-1:]

@@ -51,7 +51,7 @@ class RanksDiverge(Rule):
         for event in trace.of(CopiesSeen):
             if set(event.each) != set(trace.ends):
                 continue
-            same, other = _compared(event)
+            same, other = _split_by_equality(event)
             began = alike.setdefault((event.module, event.optimizer), same)
             replicas = [name for name in other if not _is_ignored(event, name)]
             ignored = [name for name in other if _is_ignored(event, name) and name in began]
@@ -112,7 +112,7 @@ def _is_ignored(event: CopiesSeen, name: str) -> bool:
     return any(copies[name][0] == "ignored" for copies in event.each.values() if name in copies)
 
 
-def _compared(event: CopiesSeen) -> tuple[set[str], list[str]]:
+def _split_by_equality(event: CopiesSeen) -> tuple[set[str], list[str]]:
     """The parameters that are the same on all ranks that hold the same part, and those that are not."""
     same: set[str] = set()
     other: list[str] = []

@@ -78,7 +78,7 @@ class Examples:
     good: tuple[Good, ...] = ()
 
 
-_MARKER = re.compile(r"[ \t]*# <- (FSDP\d+(?: FSDP\d+)*)[ \t]*$", re.MULTILINE)
+_MARKER = re.compile(r"[ \t]*# <- ([A-Z]+\d+(?: [A-Z]+\d+)*)[ \t]*$", re.MULTILINE)
 
 
 def without_markers(code: str) -> str:

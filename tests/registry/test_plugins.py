@@ -14,6 +14,8 @@ from fsdplint.diagnostics.plugins import Plugins, plugins
 from fsdplint.engine.cache import Cache
 from fsdplint.engine.operations import check_files, fix_files
 from fsdplint.engine.session import Session
+from fsdplint.registry.example_files import read_file, read_folder
+from fsdplint.registry.examples import markers, without_markers
 from fsdplint.source.files import Problem
 
 ROOT = Path(__file__).parents[2]
@@ -68,9 +70,24 @@ def test_the_example_is_checked_fixed_and_explained(folder: Path) -> None:
     page = fsdplint(folder, "rule", "HOUSE101").stdout
     assert page.startswith("# mesh-not-given (HOUSE101)")
     assert "https://handbook.example.org/fsdp#mesh" in page
+    for title in ("## Example", "## Fixed", "## Not reported\nthe options hold the mesh"):
+        assert title in page
     fixed = fsdplint(folder, "--fix", "--unsafe-fixes", "--select=HOUSE", "train.py")
     assert fixed.returncode == 0, fixed.stdout + fixed.stderr
     assert (folder / "train.py").read_text() == PROGRAM.replace("(model)", "(model, mesh=mesh)")
+
+
+def test_the_examples_of_the_example(folder: Path) -> None:
+    install(folder / "site", "house", "house_rules:RULES")
+    for file in read_folder(EXAMPLE / "house_rules" / "examples" / "HOUSE101"):
+        (folder / "train.py").write_text(file.program)
+        done = fsdplint(folder, "--select=HOUSE", "--output-format=json", "train.py")
+        found = {(one["location"]["row"], one["code"]) for one in json.loads(done.stdout)}
+        assert found == (markers(file.program) if file.kind == "bad" else set())
+        if file.kind == "bad":
+            fsdplint(folder, "--fix", "--unsafe-fixes", "--select=HOUSE", "train.py")
+            fixed = file.path.with_name(f"{file.name}.fixed.py")
+            assert without_markers((folder / "train.py").read_text()) == read_file(fixed).program
 
 
 BROKEN = """\

@@ -71,6 +71,25 @@ def class_name(trace: Trace, module: str) -> str:
     return info.class_name if info is not None else "the model"
 
 
+def module_path(trace: Trace, root: str, module: str) -> str:
+    """The attribute path from the root to a module under it; "" for the root itself."""
+    stack = [(root, "")]
+    seen: set[str] = set()
+    while stack:
+        current, path = stack.pop()
+        if current == module:
+            return path
+        if current in seen or current not in trace.modules:
+            continue
+        seen.add(current)
+        info = trace.modules[current]
+        if info.inner is not None:
+            stack.append((info.inner, path))
+        for name, child in info.children.items():
+            stack.append((child, f"{path}.{name}" if path else name))
+    return ""
+
+
 def optimizer_of(trace: Trace, name: str) -> OptimizerBuilt | None:
     """How the optimizer of this name was built; None if it is no optimizer."""
     return next((event for event in trace.of(OptimizerBuilt) if event.optimizer == name), None)
