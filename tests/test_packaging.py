@@ -51,7 +51,7 @@ def test_the_examples_of_the_rules_are_installed(tmp_path: Path) -> None:
     installed = site / "fsdplint" / "rules" / "examples"
     assert {path.relative_to(installed) for path in installed.glob("*/*")} == examples
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "fsdplint", "rule", "FSDP103"],
+        [sys.executable, "-m", "fsdplint", "rule", "FSDP103"],
         cwd=site,
         env={"PYTHONPATH": str(site)},
         capture_output=True,
