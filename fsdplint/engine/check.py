@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from fsdplint.config.options import DEFAULT, Options
 from fsdplint.diagnostics.finding import Finding, Fix, finding_order, sorted_findings
+from fsdplint.diagnostics.plugins import broken
 from fsdplint.engine.workspace import COMPLETE, Effort, Workspace
 from fsdplint.interpreter import load
 from fsdplint.registry.rule import Rule
@@ -18,6 +19,7 @@ from fsdplint.trace import Trace
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
+    from fsdplint.source.files import Problem
     from fsdplint.source.source import Source
     from fsdplint.trace.torch_target import Target
 
@@ -186,3 +188,12 @@ def _ask(rule: Rule, ask: Callable[[T], Iterable[Finding]], about: T) -> Iterabl
         rule.failure = error
         return ()
     return found
+
+
+def rule_failures(rules: Sequence[Rule]) -> list[Problem]:
+    """The problems of the rules of plug-ins that raised."""
+    return [
+        broken(f"{rule.plugin} ({rule.code})", "raised", rule.failure)
+        for rule in rules
+        if rule.failure is not None
+    ]

@@ -64,7 +64,7 @@ def fix(
     for _ in range(MAX_ROUNDS):
         if not rounds.run():
             break
-    return rounds.settled()
+    return rounds.result()
 
 
 class _Rounds:
@@ -100,7 +100,7 @@ class _Rounds:
         self._seen_texts.append(self._workspace.overrides)
         return True
 
-    def settled(self) -> FixResult:
+    def result(self) -> FixResult:
         """The result of all rounds."""
         result, program = self._result, self._program
         result.found = self._found

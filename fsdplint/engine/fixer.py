@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fsdplint.engine.changes import Changes
+from fsdplint.engine.check import rule_failures
 from fsdplint.engine.checker import Checker, note_setup_problems
 from fsdplint.engine.fix import FixResult, fix
 from fsdplint.engine.group_check import wanted_rules
 from fsdplint.engine.group_result import GroupResult, without_trace
-from fsdplint.engine.isolation import rule_failures, run_isolated
+from fsdplint.engine.isolation import run_isolated
 from fsdplint.engine.session import Session
 from fsdplint.engine.summary import summarize
 from fsdplint.registry.rule import Rule

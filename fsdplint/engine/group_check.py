@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fsdplint.discovery.importers import ImportQueries
+from fsdplint.engine.check import rule_failures
 from fsdplint.engine.examine import examine, meta_findings
 from fsdplint.engine.group_result import GroupResult, without_trace
-from fsdplint.engine.isolation import rule_failures, run_isolated
+from fsdplint.engine.isolation import run_isolated
 from fsdplint.engine.session import Session
 from fsdplint.engine.workspace import Effort
 from fsdplint.registry.rule import Rule

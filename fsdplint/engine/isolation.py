@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from fsdplint.diagnostics.plugins import broken
 from fsdplint.engine.examine import check_alone
 from fsdplint.engine.session import Session
 from fsdplint.registry.rule import Rule
@@ -69,12 +68,3 @@ def _defect(path: Path, error: Exception) -> Problem:
     text = f"internal error: {type(error).__name__}: {error}"
     hint = f"a defect of fsdplint, please report it; {VARIABLE}=1 shows where"
     return Problem(str(path), None, text, hint)
-
-
-def rule_failures(rules: Sequence[Rule]) -> list[Problem]:
-    """The problems of the rules of plug-ins that raised."""
-    return [
-        broken(f"{rule.plugin} ({rule.code})", "raised", rule.failure)
-        for rule in rules
-        if rule.failure is not None
-    ]

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from fsdplint.diagnostics import plugins
 from fsdplint.diagnostics.finding import Finding
-from fsdplint.engine.check import check_recorded
-from fsdplint.engine.isolation import rule_failures
+from fsdplint.engine.check import check_recorded, rule_failures
 from fsdplint.engine.session import Session
 from fsdplint.engine.summary import with_findings
 from fsdplint.registry.rules import all_rules
