@@ -134,7 +134,7 @@ def fix(
         changes=tuple(
             Change(str(path), before, after) for path, (before, after) in changes.texts.items()
         ),
-        fixed=_settled(changes.applied),
+        fixed=_fixed_findings(changes.applied),
         remaining=_findings(result, result.findings),
         problems=_problems(result),
         _contents=tuple(
@@ -202,7 +202,7 @@ def _by_cell(result: Result) -> Result:
     return translated(result, "json")
 
 
-def _settled(found: Iterable[_Finding]) -> tuple[Finding, ...]:
+def _fixed_findings(found: Iterable[_Finding]) -> tuple[Finding, ...]:
     """Findings in files as they were, whose fixes are not asked for any more."""
     from fsdplint.report.result import Result
     from fsdplint.source.source import NodeSite

@@ -20,6 +20,14 @@ FACES = ("__init__", "__main__", "api", "api_results", "rule", "shim")
 # Within the runtime, from the bottom to the top: a recorded program must not load a session.
 RUNTIME = (("recorder", "emulation", "simulation"), ("launch",), ("proof", "__main__"))
 
+# Within the engine, from the bottom to the top: what checks files knows no session.
+ENGINE = (
+    "cache", "editable", "scope", "unused_suppressions", "filter", "group_result", "changes",
+    "workers", "workspace", "check", "validation", "examine", "fix", "session", "cached", "summary",
+    "isolation", "group_check", "checker", "recorded", "fixer", "migrator", "migration",
+    "operations",
+)  # fmt: skip
+
 
 def modules() -> dict[str, Path]:
     found = {}
@@ -85,4 +93,17 @@ def test_the_recorder_imports_no_session() -> None:
             above = layer(target) > LAYERS.index("config") if other is None else other > (own or 0)
             if above and (other is not None or own == 0):
                 upward.append(f"{module} -> {target}")
+    assert upward == []
+
+
+def test_the_engine_calls_no_module_above() -> None:
+    order = {f"fsdplint.engine.{name}": number for number, name in enumerate(ENGINE)}
+    own = {module for module in graph() if module.startswith("fsdplint.engine.")}
+    assert own == set(order)
+    upward = [
+        f"{module} -> {target}"
+        for module in own
+        for target in graph()[module] & own
+        if order[target] > order[module]
+    ]
     assert upward == []

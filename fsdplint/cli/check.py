@@ -251,7 +251,7 @@ def _diff(job: Job, session: Session, cache: Cache | None) -> int:
     result = changes.result
     show_warnings(result)
     show_problems(result.problems)
-    for line in [*_notes(changes), *_left(result)]:
+    for line in [*_notes(changes), *_migration_blockers(result)]:
         click.echo(line, err=True)
     words = [f"would fix {plural(result.fixed, 'finding')}"] if result.fixed else []
     if result.findings:
@@ -262,7 +262,7 @@ def _diff(job: Job, session: Session, cache: Cache | None) -> int:
     return FOUND if changes.texts and not result.problems else _exit_code((), result.problems)
 
 
-def _left(result: Result) -> list[str]:
+def _migration_blockers(result: Result) -> list[str]:
     """Why a migration is not in the diff."""
     from fsdplint.report.result import waiting
 

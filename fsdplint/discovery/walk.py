@@ -74,7 +74,7 @@ def discover(
     return list(files.values()), problems
 
 
-def beyond(arguments: Iterable[Path], files: Iterable[File]) -> set[str]:
+def linked_out(arguments: Iterable[Path], files: Iterable[File]) -> set[str]:
     """The real paths of files that a search found behind a link, outside of all that was given.
 
     They are checked, and never changed.

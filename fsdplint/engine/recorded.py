@@ -31,17 +31,17 @@ def check_run(
     rules = [rule() for rule in all_rules()]
     found = check_recorded(trace, rules)
     session.add_problems(rule_failures(rules))
-    found = [_with_near_sites(finding) for finding in found]
+    found = [_with_relative_paths(finding) for finding in found]
     return with_findings(session, found, _sources(found, contents or {}))
 
 
-def _with_near_sites(finding: Finding) -> Finding:
+def _with_relative_paths(finding: Finding) -> Finding:
     """The finding with paths relative to the current folder, as those of a check are."""
-    related = tuple((_near(site), word) for site, word in finding.related)
-    return replace(finding, site=_near(finding.site), related=related)
+    related = tuple((_relative(site), word) for site, word in finding.related)
+    return replace(finding, site=_relative(finding.site), related=related)
 
 
-def _near(site: Site) -> FixedSite:
+def _relative(site: Site) -> FixedSite:
     at = site.location()
     here = os.getcwd() + os.sep
     return FixedSite(replace(at, path=at.path.removeprefix(here)))

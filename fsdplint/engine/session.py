@@ -16,7 +16,7 @@ from fsdplint.diagnostics.baseline import Baseline, BaselineError
 from fsdplint.diagnostics.baseline import read as read_baseline
 from fsdplint.discovery import prefilter
 from fsdplint.discovery.importers import ImporterSearch, ProjectIndex
-from fsdplint.discovery.walk import File, beyond, discover
+from fsdplint.discovery.walk import File, discover, linked_out
 from fsdplint.edits.recovery import Recovered, recover
 from fsdplint.engine.editable import EditableFiles
 from fsdplint.engine.filter import FindingFilter
@@ -99,7 +99,7 @@ class Session:
         self.groups = selection.groups
         self.files = [file.path for file in files]
         self.given = {file.real for file in files}
-        self.linked_out = beyond(arguments, files) if folders else set()
+        self.linked_out = linked_out(arguments, files) if folders else set()
         self.projects = ProjectIndex(self.finder.excludes, self.overrides, self.given, importers)
         self.projects.add_imports(selection.users, selection.scanned)
         self.editable = self._editable()

@@ -132,7 +132,7 @@ class Workspace:
             checked.result = result
         else:  # the trees need not be kept for places
             for several in checked.found.values():
-                several[:] = [Seen(_settled(one.finding), one.text) for one in several]
+                several[:] = [Seen(_without_trace(one.finding), one.text) for one in several]
         return checked
 
     def _session(
@@ -175,7 +175,7 @@ class Workspace:
             self.index.document(path, text)
 
 
-def _settled(finding: Finding) -> Finding:
+def _without_trace(finding: Finding) -> Finding:
     related = tuple((FixedSite(site.location()), word) for site, word in finding.related)
     site = FixedSite(finding.site.location())
     return replace(finding, site=site, related=related, events=())
