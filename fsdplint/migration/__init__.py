@@ -1,29 +1,17 @@
 """The planner of the FSDP1 to FSDP2 migration, which the rules FSDP2xx share.
 
-A plan covers the files of a program that belong together (`components`), and rewrites every use of
-FSDP1 in them or none. `plan` goes through them in this order, because the text of a statement is
-put together from the new texts of its parts (`context`):
+A plan covers the files of a program that belong together (`analysis.components`), and rewrites every
+use of FSDP1 in them or none. `passes.PASSES` is the order in which a plan is made:
 
-    ambiguous                   names that mean FSDP1's things only in some configurations
-    sides                       on whose side of such a choice a use certainly stands
-    constructor.{configs, strategy, precision}
-                                enums and config objects, wherever they stand
-    constructor.{policy_readers, mesh_names, enum_reads}
-                                policies that stay, names of meshes and of strategies, by
-                                `value_uses`
-    constructor.enabled, loop.summon
-                                the blocks of `enable_wrap` and `summon_full_params`
-    loop.{training, wrapper, part_forward, gradients}
-                                clipping, no_sync, the gradient scaler; attributes of a wrapper
-    states.{state, optim_state, optimizers}
-                                state dicts of models and optimizers
-    constructor.wrap            the constructor itself
-    loop.classes                the class itself: isinstance, annotations, partials
-    constructor.dead, checks    what nothing uses; what would break all the same
-    leftovers                   what is left of FSDP1 where no run comes, in strings and other files
+    constructor     the class, its arguments, configs and enums, wrapping policies
+    training        clipping, `no_sync`, `summon_full_params`, attributes of the wrapper, gradients
+    state_dicts     state dicts of models and optimizers
+    analysis        questions about the syntax of the files: scopes, class hierarchies, narrowing
+    checks          what breaks although every use has a rewrite
+    frameworks      models that Accelerate and others wrap
+    report          the report of `fsdplint migrate`
 
-Whatever has no faithful rewrite raises `Blocked` with its reason; every reference to FSDP1 that
-nothing has accounted for in the end is a blocker too. `unreached` knows wrapped models in code that
-the program as given does not reach, `out_of_sight` what holds where nothing here wraps a model.
-`symbols` is the table of all names and what they become.
+Code without a faithful rewrite raises `Blocked`, which becomes a blocker of the plan. In the end every
+reference to FSDP1 that no pass has accounted for is a blocker too. `symbols` is the table of all names
+of FSDP1 and what they become.
 """

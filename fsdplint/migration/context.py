@@ -8,7 +8,8 @@ gives a node's text with all changes made so far inside it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -172,6 +173,14 @@ class Migration:
     def block(self, source: Source, node: cst.CSTNode, reason: str, *, advice: str = "") -> Blocked:
         """The exception to raise where a node has no faithful rewrite."""
         return Blocked(source, node, reason, advice=advice)
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Turn a `Blocked` that the block raises into a blocker of the migration."""
+        try:
+            yield
+        except Blocked as blocked:
+            self.blockers.append(blocked)
 
     def wrapped(self, node: cst.CSTNode) -> str:
         """Whether a node is a module that FSDP1 wraps: "always", "sometimes" or "" for not."""

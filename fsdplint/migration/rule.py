@@ -18,7 +18,7 @@ from fsdplint.trace import (
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
-    from fsdplint.migration.planner import Plan
+    from fsdplint.migration.plan import Plan
     from fsdplint.source.source import NodeSite
 
 REFERENCES = """## References

@@ -6,7 +6,8 @@ import textwrap
 from pathlib import Path
 
 from fsdplint.interpreter import load
-from fsdplint.migration.planner import Plan, plans_of
+from fsdplint.migration.plan import Plan
+from fsdplint.migration.planner import plans_of
 
 HEAD = """\
 import functools

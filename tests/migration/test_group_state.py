@@ -10,7 +10,8 @@ from two_ranks import TwoRanks
 from fsdplint.diagnostics.finding import Fix, Safety
 from fsdplint.edits.apply import apply
 from fsdplint.interpreter import load
-from fsdplint.migration.planner import Plan, plans_of
+from fsdplint.migration.plan import Plan
+from fsdplint.migration.planner import plans_of
 
 
 def plan(tmp_path: Path, text: str) -> tuple[Plan, str]:

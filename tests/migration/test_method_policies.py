@@ -10,7 +10,8 @@ from two_ranks import TwoRanks
 from fsdplint.engine.fix import fix
 from fsdplint.engine.workspace import Workspace
 from fsdplint.interpreter import load
-from fsdplint.migration.planner import Plan, plans_of
+from fsdplint.migration.plan import Plan
+from fsdplint.migration.planner import plans_of
 from fsdplint.registry.rules import all_rules
 
 PROGRAM = '''\

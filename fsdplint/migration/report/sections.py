@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from fsdplint.interpreter import Program
     from fsdplint.migration.context import Blocked
-    from fsdplint.migration.planner import Plan
+    from fsdplint.migration.plan import Plan
     from fsdplint.source.source import Source
 
 LONGEST = 6  # lines of the code of an obstacle

@@ -1,0 +1,120 @@
+"""What becomes of a set of files that belong together: a rewrite of all uses of FSDP1, or blockers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import libcst as cst
+
+from fsdplint.diagnostics.finding import Edit, Fix, Import, Safety
+from fsdplint.diagnostics.finding import Note as FixNote
+from fsdplint.interpreter import Program
+from fsdplint.migration.constructor import wrap
+from fsdplint.migration.context import Blocked, Note, Step, nodes
+from fsdplint.source.source import Source
+from fsdplint.trace import Location
+
+
+@dataclass
+class Plan:
+    """What becomes of some files.
+
+    Attributes:
+        group: the name of the group of fixes.
+        blockers: why nothing is rewritten; empty where all of it is.
+        steps: the uses that are rewritten, with a title each.
+        edits, imports, unused: the whole rewrite.
+        notes: what changes in cost or in a detail of behaviour.
+    """
+
+    NAMED: ClassVar[int] = 2  # notes that a title has room for
+
+    group: str
+    sources: list[Source]
+    blockers: list[Blocked] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    edits: tuple[Edit, ...] = ()
+    imports: tuple[tuple[str, Import], ...] = ()
+    unused: tuple[tuple[str, str], ...] = ()
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def safety(self) -> Safety:
+        """Whether the program trains as before, as far as is known."""
+        return Safety.UNSAFE if any(note.unsafe for note in self.notes) else Safety.SAFE
+
+    def fix(self, source: Source, node: cst.CSTNode) -> Fix:
+        """The whole rewrite, as the fix of the use at a node.
+
+        Every use has all of it: half a migration is worse than none, whichever rules are chosen.
+        """
+        title = next(
+            (s.title for s in self.steps if s.source is source and inside(source, s.node, node)),
+            "Migrate to FSDP2",
+        )
+        if self.notes and title == wrap.TITLE:
+            texts = [note.text for note in self.notes[: self.NAMED]]
+            if len(self.notes) > self.NAMED:
+                texts.append(f"{len(self.notes) - self.NAMED} more: see `fsdplint migrate`")
+            title = f"{title} ({'; '.join(texts)})"
+        return Fix(
+            title=title,
+            safety=self.safety,
+            edits=self.edits,
+            imports=self.imports,
+            group=self.group,
+            unused=self.unused,
+            notes=tuple(_public(note) for note in self.notes),
+        )
+
+    def refuse(self, program: Program, reason: str, at: Location | None) -> None:
+        """Block the migration, whose result is wrong; at the line that this is about, if there is
+        one, else where the model is wrapped."""
+        if self.blockers:
+            return
+        step = next((one for one in self.steps if one.title == wrap.TITLE), self.steps[0])
+        source, node = step.source, step.node
+        if at is not None and at.path in program.sources:
+            source = program.sources[at.path]
+            here = [x.node for x in self.steps if x.source is source and _on_line(x, at.line)]
+            here += [x for x in nodes(source) if _is_line(source, x, at.line)]
+            source, node = (source, here[0]) if here else (step.source, node)
+        self.blockers = [Blocked(source, node, reason)]
+
+    def blockers_at(self, source: Source, node: cst.CSTNode) -> list[Blocked]:
+        """The blockers within a use, or around it (but for the statements around it)."""
+        return [
+            blocker
+            for blocker in self.blockers
+            if blocker.source is source
+            and (
+                inside(source, node, blocker.node)
+                or (
+                    isinstance(blocker.node, cst.BaseExpression)
+                    and inside(source, blocker.node, node)
+                )
+            )
+        ]
+
+
+def _public(note: Note) -> FixNote:
+    """A note as a part of a fix."""
+    return FixNote(note.text, note.detail, tuple(s.location(node) for s, node in note.places))
+
+
+def _on_line(step: Step, line: int) -> bool:
+    return step.source.location(step.node).line == line
+
+
+def _is_line(source: Source, node: cst.CSTNode, line: int) -> bool:
+    """Whether a node is the statement that begins in a line."""
+    simple = isinstance(node, cst.BaseSmallStatement | cst.BaseCompoundStatement)
+    return simple and source.location(node).line == line
+
+
+def inside(source: Source, outer: cst.CSTNode, node: cst.CSTNode) -> bool:
+    """Whether a node stands within another one, or is it."""
+    start, end = source.span(outer)
+    left, right = source.span(node)
+    return start <= left and right <= end
