@@ -10,8 +10,14 @@ import libcst as cst
 from fsdplint.migration import group_state, notes
 from fsdplint.migration.analysis import external_wrapping, unfollowed_code
 from fsdplint.migration.analysis.variables import is_named, outer_function
+from fsdplint.migration.blockers import Blocked, Reason
+from fsdplint.migration.blockers import constructor as blockers
+from fsdplint.migration.blockers.constructor import DEVICE_UNKNOWN, QUANTIZED_WEIGHTS
+from fsdplint.migration.blockers.program import CALLER_NOT_GIVEN, MODEL_COPIED, OPTIMIZER_FIRST
+from fsdplint.migration.blockers.state_dicts import INNER_STATE, LOCAL_STATE_ONE_WAY
+from fsdplint.migration.blockers.training import PART_FIRST
 from fsdplint.migration.constructor import device
-from fsdplint.migration.context import Blocked, Migration, nodes
+from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import PARAMETERS
 from fsdplint.migration.state_dicts import part_states
 from fsdplint.migration.training import gradients, parameters, part_forward, replaced_data
@@ -68,7 +74,7 @@ def run(migration: Migration) -> None:
     notes.add(migration, calls)
 
 
-def _block(migration: Migration, source: Source, node: cst.CSTNode, reason: str) -> None:
+def _block(migration: Migration, source: Source, node: cst.CSTNode, reason: Reason) -> None:
     migration.blockers.append(Blocked(source, node, reason))
 
 
@@ -107,7 +113,7 @@ def _called_here(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> 
             migration,
             source,
             call,
-            f"`{function.name.value}` is called from files that are not given",
+            CALLER_NOT_GIVEN(function=function.name.value),
         )
 
 
@@ -123,7 +129,7 @@ def _optimizers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> N
                             migration,
                             site.source,
                             site.node,
-                            "the optimizer is built before the model is wrapped",
+                            OPTIMIZER_FIRST(),
                         )
 
 
@@ -134,7 +140,7 @@ def _copied(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
             site = event.site
             if trace.sharded_within(event.module, event) is Sharding.FSDP1:
                 if isinstance(site, NodeSite) and not _known(migration, site.node):
-                    reason = "a wrapped model is copied, which FSDP2 does not allow"
+                    reason = MODEL_COPIED()
                     _block(migration, site.source, site.node, reason)
 
 
@@ -149,7 +155,7 @@ def _inner_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) ->
             if isinstance(site, NodeSite) and site.node in migration.typed:
                 continue  # a block is about this very module, which FSDP1 may wrap as well
             if inner and isinstance(site, NodeSite) and not _known(migration, site.node):
-                reason = "the state of the module inside of FSDP1's, which is this rank's flat part"
+                reason = INNER_STATE()
                 _block(migration, site.source, site.node, reason)
 
 
@@ -165,7 +171,7 @@ def _parts_first(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> 
             if not isinstance(site, NodeSite) or _known(migration, site.node):
                 continue
             if trace.sharding(early.whole, early.later) is Sharding.FSDP1:
-                _block(migration, site.source, site.node, part_forward.FIRST)
+                _block(migration, site.source, site.node, PART_FIRST())
     for source in migration.sources:
         part_forward.check_calls(migration, source)
 
@@ -185,7 +191,7 @@ def _devices(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None
                 migration,
                 source,
                 call,
-                "neither `device_id` nor `torch.cuda.set_device` nor a mesh says which device is this rank's",
+                DEVICE_UNKNOWN(),
             )
 
 
@@ -195,7 +201,7 @@ def _local_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) ->
     if len(found) == 1:
         ((name, (source, node)),) = found.items()
         other = "loaded" if name == "state_dict" else "saved"
-        reason = f"a state of flat parameters (LOCAL_STATE_DICT) that is not {other} here"
+        reason = LOCAL_STATE_ONE_WAY(missing=other)
         _block(migration, source, node, reason)
     elif found:
         migration.note(
@@ -212,8 +218,7 @@ def _batch_norm(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> N
             if BATCH_NORM.fullmatch(full):
                 line = source.location(node).line
                 place = f"`{source.code(node)}` ({Path(source.path).name}:{line})"
-                reason = f"FSDP1 keeps batch norms out of mixed precision, FSDP2 does not: {place}"
-                _block(migration, *calls[0], reason)
+                _block(migration, *calls[0], blockers.BATCH_NORM(place=place))
                 return
 
 
@@ -223,9 +228,7 @@ def _quantized(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> No
         for node in nodes(source):
             name = migration.symbol(node).rpartition(".")[2]
             if name in QUANTIZED:
-                reason = (
-                    f"the quantized weights of `{name}` carry attributes that FSDP2 does not keep"
-                )
+                reason = QUANTIZED_WEIGHTS(name=name)
                 _block(migration, source, node, reason)
                 return
 

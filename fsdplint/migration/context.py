@@ -21,36 +21,14 @@ from fsdplint.interpreter.values import ModuleValue, Unknown, Value
 from fsdplint.migration.analysis.conditional_imports import Choice
 from fsdplint.migration.analysis.isinstance_narrowing import asked
 from fsdplint.migration.analysis.unreached_code import Unreached, stands_in
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.facts import Precision
 from fsdplint.migration.names import FSDP, PREFIX, fsdp1_name
 from fsdplint.migration.text import call, flat, in_string, width
 from fsdplint.source.source import Source, once
 from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.layout import line_end, line_indent, statement_of
 from fsdplint.syntax.qualified_names import dotted, references, symbols_in, walk
-
-
-class Blocked(Exception):
-    """Something has no faithful rewrite; `node` is what, `reason` why.
-
-    `advice` is what a person has to decide or do: a sentence or two. `internal` is "name" where it
-    is about a name of FSDP1's internals, and "attribute" where about an attribute of its wrapper.
-    """
-
-    def __init__(
-        self,
-        source: Source,
-        node: cst.CSTNode,
-        reason: str,
-        *,
-        advice: str = "",
-        internal: str = "",
-    ) -> None:
-        super().__init__(reason)
-        self.internal = internal
-        self.source = source
-        self.node = node
-        self.reason = reason
-        self.advice = advice
 
 
 @dataclass
@@ -106,6 +84,7 @@ class Migration:
     notes: dict[str, Note] = field(default_factory=dict)
     names: dict[cst.CSTNode, str] = field(default_factory=dict)
     symbols: dict[cst.CSTNode, str] = field(default_factory=dict)
+    precision: Precision = field(default_factory=Precision)
     claimed: set[cst.CSTNode] = field(default_factory=set)
     mapped: set[str] = field(default_factory=set)  # notes of helper functions already written
     variables: dict[cst.CSTNode, object] = field(default_factory=dict)  # configs, by definition
@@ -169,10 +148,6 @@ class Migration:
             known = [value for value in found if not stands_in(value, node)] or found
             self._values[node] = known
         return known
-
-    def block(self, source: Source, node: cst.CSTNode, reason: str, *, advice: str = "") -> Blocked:
-        """The exception to raise where a node has no faithful rewrite."""
-        return Blocked(source, node, reason, advice=advice)
 
     @contextmanager
     def collecting(self) -> Iterator[None]:

@@ -13,7 +13,9 @@ from fsdplint.diagnostics.finding import Edit
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import Function, Partial, Value
 from fsdplint.migration.analysis.components import Part
-from fsdplint.migration.context import Blocked, Migration
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.constructor import CONFIG_GIVEN_TO_FRAMEWORK
+from fsdplint.migration.context import Migration
 from fsdplint.source.source import NodeSite
 from fsdplint.trace import FrameworkConfigured
 
@@ -36,10 +38,9 @@ def check(migration: Migration, edits: Iterable[Edit]) -> list[Blocked]:
                 found[site.node] = Blocked(
                     site.source,
                     site.node,
-                    f"`{event.api}` of {event.framework.capitalize()} gets it too ({place}), and "
-                    "takes FSDP1's",
-                    advice="Give the framework a policy or config of its own, or move it to FSDP2 "
-                    "as well.",
+                    CONFIG_GIVEN_TO_FRAMEWORK(
+                        api=event.api, framework=event.framework.capitalize(), place=place
+                    ),
                 )
     return list(found.values())
 

@@ -9,20 +9,17 @@ import libcst as cst
 from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.analysis.units import Units
 from fsdplint.migration.analysis.variables import ancestors
-from fsdplint.migration.context import Blocked, Migration, expression
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.training import (
+    REQUIRES_GRAD_WHILE_GATHERED,
+    WEIGHTS_PERHAPS_TIED_IN_UNITS,
+    WEIGHTS_TIED_IN_UNITS,
+)
+from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.text import simple
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.layout import statement_of
 from fsdplint.trace import BackwardRun, Called, GradMode, ParametersTied, RequiresGradSet, Trace
-
-TIED_ADVICE = (
-    "Leave both modules to the root, so that the policy wraps neither of them; or shard by hand, with "
-    "both in one group: `fully_shard([model.embedding, model.head])`."
-)
-SET_ADVICE = (
-    "Set `requires_grad` before the evaluation, or migrate by hand and call `reshard()` on every "
-    "`FSDPModule` of the model before this line."
-)
 
 
 def tied(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
@@ -48,16 +45,12 @@ def _of_tie(units: Units, event: ParametersTied) -> Blocked | None:
     if wrap.index < event.index or not isinstance(wrap.site, NodeSite):
         return None
     names = [units.groups.name(x) for x in (event.module, event.other)]
-    shares = f"{names[0]} shares its {event.name} with {names[1]}, and "
+    shared = {"one": names[0], "other": names[1], "name": event.name}
     if one is not None and other is not None:
-        reason = shares + "FSDP1 wraps them in different units, which FSDP2 refuses"
+        reason = WEIGHTS_TIED_IN_UNITS(**shared)
     else:
-        reason = (
-            shares
-            + "the policy, whose choice is not known here, may wrap them in different units, "
-            "which FSDP2 refuses"
-        )
-    return Blocked(wrap.site.source, wrap.site.node, reason, advice=TIED_ADVICE)
+        reason = WEIGHTS_PERHAPS_TIED_IN_UNITS(**shared)
+    return Blocked(wrap.site.source, wrap.site.node, reason)
 
 
 # `requires_grad` of parameters that a forward under no_grad has left gathered ---------------------
@@ -84,13 +77,8 @@ def requires_grad(migration: Migration, calls: list[tuple[Source, cst.Call]]) ->
                 continue
             done.add(site.node)
             if not _reshard(migration, units, site, parts):
-                reason = (
-                    "`requires_grad` is set on parameters that FSDP2 keeps gathered after an "
-                    "evaluation, and loses what is set on them"
-                )
-                migration.blockers.append(
-                    Blocked(site.source, site.node, reason, advice=SET_ADVICE)
-                )
+                reason = REQUIRES_GRAD_WHILE_GATHERED()
+                migration.blockers.append(Blocked(site.source, site.node, reason))
 
 
 def _gathered_parts(units: Units, event: RequiresGradSet) -> list[str]:

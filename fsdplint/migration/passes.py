@@ -15,20 +15,21 @@ from fsdplint.fixes.clipping import CLIP
 from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration import checks, symbols
 from fsdplint.migration.analysis import ambiguous_imports
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.program import STAR_IMPORT
+from fsdplint.migration.blockers.state_dicts import OLD_CHECKPOINT, TYPE_OUTSIDE_BLOCK
 from fsdplint.migration.constructor import (
-    configs,
     enabled,
     enum_reads,
     mesh_names,
     policy_readers,
-    precision,
     precision_reads,
-    strategy,
     unused_policies,
     wrap,
 )
-from fsdplint.migration.context import Blocked, Migration, attributes, nodes
+from fsdplint.migration.context import Migration, attributes, nodes
 from fsdplint.migration.names import FSDP, fsdp1_name
+from fsdplint.migration.rewriters import rewriter_of
 from fsdplint.migration.state_dicts import (
     helpers,
     kinds,
@@ -52,42 +53,12 @@ from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.layout import descend, statement_of
 from fsdplint.syntax.qualified_names import PUBLIC, canonical, dotted
 
-# Names whose references a rewrite of something else takes care of.
-CARRIED = {
-    FSDP,
-    "StateDictType",
-    "FullStateDictConfig",
-    "FullOptimStateDictConfig",
-    "ShardedStateDictConfig",
-    "ShardedOptimStateDictConfig",
-    "BackwardPrefetch",
-    "CPUOffload",
-    "MixedPrecision",
-    "ModuleWrapPolicy",
-    "CustomPolicy",
-    "transformer_auto_wrap_policy",
-    "size_based_auto_wrap_policy",
-    "lambda_auto_wrap_policy",
-    "always_wrap_policy",
-    "_or_policy",
-    "_module_wrap_policy",
-}
-
-CONFIG_STEPS = {
-    strategy.ENUM: "Name the strategy by a string",
-    "StateDictType": "Name the kind of state by a string",
-    "MixedPrecision": "Say the precision with MixedPrecisionPolicy",
-    "CPUOffload": "Say the offloading with CPUOffloadPolicy",
-    "BackwardPrefetch": "Leave out what FSDP2 always does",
-}
-
 
 @dataclass
 class PassState:
     """What the passes share: the migration, and what an earlier pass leaves for a later one.
 
     Attributes:
-        precision: what `rewrite_configs` knows of mixed precision.
         blocks: the `enable_wrap` blocks that `collect_enable_wrap` found.
         summons: the blocks of `summon_full_params` that `collect_summons` found.
         types: the calls of `set_state_dict_type`.
@@ -95,7 +66,6 @@ class PassState:
     """
 
     migration: Migration
-    precision: precision.Precision = field(default_factory=precision.Precision)
     blocks: list[enabled.Enabled] = field(default_factory=list)
     summons: list[summon.Summon] = field(default_factory=list)
     types: set_types.SetTypes = field(init=False)
@@ -141,7 +111,7 @@ def _check_star(migration: Migration, source: Source) -> None:
         if node.relative or module is None or module in PUBLIC:
             continue
         if fsdp1_name(module) is not None:
-            reason = f"`import *` hides which names of `{module}` are used"
+            reason = STAR_IMPORT(module=module)
             migration.blockers.append(Blocked(source, node, reason))
 
 
@@ -163,31 +133,24 @@ def rewrite_enum_reads(state: PassState) -> None:
     enum_reads.rewrite(state.migration)
 
 
-def rewrite_configs(state: PassState) -> None:
+def rewrite_values(state: PassState) -> None:
     """Enums and config objects, wherever they stand."""
     migration = state.migration
     for source, node, name in references(migration):
         with migration.collecting():
-            _rewrite_config(state, source, node, name)
+            _rewrite_value(migration, source, node, name)
 
 
-def _rewrite_config(state: PassState, source: Source, node: cst.CSTNode, name: str) -> None:
-    migration = state.migration
-    head = name.partition(".")[0]
-    if head == strategy.ENUM:
-        strategy.to_string(migration, source, node, name)
-    elif head == "StateDictType":
-        configs.state_type(migration, source, node, name)
-    elif head == "BackwardPrefetch":
-        configs.prefetch(migration, source, node, name)
-    elif head in ("MixedPrecision", "CPUOffload"):
-        configs.rewrite(migration, source, node, name, state.precision)
-    elif head == "ShardedGradScaler":
-        loop.rewrite_scaler(migration, source, node)
-    if head in CONFIG_STEPS and node in migration.claimed:
+def _rewrite_value(migration: Migration, source: Source, node: cst.CSTNode, name: str) -> None:
+    rewriter = rewriter_of(name)
+    if rewriter is None:
+        return
+    rewriter(migration, source, node, name)
+    step = symbols.APIS[name.partition(".")[0]].step
+    if step and node in migration.claimed:
         call = source.parent(node)
         at = call if isinstance(call, cst.Call) and call.func is node else node
-        migration.step(source, at, CONFIG_STEPS[head])
+        migration.step(source, at, step)
 
 
 def rewrite_precision_reads(state: PassState) -> None:
@@ -195,7 +158,7 @@ def rewrite_precision_reads(state: PassState) -> None:
     migration = state.migration
     for source in migration.sources:
         with migration.collecting():
-            precision_reads.rewrite(migration, source, state.precision)
+            precision_reads.rewrite(migration, source, state.migration.precision)
 
 
 # Blocks and training code ------------------------------------------------------------------------
@@ -212,7 +175,7 @@ def collect_summons(state: PassState) -> None:
     for source, node in _summons(migration):
         with migration.collecting():
             migration.claimed.add(node)
-            state.summons.append(summon.collect(migration, source, node, state.precision))
+            state.summons.append(summon.collect(migration, source, node, state.migration.precision))
 
 
 def _summons(migration: Migration) -> list[tuple[Source, cst.CSTNode]]:
@@ -320,9 +283,7 @@ def rewrite_typed_states(state: PassState) -> None:
 def _rewrite_typed_block(state: PassState, source: Source, node: cst.CSTNode) -> None:
     call = source.parent(node)
     if not isinstance(call, cst.Call) or call.func is not node:
-        raise state.migration.block(
-            source, node, "`state_dict_type` that is not the head of a `with` block"
-        )
+        raise Blocked(source, node, TYPE_OUTSIDE_BLOCK())
     if helpers.is_helper(source, call):
         helpers.rewrite_helper(state.migration, state.states, source, call)
         return
@@ -388,7 +349,7 @@ def rewrite_enable_wrap(state: PassState) -> None:
     """The blocks of `enable_wrap`; what is nested before what is around it."""
     for block in reversed(state.blocks):
         with state.migration.collecting():
-            enabled.rewrite(state.migration, block, state.precision)
+            enabled.rewrite(state.migration, block, state.migration.precision)
 
 
 def rewrite_class(state: PassState) -> None:
@@ -409,7 +370,7 @@ def rewrite_class(state: PassState) -> None:
 def _rewrite_class(state: PassState, source: Source, node: cst.CSTNode) -> None:
     call = source.parent(node)
     if isinstance(call, cst.Call) and call.func is node:
-        wrap.rewrite_wrap(state.migration, source, call, state.precision)
+        wrap.rewrite_wrap(state.migration, source, call, state.migration.precision)
     else:
         classes.rewrite_class_reference(state.migration, source, node)
 
@@ -431,24 +392,13 @@ def check_references(state: PassState) -> None:
     cause = bool(migration.blockers)
     for source, node, name in references(migration):
         # What a blocked use would have taken care of is not named a second time.
-        if not (cause and _carried(name)):
+        if not (cause and symbols.is_carried(name)):
             # `FSDP.forward` that is not called here: it is kept, or another one put in its place.
             member = name.startswith(f"{FSDP}.") and not _is_called(source, node)
             internal = "name" if member or symbols.is_internal(name) else ""
             migration.blockers.append(
                 Blocked(source, node, symbols.reason(name), internal=internal)
             )
-
-
-def _carried(name: str) -> bool:
-    head, _, member = name.partition(".")
-    own = head == FSDP and member not in (
-        "",
-        *kinds.OPTIMIZER_METHODS,
-        "state_dict_type",
-        "set_state_dict_type",
-    )
-    return head in CARRIED and not own
 
 
 def _is_called(source: Source, node: cst.CSTNode) -> bool:
@@ -463,7 +413,7 @@ def check_old_loads(state: PassState) -> None:
         for node in nodes(source):
             if migration.symbol(node) != kinds.OLD_OPTIMIZER_LOAD or node in migration.claimed:
                 continue
-            reason = "this reads a checkpoint as FSDP1 writes it"
+            reason = OLD_CHECKPOINT()
             migration.blockers.append(Blocked(source, node, reason))
 
 
@@ -497,7 +447,7 @@ PASSES: tuple[Pass, ...] = (
     keep_read_policies,
     rewrite_mesh_names,
     rewrite_enum_reads,
-    rewrite_configs,
+    rewrite_values,
     rewrite_precision_reads,
     # Blocks that lose their head, and training code in them.
     collect_enable_wrap,

@@ -10,8 +10,10 @@ import libcst as cst
 from fsdplint.diagnostics.finding import Edit, Fix, Import, Safety
 from fsdplint.diagnostics.finding import Note as FixNote
 from fsdplint.interpreter import Program
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.program import REFUSED
 from fsdplint.migration.constructor import wrap
-from fsdplint.migration.context import Blocked, Note, Step, nodes
+from fsdplint.migration.context import Note, Step, nodes
 from fsdplint.source.source import Source
 from fsdplint.trace import Location
 
@@ -80,7 +82,7 @@ class Plan:
             here = [x.node for x in self.steps if x.source is source and _on_line(x, at.line)]
             here += [x for x in nodes(source) if _is_line(source, x, at.line)]
             source, node = (source, here[0]) if here else (step.source, node)
-        self.blockers = [Blocked(source, node, reason)]
+        self.blockers = [Blocked(source, node, REFUSED(reason=reason))]
 
     def blockers_at(self, source: Source, node: cst.CSTNode) -> list[Blocked]:
         """The blockers within a use, or around it (but for the statements around it)."""

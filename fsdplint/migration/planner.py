@@ -15,7 +15,9 @@ from fsdplint.migration.analysis import (
     uncalled_functions,
 )
 from fsdplint.migration.analysis.components import parts
-from fsdplint.migration.context import Blocked, Migration
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.program import PROGRAM_TOO_LARGE, REWRITES_CLASH, TOO_MANY_USES
+from fsdplint.migration.context import Migration
 from fsdplint.migration.passes import PASSES, PassState, references
 from fsdplint.migration.plan import Plan, inside
 from fsdplint.source.source import Source
@@ -85,7 +87,7 @@ def _make_plan(
         fix = ambiguous_imports.place_imports(migration, fix)
     except ValueError:
         step = migration.steps[0]
-        reason = "two of the rewrites here get into each other's way"
+        reason = REWRITES_CLASH()
         plan.blockers = [Blocked(step.source, step.node, reason)]
         return plan
     plan.blockers = _check_fix(migration, fix)
@@ -102,7 +104,7 @@ def _too_many_uses(migration: Migration) -> Blocked | None:
     """The blocker of files with too many uses of FSDP1: each is compared with all others."""
     for number, (source, node, _) in enumerate(references(migration), 1):
         if number > MAX_USES:
-            reason = f"more than {MAX_USES} uses of FSDP1 belong together; migrate by hand"
+            reason = TOO_MANY_USES(limit=MAX_USES)
             return Blocked(source, node, reason)
     return None
 
@@ -113,7 +115,7 @@ def _cut_short(migration: Migration) -> Blocked | None:
     """
     for cut in migration.program.cuts.values():
         if cut.unfinished:
-            reason = f"the program is too large: {cut.what}, and what comes then is not known"
+            reason = PROGRAM_TOO_LARGE(limit=cut.what)
             return Blocked(cut.site.source, cut.site.node, reason)
     return None
 

@@ -25,13 +25,6 @@ REFERENCES = """## References
     - https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html (migration guide)
     - pytorch/torchtitan, `docs/fsdp.md`"""
 NAMED = 3  # blockers named in a help text
-NOT_IMPORTED = "this file imports nothing of FSDP1 from torch: its name comes from other code"
-IMPORT_HERE = (
-    "Import the name from `torch.distributed.fsdp` in this file, or wrap the model where it is "
-    "imported; then run this again."
-)
-NOT_COVERED = "no rewrite covers the way in which this asks FSDP1's wrapper"
-REWRITE = "Rewrite it by hand for a model that has no wrapper; then run this again."
 
 
 class MigrationRule(Rule):
@@ -41,6 +34,7 @@ class MigrationRule(Rule):
     fix_since = "2.6"  # where fully_shard became public
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
+        from fsdplint.migration.blockers.program import NOT_IMPORTED, WRAPPER_ASKED
         from fsdplint.migration.context import uses_of_fsdp1
         from fsdplint.migration.planner import plan_for
         from fsdplint.source.source import NodeSite
@@ -52,9 +46,9 @@ class MigrationRule(Rule):
         if plan is None:
             if not uses_of_fsdp1(site.source):
                 wraps = isinstance(finding.events[0], Wrapped)
-                finding.blocker = NOT_IMPORTED if wraps else NOT_COVERED
-                advice = IMPORT_HERE if wraps else REWRITE
-                finding.help = f"Not migrated: {finding.blocker}. {advice}"
+                reason = NOT_IMPORTED() if wraps else WRAPPER_ASKED()
+                finding.blocker = reason.message
+                finding.help = f"Not migrated: {reason.message}. {reason.advice}"
             return None
         finding.group = plan.group
         if not plan.blockers:
@@ -72,7 +66,7 @@ class MigrationRule(Rule):
         if plan is None or not isinstance(site, NodeSite):
             super().refuse(finding, program, reason, at)
             return
-        plan.refuse(program, f"the migration {reason}", at)
+        plan.refuse(program, reason, at)
         self._explain(finding, plan, site)
 
     def incomplete(self, before: Program, after: Program, fix: Fix) -> tuple[str, Location] | None:

@@ -1,129 +1,348 @@
-"""Every public name of FSDP1 and what becomes of it.
+"""Every public name of FSDP1, what becomes of it, and what the passes do with it.
 
-A use that no rewrite has accounted for blocks the migration; the reason is what stands here. A name
-with a dot is an argument of a call or a member of a class. `tests/migration/test_symbols.py` has a
-program for each.
+To add an API of FSDP1, add an entry to `APIS`, or to `MEMBERS` for a method or attribute of the wrapper,
+and a function that rewrites it:
+
+* An enum, a config or another value: a function with `@rewrites("Name")` (`rewriters`).
+* A method or attribute of the wrapper: a function with `@rewrites_member("name")`.
+* An API with a pass of its own, such as `summon_full_params`: a pass in `passes.PASSES`.
+
+Where there is no faithful rewrite, the function raises `Blocked` with a blocker from `blockers`. A use that
+no function has accounted for blocks the migration by itself, with the words of the table.
+`tests/migration/test_symbols.py` has a program for each entry of `APIS`.
 """
 
 from __future__ import annotations
 
-FSDP = "FullyShardedDataParallel"
+from dataclasses import dataclass
 
-BECOMES = {
+from fsdplint.migration.blockers import Blocker, Reason, advice, training
+from fsdplint.migration.blockers import program as blockers
+from fsdplint.migration.names import FSDP
+
+
+@dataclass(frozen=True)
+class Api:
+    """A public name of FSDP1.
+
+    Attributes:
+        becomes: what FSDP2 has for it; the end of the sentence for a use that is not rewritten.
+        advice: what to do about such a use.
+        step: the title of the step that rewrites a mention of it, where that is a step of its own.
+        carried: whether the rewrite of another use accounts for it. If that use is blocked, this one
+            is not reported as well.
+    """
+
+    becomes: str
+    advice: str = advice.BY_HAND
+    step: str = ""
+    carried: bool = False
+
+
+@dataclass(frozen=True)
+class Member:
+    """A method or attribute of an FSDP1 module.
+
+    Attributes:
+        same: whether it means the same in FSDP2.
+        gone: why it blocks, where FSDP2 has nothing for it.
+        called: whether it is rewritten only where it is called.
+        private: whether FSDP1's wrapper alone has it, so that it blocks on unknown objects, too.
+        common_name: whether other objects have such an attribute as well.
+    """
+
+    same: bool = False
+    gone: Blocker | None = None
+    called: bool = False
+    private: bool = False
+    common_name: bool = False
+
+
+# A name with a dot is an argument of a call or a member of a class.
+APIS = {
     # The class and the arguments of its constructor
-    FSDP: "`fully_shard` of the submodules and then of the model, in place",
-    f"{FSDP}.module": "the first argument of `fully_shard`; as an attribute, the model itself",
-    f"{FSDP}.process_group": "a `mesh` of the group; a tuple of groups is a mesh of two dimensions",
-    f"{FSDP}.sharding_strategy": "`reshard_after_forward` and a `mesh`",
-    f"{FSDP}.cpu_offload": "`offload_policy=CPUOffloadPolicy()`",
-    f"{FSDP}.auto_wrap_policy": "a loop over the submodules that it picks",
-    f"{FSDP}.backward_prefetch": "nothing: FSDP2 always prefetches as BACKWARD_PRE does",
-    f"{FSDP}.mixed_precision": "`mp_policy=MixedPrecisionPolicy(...)`",
-    f"{FSDP}.ignored_modules": "`ignored_params` of `fully_shard`",
-    f"{FSDP}.param_init_fn": "memory after sharding on meta, and the initialisation",
-    f"{FSDP}.device_id": "`torch.cuda.set_device`, or the device of the mesh",
-    f"{FSDP}.sync_module_states": "a broadcast of rank 0's parameters and buffers",
-    f"{FSDP}.forward_prefetch": "nothing: it only changes the order of communication",
-    f"{FSDP}.limit_all_gathers": "nothing: FSDP2 needs no limit",
-    f"{FSDP}.use_orig_params": "nothing: FSDP2 always has the original parameters",
-    f"{FSDP}.ignored_states": "`ignored_params` of `fully_shard`",
-    f"{FSDP}.device_mesh": "`mesh`",
+    FSDP: Api("`fully_shard` of the submodules and then of the model, in place", carried=True),
+    f"{FSDP}.module": Api("the first argument of `fully_shard`; as an attribute, the model itself"),
+    f"{FSDP}.process_group": Api(
+        "a `mesh` of the group; a tuple of groups is a mesh of two dimensions",
+        advice=advice.CHOOSE_MESH,
+    ),
+    f"{FSDP}.sharding_strategy": Api("`reshard_after_forward` and a `mesh`"),
+    f"{FSDP}.cpu_offload": Api("`offload_policy=CPUOffloadPolicy()`"),
+    f"{FSDP}.auto_wrap_policy": Api(
+        "a loop over the submodules that it picks", advice=advice.WRITE_POLICY
+    ),
+    f"{FSDP}.backward_prefetch": Api("nothing: FSDP2 always prefetches as BACKWARD_PRE does"),
+    f"{FSDP}.mixed_precision": Api("`mp_policy=MixedPrecisionPolicy(...)`"),
+    f"{FSDP}.ignored_modules": Api("`ignored_params` of `fully_shard`", advice=advice.IGNORED),
+    f"{FSDP}.param_init_fn": Api(
+        "memory after sharding on meta, and the initialisation", advice=advice.META_VALUES
+    ),
+    f"{FSDP}.device_id": Api("`torch.cuda.set_device`, or the device of the mesh"),
+    f"{FSDP}.sync_module_states": Api(
+        "a broadcast of rank 0's parameters and buffers", advice=advice.SYNC_STATES
+    ),
+    f"{FSDP}.forward_prefetch": Api("nothing: it only changes the order of communication"),
+    f"{FSDP}.limit_all_gathers": Api("nothing: FSDP2 needs no limit"),
+    f"{FSDP}.use_orig_params": Api("nothing: FSDP2 always has the original parameters"),
+    f"{FSDP}.ignored_states": Api("`ignored_params` of `fully_shard`", advice=advice.IGNORED),
+    f"{FSDP}.device_mesh": Api("`mesh`"),
     # Its methods and attributes
-    f"{FSDP}.apply": "the same on sharded parameters, where the function needs no whole ones",
-    f"{FSDP}.check_is_root": "nothing: the root is the module that the program calls",
-    f"{FSDP}.clip_grad_norm_": "`torch.nn.utils.clip_grad_norm_`",
-    f"{FSDP}.forward": "a call of the model",
-    f"{FSDP}.fsdp_modules": "the modules that are an `FSDPModule`",
-    f"{FSDP}.named_buffers": "the same: names have no prefixes to be taken off",
-    f"{FSDP}.named_parameters": "the same: names have no prefixes to be taken off",
-    f"{FSDP}.no_sync": "`set_requires_gradient_sync`",
-    f"{FSDP}.register_comm_hook": "nothing of the kind: `set_custom_reduce_scatter` and "
-    "`set_all_reduce_hook` replace single collectives",
-    f"{FSDP}.summon_full_params": "`unshard()` and `reshard()` around what reads, `full_tensor()`, or "
-    "writes to the sharded parameters",
-    f"{FSDP}.state_dict_type": "the options of `get_model_state_dict` and `set_model_state_dict`",
-    f"{FSDP}.set_state_dict_type": "the options of `get_model_state_dict` and its like",
-    f"{FSDP}.get_state_dict_type": "nothing: states of FSDP2 have no type that is set; what the "
-    "program asks it for is the options that it passes to `get_model_state_dict`",
-    f"{FSDP}.full_optim_state_dict": "`get_optimizer_state_dict` with `full_state_dict=True`",
-    f"{FSDP}.sharded_optim_state_dict": "`get_optimizer_state_dict`",
-    f"{FSDP}.optim_state_dict": "`get_optimizer_state_dict`",
-    f"{FSDP}.optim_state_dict_to_load": "`set_optimizer_state_dict`",
-    f"{FSDP}.shard_full_optim_state_dict": "`set_optimizer_state_dict` with `full_state_dict=True`",
-    f"{FSDP}.scatter_full_optim_state_dict": "`set_optimizer_state_dict` with "
-    "`broadcast_from_rank0=True`",
-    f"{FSDP}.flatten_sharded_optim_state_dict": "`set_optimizer_state_dict`",
-    f"{FSDP}.rekey_optim_state_dict": "nothing: optimizer states of FSDP2 have the names of parameters "
-    "as keys, and `set_optimizer_state_dict` takes them",
-    f"{FSDP}.rank": "`get_rank` of the group",
-    f"{FSDP}.world_size": "`get_world_size` of the group",
-    f"{FSDP}.compute_device": "nothing: `next(model.parameters()).device`",
-    f"{FSDP}._fsdp_wrapped_module": "the model itself",
-    f"{FSDP}._handle": "nothing: there are no flat parameters",
+    f"{FSDP}.apply": Api("the same on sharded parameters, where the function needs no whole ones"),
+    f"{FSDP}.check_is_root": Api("nothing: the root is the module that the program calls"),
+    f"{FSDP}.clip_grad_norm_": Api("`torch.nn.utils.clip_grad_norm_`"),
+    f"{FSDP}.forward": Api("a call of the model"),
+    f"{FSDP}.fsdp_modules": Api("the modules that are an `FSDPModule`", advice=advice.FSDP_MODULES),
+    f"{FSDP}.named_buffers": Api("the same: names have no prefixes to be taken off"),
+    f"{FSDP}.named_parameters": Api("the same: names have no prefixes to be taken off"),
+    f"{FSDP}.no_sync": Api("`set_requires_gradient_sync`", advice=advice.NO_SYNC_BLOCK),
+    f"{FSDP}.register_comm_hook": Api(
+        "nothing of the kind: `set_custom_reduce_scatter` and "
+        "`set_all_reduce_hook` replace single collectives",
+        advice=advice.COMM_HOOK,
+    ),
+    f"{FSDP}.summon_full_params": Api(
+        "`unshard()` and `reshard()` around what reads, `full_tensor()`, or "
+        "writes to the sharded parameters",
+        advice=advice.WHOLE_PARAMETERS,
+    ),
+    f"{FSDP}.state_dict_type": Api(
+        "the options of `get_model_state_dict` and `set_model_state_dict`", carried=True
+    ),
+    f"{FSDP}.set_state_dict_type": Api(
+        "the options of `get_model_state_dict` and its like", carried=True
+    ),
+    f"{FSDP}.get_state_dict_type": Api(
+        "nothing: states of FSDP2 have no type that is set; what the "
+        "program asks it for is the options that it passes to `get_model_state_dict`"
+    ),
+    f"{FSDP}.full_optim_state_dict": Api(
+        "`get_optimizer_state_dict` with `full_state_dict=True`", carried=True
+    ),
+    f"{FSDP}.sharded_optim_state_dict": Api("`get_optimizer_state_dict`", carried=True),
+    f"{FSDP}.optim_state_dict": Api("`get_optimizer_state_dict`", carried=True),
+    f"{FSDP}.optim_state_dict_to_load": Api("`set_optimizer_state_dict`", carried=True),
+    f"{FSDP}.shard_full_optim_state_dict": Api(
+        "`set_optimizer_state_dict` with `full_state_dict=True`", carried=True
+    ),
+    f"{FSDP}.scatter_full_optim_state_dict": Api(
+        "`set_optimizer_state_dict` with `broadcast_from_rank0=True`", carried=True
+    ),
+    f"{FSDP}.flatten_sharded_optim_state_dict": Api("`set_optimizer_state_dict`", carried=True),
+    f"{FSDP}.rekey_optim_state_dict": Api(
+        "nothing: optimizer states of FSDP2 have the names of parameters "
+        "as keys, and `set_optimizer_state_dict` takes them"
+    ),
+    f"{FSDP}.rank": Api("`get_rank` of the group"),
+    f"{FSDP}.world_size": Api("`get_world_size` of the group"),
+    f"{FSDP}.compute_device": Api("nothing: `next(model.parameters()).device`"),
+    f"{FSDP}._fsdp_wrapped_module": Api("the model itself", advice=advice.LEAVE_STEP_OUT),
+    f"{FSDP}._handle": Api("nothing: there are no flat parameters", advice=advice.FLAT_PARAMETERS),
     # Enums and configurations
-    "ShardingStrategy": "the name of the strategy, and what `fully_shard` gets for it",
-    "ShardingStrategy.FULL_SHARD": "the default of `fully_shard`",
-    "ShardingStrategy.SHARD_GRAD_OP": "`reshard_after_forward=False`",
-    "ShardingStrategy.NO_SHARD": "replicas: a mesh whose second dimension is 1",
-    "ShardingStrategy.HYBRID_SHARD": "a mesh of two dimensions",
-    "ShardingStrategy._HYBRID_SHARD_ZERO2": "a mesh of two dimensions, `reshard_after_forward=False`",
-    "BackwardPrefetch": "nothing: FSDP2 always prefetches",
-    "BackwardPrefetch.BACKWARD_PRE": "nothing: FSDP2 does this always",
-    "BackwardPrefetch.BACKWARD_POST": "nothing: FSDP2 prefetches earlier, for more memory",
-    "CPUOffload": "`CPUOffloadPolicy`",
-    "CPUOffload.offload_params": "`CPUOffloadPolicy()` or nothing",
-    "MixedPrecision": "`MixedPrecisionPolicy`",
-    "MixedPrecision.param_dtype": "`param_dtype`",
-    "MixedPrecision.reduce_dtype": "`reduce_dtype`, written out where it was `param_dtype`",
-    "MixedPrecision.buffer_dtype": "a cast of the buffers after sharding",
-    "MixedPrecision.keep_low_precision_grads": "nothing: gradients have the type of the parameters",
-    "MixedPrecision.cast_forward_inputs": "`cast_forward_inputs` of the submodules' policy",
-    "MixedPrecision.cast_root_forward_inputs": "`cast_forward_inputs` of the root's policy",
-    "MixedPrecision._module_classes_to_ignore": "a policy of their own for modules of these classes",
-    "StateDictType": "options of `get_model_state_dict`",
-    "StateDictType.FULL_STATE_DICT": "`StateDictOptions(full_state_dict=True)`",
-    "StateDictType.SHARDED_STATE_DICT": "`get_model_state_dict` without options",
-    "StateDictType.LOCAL_STATE_DICT": "`get_model_state_dict` without options, where the program "
-    "itself loads what it saves; nothing else, since FSDP2 has no flat parts of a state",
-    "StateDictConfig": "`StateDictOptions`",
-    "FullStateDictConfig": "`StateDictOptions(full_state_dict=True, cpu_offload=...)`",
-    "ShardedStateDictConfig": "`StateDictOptions(cpu_offload=...)`",
-    "LocalStateDictConfig": "nothing: FSDP2 has no flat parts of a state",
-    "OptimStateDictConfig": "`StateDictOptions` of `get_optimizer_state_dict`",
-    "FullOptimStateDictConfig": "`StateDictOptions(full_state_dict=True, cpu_offload=...)`",
-    "ShardedOptimStateDictConfig": "`StateDictOptions(cpu_offload=...)`",
-    "LocalOptimStateDictConfig": "nothing: FSDP2 has no flat parts of a state",
-    "StateDictSettings": "nothing: the options are arguments of each call",
-    "OptimStateKeyType": "nothing: optimizer states of FSDP2 have the names of parameters as keys",
-    "FlatParameter": "nothing: each parameter is a DTensor with its own name",
+    "ShardingStrategy": Api(
+        "the name of the strategy, and what `fully_shard` gets for it",
+        step="Name the strategy by a string",
+    ),
+    "ShardingStrategy.FULL_SHARD": Api("the default of `fully_shard`"),
+    "ShardingStrategy.SHARD_GRAD_OP": Api("`reshard_after_forward=False`"),
+    "ShardingStrategy.NO_SHARD": Api("replicas: a mesh whose second dimension is 1"),
+    "ShardingStrategy.HYBRID_SHARD": Api("a mesh of two dimensions"),
+    "ShardingStrategy._HYBRID_SHARD_ZERO2": Api(
+        "a mesh of two dimensions, `reshard_after_forward=False`"
+    ),
+    "BackwardPrefetch": Api(
+        "nothing: FSDP2 always prefetches", carried=True, step="Leave out what FSDP2 always does"
+    ),
+    "BackwardPrefetch.BACKWARD_PRE": Api("nothing: FSDP2 does this always"),
+    "BackwardPrefetch.BACKWARD_POST": Api("nothing: FSDP2 prefetches earlier, for more memory"),
+    "CPUOffload": Api(
+        "`CPUOffloadPolicy`", carried=True, step="Say the offloading with CPUOffloadPolicy"
+    ),
+    "CPUOffload.offload_params": Api("`CPUOffloadPolicy()` or nothing"),
+    "MixedPrecision": Api(
+        "`MixedPrecisionPolicy`", carried=True, step="Say the precision with MixedPrecisionPolicy"
+    ),
+    "MixedPrecision.param_dtype": Api("`param_dtype`"),
+    "MixedPrecision.reduce_dtype": Api("`reduce_dtype`, written out where it was `param_dtype`"),
+    "MixedPrecision.buffer_dtype": Api(
+        "a cast of the buffers after sharding", advice=advice.BUFFER_DTYPE
+    ),
+    "MixedPrecision.keep_low_precision_grads": Api(
+        "nothing: gradients have the type of the parameters", advice=advice.PRECISION_OPTION
+    ),
+    "MixedPrecision.cast_forward_inputs": Api(
+        "`cast_forward_inputs` of the submodules' policy", advice=advice.PRECISION_OPTION
+    ),
+    "MixedPrecision.cast_root_forward_inputs": Api(
+        "`cast_forward_inputs` of the root's policy", advice=advice.PRECISION_OPTION
+    ),
+    "MixedPrecision._module_classes_to_ignore": Api(
+        "a policy of their own for modules of these classes", advice=advice.PRECISION_OPTION
+    ),
+    "StateDictType": Api(
+        "options of `get_model_state_dict`", carried=True, step="Name the kind of state by a string"
+    ),
+    "StateDictType.FULL_STATE_DICT": Api("`StateDictOptions(full_state_dict=True)`"),
+    "StateDictType.SHARDED_STATE_DICT": Api("`get_model_state_dict` without options"),
+    "StateDictType.LOCAL_STATE_DICT": Api(
+        "`get_model_state_dict` without options, where the program "
+        "itself loads what it saves; nothing else, since FSDP2 has no flat parts of a state",
+        advice=advice.LOCAL_STATE,
+    ),
+    "StateDictConfig": Api("`StateDictOptions`"),
+    "FullStateDictConfig": Api(
+        "`StateDictOptions(full_state_dict=True, cpu_offload=...)`", carried=True
+    ),
+    "ShardedStateDictConfig": Api("`StateDictOptions(cpu_offload=...)`", carried=True),
+    "LocalStateDictConfig": Api("nothing: FSDP2 has no flat parts of a state"),
+    "OptimStateDictConfig": Api("`StateDictOptions` of `get_optimizer_state_dict`"),
+    "FullOptimStateDictConfig": Api(
+        "`StateDictOptions(full_state_dict=True, cpu_offload=...)`", carried=True
+    ),
+    "ShardedOptimStateDictConfig": Api("`StateDictOptions(cpu_offload=...)`", carried=True),
+    "LocalOptimStateDictConfig": Api("nothing: FSDP2 has no flat parts of a state"),
+    "StateDictSettings": Api("nothing: the options are arguments of each call"),
+    "OptimStateKeyType": Api(
+        "nothing: optimizer states of FSDP2 have the names of parameters as keys"
+    ),
+    "FlatParameter": Api(
+        "nothing: each parameter is a DTensor with its own name", advice=advice.FLAT_PARAMETERS
+    ),
     # torch.distributed.fsdp.wrap
-    "ModuleWrapPolicy": "a loop over the submodules of these classes",
-    "CustomPolicy": "a loop over the submodules that its function picks",
-    "always_wrap_policy": "a loop over the submodules that have a forward",
-    "lambda_auto_wrap_policy": "a loop over the submodules for which the function holds",
-    "transformer_auto_wrap_policy": "a loop over the submodules of these classes",
-    "size_based_auto_wrap_policy": "a function that counts parameters as FSDP1 does",
-    "_or_policy": "one loop over what either picks",
-    "_module_wrap_policy": "a loop over the submodules of these classes",
-    "enable_wrap": "nothing: its arguments go to each `fully_shard` in the block",
-    "wrap": "`fully_shard` with the arguments of the block around it",
+    "ModuleWrapPolicy": Api("a loop over the submodules of these classes", carried=True),
+    "CustomPolicy": Api(
+        "a loop over the submodules that its function picks", advice=advice.PREDICATE, carried=True
+    ),
+    "always_wrap_policy": Api(
+        "a loop over the submodules that have a forward", advice=advice.WRITE_POLICY, carried=True
+    ),
+    "lambda_auto_wrap_policy": Api(
+        "a loop over the submodules for which the function holds",
+        advice=advice.WRITE_POLICY,
+        carried=True,
+    ),
+    "transformer_auto_wrap_policy": Api(
+        "a loop over the submodules of these classes", advice=advice.WRITE_POLICY, carried=True
+    ),
+    "size_based_auto_wrap_policy": Api(
+        "a function that counts parameters as FSDP1 does", advice=advice.WRITE_POLICY, carried=True
+    ),
+    "_or_policy": Api("one loop over what either picks", advice=advice.WRITE_POLICY, carried=True),
+    "_module_wrap_policy": Api(
+        "a loop over the submodules of these classes", advice=advice.WRITE_POLICY, carried=True
+    ),
+    "enable_wrap": Api(
+        "nothing: its arguments go to each `fully_shard` in the block",
+        advice=advice.REPLACE_ENABLE_WRAP,
+    ),
+    "wrap": Api(
+        "`fully_shard` with the arguments of the block around it", advice=advice.REPLACE_ENABLE_WRAP
+    ),
     # The rest
-    "ShardedGradScaler": "`torch.amp.GradScaler`",
-    "ShardedGradScaler.process_group": "nothing: the scaler asks the ranks that hold the gradients",
+    "ShardedGradScaler": Api("`torch.amp.GradScaler`", advice=advice.SCALER_ARGUMENT),
+    "ShardedGradScaler.process_group": Api(
+        "nothing: the scaler asks the ranks that hold the gradients", advice=advice.CHOOSE_MESH
+    ),
 }
+
+SAME = Member(same=True)
+MEMBERS = {
+    # Of nn.Module, and of the models of Transformers.
+    "train": SAME,
+    "eval": SAME,
+    "parameters": SAME,
+    "named_parameters": SAME,
+    "modules": SAME,
+    "named_modules": SAME,
+    "children": SAME,
+    "named_children": SAME,
+    "buffers": SAME,
+    "named_buffers": SAME,
+    "zero_grad": SAME,
+    "requires_grad_": SAME,
+    "training": SAME,
+    "get_submodule": SAME,
+    "register_forward_hook": SAME,
+    "register_forward_pre_hook": SAME,
+    "__class__": SAME,
+    "config": SAME,
+    "device": SAME,
+    "dtype": SAME,
+    "to": SAME,
+    "cuda": SAME,
+    # Rewritten by a pass, or by a function with `@rewrites_member`.
+    "state_dict": Member(called=True),
+    "load_state_dict": Member(called=True),
+    "clip_grad_norm_": Member(called=True),
+    "no_sync": Member(called=True),
+    "module": Member(),
+    "forward": Member(),
+    "summon_full_params": Member(),
+    "_fsdp_wrapped_module": Member(),
+    "fsdp_modules": Member(),
+    "process_group": Member(),
+    "rank": Member(),
+    "world_size": Member(),
+    "apply": Member(),
+    # Without a counterpart in FSDP2.
+    "register_comm_hook": Member(gone=training.COMM_HOOK),
+    "flat_param": Member(gone=training.FLAT_PARAMETER, private=True),
+    "_flat_param": Member(gone=training.FLAT_PARAMETER, private=True),
+    "_handle": Member(gone=training.HANDLE, private=True, common_name=True),
+    "_handles": Member(gone=training.HANDLE, private=True, common_name=True),
+    "check_is_root": Member(gone=training.ROOT_ASKED, private=True),
+    "_is_root": Member(gone=training.ROOT_ASKED, private=True, common_name=True),
+    "sharding_strategy": Member(gone=training.STRATEGY_ASKED),
+    "mixed_precision": Member(gone=training.PRECISION_ASKED),
+    "compute_device": Member(gone=training.DEVICE_ASKED),
+    "set_state_dict_type": Member(gone=training.SET_TYPE_OF_MODULE),
+}
+# The members that mean something else in FSDP2, or nothing.
+CHANGED = {name for name, member in MEMBERS.items() if not member.same}
+
+# Names within FSDP1 that are about its flat parameters.
+FLAT_PARAMETER_NAMES = (
+    "flat_param",
+    "FlatParameter",
+    "_get_fsdp_handles",
+    "_runtime_utils",
+    "_common_utils",
+    "_traversal_utils",
+    "_lazy_init",
+)
 
 
 def is_internal(name: str) -> bool:
     """Whether a name is none of FSDP1's public ones."""
-    return name.partition(".")[0] not in BECOMES
+    return name.partition(".")[0] not in APIS
 
 
-def reason(name: str) -> str:
-    """Why a reference that nothing has accounted for blocks, and what FSDP2 has for it."""
+def is_carried(name: str) -> bool:
+    """Whether the rewrite of another use accounts for a name."""
+    head, _, member = name.partition(".")
+    api = APIS.get(f"{FSDP}.{member}" if head == FSDP and member else head)
+    return api is not None and api.carried
+
+
+def api_of(name: str) -> Api | None:
+    """The entry of a name, or of what it is a part of."""
     parts = name.split(".")
-    while parts and ".".join(parts) not in BECOMES:
+    while parts and ".".join(parts) not in APIS:
         parts.pop()
-    known = BECOMES.get(".".join(parts))
-    if known is None:
-        return f"`{name}` is a part of FSDP1's inside that FSDP2 does not have"
-    return f"this use of `{name}` cannot be rewritten; in FSDP2 it is {known}"
+    return APIS.get(".".join(parts))
+
+
+def advice_on(name: str) -> str:
+    """What to do about a use of a name that is not rewritten."""
+    api = api_of(name)
+    return (api.advice if api is not None else advice.BY_HAND).format()
+
+
+def reason(name: str) -> Reason:
+    """Why a reference that nothing has accounted for blocks, and what FSDP2 has for it."""
+    api = api_of(name)
+    if api is not None:
+        return blockers.API_USE(name=name, becomes=api.becomes, advice=api.advice.format())
+    if any(part in name for part in FLAT_PARAMETER_NAMES):
+        return blockers.FLAT_PARAMETER_INTERNAL(name=name)
+    return blockers.INTERNAL(name=name)

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from fsdplint.interpreter import load
-from fsdplint.migration.advice import KINDS, OTHERWISE, advice_on
-from fsdplint.migration.context import Blocked
 from fsdplint.migration.planner import plans_of
 
 PROGRAM = """\
@@ -153,18 +151,3 @@ def test_a_parameter_that_nothing_reads_any_more(
     assert found == ({text: [9]} if unread else {})
     test = 'if sharding_strategy == "SHARD_GRAD_OP":'
     assert any(test in edit.text for edit in plan.edits) is switch
-
-
-def test_advice() -> None:
-    def on(reason: str, advice: str = "") -> str:
-        blocked = Blocked.__new__(Blocked)
-        blocked.reason, blocked.advice = reason, advice
-        return advice_on(blocked)
-
-    assert on("`rank0_only` is only known at run time").startswith("Write the value out")
-    assert on("`wrap` is also imported by x.py: name that file as well").startswith(
-        "Name that file"
-    )
-    assert on("anything", advice="Do this.") == "Do this."
-    assert on("anything") == OTHERWISE
-    assert all(advice.endswith(".") for _, advice in KINDS)

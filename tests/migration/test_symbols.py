@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from forms import plan
 
-from fsdplint.migration.symbols import BECOMES, FSDP, reason
+from fsdplint.migration.symbols import APIS, FSDP, reason
 
 MODEL = "model = FSDP(Net())\n"
 OPTIMIZER = MODEL + "optimizer = torch.optim.AdamW(model.parameters())\n"
@@ -385,7 +385,7 @@ def test_an_attribute_of_the_wrapper(attribute: str, expected: str, tmp_path: Pa
 
 
 def test_every_name_has_a_program() -> None:
-    assert set(PROGRAMS) == set(BECOMES)
+    assert set(PROGRAMS) == set(APIS)
 
 
 def public_names() -> set[str]:
@@ -417,9 +417,9 @@ def test_the_older_home_of_fsdp2_is_known() -> None:
 
 
 def test_every_public_name_is_in_the_table() -> None:
-    assert public_names() - set(BECOMES) == set()
+    assert public_names() - set(APIS) == set()
 
 
 def test_what_is_inside_of_fsdp1_is_named() -> None:
-    assert "inside" in reason("_traversal_utils._get_fsdp_handles")
-    assert "StateDictOptions" in reason("FullStateDictConfig.offload_to_cpu")
+    assert "inside" in reason("_traversal_utils._get_fsdp_handles").message
+    assert "StateDictOptions" in reason("FullStateDictConfig.offload_to_cpu").message

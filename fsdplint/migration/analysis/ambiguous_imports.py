@@ -19,24 +19,26 @@ from fsdplint.interpreter.values import Dict, ModuleValue, Sequence, Symbol, Val
 from fsdplint.migration.analysis.components import Part
 from fsdplint.migration.analysis.conditional_imports import OURS, THEIRS, Choice, choice_of
 from fsdplint.migration.analysis.variables import ancestors
-from fsdplint.migration.context import Blocked, Migration, nodes
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.program import (
+    EDIT_IN_OTHER_BRANCH,
+    GIVEN_TO_OTHER_LIBRARY,
+    IMPORTED_FROM_TWO,
+    NAME_OF_TWO_LIBRARIES,
+)
+from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import FSDP, PREFIX, fsdp1_name
 from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import Imported, bindings_of
 from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import canonical, dotted
 
-ADVICE_GIVEN = "Make one for each of the two libraries; then run this again."
 CONSTANT = re.compile(r"True|False|None|[\d.]+|([\"']).*\1")
 POLICIES = {
     "transformer_auto_wrap_policy",
     "size_based_auto_wrap_policy",
     "lambda_auto_wrap_policy",
 }
-ADVICE = (
-    "Give each of them a name of its own, and use it only in the branch that is about it; then run "
-    "this again."
-)
 
 
 def settle(migration: Migration, source: Source) -> None:
@@ -58,11 +60,10 @@ def settle(migration: Migration, source: Source) -> None:
             if _choose(migration, choice):
                 continue
         else:
-            blocked = migration.block(
+            blocked = Blocked(
                 source,
                 other.statement,
-                f"`{name}` is `{other.full}` in some configurations, and FSDP1's in others",
-                advice=ADVICE,
+                IMPORTED_FROM_TWO(name=name, other=other.full),
             )
             migration.blockers.append(blocked)
         hidden.add(name)
@@ -95,8 +96,8 @@ def _choose(migration: Migration, choice: Choice) -> bool:
         _share(migration, choice)
         return True
     for node in unclear:
-        reason = f"`{name}` may be `{choice.theirs.full}` here, or FSDP1's"
-        migration.blockers.append(migration.block(source, node, reason, advice=ADVICE))
+        reason = NAME_OF_TWO_LIBRARIES(name=name, other=choice.theirs.full)
+        migration.blockers.append(Blocked(source, node, reason))
     if not unclear:
         migration.choices.setdefault(source, []).append(choice)
         package = choice.theirs.module.partition(".")[0]
@@ -172,8 +173,8 @@ def check_given(migration: Migration) -> None:
                 values = migration.values(part) if isinstance(part, cst.BaseExpression) else []
                 unseen = not values and source.code(part) in texts
                 if any(_becomes(migration, value) for value in values) or unseen:
-                    reason = f"`{choice.theirs.full}` may also be given what becomes FSDP2's"
-                    blocked = migration.block(source, arg, reason, advice=ADVICE_GIVEN)
+                    reason = GIVEN_TO_OTHER_LIBRARY(other=choice.theirs.full)
+                    blocked = Blocked(source, arg, reason)
                     migration.blockers.append(blocked)
                     break
 
@@ -204,8 +205,8 @@ def check_edits(migration: Migration, fix: Fix) -> list[Blocked]:
             if node is not None and edit.start < edit.end:
                 for choice in choices:
                     if choice.side(node) == THEIRS:
-                        reason = f"this would change what is about `{choice.theirs.full}`"
-                        blockers.append(Blocked(source, node, reason, advice=ADVICE))
+                        reason = EDIT_IN_OTHER_BRANCH(other=choice.theirs.full)
+                        blockers.append(Blocked(source, node, reason))
     return blockers
 
 

@@ -8,7 +8,8 @@ from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import ModuleValue, OptimizerValue
 from fsdplint.migration.context import attributes, is_fsdp1, uses_of_fsdp1
 from fsdplint.migration.frameworks.owned import only_for_frameworks
-from fsdplint.migration.training import gradients, loop, wrapper
+from fsdplint.migration.symbols import CHANGED
+from fsdplint.migration.training import gradients, wrapper
 from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.trace import Trace
@@ -122,7 +123,7 @@ def _relevant(program: Program, source: Source) -> bool:
         return True
     if any(node.attr.value == wrapper.INNER for node in attributes(source)):
         return True
-    wanted = loop.CHANGED
+    wanted = CHANGED
     return any(
         node.attr.value in wanted
         and any(is_fsdp1(value) or _of_fsdp1(value) for value in program.values(node.value))

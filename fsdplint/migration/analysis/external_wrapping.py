@@ -15,10 +15,16 @@ import libcst as cst
 from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.analysis.components import Part
 from fsdplint.migration.analysis.variables import ancestors, is_named, outer_function
-from fsdplint.migration.context import Blocked, Migration, nodes
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.program import (
+    NOT_IMPORTED,
+    PREPARED_WITH_OTHERS,
+    WRAPPED_ELSEWHERE,
+    WRAPPING_FUNCTION_NOT_CALLED,
+)
+from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.frameworks.prepared import TOGETHER, obstacles
 from fsdplint.migration.names import FSDP
-from fsdplint.migration.rule import IMPORT_HERE, NOT_IMPORTED
 from fsdplint.migration.state_dicts.kinds import CONFIGS, OLD_OPTIMIZER_LOAD
 from fsdplint.migration.training.classes import asked_model
 from fsdplint.source.source import NodeSite, Source
@@ -32,23 +38,7 @@ STATES = (
     *(config for pair in CONFIGS.values() for config in pair),
 )
 NOTE = "the model is wrapped out of sight: its states are right with FSDP1 and with FSDP2"
-REASON = "the code that wraps the model is not given, which decides what becomes of `{name}`"
 CONFIGURED = ("ShardingStrategy", "BackwardPrefetch", "MixedPrecision", "CPUOffload")
-UNCALLED = (
-    "nothing that is given calls `{function}`: the code that wraps the model decides what becomes of "
-    "`{name}`"
-)
-DEAD = "Take the function out if it is dead; otherwise name the file that calls it, too."
-ADVICE = (
-    "Name the file that wraps the model as well. Where a framework does it (Accelerate, Transformers' "
-    "Trainer), set it to FSDP2 and write this for FSDP2's models by hand."
-)
-# Where Accelerate does it, and could not for FSDP2.
-PREPARED = "Accelerate wraps the model, which decides what becomes of `{name}`, and its {why}, unlike {place}"
-PREPARED_ADVICE = (
-    "Give each call of `prepare` one model and its optimizer (Accelerate raises a ValueError for any "
-    "other), then set `fsdp_version: 2` and write this for FSDP2's models by hand. Or stay with FSDP1."
-)
 DETAIL = (
     "Which of the two it is says the code that wraps the model (Accelerate: `fsdp_version`). The names "
     "in the state of a model that `torch.compile` has compiled are those from before it."
@@ -106,14 +96,13 @@ def blocked(migration: Migration, source: Source, node: cst.CSTNode, name: str) 
     for other, call, why in _unprepared(migration, source):
         at = other.location(call)
         place = f"{Path(at.path).name}:{at.line}"
-        reason = PREPARED.format(name=name, why=why, place=place)
-        return Blocked(source, node, reason, advice=PREPARED_ADVICE)
+        return Blocked(source, node, PREPARED_WITH_OTHERS(name=name, why=why, place=place))
     function = outer_function(source, node)
     if isinstance(function, cst.FunctionDef) and name.partition(".")[0] in CONFIGURED:
         if not is_named(migration.program.sources.values(), function):
-            reason = UNCALLED.format(function=function.name.value, name=name)
-            return Blocked(source, node, reason, advice=DEAD)
-    return Blocked(source, node, REASON.format(name=name), advice=ADVICE)
+            reason = WRAPPING_FUNCTION_NOT_CALLED(function=function.name.value, name=name)
+            return Blocked(source, node, reason)
+    return Blocked(source, node, WRAPPED_ELSEWHERE(name=name))
 
 
 def _unprepared(migration: Migration, source: Source) -> Iterator[tuple[Source, cst.CSTNode, str]]:
@@ -143,7 +132,7 @@ def _through_other_names(migration: Migration) -> list[Blocked]:
         for event in trace.of(Wrapped)
         if isinstance(event.site, NodeSite) and event.site.source in migration.sources
     }
-    return [Blocked(s, n, NOT_IMPORTED, advice=IMPORT_HERE) for n, s in sites.items()]
+    return [Blocked(s, n, NOT_IMPORTED()) for n, s in sites.items()]
 
 
 def _rewritten(migration: Migration) -> list[Blocked]:

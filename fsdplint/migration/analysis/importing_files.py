@@ -12,7 +12,9 @@ import libcst as cst
 from fsdplint.diagnostics.finding import Edit
 from fsdplint.interpreter import Program
 from fsdplint.migration.analysis.components import Part
-from fsdplint.migration.context import Blocked, Migration
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.program import FILE_NOT_GIVEN
+from fsdplint.migration.context import Migration
 from fsdplint.source.folders import project_root
 from fsdplint.source.source import Source
 
@@ -95,7 +97,7 @@ def not_given(
 ) -> Blocked:
     """The blocker where another file, which was not read, would have to change with a node."""
     migration.program.wanted.add(path)
-    return Blocked(source, node, f"{what}: name that file as well")
+    return Blocked(source, node, FILE_NOT_GIVEN(what=what))
 
 
 def shown(importer: Path, target: Path) -> str:

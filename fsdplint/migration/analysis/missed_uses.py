@@ -18,13 +18,14 @@ from fsdplint.interpreter.values import ModuleValue, Value
 from fsdplint.migration.analysis.variables import ancestors
 from fsdplint.migration.context import attributes, is_fsdp1
 from fsdplint.migration.names import WRAPPER_METHODS
-from fsdplint.migration.training.wrapper import GONE, INNER
+from fsdplint.migration.symbols import MEMBERS
+from fsdplint.migration.training.wrapper import INNER
 from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.trace import Location
 
 # What neither a plain module nor that of another library has.
-OWN = WRAPPER_METHODS | {INNER} | {name for name in GONE if "flat_param" in name}
+OWN = WRAPPER_METHODS | {INNER} | {name for name in MEMBERS if "flat_param" in name}
 
 # What a module that FSDP2 shards lacks, and a test can ask for.
 LACKING = OWN | {"no_sync"}

@@ -16,8 +16,10 @@ import libcst as cst
 from fsdplint.migration.analysis.components import components
 from fsdplint.migration.analysis.importing_files import not_given, others, shown, whole
 from fsdplint.migration.analysis.variables import ancestors
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.program import SETTING_NOT_IMPORTED
 from fsdplint.migration.constructor.strategy import ENUM
-from fsdplint.migration.context import Blocked, Migration
+from fsdplint.migration.context import Migration
 from fsdplint.migration.names import FSDP, PREFIX, fsdp1_name
 from fsdplint.source.files import Unreadable, read_bytes, read_source
 from fsdplint.source.source import Source
@@ -58,18 +60,11 @@ def check(migration: Migration) -> list[Blocked]:
         sister = _sister(other, changed)
         if sister is not None:
             source, one = changed[sister.field, sister.enum]
-            reason = (
-                f"{_said(sister)} of {shown(Path(other.path), Path(source.path))} too, which no "
-                "program that wraps a model imports"
+            reason = SETTING_NOT_IMPORTED(
+                setting=_said(sister), path=shown(Path(other.path), Path(source.path))
             )
-            blockers.append(Blocked(source, one.node, reason, advice=ADVICE))
+            blockers.append(Blocked(source, one.node, reason))
     return blockers
-
-
-ADVICE = (
-    "If these settings come to the same program, give them the names of the enum's members (strings) "
-    "by hand; if nothing uses them any longer, delete them. Then run this again."
-)
 
 
 def _said(sister: Setting) -> str:

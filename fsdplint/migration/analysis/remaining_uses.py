@@ -10,19 +10,20 @@ import libcst as cst
 
 from fsdplint.diagnostics.finding import Edit
 from fsdplint.interpreter.values import ParametersOf, Sequence, Unknown
+from fsdplint.migration import symbols
 from fsdplint.migration.analysis.external_wrapping import constructors
 from fsdplint.migration.analysis.importing_files import not_given, others, shown
 from fsdplint.migration.analysis.unreached_code import stands_in
 from fsdplint.migration.analysis.variables import definitions, reads
-from fsdplint.migration.context import Blocked, Migration, attributes, nodes
-from fsdplint.migration.names import WRAPPER_METHODS, fsdp1_name
+from fsdplint.migration.blockers import Blocked, Reason
+from fsdplint.migration.blockers.program import METHOD_NOT_REACHED, NAME_IN_PATCH, NAME_PASSED_ON
+from fsdplint.migration.context import Migration, attributes, nodes
+from fsdplint.migration.names import FSDP, WRAPPER_METHODS, fsdp1_name
 from fsdplint.source.files import Unreadable, read_bytes, read_source
 from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import Imported, bindings_of
 from fsdplint.syntax.qualified_names import canonical, dotted, symbols_in
 
-PATCHED_ADVICE = "Patch `fully_shard` in its place, or take the test out; then run this again."
-PASSED_ADVICE = "Import it from `torch.distributed.fsdp` here, too; then run this again."
 PATCHES = re.compile(rb"patch|setattr|mock")
 MOCK = re.compile(r"(unittest\.)?mock\.patch(\.(object|dict|multiple))?")
 FIXTURES = re.compile(r".*\b(setattr|delattr)|(\w+_)?mocker\.patch(\.(object|dict|multiple))?")
@@ -74,9 +75,8 @@ def _methods(migration: Migration, edits: tuple[Edit, ...]) -> Iterator[Blocked]
                 continue
             if migration.on_other_side(node):
                 continue
-            reason = (
-                f"`{source.code(node)}` is a method of FSDP1's wrapper, and no run comes here: FSDP2's "
-                "model does not have it"
+            reason = METHOD_NOT_REACHED(
+                method=source.code(node), advice=symbols.advice_on(f"{FSDP}.{node.attr.value}")
             )
             yield Blocked(source, node, reason)
 
@@ -137,11 +137,8 @@ def _passed_on(
             if (module, item.name) not in carried or fsdp1_name(canonical(item.full)) is not None:
                 continue
             for use in reads(source, source.tree, item.local)[:1]:
-                reason = (
-                    f"`{item.local}` is FSDP1's, and comes from `{item.module}`: what becomes of it "
-                    "here is not followed"
-                )
-                yield Blocked(source, use, reason, advice=PASSED_ADVICE)
+                reason = NAME_PASSED_ON(name=item.local, module=item.module)
+                yield Blocked(source, use, reason)
 
 
 # Strings that name them ------------------------------------------------------------------------------
@@ -153,7 +150,7 @@ def _patched(
     """`mock.patch("module.FSDP")` and `monkeypatch.setattr(module, "FSDP", ...)`."""
     for source in migration.program.sources.values():
         for node, key in _patches(source, gone):
-            yield Blocked(source, node, _said(source, node, key), advice=PATCHED_ADVICE)
+            yield Blocked(source, node, _named_in_patch(source, node, key))
     paths = [Path(source.path) for source in migration.sources]
     if not gone:
         return
@@ -163,7 +160,7 @@ def _patched(
         if found is not None:
             other, node, key = found
             home, item = gone[key]
-            what = f"{_said(other, node, key)} ({shown(path, Path(home.path))})"
+            what = f"{_named_in_patch(other, node, key).message} ({shown(path, Path(home.path))})"
             yield not_given(migration, home, item.statement, path, what)
 
 
@@ -187,8 +184,8 @@ def _unread(
     return next(((source, node, key) for node, key in _patches(source, gone)), None)
 
 
-def _said(source: Source, node: cst.CSTNode, key: tuple[str, str]) -> str:
-    return f"`{source.code(node)}` names what `{key[0]}` has of FSDP1, and no longer uses"
+def _named_in_patch(source: Source, node: cst.CSTNode, key: tuple[str, str]) -> Reason:
+    return NAME_IN_PATCH(node=source.code(node), module=key[0])
 
 
 def _patches(

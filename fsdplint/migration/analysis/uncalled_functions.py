@@ -14,7 +14,7 @@ import libcst as cst
 
 from fsdplint.interpreter import Program
 from fsdplint.migration.analysis.variables import outer_function
-from fsdplint.migration.context import Blocked
+from fsdplint.migration.blockers import Blocked
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend
 

@@ -20,8 +20,10 @@ from fsdplint.interpreter.values import (
 )
 from fsdplint.migration.analysis.unreached_code import Unreached
 from fsdplint.migration.analysis.variables import arm_of_wrapping, function_of
-from fsdplint.migration.context import Blocked, Migration, attributes, is_fsdp1, nodes
-from fsdplint.migration.training.loop import CHANGED
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.program import CALL_NOT_REACHED, CODE_NOT_REACHED, MODEL_HANDED_OUT
+from fsdplint.migration.context import Migration, attributes, is_fsdp1, nodes
+from fsdplint.migration.symbols import CHANGED
 from fsdplint.source.fsdp_words import has_fsdp
 from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import bindings_of
@@ -56,7 +58,7 @@ def handed_out(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> No
                     home = symbols.get(node.func, "").rpartition(".")[0]
                     if home and home not in name:
                         name += f" of `{home}`"
-                    reason = f"{name} gets the wrapped model, and its code cannot be seen"
+                    reason = MODEL_HANDED_OUT(function=name)
                     migration.blockers.append(Blocked(source, node, reason))
 
 
@@ -126,7 +128,7 @@ def branches(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None
                 continue
             if node.attr.value in CHANGED and _unreached(migration, source, node.value, wrapped):
                 text = source.code(node)
-                reason = f"`{text}` stands in code that the program as given does not reach"
+                reason = CODE_NOT_REACHED(code=text)
                 migration.blockers.append(Blocked(source, node, reason))
         for call in nodes(source):
             if isinstance(call, cst.Call) and isinstance(call.func, cst.Name):
@@ -137,10 +139,7 @@ def branches(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None
                     )
                     if arm is False or (arm and _reached(migration, call.func.value)):
                         continue
-                    reason = (
-                        f"the call of `{call.func.value}` stands in code that the program as given "
-                        "does not reach"
-                    )
+                    reason = CALL_NOT_REACHED(function=call.func.value)
                     migration.blockers.append(Blocked(source, call, reason))
 
 
@@ -155,7 +154,7 @@ def optimizers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> No
                 continue
             if not migration.changed(source, node) and not migration.on_other_side(node):
                 text = source.code(node)
-                reason = f"`{text}` stands in code that the program as given does not reach"
+                reason = CODE_NOT_REACHED(code=text)
                 migration.blockers.append(Blocked(source, node, reason))
 
 

@@ -10,9 +10,11 @@ import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue, Unknown, Value
 from fsdplint.migration.analysis.variables import definitions, function_of
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.constructor import BUFFER_DTYPE_UNKNOWN
 from fsdplint.migration.constructor.keywords import Keywords
-from fsdplint.migration.constructor.precision import Precision
 from fsdplint.migration.context import Migration
+from fsdplint.migration.facts import Precision
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.bindings import bindings_of
@@ -56,9 +58,7 @@ class Buffers:
         elif self._same("reduce_dtype", found):
             keywords.buffers_as = "reduce_dtype"
         else:
-            raise self.migration.block(
-                self.source, value, "which `buffer_dtype` the buffers get cannot be told here"
-            )
+            raise Blocked(self.source, value, BUFFER_DTYPE_UNKNOWN())
         if not any(
             STATES.search(source.text) for source in self.migration.program.sources.values()
         ):

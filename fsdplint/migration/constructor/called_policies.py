@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.migration.context import Blocked, Migration, nodes
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.policies import POLICY_CALLED
+from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import fsdp1_name
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments
@@ -18,11 +20,6 @@ POLICIES = {
     "_module_wrap_policy",
     "_or_policy",
 }
-REASON = (
-    "`{name}` is called here, which raises TypeError: FSDP calls it for each module with `module`, "
-    "`recurse` and `nonwrapped_numel`"
-)
-ADVICE = "Bind its arguments: `functools.partial({name}, ...)`."
 
 
 def called_policy(migration: Migration) -> Blocked | None:
@@ -46,4 +43,4 @@ def _name(migration: Migration, call: cst.Call) -> str:
 
 def _blocked(migration: Migration, source: Source, call: cst.Call) -> Blocked:
     name = _name(migration, call)
-    return Blocked(source, call, REASON.format(name=name), advice=ADVICE.format(name=name))
+    return Blocked(source, call, POLICY_CALLED(name=name))

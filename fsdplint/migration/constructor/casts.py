@@ -9,8 +9,8 @@ import libcst as cst
 
 from fsdplint.interpreter.values import Class, ModuleValue
 from fsdplint.migration.constructor.policy import Policy
-from fsdplint.migration.constructor.precision import Precision
 from fsdplint.migration.context import Migration
+from fsdplint.migration.facts import Precision
 from fsdplint.source.source import NodeSite
 from fsdplint.trace import Wrapped
 

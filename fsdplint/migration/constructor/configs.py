@@ -6,9 +6,12 @@ import libcst as cst
 
 from fsdplint.migration import symbols
 from fsdplint.migration.analysis.variables import ancestors, home_of, reads
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.constructor import CONFIG_HANDED_ON, CPU_OFFLOAD_ARGUMENTS
 from fsdplint.migration.constructor import precision
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import FSDP
+from fsdplint.migration.rewriters import rewrites
 from fsdplint.migration.text import atom, quoted
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant
@@ -17,13 +20,8 @@ NEW = {"MixedPrecision": "MixedPrecisionPolicy", "CPUOffload": "CPUOffloadPolicy
 OWN = ("functools.", "torch.distributed.fsdp.", "dataclasses.", "argparse.", "typing.")
 
 
-def rewrite(
-    migration: Migration,
-    source: Source,
-    node: cst.CSTNode,
-    name: str,
-    known: precision.Precision,
-) -> None:
+@rewrites("MixedPrecision", "CPUOffload")
+def rewrite(migration: Migration, source: Source, node: cst.CSTNode, name: str) -> None:
     """Rewrite a mention of `MixedPrecision` or `CPUOffload`.
 
     Raises:
@@ -33,7 +31,7 @@ def rewrite(
     if isinstance(parent, cst.Call) and parent.func is node:
         check_consumer(migration, source, parent)
         if name == "MixedPrecision":
-            precision.convert(migration, source, parent, known)
+            precision.convert(migration, source, parent, migration.precision)
         else:
             _offload(migration, source, parent)
         return
@@ -42,13 +40,13 @@ def rewrite(
         migration.claim(source, node)
         migration.substitute(source, node, new)
         return
-    raise migration.block(source, node, symbols.reason(name))
+    raise Blocked(source, node, symbols.reason(name))
 
 
 def _offload(migration: Migration, source: Source, call: cst.Call) -> None:
     named, rest = arguments(call, ("offload_params",))
     if rest or not set(named) <= {"offload_params"}:
-        raise migration.block(source, call, "the arguments of `CPUOffload` cannot be read here")
+        raise Blocked(source, call, CPU_OFFLOAD_ARGUMENTS())
     chosen = named.get("offload_params")
     if chosen is None or is_constant(chosen.value, "False"):
         if _goes_to_constructor(migration, source, call):
@@ -82,6 +80,7 @@ def _goes_to_constructor(migration: Migration, source: Source, call: cst.Call) -
     return isinstance(parent, cst.Arg) and migration.called(source.parent(parent)) == FSDP
 
 
+@rewrites("BackwardPrefetch")
 def prefetch(migration: Migration, source: Source, node: cst.CSTNode, name: str) -> None:
     """`BackwardPrefetch` outside of a constructor call: a setting that nothing reads any longer."""
     parent = source.parent(node)
@@ -98,6 +97,7 @@ def prefetch(migration: Migration, source: Source, node: cst.CSTNode, name: str)
         _looked_up(migration, source, node)
 
 
+@rewrites("StateDictType")
 def state_type(migration: Migration, source: Source, node: cst.CSTNode, name: str) -> None:
     """`StateDictType` outside of `state_dict_type(...)`: a setting that the program itself
     compares.
@@ -158,6 +158,4 @@ def check_consumer(migration: Migration, source: Source, node: cst.CSTNode) -> N
         if isinstance(parent, cst.Call) and node is not parent.func:
             name = migration.symbol(parent.func)
             if name and not name.startswith(OWN) and not name.startswith("builtins"):
-                raise migration.block(
-                    source, node, f"this is handed to `{name}`, which takes FSDP1's own"
-                )
+                raise Blocked(source, node, CONFIG_HANDED_ON(function=name))

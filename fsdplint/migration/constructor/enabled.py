@@ -11,9 +11,16 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from fsdplint.migration.analysis.variables import ancestors
-from fsdplint.migration.constructor.precision import Precision
+from fsdplint.migration.blockers import Blocked, Reason
+from fsdplint.migration.blockers.policies import (
+    ENABLE_WRAP_CLASS,
+    ENABLE_WRAP_NOT_HEAD,
+    WRAP_NOT_CALLED,
+    WRAP_OUTSIDE_BLOCK,
+)
 from fsdplint.migration.constructor.wrap import rewrite_call
 from fsdplint.migration.context import Migration, nodes
+from fsdplint.migration.facts import Precision
 from fsdplint.migration.names import FSDP
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments
@@ -38,9 +45,9 @@ def collect(migration: Migration) -> list[Enabled]:
         for node in nodes(source):
             if migration.fsdp1(node) == "enable_wrap":
                 one = _enabled(migration, source, node)
-                if isinstance(one, str):
+                if isinstance(one, Reason):
                     migration.claimed.add(node)
-                    migration.blockers.append(migration.block(source, node, one))
+                    migration.blockers.append(Blocked(source, node, one))
                 else:
                     migration.unwrapped.add(one.block)
                     found.append(one)
@@ -51,16 +58,16 @@ def collect(migration: Migration) -> list[Enabled]:
     return found
 
 
-def _enabled(migration: Migration, source: Source, node: cst.CSTNode) -> Enabled | str:
+def _enabled(migration: Migration, source: Source, node: cst.CSTNode) -> Enabled | Reason:
     call = source.parent(node)
     item = source.parent(call) if isinstance(call, cst.Call) and call.func is node else None
     block = source.parent(item) if isinstance(item, cst.WithItem) else None
     if not isinstance(call, cst.Call) or not isinstance(block, cst.With) or len(block.items) != 1:
-        return "`enable_wrap` that is not the only head of a `with` block"
+        return ENABLE_WRAP_NOT_HEAD()
     named, rest = arguments(call, ())
     wrapper = named.pop("wrapper_cls", None)
     if wrapper is None or migration.fsdp1(wrapper.value) != FSDP:
-        return "`enable_wrap` with a class that cannot be read here"
+        return ENABLE_WRAP_CLASS()
     return Enabled(source, block, call, named, rest)
 
 
@@ -68,22 +75,19 @@ def _attach(migration: Migration, source: Source, node: cst.CSTNode, blocks: lis
     call = source.parent(node)
     around = list(ancestors(source, node))
     owner = next((one for inner in around for one in blocks if one.block is inner), None)
-    reason = ""
+    reason = None
     if not isinstance(call, cst.Call) or call.func is not node:
-        reason = "`wrap` is not called here"
+        reason = WRAP_NOT_CALLED()
     elif owner is None or any(
         isinstance(a, cst.FunctionDef | cst.Lambda) and owner.block in ancestors(source, a)
         for a in around
     ):
-        reason = (
-            "which `enable_wrap` block this `wrap` runs in cannot be seen: shard the module with "
-            "`fully_shard` itself"
-        )
-    if reason or owner is None:
+        reason = WRAP_OUTSIDE_BLOCK()
+    if reason is not None:
         migration.claimed.add(node)
-        migration.blockers.append(migration.block(source, node, reason))
+        migration.blockers.append(Blocked(source, node, reason))
         return
-    assert isinstance(call, cst.Call)
+    assert isinstance(call, cst.Call) and owner is not None
     owner.wraps.append(call)
 
 

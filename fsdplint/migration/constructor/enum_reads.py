@@ -7,7 +7,9 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.migration.analysis.value_uses import Uses
-from fsdplint.migration.context import Blocked, Migration, nodes
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.constructor import ENUM_MEMBER_READ
+from fsdplint.migration.context import Migration, nodes
 from fsdplint.source.source import Source
 
 ENUMS = ("ShardingStrategy", "StateDictType")
@@ -40,5 +42,5 @@ def _attribute(migration: Migration, source: Source, place: cst.Attribute, enum:
         migration.substitute(source, place, migration.text(source, place.value))
         migration.step(source, place, "Take the name of a strategy, which it is now")
     elif name not in OF_STRINGS:
-        reason = f"`{source.code(place)}` is about a member of `{enum}`, which becomes its name (a string)"
+        reason = ENUM_MEMBER_READ(code=source.code(place), enum=enum)
         migration.blockers.append(Blocked(source, place, reason))

@@ -13,6 +13,8 @@ import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.analysis.variables import definitions, home_of
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.constructor import IGNORED_PERHAPS_TRAINED
 from fsdplint.migration.context import Migration, expression
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, elements, is_constant
@@ -44,11 +46,8 @@ def parameters(
     if _frozen_modules(migration, made):
         return _parameters(text)
     name = "ignored_modules" if modules else "ignored_states"
-    reason = (
-        f"whether the parameters in `{name}` are frozen cannot be seen: FSDP2 leaves them plain "
-        "tensors, which optimizers and `clip_grad_norm_` cannot mix with sharded ones"
-    )
-    raise migration.block(source, value, reason)
+    reason = IGNORED_PERHAPS_TRAINED(argument=name)
+    raise Blocked(source, value, reason)
 
 
 def _parameters(modules: str) -> str:

@@ -11,6 +11,8 @@ import libcst as cst
 
 from fsdplint.fixes.syntax import library_name
 from fsdplint.migration.analysis.variables import fresh
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.constructor import CAST_INPUTS_DIFFER_IN_DICT, OFFLOAD_UNKNOWN
 from fsdplint.migration.constructor.policy import Policy
 from fsdplint.migration.constructor.strategy import KEY, conditional
 from fsdplint.migration.context import Migration
@@ -98,8 +100,8 @@ class Keywords:
             self._single()
             return
         if self.mapping and self.own_casts and self.mapped_policy:
-            reason = "policies of mixed precision that differ in `cast_forward_inputs`, in a dict"
-            raise self.migration.block(self.source, self.at, reason)
+            reason = CAST_INPUTS_DIFFER_IN_DICT()
+            raise Blocked(self.source, self.at, reason)
         if self.mapping:
             if not inner_casts and self.mapped_policy:
                 self._separate_mapped_policy()
@@ -268,8 +270,7 @@ class Keywords:
         if not self.offload:
             return [test, f"\t{model}.to_empty(device={device})"]
         if self.offload == "?":
-            reason = "whether the parameters that `param_init_fn` gives memory are offloaded"
-            raise self.migration.block(self.source, self.at, f"{reason} cannot be seen here")
+            raise Blocked(self.source, self.at, OFFLOAD_UNKNOWN())
         cpu = quoted(self.source, "cpu")
         where = cpu if self.offload == "True" else f"{cpu} if {self.offload} else {device}"
         return [

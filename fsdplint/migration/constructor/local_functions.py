@@ -6,6 +6,9 @@ import libcst as cst
 
 from fsdplint.fixes.syntax import library_name
 from fsdplint.migration.analysis.variables import fresh, top_level
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.constructor import META_TO_SEVERAL_DEVICES
+from fsdplint.migration.blockers.policies import TWO_SIZE_POLICIES
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source
 
@@ -25,7 +28,7 @@ def size_helper(
     if key in migration.mapped:
         return name
     if any(k.startswith(f"size {source.path}") for k in migration.mapped):
-        raise migration.block(source, at, "two policies by size with different leaf modules")
+        raise Blocked(source, at, TWO_SIZE_POLICIES())
     migration.mapped.add(key)
     top = top_level(source, at)
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
@@ -158,7 +161,7 @@ def reset_helper(migration: Migration, source: Source, at: cst.CSTNode, device: 
     if key in migration.mapped:
         return name
     if any(k.startswith(f"reset {source.path}") for k in migration.mapped):
-        raise migration.block(source, at, "models on the meta device that go to different devices")
+        raise Blocked(source, at, META_TO_SEVERAL_DEVICES())
     migration.mapped.add(key)
     no_grad = migration.torch(source, top) + ".no_grad()"
     migration.rewrite.insert_function(

@@ -16,12 +16,24 @@ from fsdplint.migration.analysis.variables import (
     home_of,
     reads,
 )
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.constructor import (
+    ARGUMENTS_OF_SEVERAL_CALLS,
+    ARGUMENTS_UNREADABLE,
+    ARGUMENTS_USED_ELSEWHERE,
+    DICT_UNREADABLE,
+    KEY_TWICE,
+    KEY_UNDER_CONDITION,
+    KEYWORDS_UNSEEN,
+    PARAM_INIT_FN_IN_DICT,
+)
+from fsdplint.migration.blockers.policies import POLICY_FROM_BRANCHES
 from fsdplint.migration.constructor import strategy
 from fsdplint.migration.constructor.displayed_values import is_shown
 from fsdplint.migration.constructor.keywords import Keywords
-from fsdplint.migration.constructor.precision import Precision
 from fsdplint.migration.constructor.reader import Reader
-from fsdplint.migration.context import Blocked, Migration
+from fsdplint.migration.context import Migration
+from fsdplint.migration.facts import Precision
 from fsdplint.migration.text import dict_display, quoted
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments
@@ -52,7 +64,7 @@ def read_mapping(
         Blocked: the dict is not one of this function's own, or is used for something else too.
     """
     if len(rest) != 1 or rest[0].star != "**" or not isinstance(rest[0].value, cst.Name):
-        raise migration.block(source, rest[0], "the arguments of FSDP(...) cannot be read here")
+        raise Blocked(source, rest[0], ARGUMENTS_UNREADABLE())
     name = rest[0].value
     made = _definition(migration, source, at, name)
     display = made.value
@@ -71,9 +83,7 @@ def read_mapping(
 def _definition(migration: Migration, source: Source, at: cst.Call, name: cst.Name) -> Definition:
     found = definitions(source, name)
     if home_of(source, name) is not function_of(source, at) or not found or len(found) != 1:
-        raise migration.block(
-            source, name, f"where the arguments in `**{name.value}` come from cannot be seen"
-        )
+        raise Blocked(source, name, KEYWORDS_UNSEEN(name=name.value))
     return found[0]
 
 
@@ -83,7 +93,7 @@ def _display_items(migration: Migration, source: Source, display: cst.BaseExpres
         for element in display.elements:
             key = _word(element)
             if not isinstance(key, str):
-                raise migration.block(source, display, "this dict of arguments cannot be read here")
+                raise Blocked(source, display, DICT_UNREADABLE())
             items.append(Item(key, element.value))
         return items
     if (
@@ -94,7 +104,7 @@ def _display_items(migration: Migration, source: Source, display: cst.BaseExpres
         named, rest = arguments(display, ())
         if not rest:
             return [Item(key, arg.value) for key, arg in named.items()]
-    raise migration.block(source, display, "this dict of arguments cannot be read here")
+    raise Blocked(source, display, DICT_UNREADABLE())
 
 
 def _word(element: cst.BaseDictElement) -> object:
@@ -115,15 +125,12 @@ def _later_items(migration: Migration, source: Source, at: cst.Call, name: cst.N
         if item is None:
             parent = source.parent(use)
             if isinstance(parent, cst.Arg) and parent.star == "**":
-                raise migration.block(
+                raise Blocked(
                     source,
                     use,
-                    f"the arguments in `{name.value}` are given to more than one call",
-                    advice=f"Give each call a dict of its own, `{name.value}` written out.",
+                    ARGUMENTS_OF_SEVERAL_CALLS(name=name.value),
                 )
-            raise migration.block(
-                source, use, f"the arguments in `{name.value}` are used here in another way"
-            )
+            raise Blocked(source, use, ARGUMENTS_USED_ELSEWHERE(name=name.value))
         items.append(item)
     return items
 
@@ -152,7 +159,7 @@ def _check_repeated(
             covered = [strategy.keys(one) for one in names if one is not None]
             if all(one <= after for one, after in pairwise(covered)):
                 continue
-        raise migration.block(source, name, f"`{name.value}` gets the same key twice")
+        raise Blocked(source, name, KEY_TWICE(name=name.value))
 
 
 def _item_statement(source: Source, use: cst.Name) -> Item | None:
@@ -250,12 +257,10 @@ class _Items:
         return bool(found)
 
     def _conditionally_set(self, item: Item) -> Blocked:
-        return self.migration.block(
+        return Blocked(
             self.source,
             item.value,
-            f"`{item.key}` is set under a condition",
-            advice=f"Give it a variable of its own that is None otherwise (`value = ... if test else "
-            f"None`), and hand that on: `{item.key}=value`.",
+            KEY_UNDER_CONDITION(key=item.key),
         )
 
     def _translate(self, item: Item) -> tuple[list[tuple[str, str]], str]:
@@ -265,8 +270,8 @@ class _Items:
         self.keywords.buffers_as = self.keywords.buffers_as or scratch.buffers_as
         self.keywords.buffers_to = self.keywords.buffers_to or scratch.buffers_to
         if scratch.initialize:
-            reason = f"`{item.key}` in a dict of arguments"
-            raise self.migration.block(self.source, item.value, reason)
+            reason = PARAM_INIT_FN_IN_DICT(key=item.key)
+            raise Blocked(self.source, item.value, reason)
         if scratch.sync or scratch.buffers or scratch.materialize:
             if self._conditional(item):
                 raise self._conditionally_set(item)
@@ -316,9 +321,7 @@ class _Items:
         inside = self.source.parent(statement_of(self.source, item.statement))
         alone = isinstance(condition.body, cst.IndentedBlock) and inside is not None
         if condition.orelse is not None or not alone or policy.guard:
-            raise self.migration.block(
-                self.source, item.value, "the wrapping policy is chosen by several branches"
-            )
+            raise Blocked(self.source, item.value, POLICY_FROM_BRANCHES())
         policy.guard = self.migration.text(self.source, condition.test)
 
     def _set_later(self, item: Item, found: list[tuple[str, str]], spread: str) -> bool:

@@ -11,6 +11,8 @@ import libcst as cst
 
 from fsdplint.interpreter.values import is_none
 from fsdplint.migration.analysis.variables import definitions, home_of, top_level
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.constructor import GROUPS_DIFFER
 from fsdplint.migration.constructor.strategy import HYBRID, alone
 from fsdplint.migration.context import Migration
 from fsdplint.migration.text import call, quote_of, quoted
@@ -124,9 +126,7 @@ class Meshes:
     def _only(self, prefix: str, key: str) -> None:
         """One function of a kind is enough for a file."""
         if any(other.startswith(prefix) for other in self.migration.mapped):
-            raise self.migration.block(
-                self.source, self.at, "several models with process groups of different kinds"
-            )
+            raise Blocked(self.source, self.at, GROUPS_DIFFER())
         self.migration.mapped.add(key)
 
     def _alone(self, at: cst.CSTNode) -> str:

@@ -8,6 +8,13 @@ import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.analysis.variables import ancestors
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.constructor import (
+    META_WITH_DICT,
+    META_WITH_IGNORED,
+    META_WITH_POLICY,
+    META_WITH_SYNC,
+)
 from fsdplint.migration.constructor import device
 from fsdplint.migration.constructor.keywords import Keywords
 from fsdplint.migration.constructor.local_functions import reset_helper
@@ -17,8 +24,6 @@ from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import symbols_in
 from fsdplint.trace import Event, ModuleBuilt, ModuleMoved, StateLoaded, Trace, Wrapped
-
-REASON = "a model on the meta device without `param_init_fn`"
 
 
 def read(
@@ -36,19 +41,18 @@ def read(
     """
     if keywords.initialize or keywords.materialize or not _empty(migration, call):
         return
-    does = "FSDP1 gives its parameters memory and calls each module's `reset_parameters`"
     if rest:
-        reason = f"{REASON}, whose arguments stand in a dict: {does}"
-        raise migration.block(source, call, reason)
+        reason = META_WITH_DICT()
+        raise Blocked(source, call, reason)
     if keywords.sync:
-        reason = f"{REASON}, with `sync_module_states`: {does}, and then all ranks get rank 0's"
-        raise migration.block(source, call, reason)
+        reason = META_WITH_SYNC()
+        raise Blocked(source, call, reason)
     if keywords.ignored:
-        reason = f"{REASON}, with ignored parameters, which keep their values: {does}"
-        raise migration.block(source, call, reason)
+        reason = META_WITH_IGNORED()
+        raise Blocked(source, call, reason)
     if keywords.policy is not None and keywords.policy.helper:
-        reason = f"{REASON}, with a policy by size or of three parameters: {does}"
-        raise migration.block(source, call, reason)
+        reason = META_WITH_POLICY()
+        raise Blocked(source, call, reason)
     given = named.get("device_id")
     where = _device(migration, source, call, given.value if given is not None else None)
     keywords.initialize = reset_helper(migration, source, call, where)

@@ -23,6 +23,18 @@ from fsdplint.migration.analysis.variables import (
     reads,
     returned,
 )
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.policies import (
+    CUSTOM_POLICY_SHARED,
+    CUSTOM_POLICY_UNSEEN,
+    POLICIES_WITH_FUNCTION,
+    POLICY_ARGUMENT_UNSUPPORTED,
+    POLICY_ARGUMENTS,
+    POLICY_MAY_BE_OTHER,
+    POLICY_SHARED,
+    POLICY_UNSEEN,
+    POLICY_UNSUPPORTED,
+)
 from fsdplint.migration.constructor import written_policy
 from fsdplint.migration.constructor.called_policies import called_policy
 from fsdplint.migration.constructor.local_functions import containers, policy_helper, size_helper
@@ -163,9 +175,7 @@ class Policies(PolicySources):
         if home is not None and len(reads(self.source, home, node.value)) == 1:
             self.policy.variables.append((self.source, found))
         elif found is not None:
-            raise self.migration.block(
-                self.source, found.statement, "this wrapping policy is used in several places"
-            )
+            raise Blocked(self.source, found.statement, POLICY_SHARED())
 
     def _test(self, node: cst.BaseExpression, variable: str) -> str | None:
         """A test on a variable that says what the policy says, None if it is not written here."""
@@ -220,8 +230,8 @@ class Policies(PolicySources):
         if isinstance(function, cst.Name):
             bodies = list(self._functions(function.value))
         if not bodies or any(_makes_dict(part) for body in bodies for part in descend(body)):
-            reason = "whether this CustomPolicy only says yes or no cannot be seen"
-            raise self.migration.block(self.source, node, reason)
+            reason = CUSTOM_POLICY_UNSEEN()
+            raise Blocked(self.source, node, reason)
         self.policy.root, self.policy.classes = True, None
         return self._predicate(named["lambda_fn"].value, variable)
 
@@ -380,9 +390,7 @@ class Policies(PolicySources):
             named, rest = arguments(inner, ("function", "", "", *SIZE))
             named.pop("function", None)
             if rest or not set(named) <= set(SIZE):
-                raise self.migration.block(
-                    self.source, inner, "the arguments of this policy cannot be read here"
-                )
+                raise Blocked(self.source, inner, POLICY_ARGUMENTS())
         if inner is not node:
             self._used_up(node)
         self.migration.claim(self.source, inner)
@@ -401,9 +409,7 @@ class Policies(PolicySources):
         if self.migration.fsdp1(arg.value) or any(
             part in self.migration.names for part in descend(arg.value)
         ):
-            raise self.migration.block(
-                self.source, arg, "this argument of the policy is not migrated yet"
-            )
+            raise Blocked(self.source, arg, POLICY_ARGUMENT_UNSUPPORTED())
         parts = elements(arg.value)
         if parts is None:
             return f"tuple({expression(self.migration, self.source, arg.value)})"
@@ -421,29 +427,23 @@ class Policies(PolicySources):
             raise called
         if sites is None:
             unseen = self._unseen(node)
-            reason = (
-                f"where the wrapping policy `{self.source.code(unseen)}` comes from cannot be seen"
-            )
-            raise self.migration.block(self.source, unseen, reason)
+            reason = POLICY_UNSEEN(policy=self.source.code(unseen))
+            raise Blocked(self.source, unseen, reason)
         inside = {part for site in sites for part in descend(site.node)}
         for part in descend(node):
             if part in self.migration.names and part not in inside:
-                raise self.migration.block(
-                    self.source, part, "this wrapping policy is not migrated yet"
-                )
+                raise Blocked(self.source, part, POLICY_UNSUPPORTED())
         kinds = {site.node: self._kind(site) for site in sites}
         found = set(kinds.values()) or {"function"}
         if "function" in found and len(found) > 1:
-            raise self.migration.block(
-                self.source, node, "several wrapping policies, of which one is a function"
-            )
+            raise Blocked(self.source, node, POLICIES_WITH_FUNCTION())
         if found != {"function"}:
             self._rewrite_sites(sites, sharder="size" in found)
             place = Flow(self.migration).unseen(self.source, node)
             if place is not None:
                 code = flat(place[0].code(place[1]))
-                reason = f"this wrapping policy may also be `{code}`, whose code cannot be seen"
-                raise self.migration.block(self.source, node, reason)
+                reason = POLICY_MAY_BE_OTHER(code=code)
+                raise Blocked(self.source, node, reason)
         text = expression(self.migration, self.source, node)
         name = text
         if not simple(node):
@@ -490,9 +490,7 @@ class Policies(PolicySources):
         if isinstance(node, cst.FunctionDef | cst.Lambda):
             if len(node.params.params) >= 3 or isinstance(node.params.star_arg, cst.Param):
                 return "function"
-            raise self.migration.block(
-                site.source, node, "this wrapping policy is not migrated yet"
-            )
+            raise Blocked(site.source, node, POLICY_UNSUPPORTED())
         if isinstance(node, cst.Call) and node.args:
             first = node.args[0].value
             if first in self.migration.shared:
@@ -516,10 +514,8 @@ class Policies(PolicySources):
             if fsdp1_name(self.migration.symbol(node.func)) == "CustomPolicy":
                 source, use = self.migration.kept_policies[node]
                 line = source.location(use).line
-                reason = (
-                    f"this CustomPolicy is also used at line {line}, which FSDP2 has no form for"
-                )
-                raise self.migration.block(site.source, node, reason)
+                reason = CUSTOM_POLICY_SHARED(line=line)
+                raise Blocked(site.source, node, reason)
         return "function"
 
 
@@ -547,7 +543,7 @@ def convert(
         return policy
     test = reader._test(node, "module")
     if test is None:
-        raise migration.block(source, node, "this wrapping policy is not migrated yet")
+        raise Blocked(source, node, POLICY_UNSUPPORTED())
     if policy.before:
         migration.rewrite.insert_before(source, statement_of(source, node), policy.before)
     for other, found in policy.variables:

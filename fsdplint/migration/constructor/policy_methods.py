@@ -13,6 +13,15 @@ import libcst as cst
 
 from fsdplint.migration.analysis.class_hierarchy import class_around
 from fsdplint.migration.analysis.variables import ancestors, definitions, home_of, reads, returned
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.policies import (
+    POLICY_BASE_UNSEEN,
+    POLICY_DECORATED,
+    POLICY_LOOKED_UP,
+    POLICY_OWNER_UNSEEN,
+    POLICY_UNSEEN,
+    POLICY_USE_UNSEEN,
+)
 from fsdplint.migration.constructor import receivers
 from fsdplint.migration.context import Migration
 from fsdplint.migration.names import FSDP
@@ -75,16 +84,16 @@ class PolicyMethods:
         name = method_called(self.migration, call)
         assert isinstance(call.func, cst.Attribute)
         if not receivers.is_own(self.migration, source, call.func.value, name):
-            reason = f"whose `{name}` this is, cannot be seen: the object may be a library's"
-            raise self.migration.block(source, call, reason)
+            reason = POLICY_OWNER_UNSEEN(method=name)
+            raise Blocked(source, call, reason)
         if name in self.names:
             return
         self.names.add(name)
         hidden = receivers.hidden(self.migration, name)
         if hidden is not None:
             where, base = hidden
-            reason = f"`{where.code(base)}`, whose code cannot be seen, may have its own `{name}`"
-            raise self.migration.block(where, base, reason)
+            reason = POLICY_BASE_UNSEEN(base=where.code(base), method=name)
+            raise Blocked(where, base, reason)
         for where, function in receivers.methods(self.migration, name):
             self._method(where, function, result)
 
@@ -93,8 +102,8 @@ class PolicyMethods:
         if any(mark in ABSTRACT for mark in marks):
             return
         if any(mark.rpartition(".")[2] not in PLAIN for mark in marks):
-            reason = "what a decorator makes of this method, which gives a wrapping policy"
-            raise self.migration.block(source, function.decorators[0], reason)
+            reason = POLICY_DECORATED()
+            raise Blocked(source, function.decorators[0], reason)
         if not _only_raises(function):
             for value in returned(function):
                 self._value(source, value, result)
@@ -122,8 +131,8 @@ class PolicyMethods:
                 self._follow(source, node, result)
                 self.migration.policy_calls.add(node)
                 return
-        reason = f"where the wrapping policy `{source.code(node)}` comes from cannot be seen"
-        raise self.migration.block(source, node, reason)
+        reason = POLICY_UNSEEN(policy=source.code(node))
+        raise Blocked(source, node, reason)
 
     # What is done with the policies --------------------------------------------------------------
 
@@ -138,14 +147,14 @@ class PolicyMethods:
                 continue
             for node in source.descend(source.tree):
                 if isinstance(node, cst.SimpleString) and node.evaluated_value in self.names:
-                    reason = "a method that gives a wrapping policy, looked up by its name"
-                    raise self.migration.block(source, node, reason)
+                    reason = POLICY_LOOKED_UP()
+                    raise Blocked(source, node, reason)
                 if isinstance(node, cst.Attribute) and node.attr.value in self.names:
                     call = source.parent(node)
                     called = isinstance(call, cst.Call) and call.func is node
                     if not called or not self._is_taken(source, call):
-                        reason = "what becomes of this wrapping policy cannot be seen"
-                        raise self.migration.block(source, node, reason)
+                        reason = POLICY_USE_UNSEEN()
+                        raise Blocked(source, node, reason)
 
     def _is_taken(self, source: Source, node: cst.CSTNode | None) -> bool:
         """Whether a policy goes into a constructor, or into another policy."""

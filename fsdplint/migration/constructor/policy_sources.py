@@ -8,8 +8,9 @@ import libcst as cst
 
 from fsdplint.interpreter.values import Class, Function, Partial, Symbol, Value
 from fsdplint.migration.analysis.variables import calls_of, definitions, home_of, returned
+from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.constructor.policy_methods import PolicyMethods, written
-from fsdplint.migration.context import Blocked, Migration
+from fsdplint.migration.context import Migration
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments, elements, is_constant
 from fsdplint.syntax.bindings import bindings_of

@@ -8,11 +8,19 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import libcst as cst
 
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.constructor import (
+    CAST_INPUTS_UNKNOWN,
+    CAST_ROOT_INPUTS,
+    CLASSES_TO_IGNORE,
+    LOW_PRECISION_GRADS,
+    PRECISION_ARGUMENTS,
+)
 from fsdplint.migration.context import Migration, nodes
+from fsdplint.migration.facts import Precision
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant, value_end, without
 
@@ -27,29 +35,6 @@ PARAMETERS = (
 )
 
 
-@dataclass
-class Precision:
-    """What is known of the mixed precision of a migration's models.
-
-    Attributes:
-        buffers: the `buffer_dtype` arguments that are not None, by call.
-        lowering: the calls whose `param_dtype` is a dtype outright.
-        same: the fields of the new policy that are written like this one (or neither is given), by
-            call.
-        casts_inner: whether inner modules cast their inputs too, as FSDP2 does.
-        own_casts: whether the policies differ in that, so that each says it of itself.
-        lowers: whether some policy has a `param_dtype`.
-    """
-
-    buffers: dict[cst.Call, cst.BaseExpression] = field(default_factory=dict)
-    lowering: set[cst.Call] = field(default_factory=set)
-    same: dict[cst.Call, tuple[str, ...]] = field(default_factory=dict)
-    casts_inner: bool = True
-    own_casts: bool = False
-    lowers: bool = False
-    calls: list[cst.Call] = field(default_factory=list)
-
-
 def convert(migration: Migration, source: Source, call: cst.Call, known: Precision) -> None:
     """Rewrite one `MixedPrecision(...)` call in its place.
 
@@ -58,17 +43,13 @@ def convert(migration: Migration, source: Source, call: cst.Call, known: Precisi
     """
     named, rest = arguments(call, PARAMETERS)
     if rest or not set(named) <= set(PARAMETERS):
-        raise migration.block(source, call, "the arguments of `MixedPrecision` cannot be read here")
+        raise Blocked(source, call, PRECISION_ARGUMENTS())
     keep = named.get("keep_low_precision_grads")
     if keep is not None and not is_constant(keep.value, "False"):
-        raise migration.block(
-            source, keep, "FSDP2 has no counterpart of `keep_low_precision_grads`"
-        )
+        raise Blocked(source, keep, LOW_PRECISION_GRADS())
     ignored = named.get("_module_classes_to_ignore")
     if ignored is not None:
-        raise migration.block(
-            source, ignored, "FSDP2 has no counterpart of `_module_classes_to_ignore`"
-        )
+        raise Blocked(source, ignored, CLASSES_TO_IGNORE())
     _inputs(migration, source, named, known)
     _dtypes(migration, source, call, named, known)
     known.calls.append(call)
@@ -130,14 +111,12 @@ def _inputs(
 ) -> None:
     inner, root = named.get("cast_forward_inputs"), named.get("cast_root_forward_inputs")
     if root is not None and not is_constant(root.value, "True"):
-        raise migration.block(
-            source, root, "`cast_root_forward_inputs` other than True is not migrated yet"
-        )
+        raise Blocked(source, root, CAST_ROOT_INPUTS())
     known.own_casts = len(set(_all_casts(migration))) > 1
     if inner is None or is_constant(inner.value, "False"):
         known.casts_inner = False
     elif not is_constant(inner.value, "True"):
-        raise migration.block(source, inner, "`cast_forward_inputs` is only known at run time")
+        raise Blocked(source, inner, CAST_INPUTS_UNKNOWN())
 
 
 def _all_casts(migration: Migration) -> Iterator[bool]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.interpreter.values import Made
+from fsdplint.migration import symbols
 from fsdplint.migration.analysis.variables import definitions
-from fsdplint.migration.constructor.precision import Precision
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.constructor import PRECISION_FIELD_READ
 from fsdplint.migration.context import Migration, attributes
+from fsdplint.migration.facts import Precision
 from fsdplint.source.source import NodeSite, Source
 
 GONE = ("buffer_dtype", "keep_low_precision_grads", "cast_root_forward_inputs")
@@ -27,8 +30,10 @@ def rewrite(migration: Migration, source: Source, known: Precision) -> None:
             continue
         same = set.intersection(*(set(known.same.get(call, ())) for call in calls))
         if node.attr.value != "buffer_dtype" or not same:
-            reason = f"`{node.attr.value}` is read here, which FSDP2's policy does not have"
-            raise migration.block(source, node, reason)
+            reason = PRECISION_FIELD_READ(
+                field=node.attr.value, advice=symbols.advice_on(f"MixedPrecision.{node.attr.value}")
+            )
+            raise Blocked(source, node, reason)
         field = "reduce_dtype" if "reduce_dtype" in same else "param_dtype"
         migration.substitute(source, node.attr, field)
 

@@ -5,13 +5,21 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.migration.analysis.variables import definitions, fresh, returned
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.constructor import (
+    CONFIG_UNSEEN,
+    CPU_OFFLOAD_SHARED,
+    PARAM_INIT_FN_WITH_SYNC,
+    STRATEGY_IN_DICT_WITH_MESH,
+    UNKNOWN_ARGUMENT,
+)
 from fsdplint.migration.constructor import device, ignored, reading, strategy, unused_variables
 from fsdplint.migration.constructor.buffers import Buffers
 from fsdplint.migration.constructor.keywords import Keywords
 from fsdplint.migration.constructor.meshes import Meshes, optional
 from fsdplint.migration.constructor.policy import Policies
-from fsdplint.migration.constructor.precision import Precision
-from fsdplint.migration.context import Blocked, Migration, expression
+from fsdplint.migration.context import Migration, expression
+from fsdplint.migration.facts import Precision
 from fsdplint.migration.names import PARAMETERS
 from fsdplint.migration.text import simple
 from fsdplint.source.source import Source
@@ -75,11 +83,10 @@ class Reader:
 
     def read(self, name: str, value: cst.BaseExpression) -> None:
         if name not in ARGUMENTS:
-            raise self.migration.block(
+            raise Blocked(
                 self.source,
                 value,
-                f"FSDP(...) takes no argument `{name}` here: the call raises TypeError",
-                advice="Take the argument out; DDP's and fairscale's arguments are not FSDP1's.",
+                UNKNOWN_ARGUMENT(name=name),
             )
         if name in SILENT:
             self._drop(value)
@@ -200,9 +207,7 @@ class Reader:
             return text
         if not self.keywords.strategy:
             if not any(chosen is arg.value for arg in self.at.args):
-                raise self.migration.block(
-                    self.source, chosen, "a strategy in a dict, together with a mesh"
-                )
+                raise Blocked(self.source, chosen, STRATEGY_IN_DICT_WITH_MESH())
             self.keywords.strategy = self.keywords.variable("sharding_strategy", text)
         return self.keywords.strategy
 
@@ -253,9 +258,7 @@ class Reader:
         if migration.called(value) == old:
             return text
         if not any(name == old for name in migration.names.values()):
-            raise migration.block(
-                self.source, value, f"where this `{old}` comes from cannot be seen"
-            )
+            raise Blocked(self.source, value, CONFIG_UNSEEN(old=old))
         if self._may_be_none(value):
             return f"{text} or {default()}"
         return text
@@ -309,9 +312,7 @@ class Reader:
                 if not all(
                     part in migration.claimed for part in reading.named(migration, found[0].value)
                 ):
-                    raise migration.block(
-                        self.source, value, "this `CPUOffload` is used elsewhere too"
-                    )
+                    raise Blocked(self.source, value, CPU_OFFLOAD_SHARED())
                 return
         text = self._policy_or_default(value, "CPUOffload", "OffloadPolicy")
         self.keywords.items.append(("offload_policy", text))
@@ -415,8 +416,8 @@ class Reader:
         if found is None:
             synced = self.values.get("sync_module_states")
             if synced is not None and not is_constant(synced, "False"):
-                reason = "this `param_init_fn` of FSDP(...), together with `sync_module_states`"
-                raise self.migration.block(self.source, value, reason)
+                reason = PARAM_INIT_FN_WITH_SYNC()
+                raise Blocked(self.source, value, reason)
             text = expression(self.migration, self.source, value)
             if not simple(value):
                 text = self.keywords.variable("param_init_fn", text)

@@ -14,8 +14,10 @@ from fsdplint.fixes.no_sync import negation
 from fsdplint.fixes.syntax import substitute
 from fsdplint.migration import symbols
 from fsdplint.migration.analysis.variables import top_level
+from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import STRATEGIES
+from fsdplint.migration.rewriters import rewrites
 from fsdplint.migration.text import atom, call, flat, quote_of, quoted
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend
@@ -48,6 +50,7 @@ class Chosen:
     kept: str = ""
 
 
+@rewrites("ShardingStrategy")
 def to_string(migration: Migration, source: Source, node: cst.CSTNode, name: str) -> None:
     """Write a mention of the enum as a string.
 
@@ -73,12 +76,12 @@ def to_string(migration: Migration, source: Source, node: cst.CSTNode, name: str
     elif not member and isinstance(parent, cst.Subscript) and parent.value is node:
         index = parent.slice[0].slice
         if not isinstance(index, cst.Index):
-            raise migration.block(source, parent, symbols.reason(ENUM))
+            raise Blocked(source, parent, symbols.reason(ENUM))
         migration.substitute(source, parent, migration.text(source, index.value))
     elif not member and (got := _getattr(source, node)) is not None:
         migration.substitute(source, got, migration.text(source, got.args[1].value))
     else:
-        raise migration.block(source, node, symbols.reason(ENUM))
+        raise Blocked(source, node, symbols.reason(ENUM))
     migration.claim(source, node)
 
 

@@ -13,9 +13,11 @@ from fsdplint.migration.analysis.variables import (
     outer_function,
     reads,
 )
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.policies import POLICY_USE_UNSEEN
 from fsdplint.migration.constructor.called_policies import called_policy
 from fsdplint.migration.constructor.policy import convert
-from fsdplint.migration.context import Blocked, Migration, nodes
+from fsdplint.migration.context import Migration, nodes
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import statement_of
 
@@ -59,7 +61,7 @@ def _policy(migration: Migration, source: Source, node: cst.CSTNode) -> None:
     function = outer_function(source, whole)
     named = function is None or is_named(migration.program.sources.values(), function)
     if named and not _is_idle(migration, whole):
-        reason = "what becomes of this wrapping policy cannot be seen"
+        reason = POLICY_USE_UNSEEN()
         migration.blockers.append(Blocked(source, whole, reason))
         return
     by_size = migration.fsdp1(node).startswith("size")

@@ -11,13 +11,24 @@ import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.analysis.variables import ancestors, fresh, function_of, home_of
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.constructor import (
+    CALL_IN_EXPRESSION,
+    CALL_IN_HEAD,
+    CALL_WITH_SEVERAL_TARGETS,
+    CAST_INPUTS_DIFFER,
+    IGNORED_WITH_PARAM_INIT_FN,
+    MODULE_UNKNOWN,
+    MODULE_WITHOUT_FORWARD,
+)
+from fsdplint.migration.blockers.policies import IGNORED_WITH_SIZE_POLICY, PARAM_INIT_FN_WITH_POLICY
 from fsdplint.migration.constructor import casts, meta
 from fsdplint.migration.constructor.keywords import Keywords, is_simple
 from fsdplint.migration.constructor.local_functions import initialize_helper, initializing_helper
 from fsdplint.migration.constructor.policy import Policy
-from fsdplint.migration.constructor.precision import Precision
 from fsdplint.migration.constructor.reader import read_keywords
 from fsdplint.migration.context import Migration, expression
+from fsdplint.migration.facts import Precision
 from fsdplint.migration.names import PARAMETERS
 from fsdplint.migration.text import bare, call, simple
 from fsdplint.source.source import Source
@@ -163,9 +174,7 @@ class Wrap:
         if isinstance(statement, cst.Expr) and statement.value is self.call:
             return "expression"
         if not isinstance(statement, cst.BaseSmallStatement):
-            raise self.migration.block(
-                self.source, self.call, "FSDP(...) stands in the head of a compound statement"
-            )
+            raise Blocked(self.source, self.call, CALL_IN_HEAD())
         for node in ancestors(self.source, self.call):
             if node is statement:
                 break
@@ -179,18 +188,15 @@ class Wrap:
                 | cst.SetComp
                 | cst.DictComp,
             ):
-                raise self.migration.block(
+                raise Blocked(
                     self.source,
                     self.call,
-                    "FSDP(...) with submodules to shard stands inside "
-                    "a lambda, a comprehension or a conditional expression",
+                    CALL_IN_EXPRESSION(),
                 )
         if isinstance(statement, cst.Assign) and not all(
             simple(target.target) for target in statement.targets
         ):
-            raise self.migration.block(
-                self.source, self.call, "FSDP(...) is part of an assignment to several targets"
-            )
+            raise Blocked(self.source, self.call, CALL_WITH_SEVERAL_TARGETS())
         return "nested"
 
     def _assign(self, statement: cst.Assign | cst.AnnAssign, target: str, inner: str) -> None:
@@ -272,11 +278,11 @@ class Wrap:
             first, _, rest = policy.helper.partition("({model}")
             given = [model, *([rest.removeprefix(", ")] if rest else []), *arguments]
             if self.keywords.ignored:
-                reason = "ignored parameters, which a policy by size does not count"
-                raise self.migration.block(self.source, self.call, reason)
+                reason = IGNORED_WITH_SIZE_POLICY()
+                raise Blocked(self.source, self.call, reason)
             if self.keywords.initialize:
-                reason = "`param_init_fn` together with a policy by size or of three parameters"
-                raise self.migration.block(self.source, self.call, reason)
+                reason = PARAM_INIT_FN_WITH_POLICY()
+                raise Blocked(self.source, self.call, reason)
             loop = [call(self.source, self.call, first, given)]
         elif self.keywords.initialize:
             helper = initializing_helper(self.migration, self.source, self.call)
@@ -348,18 +354,18 @@ def rewrite_call(
     """
     module = named.get("module")
     if module is None:
-        raise migration.block(source, node, "which module FSDP(...) wraps cannot be read here")
+        raise Blocked(source, node, MODULE_UNKNOWN())
     if migration.called(node) == "wrap" and _container(migration, module.value):
-        raise migration.block(
+        raise Blocked(
             source,
             node,
-            "a ModuleList or ModuleDict, which FSDP2 does not shard: it has no forward",
+            MODULE_WITHOUT_FORWARD(),
         )
     keywords = read_keywords(migration, source, node, named, rest, precision)
     policy = keywords.policy
     if keywords.ignored and (keywords.materialize or keywords.initialize):
-        reason = "ignored parameters together with `param_init_fn`, which would get new values too"
-        raise migration.block(source, node, reason)
+        reason = IGNORED_WITH_PARAM_INIT_FN()
+        raise Blocked(source, node, reason)
     meta.read(migration, source, node, named, rest, keywords)
     if shared is not None:
         _share(source, node, keywords, shared)
@@ -371,9 +377,7 @@ def rewrite_call(
     if keywords.inner:
         same = casts.same_for_inner(migration, precision, module.value)
         if False in inner and not same and "mp_policy" in dict(keywords.items):
-            raise migration.block(
-                source, node, "one call wraps the model and its parts, which cast other inputs"
-            )
+            raise Blocked(source, node, CAST_INPUTS_DIFFER())
     else:
         same = casts.same_for_policy(migration, precision, policy)
     if not keywords.spread and not keywords.before:

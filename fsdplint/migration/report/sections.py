@@ -18,6 +18,7 @@ from fsdplint.diagnostics.finding import (
 )
 from fsdplint.edits import apply
 from fsdplint.edits.regions import Region, regions
+from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.report import remaining_names
 from fsdplint.migration.report.model import Change, Obstacle, Reason, Section
 from fsdplint.migration.report.proof_commands import commands
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     import libcst as cst
 
     from fsdplint.interpreter import Program
-    from fsdplint.migration.context import Blocked
     from fsdplint.migration.plan import Plan
     from fsdplint.source.source import Source
 
@@ -133,8 +133,6 @@ class Sections:
     # What stands in the way ---------------------------------------------------------------------
 
     def _obstacles(self, blockers: Sequence[Blocked], findings: list[Finding]) -> list[Obstacle]:
-        from fsdplint.migration.advice import advice_on
-
         result: dict[tuple[Place, str], Obstacle] = {}
         for blocked in blockers:
             source, node = blocked.source, blocked.node
@@ -145,7 +143,7 @@ class Sections:
             place = _at(source, at.line)
             result.setdefault(
                 (place, blocked.reason),
-                Obstacle(place, code, lines, blocked.reason, advice_on(blocked)),
+                Obstacle(place, code, lines, blocked.reason, blocked.advice),
             )
         if not blockers:
             for finding in findings:

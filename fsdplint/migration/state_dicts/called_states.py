@@ -8,6 +8,8 @@ from dataclasses import replace
 import libcst as cst
 
 from fsdplint.interpreter.values import Function
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.state_dicts import CONFIG_AT_RUN_TIME
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.state_dicts.kinds import Config, Kind
 from fsdplint.source.source import Source
@@ -84,7 +86,6 @@ def kind_there(migration: Migration, kind: Kind, source: Source, node: cst.CSTNo
         return replace(config, name="", variable=None)
 
     if any(config.test or config.rank0_test for config in (kind.model, kind.optimizer)):
-        reason = "what the config of this state says at run time"
-        advice = "Make the config in the function that takes the state, or write its values out."
-        raise migration.block(source, node, reason, advice=advice)
+        reason = CONFIG_AT_RUN_TIME()
+        raise Blocked(source, node, reason)
     return replace(kind, model=unnamed(kind.model), optimizer=unnamed(kind.optimizer), options="")

@@ -7,6 +7,13 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.migration.analysis.variables import function_of
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.state_dicts import (
+    HELPER_USED_OTHERWISE,
+    MODEL_UNKNOWN,
+    TYPE_IN_LONG_FUNCTION,
+    TYPE_IN_METHOD,
+)
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.state_dicts.optim_state import States
 from fsdplint.source.source import Source
@@ -22,9 +29,7 @@ def rewrite_helper(
     """
     function = function_of(source, call)
     if not isinstance(function, cst.FunctionDef) or not _only_returns(migration, function, call):
-        raise migration.block(
-            source, call, "`state_dict_type` is returned by a function that does more"
-        )
+        raise Blocked(source, call, TYPE_IN_LONG_FUNCTION())
     kind, model = states[source].kind(call)
     for config in (kind.model, kind.optimizer):
         if config.variable is not None:
@@ -35,7 +40,7 @@ def rewrite_helper(
     if source.parent(source.parent(function) or function) is not None and _is_method(
         source, function
     ):
-        raise migration.block(source, call, "`state_dict_type` is returned by a method")
+        raise Blocked(source, call, TYPE_IN_METHOD())
     name = function.name.value
     blocks: list[tuple[Source, cst.Call, cst.With, str]] = []
     for other in migration.sources:
@@ -103,11 +108,11 @@ def _block(
     item = source.parent(call) if isinstance(call, cst.Call) and call.func is node else None
     block = source.parent(item) if isinstance(item, cst.WithItem) else None
     if not isinstance(call, cst.Call) or not isinstance(block, cst.With) or len(block.items) != 1:
-        raise migration.block(source, node, "this context manager is used in another way here")
+        raise Blocked(source, node, HELPER_USED_OTHERWISE())
     for number, arg in enumerate(call.args):
         name = arg.keyword.value if arg.keyword is not None else None
         if name is None and number < len(parameters):
             name = parameters[number]
         if name == model:
             return source, call, block, source.code(arg.value)
-    raise migration.block(source, call, "which model this is about cannot be read here")
+    raise Blocked(source, call, MODEL_UNKNOWN())

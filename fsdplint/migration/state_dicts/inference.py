@@ -13,6 +13,8 @@ import libcst as cst
 
 from fsdplint.interpreter.values import Bound, Function, Value
 from fsdplint.migration.analysis.variables import ancestors
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.state_dicts import INFERENCE_MODE
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
@@ -62,9 +64,8 @@ def _is_off(
     if given and is_constant(given[0].value, "False"):
         return True
     if given and not is_constant(given[0].value, "True"):
-        reason = "whether a state is taken under `torch.inference_mode` is only known at run time"
-        advice = "FSDP2's states cannot be taken under it: use `torch.no_grad` here."
-        raise migration.block(source, head, reason, advice=advice)
+        reason = INFERENCE_MODE()
+        raise Blocked(source, head, reason)
     if isinstance(called, cst.Attribute):
         text = source.code(called.value) + ".no_grad"
     else:

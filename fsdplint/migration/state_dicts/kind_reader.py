@@ -6,6 +6,15 @@ import libcst as cst
 
 from fsdplint.interpreter.values import Made
 from fsdplint.migration.analysis.variables import Definition, definitions, home_of, reads
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.state_dicts import (
+    CONFIG_ARGUMENTS,
+    CONFIG_FIELD_AT_RUN_TIME,
+    CONFIG_UNSEEN,
+    LOCAL_CONFIG,
+    STATE_ARGUMENTS,
+    TYPE_AT_RUN_TIME,
+)
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.state_dicts.asserted_types import TypeReader
 from fsdplint.migration.state_dicts.kinds import (
@@ -29,22 +38,18 @@ class KindReader:
     def kind(self, node: cst.Call) -> tuple[Kind, str]:
         named, rest = arguments(node, TYPE_PARAMETERS)
         if rest or "module" not in named:
-            raise self.migration.block(self.source, node, "the arguments cannot be read here")
+            raise Blocked(self.source, node, STATE_ARGUMENTS())
         name = "FULL_STATE_DICT"
         if "state_dict_type" in named:
             name = self._type(named["state_dict_type"].value)
         if name == "LOCAL_STATE_DICT":
             for config in ("state_dict_config", "optim_state_dict_config"):
                 if config in named and not is_constant(named[config].value, "None"):
-                    raise self.migration.block(
-                        self.source, named[config], "a config of local state dicts"
-                    )
+                    raise Blocked(self.source, named[config], LOCAL_CONFIG())
             kind = Kind(False, Config(), Config(), local=True)
             return kind, self.source.code(named["module"].value)
         if name not in CONFIGS:
-            raise self.migration.block(
-                self.source, node, "the type of the state dict is only known at run time"
-            )
+            raise Blocked(self.source, node, TYPE_AT_RUN_TIME())
         full = name == "FULL_STATE_DICT"
         one, other = CONFIGS[name]
         model = self._config(named.get("state_dict_config"), one, Config())
@@ -67,9 +72,7 @@ class KindReader:
                 detail = "Another one would have to be written, should the assert go."
                 self.migration.note(text, self.source, node, detail=detail)
         if not name.startswith("StateDictType."):
-            raise self.migration.block(
-                self.source, node, "the type of the state dict is only known at run time"
-            )
+            raise Blocked(self.source, node, TYPE_AT_RUN_TIME())
         return name.partition(".")[2]
 
     def _leave_out(self, node: cst.Name, found: Definition) -> None:
@@ -93,9 +96,7 @@ class KindReader:
             node = where[1]
         source = where[0] if where else self.source
         if not isinstance(node, cst.Call) or self.migration.called(node) != name:
-            raise self.migration.block(
-                self.source, arg, f"the arguments of this `{name}` cannot be read here"
-            )
+            raise Blocked(self.source, arg, CONFIG_ARGUMENTS(name=name))
         found, rest = arguments(node, CONFIG_PARAMETERS)
         config = Config(offload="Optim" in name)
         for key, value in found.items():
@@ -103,7 +104,7 @@ class KindReader:
                 continue
             known = is_constant(value.value, "True", "False")
             if not (known or self._may_be_chosen(key, name, value.value, where is not None)):
-                raise self.migration.block(source, value, f"`{key}` is only known at run time")
+                raise Blocked(source, value, CONFIG_FIELD_AT_RUN_TIME(field=key))
             chosen = is_constant(value.value, "True")
             if key == "rank0_only":
                 config.rank0 = chosen or not known
@@ -114,7 +115,7 @@ class KindReader:
                 config.offload = True
                 config.test = expression(self.migration, source, value.value)
         if rest:
-            raise self.migration.block(source, node, "the arguments cannot be read here")
+            raise Blocked(source, node, STATE_ARGUMENTS())
         self.migration.claim(source, node)
         if where is not None:
             config.name = expression(self.migration, self.source, arg.value)
@@ -150,4 +151,4 @@ class KindReader:
             site = next(iter(sites.values()))
             if site.source in self.migration.sources and isinstance(site.node, cst.BaseExpression):
                 return site.source, site.node
-        raise self.migration.block(self.source, node, "where this config is made cannot be seen")
+        raise Blocked(self.source, node, CONFIG_UNSEEN())

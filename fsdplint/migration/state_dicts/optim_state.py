@@ -6,6 +6,16 @@ import libcst as cst
 
 from fsdplint.interpreter.values import OptimizerValue
 from fsdplint.migration.analysis.variables import definitions, function_of, home_of, reads
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.state_dicts import (
+    CONFIG_FIELD_AT_RUN_TIME,
+    OPTIM_INPUT,
+    OPTIMIZER_STATE_ARGUMENTS,
+    OPTIMIZER_STATE_GROUP,
+    OPTIMIZER_STATE_UNSEEN,
+    STATE_ARGUMENTS,
+    STATE_COMPUTED_IN_CALL,
+)
 from fsdplint.migration.context import expression
 from fsdplint.migration.state_dicts import compiled_states, state_functions
 from fsdplint.migration.state_dicts.kinds import MODULE, OLD_OPTIMIZER_LOAD, Kind
@@ -32,9 +42,7 @@ class States(ModelStates):
             ):
                 named.pop("optim_state_dict")
         if rest or not {"model", "optim"} <= set(named) or len(named) > 2:
-            raise self.migration.block(
-                self.source, node, "`optim_state_dict` with further arguments"
-            )
+            raise Blocked(self.source, node, OPTIMIZER_STATE_ARGUMENTS(method="optim_state_dict"))
         self._get_optimizer(node, named, self._get_options(kind, node, optimizer=True))
 
     def _get_optimizer(self, node: cst.Call, named: dict[str, cst.Arg], options: str) -> None:
@@ -63,16 +71,14 @@ class States(ModelStates):
         named, rest = arguments(node, ("model", "optim", "optim_input", "rank0_only", "group"))
         optim_input = named.pop("optim_input", None)
         if rest or not {"model", "optim"} <= set(named) or "group" in named:
-            raise self.migration.block(
-                self.source, node, "`full_optim_state_dict` with further arguments"
+            raise Blocked(
+                self.source, node, OPTIMIZER_STATE_ARGUMENTS(method="full_optim_state_dict")
             )
         if optim_input is not None and not is_constant(optim_input.value, "None"):
-            raise self.migration.block(
-                self.source, node, "`full_optim_state_dict` with `optim_input`"
-            )
+            raise Blocked(self.source, node, OPTIM_INPUT(method="full_optim_state_dict"))
         rank0 = named.get("rank0_only")
         if rank0 is not None and not is_constant(rank0.value, "True", "False"):
-            raise self.migration.block(self.source, node, "`rank0_only` is only known at run time")
+            raise Blocked(self.source, node, CONFIG_FIELD_AT_RUN_TIME(field="rank0_only"))
         parts = ["full_state_dict=True"]
         if (
             rank0 is None
@@ -85,7 +91,7 @@ class States(ModelStates):
     def _sharded_optim_state_dict(self, node: cst.Call, kind: Kind) -> None:
         named, rest = arguments(node, ("model", "optim", "group"))
         if rest or set(named) != {"model", "optim"}:
-            raise self.migration.block(self.source, node, "`sharded_optim_state_dict` with a group")
+            raise Blocked(self.source, node, OPTIMIZER_STATE_GROUP())
         self._get_optimizer(node, named, "")
 
     def _to_load(self, node: cst.Call, kind: Kind) -> None:
@@ -94,8 +100,8 @@ class States(ModelStates):
             parameters = ("optim_state_dict", "model", "optim")
         named, rest = arguments(node, parameters)
         if rest or set(named) != set(parameters):
-            raise self.migration.block(
-                self.source, node, "`optim_state_dict_to_load` with further arguments"
+            raise Blocked(
+                self.source, node, OPTIMIZER_STATE_ARGUMENTS(method="optim_state_dict_to_load")
             )
         # Whatever type is set, what such a call reads is sharded.
         full = not self._read_before(named) and kind.full
@@ -126,7 +132,7 @@ class States(ModelStates):
             read, ("model_state_dict", "optimizer_key", "storage_reader", "planner")
         )
         if rest or not {"optimizer_key", "storage_reader"} <= set(given) or "planner" in given:
-            raise self.migration.block(self.source, read, "the arguments cannot be read here")
+            raise Blocked(self.source, read, STATE_ARGUMENTS())
 
         assert isinstance(name, cst.Name)
         load = self.migration.need(self.source, "torch.distributed.checkpoint", "load", read)
@@ -170,20 +176,18 @@ class States(ModelStates):
         )
         optim_input = named.pop("optim_input", None)
         if optim_input is not None and not is_constant(optim_input.value, "None"):
-            raise self.migration.block(
-                self.source, node, "`scatter_full_optim_state_dict` with `optim_input`"
-            )
+            raise Blocked(self.source, node, OPTIM_INPUT(method="scatter_full_optim_state_dict"))
         if not rest and set(named) == {"full_optim_state_dict", "model"}:
             if self._is_dropped(node, named["full_optim_state_dict"].value):
                 return
         self._optimizer_of_load(node, named)
         if rest or set(named) != {"full_optim_state_dict", "model", "optim"}:
-            raise self.migration.block(
-                self.source, node, "`scatter_full_optim_state_dict` with further arguments"
+            raise Blocked(
+                self.source, node, OPTIMIZER_STATE_ARGUMENTS(method="scatter_full_optim_state_dict")
             )
         state = expression(self.migration, self.source, named["full_optim_state_dict"].value)
         if not simple(named["full_optim_state_dict"].value):
-            raise self.migration.block(self.source, node, "the state is computed in the call")
+            raise Blocked(self.source, node, STATE_COMPUTED_IN_CALL())
         options = self.make(["full_state_dict=True", "broadcast_from_rank0=True"], node)
         state = self._separate(node, f"{state} or {{}}", named["optim"].value)
         self._set_optimizer(node, named, state, options)
@@ -227,8 +231,8 @@ class States(ModelStates):
         named, rest = arguments(node, ("full_optim_state_dict", "model", "optim_input", "optim"))
         self._optimizer_of_load(node, named)
         if rest or set(named) != {"full_optim_state_dict", "model", "optim"}:
-            raise self.migration.block(
-                self.source, node, "`shard_full_optim_state_dict` with further arguments"
+            raise Blocked(
+                self.source, node, OPTIMIZER_STATE_ARGUMENTS(method="shard_full_optim_state_dict")
             )
         state = expression(self.migration, self.source, named["full_optim_state_dict"].value)
         state = self._separate(node, state, named["optim"].value)
@@ -246,8 +250,10 @@ class States(ModelStates):
     def _flatten(self, node: cst.Call, kind: Kind) -> None:
         named, rest = arguments(node, ("sharded_optim_state_dict", "model", "optim"))
         if rest or len(named) != 3:
-            raise self.migration.block(
-                self.source, node, "`flatten_sharded_optim_state_dict` with further arguments"
+            raise Blocked(
+                self.source,
+                node,
+                OPTIMIZER_STATE_ARGUMENTS(method="flatten_sharded_optim_state_dict"),
             )
         state = expression(self.migration, self.source, named["sharded_optim_state_dict"].value)
         self._set_optimizer(node, named, state, "")
@@ -328,9 +334,7 @@ class States(ModelStates):
                 if isinstance(outer, cst.Call) and self._loads(outer):
                     if self._same_block(node, outer) or self._only_in_branch(node, outer):
                         return outer
-        raise self.migration.block(
-            self.source, node, "what becomes of this optimizer state cannot be seen"
-        )
+        raise Blocked(self.source, node, OPTIMIZER_STATE_UNSEEN())
 
     def _uses_after(self, target: cst.BaseExpression, node: cst.Call) -> list[cst.CSTNode]:
         """What reads a variable, or an entry like `state["optimizer"]`, after a call, until it gets

@@ -14,6 +14,12 @@ import libcst as cst
 from fsdplint.fixes.rank_guard import Place, may_overtake, place_of
 from fsdplint.interpreter.values import ModuleValue, OptimizerValue
 from fsdplint.migration.analysis.variables import ancestors, fresh, function_of
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.state_dicts import (
+    LOADED_BY_ONE_RANK,
+    ONE_RANKS_STATE,
+    OPTIMIZER_MODEL_UNSEEN,
+)
 from fsdplint.migration.context import Migration, expression, is_fsdp1
 from fsdplint.migration.state_dicts.optim_state import States
 from fsdplint.migration.text import simple
@@ -55,11 +61,10 @@ def rewrite_take(migration: Migration, states: States, node: cst.Call) -> None:
         return
     place = _place(migration, states.source, node) if partial else None
     if partial and place is None:
-        raise migration.block(
+        raise Blocked(
             states.source,
             node,
-            "one rank's part of the optimizer's state is saved as if it were the whole, and only "
-            "that rank takes it",
+            ONE_RANKS_STATE(),
         )
     _put(migration, states, node, modules, "get_optimizer_state_dict", [])
     if place is not None:
@@ -81,9 +86,7 @@ def rewrite_load(migration: Migration, states: States, node: cst.Call) -> None:
         for event in trace.of(StateLoaded):
             if isinstance(event.site, NodeSite) and event.site.node is node:
                 if event.ranks.partial:
-                    raise migration.block(
-                        states.source, node, "the optimizer's state is loaded by one rank only"
-                    )
+                    raise Blocked(states.source, node, LOADED_BY_ONE_RANK())
     state = expression(migration, states.source, node.args[0].value)
     _put(migration, states, node, modules, "set_optimizer_state_dict", [state])
 
@@ -199,7 +202,7 @@ def _put(
     optimizer = expression(migration, source, node.func.value)
     model = _in_sight(migration, states, node, modules)
     if model is None:
-        raise migration.block(source, node, "the model of this optimizer is not in sight here")
+        raise Blocked(source, node, OPTIMIZER_MODEL_UNSEEN())
     options = ["full_state_dict=True"]
     if not more:
         options.append("cpu_offload=True")

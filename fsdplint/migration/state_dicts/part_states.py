@@ -11,14 +11,11 @@ import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue, Value
 from fsdplint.migration.analysis.unreached_code import Unreached
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.program import CODE_NOT_REACHED
 from fsdplint.migration.context import Migration, attributes
 from fsdplint.source.source import NodeSite
 from fsdplint.trace import Sharding, StateLoaded, StateTaken, Trace, Wrapped
-
-PIECE = (
-    "the state of a part of the wrapped model, which FSDP1 does not certainly wrap by itself: it may be "
-    "this rank's flat piece. Take the state of the whole model and pick the part's keys"
-)
 
 
 def calls(migration: Migration) -> dict[cst.CSTNode, bool]:
@@ -94,5 +91,5 @@ def check(migration: Migration) -> None:
                 continue
             if not migration.changed(source, node) and not migration.wrapped(node.value):
                 text = source.code(node)
-                reason = f"`{text}` stands in code that the program as given does not reach"
-                migration.blockers.append(migration.block(source, node, reason))
+                reason = CODE_NOT_REACHED(code=text)
+                migration.blockers.append(Blocked(source, node, reason))

@@ -11,6 +11,8 @@ import libcst as cst
 
 from fsdplint.interpreter.values import Bound, Function, ModuleValue
 from fsdplint.migration.analysis.variables import ancestors
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.state_dicts import TAKES_STATE_ITSELF
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.state_dicts import part_states
@@ -39,7 +41,7 @@ def rewrite(migration: Migration, source: Source, node: cst.Call) -> None:
     name = node.func.attr.value
     open_ended = any(arg.star for arg in node.args)
     if name != "save_pretrained" or open_ended or not _takes_state(migration, model):
-        raise migration.block(source, node, f"`{name}` takes the state by itself")
+        raise Blocked(source, node, TAKES_STATE_ITSELF(method=name))
     text = expression(migration, source, model)
     getter = migration.need(source, MODULE, "get_model_state_dict", node)
     options = migration.need(source, MODULE, "StateDictOptions", node)

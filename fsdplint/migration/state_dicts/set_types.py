@@ -8,6 +8,8 @@ import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.analysis.variables import ancestors, function_of
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.state_dicts import SET_TYPE_RESULT, SET_TYPES_AMBIGUOUS
 from fsdplint.migration.context import Migration
 from fsdplint.migration.state_dicts.called_states import kind_there
 from fsdplint.migration.state_dicts.kinds import Kind
@@ -40,7 +42,7 @@ class SetTypes:
             Blocked: its result is used.
         """
         if not isinstance(source.parent(call), cst.Expr):
-            raise self.migration.block(source, call, "the result of `set_state_dict_type` is used")
+            raise Blocked(source, call, SET_TYPE_RESULT())
         given = arguments(call, ("module",))[0].get("module")
         modules = self._ids(given.value) if given is not None else set()
         self.calls.append(SetType(source, call, kind, modules))
@@ -75,8 +77,8 @@ class SetTypes:
             )
             calls = [last, *later]
         if any(not calls[0].kind.alike(one.kind) for one in calls[1:]):
-            reason = "which of several types of `set_state_dict_type` holds here"
-            raise self.migration.block(source, node, reason)
+            reason = SET_TYPES_AMBIGUOUS()
+            raise Blocked(source, node, reason)
         if not calls:
             return None
         one = calls[0]

@@ -11,6 +11,18 @@ import libcst as cst
 
 from fsdplint.interpreter.values import Function, ModuleValue
 from fsdplint.migration.analysis.variables import fresh
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.state_dicts import (
+    CONFIG_OF_TWO_KINDS,
+    PART_STATE,
+    RANK0_OF_GROUP,
+    STATE_ARGUMENTS,
+    STATE_DICT_ARGUMENTS,
+    STATE_IN_CALLED_CODE,
+    STATE_OF_DDP_TOO,
+    TAKES_STATE_ITSELF,
+    TYPE_NOT_HEAD,
+)
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.state_dicts import (
@@ -64,9 +76,7 @@ class ModelStates(KindReader):
         item = self.source.parent(node)
         block = self.source.parent(item) if isinstance(item, cst.WithItem) else None
         if not isinstance(block, cst.With):
-            raise self.migration.block(
-                self.source, node, "`state_dict_type` that is not the head of a `with`"
-            )
+            raise Blocked(self.source, node, TYPE_NOT_HEAD())
         if self._takes_no_state(node, block):
             self.migration.claim(self.source, node)
             self._behead(node, block, [])
@@ -179,9 +189,7 @@ class ModelStates(KindReader):
         if known:
             trainers.check(self.migration, self.source, block, [*found, *known])
         elif not found and not called and not self._done_within(block):
-            raise self.migration.block(
-                self.source, block.items[0], "the state is taken by code that this block calls"
-            )
+            raise Blocked(self.source, block.items[0], STATE_IN_CALLED_CODE())
         return sorted(found, key=lambda node: -self.source.span(node)[0])
 
     def _done_within(self, block: cst.With) -> bool:
@@ -215,18 +223,14 @@ class ModelStates(KindReader):
                 found = called_states.functions(self.migration, node)
                 if found is not None:
                     return found
-                raise self.migration.block(
-                    self.source, node, "the state is taken by code that this block calls"
-                )
+                raise Blocked(self.source, node, STATE_IN_CALLED_CODE())
         func = node.func
         if isinstance(func, cst.Attribute) and self.source.code(func.value) == model:
             given = any(
                 a.keyword is not None and a.keyword.value == "state_dict" for a in node.args
             )
             if func.attr.value in ("save_pretrained", "save_checkpoint") and not given:
-                raise self.migration.block(
-                    self.source, node, f"`{func.attr.value}` takes the state by itself"
-                )
+                raise Blocked(self.source, node, TAKES_STATE_ITSELF(method=func.attr.value))
         return []
 
     def _is_fsdp(self, node: cst.Call) -> bool:
@@ -260,7 +264,7 @@ class ModelStates(KindReader):
         model = expression(self.migration, self.source, node.func.value)
         if node.func.attr.value == "state_dict":
             if node.args:
-                raise self.migration.block(self.source, node, "`state_dict` with arguments")
+                raise Blocked(self.source, node, STATE_DICT_ARGUMENTS())
             if self._on_first(kind, node):
                 function = state_functions.gather_helper(self.migration, self.source, node)
                 self.migration.put_call(self.source, node, function, [model])
@@ -276,7 +280,7 @@ class ModelStates(KindReader):
             return
         named, rest = arguments(node, ("state_dict", "strict", "assign"))
         if rest or "state_dict" not in named or "assign" in named:
-            raise self.migration.block(self.source, node, "the arguments cannot be read here")
+            raise Blocked(self.source, node, STATE_ARGUMENTS())
         state = expression(self.migration, self.source, named["state_dict"].value)
         more = []
         if "strict" in named:
@@ -291,9 +295,7 @@ class ModelStates(KindReader):
         if not kind.full or not state_functions.in_groups(self.migration):
             return False
         if kind.model.rank0_test:
-            raise self.migration.block(
-                self.source, node, "`rank0_only`, for a group of ranks, is only known at run time"
-            )
+            raise Blocked(self.source, node, RANK0_OF_GROUP())
         return kind.model.rank0 or (kind.model.offload and only_one_rank(self.migration, node))
 
     def put(
@@ -316,11 +318,9 @@ class ModelStates(KindReader):
         """A `state_dict()` or `load_state_dict()` outside of a block: whole in FSDP1."""
         assert isinstance(node.func, cst.Attribute)
         if in_ddp.may_be(self.migration, self.source, node.func.value):
-            raise self.migration.block(
-                self.source, node, "the state of a model that is DDP's in other configurations"
-            )
+            raise Blocked(self.source, node, STATE_OF_DDP_TOO())
         if part_states.calls(self.migration).get(node) is False:
-            raise self.migration.block(self.source, node, part_states.PIECE)
+            raise Blocked(self.source, node, PART_STATE())
         self.rewrite(node, self.types.kind(self.source, node) or kind)
         self.migration.step(self.source, node, "Take and load whole states")
 
@@ -411,9 +411,7 @@ class ModelStates(KindReader):
         config.used = True
         if node in self.migration.kept:
             if self.migration.kept[node] != parts:
-                raise self.migration.block(
-                    source, node, "this config is used for two kinds of state"
-                )
+                raise Blocked(source, node, CONFIG_OF_TWO_KINDS())
             return
         self.migration.kept[node] = parts
         options = self.migration.need(source, MODULE, "StateDictOptions", node)

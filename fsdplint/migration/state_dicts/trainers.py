@@ -11,6 +11,8 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.migration.analysis.variables import definitions, function_of
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.state_dicts import STATE_IN_CALLED_CODE, TRAINER_SAVES
 from fsdplint.migration.context import Migration
 from fsdplint.migration.frameworks.versions import version_obstacle
 from fsdplint.migration.state_dicts.harmless import harmless
@@ -53,8 +55,8 @@ def save_themselves(
         return []
     obstacle = version_obstacle("transformers", SINCE, source.path)
     if obstacle is not None:
-        reason = "`save_model` takes the state in the way that this block says"
-        raise migration.block(source, calls[0], reason, advice=_advice())
+        reason = TRAINER_SAVES(since=SINCE)
+        raise Blocked(source, calls[0], reason)
     return calls
 
 
@@ -66,16 +68,9 @@ def check(migration: Migration, source: Source, block: cst.With, known: list[cst
     """
     for node in source.descend(block.body):
         if isinstance(node, cst.Call) and node not in known and not harmless(migration, node):
-            reason = "the state is taken by code that this block calls"
-            raise migration.block(source, node, reason)
+            reason = STATE_IN_CALLED_CODE()
+            raise Blocked(source, node, reason)
     migration.note(NOTE, source, known[-1], detail=DETAIL)
-
-
-def _advice() -> str:
-    return (
-        f"Ask for Transformers {SINCE} or later, whose `Trainer.save_model` takes the whole state by itself: "
-        "then the block decides nothing, and is left out."
-    )
 
 
 def _is_trainer(migration: Migration, source: Source, name: cst.Name) -> bool:

@@ -7,6 +7,22 @@ import re
 import libcst as cst
 
 from fsdplint.migration.analysis.variables import ancestors, fresh, function_of
+from fsdplint.migration.blockers import Blocked, Reason
+from fsdplint.migration.blockers.constructor import (
+    CLASS_AS_ARGUMENT,
+    CLASS_RENAMED,
+    CLASS_USE,
+    PARTIAL_BEFORE_GROUP,
+    PARTIAL_OF_SEVERAL,
+    PARTIAL_POSITIONAL,
+    SUBCLASS,
+    WRAPPER_CLS,
+)
+from fsdplint.migration.blockers.training import (
+    FSDP_MODULES_NOT_CALLED,
+    FSDP_MODULES_OF_ROOTS,
+    FSDP_MODULES_USE,
+)
 from fsdplint.migration.constructor.keywords import is_simple
 from fsdplint.migration.context import Migration, expression, nodes
 from fsdplint.migration.names import FSDP, fsdp1_name
@@ -36,7 +52,7 @@ def rewrite_class_reference(migration: Migration, source: Source, node: cst.CSTN
         if _asks_whether_imported(source, node):
             migration.claimed.add(node)
             return
-        raise migration.block(source, node, reason(migration, source, node))
+        raise Blocked(source, node, reason(migration, source, node))
     migration.claim(source, node)
     if _of_wrap(migration, source, node):
         migration.forget(source, node)  # the statement is written anew, without it
@@ -163,20 +179,20 @@ def rewrite_modules(migration: Migration, source: Source, node: cst.CSTNode) -> 
     """
     call = source.parent(node)
     if not isinstance(call, cst.Call) or call.func is not node:
-        raise migration.block(source, node, "`fsdp_modules` is not called here")
+        raise Blocked(source, node, FSDP_MODULES_NOT_CALLED())
     named, rest = arguments(call, ("module", "root_only"))
     root_only = named.get("root_only")
     if rest or "module" not in named or root_only and not is_constant(root_only.value, "False"):
-        raise migration.block(
+        raise Blocked(
             source,
             call,
-            "`fsdp_modules` of roots only: the root of FSDP2 is the module that you call",
+            FSDP_MODULES_OF_ROOTS(),
         )
     if not _plainly_used(source, call):
-        raise migration.block(
+        raise Blocked(
             source,
             call,
-            "what is done with the modules of `fsdp_modules` may need FSDP1's wrappers",
+            FSDP_MODULES_USE(),
         )
     model = expression(migration, source, named["module"].value)
     module = migration.need(source, "torch.distributed.fsdp", "FSDPModule", node)
@@ -236,27 +252,26 @@ def rewrite_partial(migration: Migration, source: Source, node: cst.CSTNode) -> 
     call = source.parent(arg) if isinstance(arg, cst.Arg) else None
     if not isinstance(call, cst.Call) or migration.symbol(call.func) != "functools.partial":
         return False
-    from fsdplint.migration.constructor.precision import Precision
     from fsdplint.migration.constructor.reader import read_keywords
+    from fsdplint.migration.facts import Precision
 
     if call.args[0] is not arg or any(a.keyword is None for a in call.args[1:]):
-        raise migration.block(source, call, "a partial of FSDP with positional arguments")
+        raise Blocked(source, call, PARTIAL_POSITIONAL())
     named = {a.keyword.value: a for a in call.args[1:] if a.keyword is not None}
     keywords = read_keywords(migration, source, call, named, [], Precision())
     keywords.prepare(False, True)
     if keywords.policy is not None or keywords.after("model"):
-        raise migration.block(
+        raise Blocked(
             source,
             call,
-            "a partial of FSDP that does more than shard one module: write a function that shards "
-            "the submodules and then the module",
+            PARTIAL_OF_SEVERAL(),
         )
     mesh = dict(keywords.items).get("mesh", "")
     if mesh and not is_simple(mesh) and not _group_exists(migration, source, call):
-        raise migration.block(
+        raise Blocked(
             source,
             call,
-            "a partial of FSDP before the process group certainly exists, which its mesh needs",
+            PARTIAL_BEFORE_GROUP(),
         )
     if keywords.before:
         migration.rewrite.insert_before(source, statement_of(source, call), keywords.before)
@@ -280,23 +295,17 @@ def _group_exists(migration: Migration, source: Source, call: cst.Call) -> bool:
     )
 
 
-def reason(migration: Migration, source: Source, node: cst.CSTNode) -> str:
+def reason(migration: Migration, source: Source, node: cst.CSTNode) -> Reason:
     """Why a reference to the class has no rewrite."""
     parent = source.parent(node)
     owner = source.parent(parent) if parent is not None else None
     if isinstance(parent, cst.Arg) and isinstance(owner, cst.ClassDef):
-        return (
-            "a subclass of FSDP: FSDP2 wraps nothing, so that its methods have to become functions "
-            "of the model"
-        )
+        return SUBCLASS()
     if isinstance(parent, cst.Arg) and isinstance(owner, cst.Call):
         called = source.code(owner.func)
         if parent.keyword is not None and parent.keyword.value == "wrapper_cls":
-            return "FSDP as `wrapper_cls`: shard the modules with `fully_shard` one by one"
-        return (
-            f"the FSDP class is passed as an argument to `{called}`: `fully_shard` is a function "
-            "that shards in place"
-        )
+            return WRAPPER_CLS()
+        return CLASS_AS_ARGUMENT(function=called)
     if isinstance(parent, cst.Assign):
-        return "the FSDP class is given another name: `fully_shard` is a function, not a class"
-    return "this use of the FSDP class: `fully_shard` is a function, and there are no wrappers"
+        return CLASS_RENAMED()
+    return CLASS_USE()

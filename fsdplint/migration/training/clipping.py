@@ -12,6 +12,8 @@ from fsdplint.fixes.clipping import CLIP, plain_result_wanted
 from fsdplint.fixes.syntax import library_name
 from fsdplint.interpreter.values import ParametersOf
 from fsdplint.migration.analysis.variables import ancestors
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.training import LARGEST_GRADIENT, NORM_SOMETIMES_DTENSOR
 from fsdplint.migration.context import Migration, expression, is_fsdp1
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend
@@ -26,13 +28,10 @@ def rewrite_clipping(migration: Migration, source: Source, node: cst.Call) -> No
     assert isinstance(node.func, cst.Attribute)
     norm_type = _norm_type(node)
     if norm_type is not None and _INFINITE.search(source.code(norm_type)):
-        raise migration.block(
+        raise Blocked(
             source,
             node,
-            "the largest gradient of a parameter with fewer rows than ranks is asked of ranks that "
-            "have none of it, which torch refuses (seen with 2.13)",
-            advice="Clip by a finite norm, or take the largest gradient of each rank's part and of "
-            "all ranks by hand.",
+            LARGEST_GRADIENT(),
         )
     model = expression(migration, source, node.func.value)
     function = library_name(migration.rewrite, source, CLIP, node)
@@ -94,12 +93,10 @@ def complete_norm(migration: Migration, source: Source, node: cst.Call) -> None:
     name = assign.targets[0].target if isinstance(assign, cst.Assign) else None
     several = isinstance(assign, cst.Assign) and len(assign.targets) != 1
     if assign is None or several or not isinstance(name, cst.Name | cst.Attribute):
-        raise migration.block(
+        raise Blocked(
             source,
             node,
-            "the norm is a DTensor where FSDP2 shards the model, which it does in some configurations "
-            "only",
-            advice="Give the norm a name, and where it is a DTensor take its `full_tensor()`.",
+            NORM_SOMETIMES_DTENSOR(),
         )
     text = source.code(name)
     kind = migration.need(source, "torch.distributed.tensor", "DTensor", assign)

@@ -14,7 +14,9 @@ import libcst as cst
 
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import ParametersOf
-from fsdplint.migration.context import Blocked, Migration, is_fsdp1, nodes
+from fsdplint.migration.blockers import Blocked, Reason
+from fsdplint.migration.blockers.training import GRADIENT_NORM, GRADIENT_PART
+from fsdplint.migration.context import Migration, is_fsdp1, nodes
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.training.finite import finite_test, is_truth
 from fsdplint.source.source import Source
@@ -120,21 +122,14 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
 
 def _reason(
     source: Source, function: cst.FunctionDef, node: cst.Attribute, symbols: dict[cst.CSTNode, str]
-) -> str:
+) -> Reason:
     top, norm, squared = _chain(source, node, symbols)
     text = " ".join(source.code(_shown(source, node)).split())
     if norm and not squared and top is not None:
         name = _sum(source, top)
         if name is not None and _reduced(function, name, symbols):
-            return (
-                f"`{text}` is a norm of this rank's part of the gradients, and is added up without "
-                "being squared, which depends on how FSDP1 cuts them: decide whether `** 2` is missing"
-            )
-    return (
-        f"`{text}` is about this rank's part of the gradients, which FSDP1 cuts in its own way: decide "
-        "whether the whole gradient (`p.grad.full_tensor()`) or this rank's part "
-        "(`p.grad.to_local()`) is meant"
-    )
+            return GRADIENT_NORM(text=text)
+    return GRADIENT_PART(text=text)
 
 
 def _shown(source: Source, node: cst.CSTNode) -> cst.CSTNode:

@@ -9,54 +9,36 @@ import libcst as cst
 from fsdplint.fixes import no_sync
 from fsdplint.interpreter.values import Function, ModuleValue
 from fsdplint.migration.analysis.variables import ancestors
-from fsdplint.migration.context import Blocked, Migration, expression, is_fsdp1, nodes
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.training import (
+    FORWARD_AS_VALUE,
+    GENERATE_OUTSIDE_FORWARD,
+    GENERATE_RUNS_PARTS,
+    MEMBER_OF_SEVERAL_CLASSES,
+    METHOD_AS_VALUE,
+    MODULE_ASSIGNED,
+    MODULE_OF_SOMETIMES_WRAPPED,
+    NO_SYNC_AS_VALUE,
+    NO_SYNC_LOOKED_FOR,
+    NO_SYNC_NOT_HEAD,
+    NO_SYNC_OF_DDP_TOO,
+    PARTS_OUTSIDE_FORWARD,
+    SCALER_ARGUMENTS,
+    SCALER_GROUP,
+    SCALER_NOT_CALLED,
+)
+from fsdplint.migration.context import Migration, expression, is_fsdp1, nodes
 from fsdplint.migration.names import FSDP
+from fsdplint.migration.rewriters import member_rewriter, rewrites
+from fsdplint.migration.symbols import CHANGED, MEMBERS
 from fsdplint.migration.text import quoted
-from fsdplint.migration.training import syncing, wrapper
+from fsdplint.migration.training import syncing
 from fsdplint.migration.training.classes import in_annotation
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.layout import descend
 
-FINE = {
-    # methods and attributes of nn.Module (and of FSDP1's wrapper) that mean the same in FSDP2
-    "train",
-    "eval",
-    "parameters",
-    "named_parameters",
-    "modules",
-    "named_modules",
-    "children",
-    "named_children",
-    "buffers",
-    "named_buffers",
-    "zero_grad",
-    "requires_grad_",
-    "training",
-    "get_submodule",
-    "register_forward_hook",
-    "register_forward_pre_hook",
-    "__class__",
-    "config",
-    "device",
-    "dtype",
-    "to",
-    "cuda",
-}
-HANDLED = {
-    "state_dict",
-    "load_state_dict",
-    "clip_grad_norm_",
-    "no_sync",
-    "module",
-    "forward",
-    "summon_full_params",
-    "_fsdp_wrapped_module",
-    "fsdp_modules",
-}
-TAKEN = {"state_dict", "load_state_dict", "clip_grad_norm_", "no_sync"}
 SYNC = "Switch gradient synchronisation with set_requires_gradient_sync"
-CHANGED = HANDLED | set(wrapper.GONE) | wrapper.GROUPS | {"apply"}
 
 
 SCALER = (
@@ -79,11 +61,9 @@ def rewrite_no_sync(migration: Migration, source: Source, node: cst.Call) -> Non
     assert isinstance(node.func, cst.Attribute)
     values = migration.values(node.func.value)
     if any(isinstance(value, ModuleValue) and value.wrapper == "ddp" for value in values):
-        raise migration.block(
-            source, node, "`no_sync` of a model that is DDP's in other configurations"
-        )
+        raise Blocked(source, node, NO_SYNC_OF_DDP_TOO())
     if any(_looks_for_no_sync(part) for part in nodes(source)):
-        raise migration.block(source, node, "`no_sync` is looked for with hasattr")
+        raise Blocked(source, node, NO_SYNC_LOOKED_FOR())
     if syncing.rewrite_asked(migration, source, node.func):
         migration.step(source, node, SYNC)
         return
@@ -91,11 +71,10 @@ def rewrite_no_sync(migration: Migration, source: Source, node: cst.Call) -> Non
         syncing.check_chosen(migration, source, node.func)
         done = syncing.rewrite_held(migration, source, node.func)
         if not done and not no_sync.rewrite_no_sync(migration.rewrite, source, node):
-            raise migration.block(
+            raise Blocked(
                 source,
                 node,
-                "`no_sync` that is not the head of a `with` block: in FSDP2 it is "
-                "`set_requires_gradient_sync(False)` before the backward and `True` after it",
+                NO_SYNC_NOT_HEAD(),
             )
     migration.step(source, node, SYNC)
 
@@ -181,7 +160,7 @@ def rewrite_inner_module(migration: Migration, source: Source, node: cst.Attribu
         migration.step(source, node, "Use the model itself")
         return
     if isinstance(parent, cst.AssignTarget):
-        raise migration.block(source, node, "an assignment to `.module`")
+        raise Blocked(source, node, MODULE_ASSIGNED())
     migration.substitute(source, node, inner)
     migration.step(source, node, "Use the model itself")
 
@@ -206,9 +185,7 @@ def _inner_if_there(migration: Migration, source: Source, node: cst.Attribute) -
         or not isinstance(node.value, cst.Name)
         or isinstance(parent, cst.AssignTarget)
     ):
-        raise migration.block(
-            source, node, "`.module` of a model that FSDP wraps in some configurations only"
-        )
+        raise Blocked(source, node, MODULE_OF_SOMETIMES_WRAPPED())
     text = f"{model}.module if hasattr({model}, {quoted(source, 'module')}) else {model}"
     plain = isinstance(parent, cst.Assign) and parent.value is node
     migration.substitute(source, node, text if plain else f"({text})")
@@ -251,7 +228,8 @@ def _only_if_fsdp(migration: Migration, source: Source, node: cst.Attribute) -> 
     return None
 
 
-def rewrite_scaler(migration: Migration, source: Source, node: cst.CSTNode) -> None:
+@rewrites("ShardedGradScaler")
+def rewrite_scaler(migration: Migration, source: Source, node: cst.CSTNode, name: str) -> None:
     """`ShardedGradScaler(...)` becomes `torch.amp.GradScaler(...)`.
 
     Raises:
@@ -264,25 +242,21 @@ def rewrite_scaler(migration: Migration, source: Source, node: cst.CSTNode) -> N
             torch = migration.torch(source, node)
             migration.substitute(source, node, f"{torch}.amp.GradScaler")
             return
-        raise migration.block(
+        raise Blocked(
             source,
             node,
-            "ShardedGradScaler is not called here (a subclass, or a name that is handed on): "
-            "torch.amp.GradScaler takes its place",
+            SCALER_NOT_CALLED(),
         )
     named, rest = arguments(parent, SCALER)
     if rest:
-        raise migration.block(
-            source, node, "the arguments of ShardedGradScaler cannot be read here"
-        )
+        raise Blocked(source, node, SCALER_ARGUMENTS())
     group = named.pop("process_group", None)
     if group is not None and not is_constant(group.value, "None"):
         if migration.symbol(group.value) != "torch.distributed.group.WORLD":
-            raise migration.block(
+            raise Blocked(
                 source,
                 group,
-                "ShardedGradScaler with a process group: torch.amp.GradScaler asks the ranks that "
-                "the model is sharded over; is that the same group?",
+                SCALER_GROUP(),
             )
     given = [] if "device" in named else [quoted(source, "cuda")]
     for name, arg in named.items():
@@ -306,43 +280,43 @@ def check_attribute(migration: Migration, source: Source, node: cst.Attribute) -
         Blocked: with the reason.
     """
     name = node.attr.value
-    if name in TAKEN and not _is_called(source, node):
-        if name == "no_sync":
-            if syncing.rewrite_asked(migration, source, node):
-                migration.step(source, node, SYNC)
-                return
-            syncing.check_chosen(migration, source, node)
-            if syncing.rewrite_held(migration, source, node):
-                migration.step(source, node, SYNC)
-                return
-        raise migration.block(source, node, f"`{name}` of a wrapped model is taken as a function")
-    if name in FINE or name in HANDLED:
-        return
-    if name in wrapper.GROUPS:
-        wrapper.rewrite_group(migration, source, node)
-        return
-    if name == "apply":
-        wrapper.rewrite_apply(migration, source, node)
-        return
-    if name in wrapper.GONE:
-        internal = "attribute" if name in wrapper.PRIVATE else ""
-        raise Blocked(source, node, f"`.{name}`: {wrapper.GONE[name]}", internal=internal)
-    parent = source.parent(node)
-    if not isinstance(parent, cst.Call) or parent.func is not node:
-        return
+    member = MEMBERS.get(name)
+    if member is not None and member.called and not _is_called(source, node):
+        _method_as_value(migration, source, node)
+    elif member is not None and member.gone is not None:
+        internal = "attribute" if member.private else ""
+        raise Blocked(source, node, member.gone(name=name), internal=internal)
+    elif (rewriter := member_rewriter(name)) is not None:
+        rewriter(migration, source, node)
+    elif member is None and _is_called(source, node):
+        _check_call(migration, source, node)
+
+
+def _method_as_value(migration: Migration, source: Source, node: cst.Attribute) -> None:
+    """A method that is rewritten where it is called, without a call."""
+    if node.attr.value != "no_sync":
+        raise Blocked(source, node, METHOD_AS_VALUE(name=node.attr.value))
+    if not syncing.rewrite_asked(migration, source, node):
+        syncing.check_chosen(migration, source, node)
+        if not syncing.rewrite_held(migration, source, node):
+            raise Blocked(source, node, NO_SYNC_AS_VALUE())
+    migration.step(source, node, SYNC)
+
+
+def _check_call(migration: Migration, source: Source, node: cst.Attribute) -> None:
+    """Block on a method of the program's own that runs parts of the model outside of its forward."""
+    name = node.attr.value
     if any(around in migration.gathered for around in ancestors(source, node)):
         return
     if _runs_submodules(migration, node):
-        raise migration.block(
-            source, node, f"`.{name}()` runs parts of the wrapped model outside of its forward"
-        )
+        generates = name in ("generate", "sample")
+        runs = GENERATE_RUNS_PARTS if generates else PARTS_OUTSIDE_FORWARD
+        raise Blocked(source, node, runs(name=name))
     if name in ("generate", "sample"):
-        raise migration.block(
+        raise Blocked(
             source,
             node,
-            f"`.{name}()` of a wrapped model runs outside of its forward (FSDP1 wants "
-            f"`summon_full_params` around it): `register_fsdp_forward_method(model, {name!r})` makes "
-            "FSDP2 gather the parameters for it",
+            GENERATE_OUTSIDE_FORWARD(name=name),
         )
 
 
@@ -354,9 +328,8 @@ def check_one_of_several(migration: Migration, source: Source, node: cst.Attribu
     """
     name = node.attr.value
     if name in CHANGED - {"module", "forward", "state_dict", "load_state_dict"}:
-        reason = f"`.{name}` of what a test says to be FSDP1's wrapper or of another class"
-        advice = "Ask for the classes one by one: FSDP2's modules need other code than the others."
-        raise migration.block(source, node, reason, advice=advice)
+        reason = MEMBER_OF_SEVERAL_CLASSES(name=name)
+        raise Blocked(source, node, reason)
 
 
 def _runs_submodules(migration: Migration, node: cst.Attribute) -> bool:
@@ -386,6 +359,6 @@ def rewrite_forward(migration: Migration, source: Source, node: cst.Attribute) -
     """
     parent = source.parent(node)
     if not isinstance(parent, cst.Call) or parent.func is not node:
-        raise migration.block(source, node, "`forward` of a wrapped model is taken as a function")
+        raise Blocked(source, node, FORWARD_AS_VALUE())
     migration.substitute(source, node, migration.text(source, node.value))
     migration.step(source, node, "Call the model")

@@ -13,7 +13,9 @@ import libcst as cst
 
 from fsdplint.interpreter.values import ParametersOf
 from fsdplint.migration.analysis.variables import ancestors
-from fsdplint.migration.context import Blocked, Migration, is_fsdp1, nodes
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.training import GRADIENT_NORM, GRADIENT_PART, PARAMETER_PART
+from fsdplint.migration.context import Migration, is_fsdp1, nodes
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import statement_of
 from fsdplint.syntax.qualified_names import symbols_in
@@ -60,7 +62,7 @@ FUNCTIONS = re.compile(
 
 def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """Add a blocker for each statement that computes with one rank's part."""
-    if any("part of the gradients" in blocker.reason for blocker in migration.blockers):
+    if any(one.blocker in (GRADIENT_NORM, GRADIENT_PART) for one in migration.blockers):
         return
     wrapped = _wrapped(migration)
     for source in migration.program.sources.values():
@@ -75,7 +77,7 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
                 continue
             seen.add(statement)
             text = " ".join(source.code(found).split())
-            reason = f"`{text}` is about one rank's part of the parameters or gradients"
+            reason = PARAMETER_PART(code=text)
             migration.blockers.append(Blocked(source, found, reason))
 
 

@@ -16,6 +16,8 @@ import libcst as cst
 from fsdplint.interpreter.values import Class, Made, ModuleValue, Partial, Symbol, Value
 from fsdplint.interpreter.values import Sequence as Items
 from fsdplint.migration.analysis.variables import ancestors, function_of
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.training import PART_FIRST, PART_FORWARD
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import PARAMETERS
 from fsdplint.migration.training import gradients
@@ -29,14 +31,6 @@ from fsdplint.trace import Wrapped
 EMBEDDING = "torch.nn.Embedding"
 NAMES = {"embed_tokens", "wte", "word_embeddings"}  # what transformers calls them in its models
 WRAP = "torch.distributed.fsdp.wrap"
-REASON = (
-    "`.forward` of a part of the wrapped model, outside of the model's own forward: FSDP2 gathers the "
-    "part's parameters only where the part is called, `part(x)`, and only once the whole model has run"
-)
-FIRST = (
-    "a part of the model is called before the model itself: the first module of FSDP2 that is called "
-    "becomes the root, and the model then fails (FSDP1's root is what was used first, its state too)"
-)
 TITLE = "Gather the embedding before its `forward`"
 NOTE = "an embedding that is run by its `forward` stays gathered until the backward pass"
 
@@ -61,7 +55,7 @@ def rewrite(migration: Migration, source: Source, node: cst.Attribute) -> None:
         or not _has_unit(migration, root)
         or not _is_trained(source, statement, source.code(root))
     ):
-        raise migration.block(source, node, REASON)
+        raise Blocked(source, node, PART_FORWARD())
     part = migration.text(source, node.value)
     migration.rewrite.insert_before(source, statement, [f"{part}.unshard()"])
     migration.step(source, node, TITLE)
@@ -86,7 +80,7 @@ def check_calls(migration: Migration, source: Source) -> None:
         part = call.func.func if isinstance(call.func, cst.Call) else call.func
         root = _root(migration, part)
         if root is not None and not _ran(source, call, source.code(root)):
-            migration.blockers.append(migration.block(source, call, FIRST))
+            migration.blockers.append(Blocked(source, call, PART_FIRST()))
 
 
 def _is_forward(function: cst.CSTNode) -> bool:

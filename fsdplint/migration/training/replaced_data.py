@@ -10,14 +10,11 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.migration.analysis.variables import ancestors
-from fsdplint.migration.context import Blocked, Migration
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.training import DATA_REPLACED
+from fsdplint.migration.context import Migration
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.trace import Trace, WeightsSet, Wrapped
-
-ADVICE = (
-    "Copy the values in place, `parameter.data.copy_(values)`, and keep a clone of what they replace; "
-    "then run this again."
-)
 
 
 def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
@@ -31,11 +28,8 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     for node, source in found.items():
         if {node, *ancestors(source, node)} & migration.whole:
             continue  # parameters that are written while they are whole have a blocker of their own
-        reason = (
-            f"`{source.code(node)}` is assigned, and FSDP2 goes on with the values from before: it "
-            "gathers a sharded parameter from memory of its own"
-        )
-        migration.blockers.append(Blocked(source, node, reason, advice=ADVICE))
+        reason = DATA_REPLACED(code=source.code(node))
+        migration.blockers.append(Blocked(source, node, reason))
 
 
 def _assigns(node: cst.CSTNode) -> bool:

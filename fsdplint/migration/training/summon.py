@@ -19,9 +19,28 @@ from fsdplint.fixes.no_sync import left_early
 from fsdplint.fixes.summon import surround
 from fsdplint.migration.analysis import external_wrapping
 from fsdplint.migration.analysis.variables import fresh
+from fsdplint.migration.blockers import Blocked, Reason
+from fsdplint.migration.blockers.summon import (
+    SUMMON_AMONG_OTHERS,
+    SUMMON_ARGUMENT_AT_RUN_TIME,
+    SUMMON_ARGUMENTS,
+    SUMMON_AS_VALUE,
+    SUMMON_CALLS_IN_FULL_PRECISION,
+    SUMMON_CALLS_PARTS_FIRST,
+    SUMMON_GRADIENTS,
+    SUMMON_IN_FULL_PRECISION,
+    SUMMON_IN_FULL_PRECISION_ON_CPU,
+    SUMMON_LEFT_EARLY,
+    SUMMON_NOT_RECURSIVE,
+    SUMMON_OF_EXPRESSION,
+    SUMMON_PERHAPS_UNSHARDED,
+    SUMMON_STATE,
+    SUMMON_WRITES,
+    SUMMON_WRITES_UNSEEN,
+)
 from fsdplint.migration.constructor.precision import PARAMETERS as PRECISION
-from fsdplint.migration.constructor.precision import Precision
 from fsdplint.migration.context import Migration, expression
+from fsdplint.migration.facts import Precision
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.training import gradients
 from fsdplint.migration.training import summon_body as bodies
@@ -34,10 +53,6 @@ PARAMETERS = ("module", "recurse", "writeback", "rank0_only", "offload_to_cpu", 
 API = f"{FSDP}.summon_full_params"
 WHOLE = ("torch.float32", "torch.float")
 TITLE = "Gather the parameters with `unshard()`"
-ADVICE = (
-    "`get_model_state_dict` and `set_model_state_dict` with `full_state_dict=True` take and load "
-    "whole parameters"
-)
 
 
 @dataclass
@@ -58,8 +73,8 @@ class Summon:
     def calls(self) -> Calls:
         return Calls(self.migration, self.source, self.call)
 
-    def blocked(self, reason: str, node: cst.CSTNode | None = None) -> Exception:
-        return self.migration.block(self.source, node or self.call, reason)
+    def blocked(self, reason: Reason, node: cst.CSTNode | None = None) -> Exception:
+        return Blocked(self.source, node or self.call, reason)
 
     # Deciding -----------------------------------------------------------------------------------
 
@@ -74,40 +89,28 @@ class Summon:
         self.calls.note_damage(self.options)
         certain = self.migration.wrapped(self.model) == "always"
         if not self.options["recurse"] and not certain:
-            raise self.blocked(
-                "`summon_full_params(recurse=False)` of a module that FSDP1 may not wrap itself"
-            )
+            raise self.blocked(SUMMON_NOT_RECURSIVE())
         if self.form != "gathered" and (not certain or gradients.ignores(self.migration)):
-            raise self.blocked(
-                "`summon_full_params` of a model some of whose parameters may not be sharded, and so "
-                "have no `full_tensor`"
-            )
+            raise self.blocked(SUMMON_PERHAPS_UNSHARDED())
 
     def _choose(self, body: bodies.Body, precision: Precision) -> None:
         if self.options["with_grads"] or body.mentions("grad"):
-            raise self.blocked(
-                "`summon_full_params` with gradients: in FSDP2 `p.grad.full_tensor()` is the whole "
-                "gradient of one parameter"
-            )
+            raise self.blocked(SUMMON_GRADIENTS())
         if node := body.state():
-            raise self.blocked(
-                "a state is taken or loaded inside of `summon_full_params`: " + ADVICE, node
-            )
+            raise self.blocked(SUMMON_STATE(), node)
         written = body.written()
         if written is not None and self.options["writeback"]:
             loops = body.loops(writing=True)
             if loops is None:
                 raise self.blocked(
-                    "parameters are written inside of `summon_full_params`, and what is written to "
-                    "gathered parameters is lost in FSDP2: " + ADVICE,
+                    SUMMON_WRITES(),
                     written,
                 )
             self.form, self.loops = "written", loops
             return
         if self.options["writeback"] and (node := body.out_of_sight()):
             raise self.blocked(
-                f"whether `{self.source.code(node)}` writes parameters inside of "
-                "`summon_full_params` cannot be seen",
+                SUMMON_WRITES_UNSEEN(code=self.source.code(node)),
                 node,
             )
         if _lowers(self.migration, precision) or self.options["offload_to_cpu"]:
@@ -117,34 +120,24 @@ class Summon:
                 loops = None  # the second may read what the first has written
             computes = loops is None and body.computes() and not self.options["offload_to_cpu"]
             if computes and not self._as_in_training(body):
-                raise self.migration.block(
+                raise Blocked(
                     self.source,
                     self.call,
-                    "parts of the model are called inside of `summon_full_params`, which gives those "
-                    "that are not wrapped themselves in full precision, and `unshard()` of FSDP2 in the "
-                    "type that they compute with",
-                    advice="Decide whether the lower precision will do here: then call `unshard()` of "
-                    "each module that is sharded before, and `reshard()` after it. Otherwise load "
-                    "`get_model_state_dict` with `full_state_dict=True` into an unsharded copy of the "
-                    "model, and call that.",
+                    SUMMON_CALLS_IN_FULL_PRECISION(),
                 )
             if loops is None and not computes:
                 raise self.blocked(
-                    "`summon_full_params` gives parameters in full precision"
-                    + (" on the CPU" if self.options["offload_to_cpu"] else "")
-                    + ", `unshard()` of FSDP2 in the type that they compute with and on their "
-                    "device: `full_tensor()` of a parameter is the whole of it"
+                    SUMMON_IN_FULL_PRECISION_ON_CPU()
+                    if self.options["offload_to_cpu"]
+                    else SUMMON_IN_FULL_PRECISION()
                 )
             if loops is not None:
                 self.form, self.loops = "one by one", loops
                 return
         if body.computes() and not self.calls.entered_before():
-            raise self.blocked(
-                "parts of the model are called inside of `summon_full_params`, and FSDP2 wants the "
-                "whole model to be called first"
-            )
+            raise self.blocked(SUMMON_CALLS_PARTS_FIRST())
         if left_early(self.block.body) and len(self.block.items) > 1:
-            raise self.blocked("`summon_full_params` among other contexts that are left early")
+            raise self.blocked(SUMMON_LEFT_EARLY())
 
     def _as_in_training(self, body: bodies.Body) -> bool:
         """Whether the body only infers, and may do so in the precision of the model's own
@@ -193,7 +186,7 @@ class Summon:
         if after or len(self.block.items) == 1 and not left_early(self.block.body):
             surround(rewrite, self.source, self.block, self.item, before, after)
             return
-        raise self.blocked("`summon_full_params` among other contexts")
+        raise self.blocked(SUMMON_AMONG_OTHERS())
 
     def _each(self, method: str) -> list[str]:
         """The lines that call a method of every module that is sharded by itself."""
@@ -273,28 +266,23 @@ def collect(
         or not isinstance(block, cst.With)
         or block.asynchronous is not None
     ):
-        raise migration.block(
+        raise Blocked(
             source,
             node,
-            "`summon_full_params` that is not the head of a `with` block: gather the parameters with "
-            "`unshard()` and `reshard()` where they are needed",
+            SUMMON_AS_VALUE(),
         )
     named, rest = arguments(call, PARAMETERS[:1])
     model = named.pop("module", None)
     options = {"recurse": True, "writeback": True, "rank0_only": False, "offload_to_cpu": False,
                "with_grads": False}  # fmt: skip
     if rest or model is None or not set(named) <= set(options) or item.asname is not None:
-        raise migration.block(
-            source, call, "the arguments of `summon_full_params` cannot be read here"
-        )
+        raise Blocked(source, call, SUMMON_ARGUMENTS())
     for name, arg in named.items():
         if not is_constant(arg.value, "True", "False"):
-            raise migration.block(
-                source, arg, f"`{name}` of `summon_full_params` is only known at run time"
-            )
+            raise Blocked(source, arg, SUMMON_ARGUMENT_AT_RUN_TIME(argument=name))
         options[name] = is_constant(arg.value, "True")
     if not isinstance(model.value, cst.Name | cst.Attribute):
-        raise migration.block(source, model, "what `summon_full_params` is about is an expression")
+        raise Blocked(source, model, SUMMON_OF_EXPRESSION())
     summon = Summon(migration, source, call, block, item, model.value, options)
     summon.decide(precision)
     summon.mark()

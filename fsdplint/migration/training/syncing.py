@@ -8,6 +8,8 @@ from fsdplint.fixes import no_sync
 from fsdplint.fixes.syntax import function_around, uses
 from fsdplint.interpreter.values import ModuleValue, Value
 from fsdplint.migration.analysis.variables import ancestors
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.training import NO_SYNC_CHOSEN
 from fsdplint.migration.context import Migration, is_fsdp1
 from fsdplint.migration.names import FSDP
 from fsdplint.source.source import Source
@@ -31,12 +33,10 @@ def check_chosen(migration: Migration, source: Source, node: cst.Attribute) -> N
         migration.fsdp1(part) for part in descend(choice.test)
     )
     if asked or not _always(migration, source, node.value):
-        raise migration.block(
+        raise Blocked(
             source,
             node,
-            "`no_sync` is chosen for a model that is FSDP1's in some configurations only",
-            advice="Put the choice under one question of whether the model is FSDP's: in FSDP2 it is "
-            "`model.set_requires_gradient_sync(...)`, which no other module has.",
+            NO_SYNC_CHOSEN(),
         )
 
 

@@ -11,10 +11,22 @@ import libcst as cst
 from fsdplint.fixes.summon import writes
 from fsdplint.interpreter.values import Function, ModuleValue, Sequence, Unknown
 from fsdplint.migration.analysis.variables import function_of, top_level
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.training import (
+    APPLY_ON_WHOLE,
+    APPLY_UNSEEN,
+    APPLY_USE,
+    GROUP_ASSIGNED,
+    GROUP_UNKNOWN,
+    INNER_ASSIGNED,
+    INNER_NAME_SEARCHED,
+)
 from fsdplint.migration.constructor import meshes, strategy
-from fsdplint.migration.context import Blocked, Migration, expression, is_fsdp1, nodes
+from fsdplint.migration.context import Migration, expression, is_fsdp1, nodes
 from fsdplint.migration.names import FSDP, PARAMETERS
+from fsdplint.migration.rewriters import rewrites_member
 from fsdplint.migration.state_dicts.state_functions import write_once
+from fsdplint.migration.symbols import MEMBERS
 from fsdplint.migration.text import bare, quote_of
 from fsdplint.migration.training import gradients
 from fsdplint.migration.training.classes import in_annotation
@@ -23,26 +35,7 @@ from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.layout import descend
 from fsdplint.trace import Called, Fsdp1Used, Wrapped
 
-# What FSDP2 has no counterpart of, and what to do instead.
-GONE = {
-    "register_comm_hook": "FSDP2 has no communication hooks of this kind: "
-    "`set_custom_reduce_scatter` and `set_all_reduce_hook` replace single collectives",
-    "flat_param": "FSDP2 has no flat parameters: each parameter is a DTensor with its own name",
-    "_flat_param": "FSDP2 has no flat parameters: each parameter is a DTensor with its own name",
-    "_handle": "FSDP2 has no flat parameters and no handles of them",
-    "_handles": "FSDP2 has no flat parameters and no handles of them",
-    "check_is_root": "no module of FSDP2 says whether it is the root: it is the one that you call",
-    "_is_root": "no module of FSDP2 says whether it is the root: it is the one that you call",
-    "sharding_strategy": "a module of FSDP2 does not know its strategy: keep it in a variable",
-    "mixed_precision": "a module of FSDP2 does not know its precision: keep the policy in a variable",
-    "compute_device": "an attribute of FSDP1's wrapper: `next(model.parameters()).device` in FSDP2",
-    "set_state_dict_type": "FSDP2 has no types of states: `get_model_state_dict` takes options",
-}
-# What only FSDP1's wrappers have, whatever holds it.
-PRIVATE = {"flat_param", "_flat_param", "_handle", "_handles", "_is_root", "check_is_root"}
 INNER = "_fsdp_wrapped_module"
-LOOSE = {"_handle", "_handles", "_is_root"}  # what other objects may have too
-GROUPS = {"process_group", "rank", "world_size"}
 FLAT = {f"ShardingStrategy.{name}" for name in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD")}
 CONSTANTS = {"constant_", "zeros_", "ones_", "fill_", "zero_"}
 
@@ -50,6 +43,7 @@ CONSTANTS = {"constant_", "zeros_", "ones_", "fill_", "zero_"}
 # Attributes of the wrapper ------------------------------------------------------------------------
 
 
+@rewrites_member("process_group", "rank", "world_size")
 def rewrite_group(migration: Migration, source: Source, node: cst.Attribute) -> None:
     """`model.process_group`, `.rank` and `.world_size` are those of the group it is sharded over.
 
@@ -59,16 +53,15 @@ def rewrite_group(migration: Migration, source: Source, node: cst.Attribute) -> 
     name = node.attr.value
     parent = source.parent(node)
     if isinstance(parent, cst.AssignTarget):
-        raise migration.block(source, node, f"an assignment to `.{name}` of FSDP1's wrapper")
+        raise Blocked(source, node, GROUP_ASSIGNED(name=name))
     group = _group(migration, source, node)
     if group is None:
         group = _of_parameters(migration, source, node)
     if group is None:
-        raise migration.block(
+        raise Blocked(
             source,
             node,
-            f"`.{name}` of FSDP1's wrapper: keep the process group, or the mesh, that the model is "
-            "sharded over in a variable",
+            GROUP_UNKNOWN(name=name),
         )
     if name == "process_group":
         text = group or migration.dist(source, node, "group") + ".WORLD"
@@ -214,6 +207,7 @@ def _seen(
     return None
 
 
+@rewrites_member("apply")
 def rewrite_apply(migration: Migration, source: Source, node: cst.Attribute) -> None:
     """`model.apply(fn)`, which gathers the parameters in FSDP1, stays where `fn` needs no whole
     ones.
@@ -223,23 +217,20 @@ def rewrite_apply(migration: Migration, source: Source, node: cst.Attribute) -> 
     """
     call = source.parent(node)
     if not isinstance(call, cst.Call) or call.func is not node or len(call.args) != 1:
-        raise migration.block(source, node, "this use of `FSDP.apply` cannot be followed")
+        raise Blocked(source, node, APPLY_USE())
     values = migration.values(call.args[0].value)
     functions = [v.node for v in values if isinstance(v, Function)]
     if not functions or len(functions) != len(values):
-        raise migration.block(
-            source, node, "`FSDP.apply` runs on whole parameters, and its function cannot be seen"
-        )
+        raise Blocked(source, node, APPLY_UNSEEN())
     for function in functions:
         if not writes(function.body) and not _reads_parameters(function):
             continue
         if _constant(function) and not _entered(migration, call):
             continue
-        raise migration.block(
+        raise Blocked(
             source,
             node,
-            "`FSDP.apply` runs on whole parameters, FSDP2's on sharded ones: initialise the model "
-            "before it is sharded",
+            APPLY_ON_WHOLE(),
         )
     migration.step(source, node, "Apply to the sharded model")
 
@@ -284,16 +275,19 @@ def check_private(migration: Migration, source: Source, node: cst.Attribute) -> 
         Blocked: with the reason.
     """
     name = node.attr.value
-    if name not in PRIVATE or is_constant(node.value, "self") or node in migration.untouched:
+    member = MEMBERS.get(name)
+    if member is None or member.gone is None or not member.private:
         return
-    if name in LOOSE:
+    if is_constant(node.value, "self") or node in migration.untouched:
+        return
+    if member.common_name:
         function = function_of(source, node)
         if not re.search("fsdp|flat_param", source.code(function), re.IGNORECASE):
             return
     values = migration.values(node.value)
     if any(not isinstance(v, ModuleValue | Unknown) or is_fsdp1(v) for v in values):
         return  # something else, or judged as an attribute of a wrapped model
-    raise Blocked(source, node, f"`.{name}`: {GONE[name]}", internal="attribute")
+    raise Blocked(source, node, member.gone(name=name), internal="attribute")
 
 
 def rewrite_inner(migration: Migration, source: Source, node: cst.Attribute) -> None:
@@ -305,7 +299,7 @@ def rewrite_inner(migration: Migration, source: Source, node: cst.Attribute) -> 
     if node in migration.untouched:
         return
     if isinstance(source.parent(node), cst.AssignTarget | cst.AugAssign | cst.Del):
-        raise migration.block(source, node, f"an assignment to `.{INNER}`")
+        raise Blocked(source, node, INNER_ASSIGNED(name=INNER))
     migration.substitute(source, node, migration.text(source, node.value))
     migration.step(source, node, "Use the model itself")
 
@@ -323,11 +317,8 @@ def check_names(migration: Migration, source: Source) -> None:
         if node in migration.untouched:
             continue
         if not _takes_off(source, node):
-            reason = (
-                f"names are searched for `{INNER}`, which those of FSDP2's parameters and modules "
-                "do not have"
-            )
-            migration.blockers.append(migration.block(source, node, reason))
+            reason = INNER_NAME_SEARCHED(name=INNER)
+            migration.blockers.append(Blocked(source, node, reason))
         else:
             migration.note(f"names have no `{INNER}` any longer: taking it off changes nothing")
 

@@ -1,0 +1,271 @@
+"""Blockers about the constructor of FSDP1's wrapper, its arguments, and the class itself."""
+
+from fsdplint.migration.blockers import Blocker, advice
+
+DEVICE_UNKNOWN = Blocker(
+    "FSDP201-device-unknown",
+    "neither `device_id` nor `torch.cuda.set_device` nor a mesh says which device is this rank's",
+    advice.SET_DEVICE,
+)
+QUANTIZED_WEIGHTS = Blocker(
+    "FSDP201-quantized-weights",
+    "the quantized weights of `{name}` carry attributes that FSDP2 does not keep",
+    advice.QUANTIZED,
+)
+BUFFER_DTYPE_UNKNOWN = Blocker(
+    "FSDP201-buffer-dtype-unknown",
+    "which `buffer_dtype` the buffers get cannot be told here",
+    advice.BUFFER_DTYPE,
+)
+CPU_OFFLOAD_ARGUMENTS = Blocker(
+    "FSDP201-cpu-offload-arguments",
+    "the arguments of `CPUOffload` cannot be read here",
+    advice.WRITE_VALUE,
+)
+CONFIG_HANDED_ON = Blocker(
+    "FSDP201-config-handed-on",
+    "this is handed to `{function}`, which takes FSDP1's own",
+    advice.LEAVE_OBJECT_OUT,
+)
+ENUM_MEMBER_READ = Blocker(
+    "FSDP201-enum-member-read",
+    "`{code}` is about a member of `{enum}`, which becomes its name (a string)",
+    advice.BY_HAND,
+)
+IGNORED_PERHAPS_TRAINED = Blocker(
+    "FSDP201-ignored-perhaps-trained",
+    "whether the parameters in `{argument}` are frozen cannot be seen: FSDP2 leaves them "
+    "plain tensors, which optimizers and `clip_grad_norm_` cannot mix with sharded ones",
+    advice.IGNORED,
+)
+CAST_INPUTS_DIFFER_IN_DICT = Blocker(
+    "FSDP201-cast-inputs-differ-in-dict",
+    "policies of mixed precision that differ in `cast_forward_inputs`, in a dict",
+    advice.PRECISION_OPTION,
+)
+OFFLOAD_UNKNOWN = Blocker(
+    "FSDP201-offload-unknown",
+    "whether the parameters that `param_init_fn` gives memory are offloaded cannot be seen here",
+    advice.META_VALUES,
+)
+META_TO_SEVERAL_DEVICES = Blocker(
+    "FSDP201-meta-to-several-devices",
+    "models on the meta device that go to different devices",
+    advice.BY_HAND,
+)
+DICT_UNREADABLE = Blocker(
+    "FSDP201-dict-unreadable",
+    "this dict of arguments cannot be read here",
+    advice.WRITE_VALUE,
+)
+ARGUMENTS_UNREADABLE = Blocker(
+    "FSDP201-arguments-unreadable",
+    "the arguments of FSDP(...) cannot be read here",
+    advice.WRITE_VALUE,
+)
+KEYWORDS_UNSEEN = Blocker(
+    "FSDP201-keywords-unseen",
+    "where the arguments in `**{name}` come from cannot be seen",
+    advice.WRITE_KEYWORDS,
+)
+KEY_TWICE = Blocker(
+    "FSDP201-key-twice",
+    "`{name}` gets the same key twice",
+    advice.WRITE_ARGUMENTS,
+)
+KEY_UNDER_CONDITION = Blocker(
+    "FSDP201-key-under-condition",
+    "`{key}` is set under a condition",
+    "Give it a variable of its own that is None otherwise (`value = ... if test else None`), "
+    "and hand that on: `{key}=value`.",
+)
+ARGUMENTS_USED_ELSEWHERE = Blocker(
+    "FSDP201-arguments-used-elsewhere",
+    "the arguments in `{name}` are used here in another way",
+    advice.KEEP_DICT,
+)
+PARAM_INIT_FN_IN_DICT = Blocker(
+    "FSDP201-param-init-fn-in-dict",
+    "`{key}` in a dict of arguments",
+    advice.META_VALUES,
+)
+ARGUMENTS_OF_SEVERAL_CALLS = Blocker(
+    "FSDP201-arguments-of-several-calls",
+    "the arguments in `{name}` are given to more than one call",
+    "Give each call a dict of its own, `{name}` written out.",
+)
+GROUPS_DIFFER = Blocker(
+    "FSDP201-groups-differ",
+    "several models with process groups of different kinds",
+    advice.GIVE_MESH,
+)
+META_WITH_DICT = Blocker(
+    "FSDP201-meta-with-dict",
+    "a model on the meta device without `param_init_fn`, whose arguments stand in a dict: "
+    "FSDP1 gives its parameters memory and calls each module's `reset_parameters`",
+    advice.GIVE_INIT_FN,
+)
+META_WITH_SYNC = Blocker(
+    "FSDP201-meta-with-sync",
+    "a model on the meta device without `param_init_fn`, with `sync_module_states`: FSDP1 "
+    "gives its parameters memory and calls each module's `reset_parameters`, and then all "
+    "ranks get rank 0's",
+    advice.GIVE_INIT_FN,
+)
+META_WITH_IGNORED = Blocker(
+    "FSDP201-meta-with-ignored",
+    "a model on the meta device without `param_init_fn`, with ignored parameters, which keep "
+    "their values: FSDP1 gives its parameters memory and calls each module's "
+    "`reset_parameters`",
+    advice.GIVE_INIT_FN,
+)
+META_WITH_POLICY = Blocker(
+    "FSDP201-meta-with-policy",
+    "a model on the meta device without `param_init_fn`, with a policy by size or of three "
+    "parameters: FSDP1 gives its parameters memory and calls each module's `reset_parameters`",
+    advice.GIVE_INIT_FN,
+)
+PRECISION_ARGUMENTS = Blocker(
+    "FSDP201-precision-arguments",
+    "the arguments of `MixedPrecision` cannot be read here",
+    advice.WRITE_VALUE,
+)
+LOW_PRECISION_GRADS = Blocker(
+    "FSDP201-low-precision-grads",
+    "FSDP2 has no counterpart of `keep_low_precision_grads`",
+    advice.PRECISION_OPTION,
+)
+CLASSES_TO_IGNORE = Blocker(
+    "FSDP201-classes-to-ignore",
+    "FSDP2 has no counterpart of `_module_classes_to_ignore`",
+    advice.PRECISION_OPTION,
+)
+CAST_ROOT_INPUTS = Blocker(
+    "FSDP201-cast-root-inputs",
+    "`cast_root_forward_inputs` other than True is not migrated yet",
+    advice.PRECISION_OPTION,
+)
+CAST_INPUTS_UNKNOWN = Blocker(
+    "FSDP201-cast-inputs-unknown",
+    "`cast_forward_inputs` is only known at run time",
+    advice.PRECISION_OPTION,
+)
+PRECISION_FIELD_READ = Blocker(
+    "FSDP201-precision-field-read",
+    "`{field}` is read here, which FSDP2's policy does not have",
+    "{advice}",
+)
+UNKNOWN_ARGUMENT = Blocker(
+    "FSDP201-unknown-argument",
+    "FSDP(...) takes no argument `{name}` here: the call raises TypeError",
+    "Take the argument out; DDP's and fairscale's arguments are not FSDP1's.",
+)
+CONFIG_UNSEEN = Blocker(
+    "FSDP201-config-unseen",
+    "where this `{old}` comes from cannot be seen",
+    advice.WRITE_VALUE,
+)
+STRATEGY_IN_DICT_WITH_MESH = Blocker(
+    "FSDP201-strategy-in-dict-with-mesh",
+    "a strategy in a dict, together with a mesh",
+    advice.GIVE_MESH,
+)
+PARAM_INIT_FN_WITH_SYNC = Blocker(
+    "FSDP201-param-init-fn-with-sync",
+    "this `param_init_fn` of FSDP(...), together with `sync_module_states`",
+    advice.META_VALUES,
+)
+CPU_OFFLOAD_SHARED = Blocker(
+    "FSDP201-cpu-offload-shared",
+    "this `CPUOffload` is used elsewhere too",
+    advice.OWN_OBJECTS,
+)
+MODULE_UNKNOWN = Blocker(
+    "FSDP201-module-unknown",
+    "which module FSDP(...) wraps cannot be read here",
+    advice.WRITE_VALUE,
+)
+MODULE_WITHOUT_FORWARD = Blocker(
+    "FSDP201-module-without-forward",
+    "a ModuleList or ModuleDict, which FSDP2 does not shard: it has no forward",
+    advice.WRAP_CHILDREN,
+)
+IGNORED_WITH_PARAM_INIT_FN = Blocker(
+    "FSDP201-ignored-with-param-init-fn",
+    "ignored parameters together with `param_init_fn`, which would get new values too",
+    advice.META_VALUES,
+)
+CALL_IN_HEAD = Blocker(
+    "FSDP201-call-in-head",
+    "FSDP(...) stands in the head of a compound statement",
+    advice.OWN_STATEMENT,
+)
+CALL_WITH_SEVERAL_TARGETS = Blocker(
+    "FSDP201-call-with-several-targets",
+    "FSDP(...) is part of an assignment to several targets",
+    advice.OWN_STATEMENT,
+)
+CAST_INPUTS_DIFFER = Blocker(
+    "FSDP201-cast-inputs-differ",
+    "one call wraps the model and its parts, which cast other inputs",
+    advice.BY_HAND,
+)
+CALL_IN_EXPRESSION = Blocker(
+    "FSDP201-call-in-expression",
+    "FSDP(...) with submodules to shard stands inside a lambda, a comprehension or a "
+    "conditional expression",
+    advice.OWN_STATEMENT,
+)
+CONFIG_GIVEN_TO_FRAMEWORK = Blocker(
+    "FSDP201-config-given-to-framework",
+    "`{api}` of {framework} gets it too ({place}), and takes FSDP1's",
+    "Give the framework a policy or config of its own, or move it to FSDP2 as well.",
+)
+PARTIAL_POSITIONAL = Blocker(
+    "FSDP201-partial-positional",
+    "a partial of FSDP with positional arguments",
+    advice.WRITE_ARGUMENTS,
+)
+PARTIAL_OF_SEVERAL = Blocker(
+    "FSDP201-partial-of-several",
+    "a partial of FSDP that does more than shard one module: write a function that shards "
+    "the submodules and then the module",
+    advice.WRITE_ARGUMENTS,
+)
+PARTIAL_BEFORE_GROUP = Blocker(
+    "FSDP201-partial-before-group",
+    "a partial of FSDP before the process group certainly exists, which its mesh needs",
+    advice.WRITE_ARGUMENTS,
+)
+BATCH_NORM = Blocker(
+    "FSDP201-batch-norm",
+    "FSDP1 keeps batch norms out of mixed precision, FSDP2 does not: {place}",
+    advice.BATCH_NORM,
+)
+SUBCLASS = Blocker(
+    "FSDP201-subclass",
+    "a subclass of FSDP: FSDP2 wraps nothing, so that its methods have to become functions "
+    "of the model",
+    advice.BY_HAND,
+)
+WRAPPER_CLS = Blocker(
+    "FSDP201-wrapper-cls",
+    "FSDP as `wrapper_cls`: shard the modules with `fully_shard` one by one",
+    advice.BY_HAND,
+)
+CLASS_AS_ARGUMENT = Blocker(
+    "FSDP201-class-as-argument",
+    "the FSDP class is passed as an argument to `{function}`: `fully_shard` is a function "
+    "that shards in place",
+    advice.WRAP_IN_ONE_PLACE,
+)
+CLASS_RENAMED = Blocker(
+    "FSDP201-class-renamed",
+    "the FSDP class is given another name: `fully_shard` is a function, not a class",
+    advice.BY_HAND,
+)
+CLASS_USE = Blocker(
+    "FSDP201-class-use",
+    "this use of the FSDP class: `fully_shard` is a function, and there are no wrappers",
+    advice.BY_HAND,
+)
