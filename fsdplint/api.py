@@ -246,6 +246,7 @@ def _finding(result: Result, one: _Finding, edits: bool) -> Finding:
         configuration=tuple(Condition(guard.text, guard.holds) for guard in one.configuration),
         group=group_of(one),
         blocker=one.blocker,
+        blocker_codes=one.blocker_codes,
         fix=_fix(result, one, edits),
         cell=cell,
     )

@@ -101,6 +101,7 @@ class Finding:
         configuration: the conditions under which it holds; empty where it always does.
         group: the group of fixes that it belongs to.
         blocker: why that group cannot be rewritten, where this finding is what prevents it.
+        blocker_codes: the stable codes of the reasons in `blocker`.
     """
 
     code: str
@@ -120,6 +121,7 @@ class Finding:
     blocker: str | None = None
     fix: Fix | None = None
     cell: int | None = None
+    blocker_codes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,7 @@ class Finding:
         configuration: the conditions under which it holds; empty where it always does.
         group: the group of fixes it belongs to (a migration), see `Fix.group`.
         blocker: why the group cannot be rewritten, where this finding is what prevents it.
+        blocker_codes: the stable codes of the reasons in `blocker`.
         fix: filled in by the engine from `Rule.fix`.
     """
 
@@ -150,6 +151,7 @@ class Finding:
     configuration: tuple[Guard, ...] = ()
     group: str | None = None
     blocker: str | None = None
+    blocker_codes: tuple[str, ...] = ()
     fix: Fix | None = None
 
 

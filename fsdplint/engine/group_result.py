@@ -127,6 +127,7 @@ def _finding_data(finding: Finding) -> dict[str, Any]:
         ],
         "group": finding.group,
         "blocker": finding.blocker,
+        "blocker_codes": finding.blocker_codes,
         "fix": None if fix is None else {**asdict(fix), "safety": fix.safety.value},
     }
 
@@ -149,6 +150,7 @@ def _finding(data: Mapping[str, Any]) -> Finding:
         ),
         group=data["group"],
         blocker=data["blocker"],
+        blocker_codes=tuple(data["blocker_codes"]),
         fix=None if data["fix"] is None else _fix(data["fix"]),
     )
 

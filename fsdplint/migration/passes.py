@@ -19,11 +19,13 @@ from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.program import STAR_IMPORT
 from fsdplint.migration.blockers.state_dicts import OLD_CHECKPOINT, TYPE_OUTSIDE_BLOCK
 from fsdplint.migration.constructor import (
+    configs,
     enabled,
     enum_reads,
     mesh_names,
     policy_readers,
     precision_reads,
+    strategy,
     unused_policies,
     wrap,
 )
@@ -52,6 +54,9 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.layout import descend, statement_of
 from fsdplint.syntax.qualified_names import PUBLIC, canonical, dotted
+
+# The modules whose functions register themselves as rewriters.
+REWRITERS = (configs, strategy, loop, wrapper)
 
 
 @dataclass

@@ -48,6 +48,7 @@ class MigrationRule(Rule):
                 wraps = isinstance(finding.events[0], Wrapped)
                 reason = NOT_IMPORTED() if wraps else WRAPPER_ASKED()
                 finding.blocker = reason.message
+                finding.blocker_codes = (reason.blocker.code,)
                 finding.help = f"Not migrated: {reason.message}. {reason.advice}"
             return None
         finding.group = plan.group
@@ -79,6 +80,7 @@ class MigrationRule(Rule):
         own = plan.blockers_at(site.source, site.node)
         if own:
             finding.blocker = "; ".join(dict.fromkeys(b.reason for b in own))
+            finding.blocker_codes = tuple(dict.fromkeys(b.code for b in own))
             finding.help = f"Not migrated: {finding.blocker}."
         else:
             finding.help = _blocked_elsewhere(plan)

@@ -423,3 +423,12 @@ def test_every_public_name_is_in_the_table() -> None:
 def test_what_is_inside_of_fsdp1_is_named() -> None:
     assert "inside" in reason("_traversal_utils._get_fsdp_handles").message
     assert "StateDictOptions" in reason("FullStateDictConfig.offload_to_cpu").message
+
+
+def test_what_is_a_step_of_its_own_has_a_rewriter() -> None:
+    from fsdplint.migration import passes  # registers all of them
+    from fsdplint.migration.rewriters import member_rewriter, rewriter_of
+
+    assert passes.PASSES
+    assert all(rewriter_of(name) for name, api in APIS.items() if api.step)
+    assert all(member_rewriter(name) for name in ("rank", "world_size", "process_group", "apply"))

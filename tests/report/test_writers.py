@@ -235,6 +235,7 @@ def test_json(source: Source, finding: Finding) -> None:
         ],
         "group": "g",
         "blocker": None,
+        "blocker_codes": [],
         "fix": {"safety": "safe", "title": "Call the module", "group": "g", "notes": []},
         "url": "https://fsdplint.readthedocs.io/rules/sample",
     }

@@ -153,3 +153,18 @@ FLAT_PARAMETER_INTERNAL = Blocker(
     "`{name}` is a part of FSDP1's inside that FSDP2 does not have",
     advice.FLAT_PARAMETERS,
 )
+RULE_TURNED_OFF = Blocker(
+    "FSDP201-rule-turned-off",
+    "{code} is turned off here, and a migration is whole or not at all",
+    "Take the comment or the setting away that turns it off.",
+)
+UNSAFE_REWRITE = Blocker(
+    "FSDP201-unsafe-rewrite",
+    "the rewrite may change what the program does: {title}",
+    "Look at it (`fsdplint --diff --unsafe-fixes`), and take it with --unsafe-fixes.",
+)
+BROKEN_REWRITE = Blocker(
+    "FSDP201-broken-rewrite",
+    "the rewrite could not be put together ({error})",
+    "This is a defect of fsdplint, please report it.",
+)

@@ -52,6 +52,7 @@ def _section(section: Section) -> dict[str, Any]:
             {
                 **place_data(one.place),
                 "code": one.code,
+                "blocker": one.blocker,
                 "lines": [line for _, line in one.lines],
                 "reason": one.reason,
                 "advice": one.advice,

@@ -48,6 +48,7 @@ class Obstacle:
         code: the rule whose finding it is.
         lines: the code there: the number of each line and its text.
         reason: why it cannot be rewritten.
+        blocker: the stable code of that reason, where it has one.
         advice: what a person has to decide or do.
     """
 
@@ -56,6 +57,7 @@ class Obstacle:
     lines: list[tuple[int, str]]
     reason: str
     advice: str
+    blocker: str | None = None
 
 
 @dataclass

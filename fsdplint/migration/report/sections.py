@@ -18,7 +18,6 @@ from fsdplint.diagnostics.finding import (
 )
 from fsdplint.edits import apply
 from fsdplint.edits.regions import Region, regions
-from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.report import remaining_names
 from fsdplint.migration.report.model import Change, Obstacle, Reason, Section
 from fsdplint.migration.report.proof_commands import commands
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     import libcst as cst
 
     from fsdplint.interpreter import Program
+    from fsdplint.migration.blockers import Blocked
     from fsdplint.migration.plan import Plan
     from fsdplint.source.source import Source
 
@@ -143,7 +143,7 @@ class Sections:
             place = _at(source, at.line)
             result.setdefault(
                 (place, blocked.reason),
-                Obstacle(place, code, lines, blocked.reason, blocked.advice),
+                Obstacle(place, code, lines, blocked.reason, blocked.advice, blocked.code),
             )
         if not blockers:
             for finding in findings:
@@ -160,10 +160,13 @@ class Sections:
 
     def _without_plan(self, finding: Finding) -> Obstacle | None:
         """What keeps a finding from being fixed that no plan speaks of."""
+        from fsdplint.migration.blockers.program import RULE_TURNED_OFF, UNSAFE_REWRITE
+
         code = finding.rule.code
+        blocker = next(iter(finding.blocker_codes), None)
         if not self.counts(finding):
-            why = f"{code} is turned off here, and a migration is whole or not at all"
-            what = "Take the comment or the setting away that turns it off."
+            reason = RULE_TURNED_OFF(code=code)
+            why, what, blocker = reason.message, reason.advice, reason.blocker.code
         elif finding.fix is None:
             why = finding.blocker or "it has no rewrite"
             what = finding.help or "Rewrite it by hand."
@@ -176,20 +179,24 @@ class Sections:
                     "one it runs on."
                 )
         elif finding.fix.safety is Safety.UNSAFE and not self.unsafe:
-            why = f"the rewrite may change what the program does: {finding.fix.title}"
-            what = "Look at it (`fsdplint --diff --unsafe-fixes`), and take it with --unsafe-fixes."
+            reason = UNSAFE_REWRITE(title=finding.fix.title)
+            why, what, blocker = reason.message, reason.advice, reason.blocker.code
         else:
             return None
         at = finding.site.location()
         source = self.files.get(at.path)
         lines = _excerpt(source, at.line, at.end_line) if source is not None else []
         place = _at(source, at.line) if source is not None else _place(finding)
-        return Obstacle(place, code, lines, why, what)
+        return Obstacle(place, code, lines, why, what, blocker)
 
     def _defect(self, finding: Finding, error: str) -> Obstacle:
-        why = f"the rewrite could not be put together ({error})"
-        what = "This is a defect of fsdplint, please report it."
-        return Obstacle(_place(finding), finding.rule.code, [], why, what)
+        from fsdplint.migration.blockers.program import BROKEN_REWRITE
+
+        reason = BROKEN_REWRITE(error=error)
+        code = finding.rule.code
+        return Obstacle(
+            _place(finding), code, [], reason.message, reason.advice, BROKEN_REWRITE.code
+        )
 
     def _code_at(self, blocked: Blocked, findings: list[Finding]) -> str:
         """The rule that finds something at the code that blocks; the smallest finding decides."""

@@ -46,6 +46,7 @@ def _problem(problem: Problem) -> dict[str, Any]:
         "related": [],
         "group": None,
         "blocker": None,
+        "blocker_codes": [],
         "fix": None,
         "url": rule_url(problem.name),
     }
@@ -71,6 +72,7 @@ def _finding(result: Result, finding: Finding, edits: Edits) -> dict[str, Any]:
         ],
         "group": finding.group or (finding.fix.group if finding.fix else None),
         "blocker": finding.blocker,
+        "blocker_codes": list(finding.blocker_codes),
         "fix": _fix(result, finding, edits),
         "url": page_of(finding.rule),
     }
