@@ -71,12 +71,12 @@ CUSTOM_POLICY_SHARED = Blocker(
 POLICY_OWNER_UNSEEN = Blocker(
     "FSDP201-policy-owner-unseen",
     "whose `{method}` this is, cannot be seen: the object may be a library's",
-    advice.NAME_CODE,
+    advice.WRITE_POLICY,
 )
 POLICY_BASE_UNSEEN = Blocker(
     "FSDP201-policy-base-unseen",
     "`{base}`, whose code cannot be seen, may have its own `{method}`",
-    advice.NAME_CODE,
+    advice.WRITE_POLICY,
 )
 POLICY_DECORATED = Blocker(
     "FSDP201-policy-decorated",
