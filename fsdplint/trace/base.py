@@ -6,6 +6,16 @@ from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
+from fsdplint.trace.fields import (
+    by_merge,
+    combined,
+    definition,
+    distinct,
+    numbered,
+    reference,
+    unrecorded,
+)
+
 E = TypeVar("E")
 _FIELDS: dict[type, list[tuple[str, Any, Any]]] = {}  # of each kind of event
 
@@ -153,7 +163,19 @@ else:
         return lambda function: function
 
 
-@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+@dataclass_transform(
+    kw_only_default=True,
+    field_specifiers=(
+        field,
+        reference,
+        definition,
+        distinct,
+        combined,
+        numbered,
+        by_merge,
+        unrecorded,
+    ),
+)
 def event(kind: type[E]) -> type[E]:
     """Make a class of events a dataclass, with the methods that all of them share.
 
@@ -166,6 +188,9 @@ def event(kind: type[E]) -> type[E]:
 @event
 class Event:
     """One thing that happened.
+
+    `static_only` says of a class why no recorder writes its events; it is empty for the others. How
+    the other fields are recorded stands with each of them, see `fsdplint.trace.fields`.
 
     Attributes:
         site: the user's code that caused it (a call, usually).
@@ -184,20 +209,22 @@ class Event:
     """
 
     kind: ClassVar[str] = "event"
+    static_only: ClassVar[str] = ""
 
-    site: Site
-    ranks: Ranks = Ranks.ALL
-    guards: tuple[Guard, ...] = ()
-    in_loop: bool = False
+    site: Site = by_merge(kw_only=False)
+    ranks: Ranks = by_merge(default=Ranks.ALL)
+    guards: tuple[Guard, ...] = unrecorded("what was recorded has happened", default=())
+    in_loop: bool = by_merge(default=False)
     collective: bool = False
-    stack: tuple[Site, ...] = ()
-    callbacks: tuple[Site, ...] = ()
-    took_part: tuple[int, ...] = ()
-    index: int = -1
+    stack: tuple[Site, ...] = by_merge(default=())
+    callbacks: tuple[Site, ...] = unrecorded("what was recorded has happened", default=())
+    took_part: tuple[int, ...] = by_merge(default=())
+    index: int = by_merge(default=-1)
 
     if not TYPE_CHECKING:
 
-        def __init__(self, **values: Any) -> None:
+        def __init__(self, site: Site, **values: Any) -> None:
+            values["site"] = site
             kind = type(self)
             if kind not in _FIELDS:
                 _FIELDS[kind] = [(x.name, x.default, x.default_factory) for x in fields(self)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from fsdplint.trace.base import Event, event
+from fsdplint.trace.fields import combined, same_in_turn
 
 
 @event
@@ -46,7 +47,7 @@ class LoaderIterated(Event):
     kind: ClassVar[str] = "loader-iterated"
     loader: str
     sampler: str | None = None
-    alike: bool | None = None
+    alike: bool | None = combined(same_in_turn, default=None)
 
 
 @event
@@ -62,4 +63,5 @@ class DataEscaped(Event):
     """A sampler or loader was passed to code that could not be followed (static traces only)."""
 
     kind: ClassVar[str] = "data-escaped"
+    static_only: ClassVar[str] = "a recorder sees what becomes of the data"
     data: str

@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import ClassVar
 
 from fsdplint.trace.base import Event, Site, event
+from fsdplint.trace.fields import combined, definition, differs, distinct, reference, unrecorded
 
 
 @event
@@ -26,6 +27,7 @@ class RunElsewhere(Event):
     (static traces only)."""
 
     kind: ClassVar[str] = "run-elsewhere"
+    static_only: ClassVar[str] = "a recorder sees what runs in the process"
 
 
 @event
@@ -38,7 +40,7 @@ class LauncherArgumentUsed(Event):
 
     kind: ClassVar[str] = "launcher-argument-used"
     argument: str
-    use: Site | None = None
+    use: Site | None = unrecorded("the stack tells", default=None)
     overwritten: bool = False
 
 
@@ -54,8 +56,9 @@ class FrameworkConfigured(Event):
     """
 
     kind: ClassVar[str] = "framework-configured"
+    static_only: ClassVar[str] = "a recorder sees what the framework does"
     framework: str
-    api: str
+    api: str = distinct()
     options: Mapping[str, object] = field(default_factory=dict)
     open: bool = False
 
@@ -73,7 +76,7 @@ class MeshBuilt(Event):
     """shape and dim_names hold None and "?" for what is not known."""
 
     kind: ClassVar[str] = "mesh-built"
-    mesh: str = ""
+    mesh: str = definition(default="")
     device_type: str | None = None
     shape: tuple[int | None, ...] = ()
     dim_names: tuple[str, ...] = ()
@@ -87,7 +90,7 @@ class Seeded(Event):
     """
 
     kind: ClassVar[str] = "seeded"
-    per_rank: bool | None = None
+    per_rank: bool | None = combined(differs, default=None)
 
 
 @event
@@ -95,7 +98,7 @@ class Collective(Event):
     """A collective that is none of the above: dist.barrier, dist.all_reduce, full_tensor, ..."""
 
     kind: ClassVar[str] = "collective"
-    api: str
+    api: str = distinct()
 
 
 @event
@@ -103,7 +106,7 @@ class JoinUsed(Event):
     """`torch.distributed.algorithms.Join([module, ...])`."""
 
     kind: ClassVar[str] = "join-used"
-    modules: tuple[str, ...] = ()
+    modules: tuple[str, ...] = reference(default=())
 
 
 @event
@@ -111,7 +114,8 @@ class Escaped(Event):
     """A module was passed to code that could not be followed (static traces only)."""
 
     kind: ClassVar[str] = "module-escaped"
-    module: str
+    static_only: ClassVar[str] = "a recorder sees what becomes of the module"
+    module: str = reference(distinct=True)
 
 
 @event
@@ -120,6 +124,7 @@ class PickedByRank(Event):
     each rank takes its part of a batch (static traces only)."""
 
     kind: ClassVar[str] = "picked-by-rank"
+    static_only: ClassVar[str] = "recorded passes over data say what each rank got"
 
 
 @event

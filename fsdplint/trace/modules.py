@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import ClassVar
 
 from fsdplint.trace.base import Event, event
+from fsdplint.trace.fields import combined, distinct, reference, same, unrecorded
 
 
 @event
@@ -15,13 +16,14 @@ class WeightsSet(Event):
     another rank, copied or filled in (static traces only). No modules: not known of which."""
 
     kind: ClassVar[str] = "weights-set"
-    modules: tuple[str, ...] = ()
+    static_only: ClassVar[str] = "a recorder compares the values at the sharding"
+    modules: tuple[str, ...] = reference(default=())
 
 
 @event
 class ModuleBuilt(Event):
     kind: ClassVar[str] = "module-built"
-    module: str
+    module: str = reference(distinct=True)
     on_meta: bool = False
 
 
@@ -34,8 +36,8 @@ class ModuleMoved(Event):
     """
 
     kind: ClassVar[str] = "module-moved"
-    module: str
-    method: str
+    module: str = reference(distinct=True)
+    method: str = distinct()
     device: str | None = None
     dtype: str | None = None
     untouched: tuple[str, ...] = ()
@@ -50,8 +52,8 @@ class ModuleAttached(Event):
     """
 
     kind: ClassVar[str] = "module-attached"
-    module: str
-    new: tuple[str, ...] = ()
+    module: str = reference(distinct=True)
+    new: tuple[str, ...] = reference(default=())
 
 
 @event
@@ -59,9 +61,9 @@ class ModuleCopied(Event):
     """copy.deepcopy of a module, or a copy that a library makes (AveragedModel)."""
 
     kind: ClassVar[str] = "module-copied"
-    module: str
-    copy: str = ""
-    api: str = "copy.deepcopy"
+    module: str = reference(distinct=True)
+    copy: str = reference(default="")
+    api: str = distinct(default="copy.deepcopy")
 
 
 @event
@@ -78,13 +80,13 @@ class Wrapped(Event):
     """
 
     kind: ClassVar[str] = "module-wrapped"
-    module: str
-    inner: str
+    module: str = reference(distinct=True)
+    inner: str = reference(distinct=True)
     options: Mapping[str, object] = field(default_factory=dict)
-    alike: bool | None = None
-    units: tuple[str, ...] | None = ()
+    alike: bool | None = combined(same, default=None)
+    units: tuple[str, ...] | None = unrecorded("each unit has its own event", default=())
     mixes: bool = False
-    mesh: str | None = None
+    mesh: str | None = reference(default=None)
 
 
 @event
@@ -92,7 +94,7 @@ class Replicated(Event):
     """`DistributedDataParallel(inner, ...)`; options as for `Wrapped`."""
 
     kind: ClassVar[str] = "module-replicated"
-    inner: str
+    inner: str = reference(distinct=True)
     options: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -106,12 +108,12 @@ class Sharded(Event):
     """
 
     kind: ClassVar[str] = "module-sharded"
-    module: str
-    group: tuple[str, ...] = ()
+    module: str = reference(distinct=True)
+    group: tuple[str, ...] = reference(default=())
     options: Mapping[str, object] = field(default_factory=dict)
     positional: tuple[object, ...] = ()
-    alike: bool | None = None
-    mesh: str = ""
+    alike: bool | None = combined(same, default=None)
+    mesh: str = reference(default="")
 
 
 @event
@@ -122,8 +124,8 @@ class ParametersTied(Event):
     """
 
     kind: ClassVar[str] = "parameters-tied"
-    module: str
-    other: str | None = None
+    module: str = reference(distinct=True)
+    other: str | None = reference(default=None)
     name: str = "weight"
 
 
@@ -132,14 +134,14 @@ class Checkpointed(Event):
     """Activation checkpointing was applied to a module (or to its children)."""
 
     kind: ClassVar[str] = "activation-checkpointed"
-    module: str
+    module: str = reference(distinct=True)
 
 
 @event
 class Compiled(Event):
     kind: ClassVar[str] = "module-compiled"
-    module: str
-    result: str = ""
+    module: str = reference(distinct=True)
+    result: str = reference(default="")
 
 
 @event
@@ -147,8 +149,8 @@ class MethodRegistered(Event):
     """`register_fsdp_forward_method(module, method)`."""
 
     kind: ClassVar[str] = "method-registered"
-    module: str
-    method: str
+    module: str = reference(distinct=True)
+    method: str = distinct()
 
 
 @event
@@ -156,8 +158,8 @@ class Gathered(Event):
     """`module.unshard()` (gathered=True) or `module.reshard()` (gathered=False)."""
 
     kind: ClassVar[str] = "parameters-gathered"
-    module: str
-    gathered: bool
+    module: str = reference(distinct=True)
+    gathered: bool = distinct()
 
 
 @event
@@ -172,7 +174,7 @@ class ParameterMarked(Event):
     """
 
     kind: ClassVar[str] = "parameter-marked"
-    modules: tuple[str, ...]
+    modules: tuple[str, ...] = reference()
     name: str
     hook: bool = False
     removed: bool = False
@@ -183,7 +185,8 @@ class RequiresGradSet(Event):
     """`requires_grad` was set on parameters of these modules (static traces only)."""
 
     kind: ClassVar[str] = "requires-grad-set"
-    modules: tuple[str, ...]
+    static_only: ClassVar[str] = "a recorder sees the parameters at the sharding"
+    modules: tuple[str, ...] = reference()
 
 
 @event
@@ -191,7 +194,7 @@ class ParameterMarkRead(Event):
     """An attribute that parameters of these modules were once given was asked for."""
 
     kind: ClassVar[str] = "parameter-mark-read"
-    modules: tuple[str, ...]
+    modules: tuple[str, ...] = reference()
     name: str
 
 
@@ -203,8 +206,8 @@ class RowEdited(Event):
     """
 
     kind: ClassVar[str] = "row-edited"
-    module: str
-    api: str
+    module: str = reference(distinct=True)
+    api: str = distinct()
 
 
 @event
@@ -227,7 +230,7 @@ class MixedParameters(Event):
     """
 
     kind: ClassVar[str] = "mixed-parameters"
-    api: str
+    api: str = distinct()
 
 
 @event
@@ -235,8 +238,8 @@ class Fsdp1Used(Event):
     """A use of FSDP1's API other than its constructor, e.g. "FSDP.state_dict_type"."""
 
     kind: ClassVar[str] = "fsdp1-used"
-    api: str
-    module: str | None = None
+    api: str = distinct()
+    module: str | None = reference(default=None, distinct=True)
 
 
 @event
@@ -248,6 +251,6 @@ class Fsdp2Used(Event):
     """
 
     kind: ClassVar[str] = "fsdp2-used"
-    api: str
-    module: str
+    api: str = distinct()
+    module: str = reference(distinct=True)
     optional: bool = False

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import ClassVar
 
 from fsdplint.trace.base import Event, event
+from fsdplint.trace.fields import combined, reference, union
 
 
 @event
@@ -20,8 +20,8 @@ class ParametersMissed(Event):
     """
 
     kind: ClassVar[str] = "parameters-missed"
-    module: str
-    optimizer: str
+    module: str = reference(distinct=True)
+    optimizer: str = reference(distinct=True)
     parameters: tuple[str, ...]
     trained: int
 
@@ -37,7 +37,7 @@ class Refused(Event):
     """
 
     kind: ClassVar[str] = "refused"
-    module: str
+    module: str = reference(distinct=True)
     reason: str
     parameters: tuple[tuple[str, str], ...] = ()
 
@@ -53,11 +53,11 @@ class CopiesSeen(Event):
     """
 
     kind: ClassVar[str] = "copies-seen"
-    module: str
-    optimizer: str
+    module: str = reference(distinct=True)
+    optimizer: str = reference(distinct=True)
     look: int
     exchanged: bool = False
-    each: Mapping[int, Mapping[str, tuple[str, int]]] = field(default_factory=dict)
+    each: Mapping[int, Mapping[str, tuple[str, int]]] = combined(union, default_factory=dict)
 
 
 @event

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from fsdplint.trace.base import Event, Layout, event
+from fsdplint.trace.fields import combined, definition, differs, distinct, reference, unrecorded
 
 
 @event
@@ -16,10 +17,10 @@ class StateTaken(Event):
     """
 
     kind: ClassVar[str] = "state-taken"
-    state: str
-    of: str
+    state: str = definition()
+    of: str = reference(distinct=True)
     layout: Layout = Layout.UNKNOWN
-    api: str = "state_dict"
+    api: str = distinct(default="state_dict")
     rank0_only: bool = False
 
 
@@ -28,10 +29,10 @@ class StateLoaded(Event):
     """A state dict went into a module or optimizer (`into`); layout is that of the state."""
 
     kind: ClassVar[str] = "state-loaded"
-    into: str
-    state: str | None = None
+    into: str = reference(distinct=True)
+    state: str | None = reference(default=None)
     layout: Layout = Layout.UNKNOWN
-    api: str = "load_state_dict"
+    api: str = distinct(default="load_state_dict")
 
 
 @event
@@ -42,9 +43,9 @@ class TensorsMixed(Event):
     """
 
     kind: ClassVar[str] = "tensors-mixed"
-    api: str
-    plain: tuple[str, ...] = ()
-    sharded: tuple[str, ...] = ()
+    api: str = distinct()
+    plain: tuple[str, ...] = unrecorded("the error does not name them", default=())
+    sharded: tuple[str, ...] = unrecorded("the error does not name them", default=())
 
 
 @event
@@ -56,9 +57,9 @@ class RawRead(Event):
     """
 
     kind: ClassVar[str] = "raw-read"
-    api: str
+    api: str = distinct()
     layout: Layout = Layout.UNKNOWN
-    of: str | None = None
+    of: str | None = unrecorded("the tensor may be no parameter", default=None)
 
 
 @event
@@ -70,11 +71,11 @@ class Saved(Event):
     """
 
     kind: ClassVar[str] = "saved"
-    api: str
-    states: tuple[str, ...] = ()
-    modules: tuple[str, ...] = ()
+    api: str = distinct()
+    states: tuple[str, ...] = reference(default=())
+    modules: tuple[str, ...] = reference(default=())
     layouts: tuple[Layout, ...] = ()
-    per_rank: bool = False
+    per_rank: bool = combined(differs, source="path", default=False)
     path: str = ""
 
 
@@ -83,9 +84,9 @@ class Loaded(Event):
     """Something was read from disk (torch.load, dcp.load); `per_rank` and `path` as for `Saved`."""
 
     kind: ClassVar[str] = "loaded"
-    api: str
-    state: str | None = None
-    per_rank: bool = False
+    api: str = distinct()
+    state: str | None = definition(default=None)
+    per_rank: bool = combined(differs, source="path", default=False)
     path: str = ""
 
 
@@ -101,6 +102,6 @@ class PartialRead(Event):
 
     kind: ClassVar[str] = "partial-read"
     CLIPPED: ClassVar[str] = "clip_grad_norm_"
-    api: str
+    api: str = distinct()
     reduction: str = ""
-    partial: bool = True
+    partial: bool = unrecorded("only partial tensors are recorded", default=True)

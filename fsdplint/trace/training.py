@@ -5,6 +5,15 @@ from __future__ import annotations
 from typing import ClassVar
 
 from fsdplint.trace.base import Event, GradMode, event
+from fsdplint.trace.fields import (
+    combined,
+    definition,
+    distinct,
+    numbered,
+    on_any,
+    reference,
+    unrecorded,
+)
 
 
 @event
@@ -19,13 +28,13 @@ class OptimizerBuilt(Event):
     """
 
     kind: ClassVar[str] = "optimizer-built"
-    optimizer: str
+    optimizer: str = definition()
     class_name: str = ""
-    modules: tuple[str, ...] = ()
+    modules: tuple[str, ...] = reference(default=())
     complete: bool = True
-    chosen_by: tuple[str, ...] = ()
+    chosen_by: tuple[str, ...] = unrecorded("groups are made before the call", default=())
     empty_groups: int = 0
-    stale: tuple[str, ...] = ()
+    stale: tuple[str, ...] = reference(default=())
 
 
 @event
@@ -45,14 +54,14 @@ class Called(Event):
     """
 
     kind: ClassVar[str] = "module-called"
-    module: str
-    via: str = "call"
-    inside: int | None = None
+    module: str = reference(distinct=True)
+    via: str = distinct(default="call")
+    inside: int | None = numbered(default=None)
     grad: GradMode | None = None
     communicated: bool = False
     summoned: bool = False
     view_changed: bool = False
-    on_meta: bool = False
+    on_meta: bool = combined(on_any, default=False)
 
 
 @event
@@ -76,10 +85,10 @@ class SyncSwitched(Event):
     """
 
     kind: ClassVar[str] = "gradient-sync-switched"
-    module: str
-    api: str
+    module: str = reference(distinct=True)
+    api: str = distinct()
     enabled: bool | None = None
-    optional: bool = False
+    optional: bool = unrecorded("the other context manager is no call of torch", default=False)
 
 
 @event
@@ -92,9 +101,9 @@ class Clipped(Event):
     """
 
     kind: ClassVar[str] = "gradients-clipped"
-    api: str
-    modules: tuple[str, ...] = ()
-    stale: tuple[str, ...] = ()
+    api: str = distinct()
+    modules: tuple[str, ...] = reference(default=())
+    stale: tuple[str, ...] = reference(default=())
     by_norm: bool = True
     max_norm: object = "?"
 
@@ -102,7 +111,7 @@ class Clipped(Event):
 @event
 class OptimizerStepped(Event):
     kind: ClassVar[str] = "optimizer-stepped"
-    optimizer: str
+    optimizer: str = reference(distinct=True)
 
 
 @event
@@ -113,7 +122,7 @@ class ScalerBuilt(Event):
     """
 
     kind: ClassVar[str] = "scaler-built"
-    scaler: str
+    scaler: str = definition()
     class_name: str = "GradScaler"
     enabled: bool | None = True
 
@@ -123,5 +132,5 @@ class ScalerStepped(Event):
     """`scaler.step(optimizer)`, whether the optimizer then steps or not."""
 
     kind: ClassVar[str] = "scaler-stepped"
-    scaler: str
-    optimizer: str
+    scaler: str = reference(distinct=True)
+    optimizer: str = reference(distinct=True)

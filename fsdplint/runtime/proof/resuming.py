@@ -91,7 +91,7 @@ def go_on(pair: Pair, before: Run, lines: Mapping[str, Sequence[int]] | None = N
 def _has_read(run: Run, names: set[str]) -> bool:
     """Whether a rank has read one of these files, or a distributed checkpoint."""
     return any(
-        event["kind"] == "loaded" and (event.get("path") is None or event["path"] in names)
+        event["kind"] == "loaded" and (not event.get("path") or event["path"] in names)
         for record in run.records
         for event in record.events
     )

@@ -15,34 +15,36 @@ from typing import Any
 from fsdplint.runtime.recorder import values
 from fsdplint.runtime.recorder.layout import LAYOUTS
 from fsdplint.runtime.recorder.objects import OBJECTS, original_class
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.recorder import RECORDER, Entry
 from fsdplint.runtime.recorder.sites import is_direct
+from fsdplint.trace import Called
 
 _MARK = "__fsdplint_watched__"
 
 
 class Activity:
-    """The calls that are running now, innermost last: (module, event number, how entered)."""
+    """The calls that are running now, innermost last: (module, event, how entered)."""
 
     def __init__(self) -> None:
-        self.running: list[tuple[Any, int, str]] = []
-        self.waiting: list[_Waiting] = []
-        self._communicated: set[int] = set()
+        self.running: list[tuple[Any, Entry[Called], str]] = []
+        # Method calls that are written only if they go on to call a module, or raise.
+        self.waiting: list[Entry[Called]] = []
 
     def clear(self) -> None:
-        self._communicated.clear()
         self.running.clear()
         self.waiting.clear()
 
     def inside(self) -> int | None:
-        return self.running[-1][1] if self.running else None
+        return self.running[-1][1].number if self.running else None
 
     def communicates(self) -> None:
         """The innermost call is about to run a collective of all ranks."""
-        number = self.inside()
-        if number is not None and number not in self._communicated:
-            self._communicated.add(number)
-            RECORDER.update(number, communicated=True)
+        if self.running:
+            _, call, _ = self.running[-1]
+            if not call.event.communicated:
+                call.event.communicated = True
+                if call not in self.waiting:
+                    call.write()
 
     def ungathered(self) -> bool:
         """Whether what runs was not entered through `__call__`: what it calls in turn matters."""
@@ -53,16 +55,6 @@ class Activity:
         waiting, self.waiting = self.waiting, []
         for call in waiting:
             call.write()
-
-
-class _Waiting:
-    """A method call that is written only if it goes on to call a module, or raises."""
-
-    def __init__(self, line: dict[str, Any]) -> None:
-        self.line = line
-
-    def write(self) -> None:
-        RECORDER.write(self.line)
 
 
 ACTIVITY = Activity()
@@ -116,32 +108,31 @@ def _watched(function: Callable[..., Any], name: str) -> Callable[..., Any]:
             entered = None
         if entered is None:
             return function(self, *args, **kwargs)
-        number, waiting = entered
-        ACTIVITY.running.append((self, number, name))
+        ACTIVITY.running.append((self, entered, name))
         try:
             return function(self, *args, **kwargs)
         except BaseException:
-            if waiting in ACTIVITY.waiting:
+            if entered in ACTIVITY.waiting:
                 ACTIVITY.flush()
             raise
         finally:
             ACTIVITY.running.pop()
-            if waiting in ACTIVITY.waiting:
-                ACTIVITY.waiting.remove(waiting)
+            if entered in ACTIVITY.waiting:
+                ACTIVITY.waiting.remove(entered)
 
     setattr(method, _MARK, True)
     return method
 
 
-def _enter_forward(module: Any, name: str, frame: Any) -> tuple[int, Any] | None:
+def _enter_forward(module: Any, name: str, frame: Any) -> Entry[Called] | None:
     """`module.forward(x)` written by the user, on a sharded module or on a part of one."""
     if not is_direct(frame) or OBJECTS.names.get(module) is None:
         return None
     if frame.f_code.co_name == "forward" and frame.f_locals.get("self") is module:
         return None  # super().forward(x)
     ACTIVITY.flush()
-    number = RECORDER.event(
-        "module-called",
+    return RECORDER.event(
+        Called,
         frame,
         module=OBJECTS.module(_known_as(module)),
         via="forward",
@@ -149,31 +140,25 @@ def _enter_forward(module: Any, name: str, frame: Any) -> tuple[int, Any] | None
         grad=values.grad_mode(),
         collective=OBJECTS.sharded.get(_known_as(module)) is not None,
     )
-    return number, None
 
 
-def _enter_method(module: Any, name: str, frame: Any) -> tuple[int, Any] | None:
+def _enter_method(module: Any, name: str, frame: Any) -> Entry[Called] | None:
     known = _known_as(module)
     if OBJECTS.sharded.get(known) is None:
         return None
     if any(running is module or running is known for running, _, _ in ACTIVITY.running):
         return None
-    number = RECORDER.reserve()
-    line = RECORDER.line(
-        number,
-        "module-called",
+    call = RECORDER.prepare(
+        Called,
         frame,
-        {
-            "module": OBJECTS.module(known),
-            "via": name,
-            "summoned": not ACTIVITY.running and OBJECTS.summons(),
-            "inside": ACTIVITY.inside(),
-            "grad": values.grad_mode(),
-        },
+        module=OBJECTS.module(known),
+        via=name,
+        summoned=not ACTIVITY.running and OBJECTS.summons(),
+        inside=ACTIVITY.inside(),
+        grad=values.grad_mode(),
     )
-    waiting = _Waiting(line)
-    ACTIVITY.waiting.append(waiting)
-    return number, waiting
+    ACTIVITY.waiting.append(call)
+    return call
 
 
 def _known_as(module: Any) -> Any:

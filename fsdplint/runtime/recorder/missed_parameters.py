@@ -15,6 +15,7 @@ from fsdplint.runtime.recorder.digests import digest
 from fsdplint.runtime.recorder.final_state import plain_name
 from fsdplint.runtime.recorder.objects import OBJECTS
 from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.trace import ParametersMissed
 
 _LOOKS = 4  # steps of an optimizer at which it is looked
 _NAMES = 50  # written down of the parameters
@@ -59,11 +60,11 @@ class Missed:
             if again:
                 look.told = True
                 RECORDER.event(
-                    "parameters-missed",
+                    ParametersMissed,
                     frame,
                     module=OBJECTS.module(root),
                     optimizer=name,
-                    parameters=[plain_name(key) for key in again[:_NAMES]],
+                    parameters=tuple(plain_name(key) for key in again[:_NAMES]),
                     trained=sum(id(p) in held for _, p in named),
                 )
 

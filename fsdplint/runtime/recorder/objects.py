@@ -10,8 +10,8 @@ from typing import Any
 
 from fsdplint.runtime.recorder import values
 from fsdplint.runtime.recorder.identity import IdentityMap, Owners
-from fsdplint.runtime.recorder.recorder import RECORDER
-from fsdplint.runtime.recorder.sites import Span
+from fsdplint.runtime.recorder.recorder import RECORDER, Entry
+from fsdplint.trace import Layout, ModuleBuilt
 
 _WRAPPERS = {
     "FullyShardedDataParallel": ("fsdp1", "_fsdp_wrapped_module"),
@@ -22,22 +22,12 @@ _WRAPPERS = {
 }
 
 
-class Built:
-    """Where a module was built, noted when it happens and written when the module matters."""
-
-    __slots__ = ("line", "number")
-
-    def __init__(self, number: int, line: dict[str, Any]) -> None:
-        self.number = number
-        self.line = line
-
-
 class State:
     """A state dict that was seen: known again by its identity and its first tensor's."""
 
     __slots__ = ("layout", "name", "of", "size", "tensor")
 
-    def __init__(self, name: str, of: str, layout: str, value: Any) -> None:
+    def __init__(self, name: str, of: str, layout: Layout, value: Any) -> None:
         self.name, self.of, self.layout = name, of, layout
         self.size = len(value)
         first = next(values.tensors(value), None)
@@ -59,7 +49,8 @@ class Objects:
     def clear(self) -> None:
         self.counts: dict[str, int] = {}
         self.names: IdentityMap[str] = IdentityMap()
-        self.built: IdentityMap[Built] = IdentityMap()
+        # Where modules were built: noted when it happens, written when the module matters.
+        self.built: IdentityMap[Entry[ModuleBuilt]] = IdentityMap()
         self.owners = Owners()
         self.written: dict[str, dict[str, Any]] = {}
         self.states: dict[int, State] = {}
@@ -87,10 +78,7 @@ class Objects:
             and frame.f_locals.get(frame.f_code.co_varnames[0]) is module
         ):
             frame = frame.f_back
-        number = RECORDER.reserve()
-        last = RECORDER.last
-        self.built.set(module, Built(number, RECORDER.line(number, "module-built", frame, {})))
-        RECORDER.last = last
+        self.built.set(module, RECORDER.prepare(ModuleBuilt, frame, module=""))
 
     def module(self, module: Any) -> str:
         """The name of a module, and it and all under it are described in the record."""
@@ -128,8 +116,9 @@ class Objects:
         self.names.set(module, name)
         built = self.built.get(module)
         if built is not None:
-            on_meta = any(p is not None and p.is_meta for p in module.parameters() if p is not None)
-            RECORDER.write({**built.line, "module": name, "on_meta": on_meta})
+            built.event.module = name
+            built.event.on_meta = any(parameter.is_meta for parameter in module.parameters())
+            built.write()
 
     def _write(self, module: Any) -> None:
         name = self.names.get(module)
@@ -169,7 +158,7 @@ class Objects:
     def _key(self, module: Any, cls: type) -> list[Any]:
         """What makes the module the same one on another rank: class, where built, which one."""
         built = self.built.get(module)
-        where: Span | None = built.line["at"] if built is not None else None
+        where = built.place.span if built is not None else None
         key = (cls.__name__, tuple(where) if where else None)
         self._sites[key] = self._sites.get(key, 0) + 1
         return [cls.__name__, where, self._sites[key]]
@@ -247,7 +236,7 @@ class Objects:
     def new_state(self) -> str:
         return self.fresh("s")
 
-    def remember_state(self, name: str, of: str, layout: str, value: Any) -> None:
+    def remember_state(self, name: str, of: str, layout: Layout, value: Any) -> None:
         if isinstance(value, dict):
             self.states[id(value)] = State(name, of, layout, value)
 

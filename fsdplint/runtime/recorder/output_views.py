@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from fsdplint.runtime.recorder import values
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.recorder import Entry
+from fsdplint.trace import Called
 
 
 class Views:
@@ -19,28 +20,29 @@ class Views:
         self.clear()
 
     def clear(self) -> None:
-        self._returned: list[tuple[int, Any, int]] = []
-        self._changed: list[int] = []
+        self._returned: list[tuple[Entry[Called], Any, int]] = []
+        self._changed: list[Entry[Called]] = []
 
-    def returned(self, number: int, result: Any) -> None:
-        """A sharded module gave back `result`; number: of its `module-called` event."""
+    def returned(self, call: Entry[Called], result: Any) -> None:
+        """A sharded module, in this call of it, gave back `result`."""
         for tensor in values.tensors(result, limit=20):
             if tensor.requires_grad and tensor._is_view():
-                self._returned.append((number, tensor, tensor._version))
+                self._returned.append((call, tensor, tensor._version))
 
     def settle(self) -> None:
         """The outermost forward has ended."""
-        for number, tensor, version in self._returned:
+        for call, tensor, version in self._returned:
             if tensor._version != version:
-                self._changed.append(number)
+                self._changed.append(call)
         self._returned.clear()
 
     def backward_failed(self, error: BaseException) -> None:
         """Where a backward found parameters that were not gathered: these calls are why."""
         text = str(error)
         if "setStorage" in text and "storage of size 0" in text:
-            for number in dict.fromkeys(self._changed):
-                RECORDER.update(number, view_changed=True)
+            for call in self._changed:
+                call.event.view_changed = True
+                call.write()
 
     def backward_ended(self) -> None:
         self._changed.clear()

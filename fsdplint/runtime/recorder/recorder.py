@@ -2,9 +2,7 @@
 
 Every line is an object with a key "t":
     head     rank, world, pid, argv, versions
-    event    n (its number), kind, at (span), stack (spans), functions (first lines of the functions
-             of the stack and of `at`), handling (in an `except` or `finally`, while an exception is
-             handled), the fields of the event's class
+    event    n (its number), kind, where it happened (see `Place`), and the fields of its class
     update   n and fields that were known only after the call
     module   one module of the program, written again when it changes
     layout   which part of each parameter this rank holds, from an optimizer step on; see `layout`
@@ -13,6 +11,12 @@ Every line is an object with a key "t":
 A line is written with one system call as soon as it is known, so that a crash loses nothing. Where
 it cannot be written (the disk is full), the record ends, which the rank's pulse says, and the
 program goes on.
+
+An event is made as an object of its class in `fsdplint.trace`, without the site, which is that of a
+frame: `RECORDER.event(StateLoaded, frame, into=name)`. The types of `event` say that it takes what
+the class's constructor takes after the site, so that mypy checks the names and types of the fields
+and finds required ones that are missing. A misspelt field of a later update is one of an attribute.
+How the records of several ranks become one event stands with the fields in `trace`.
 """
 
 from __future__ import annotations
@@ -24,11 +28,113 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
 from types import FrameType
-from typing import Any
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from fsdplint.runtime.recorder.heartbeat import PULSE
-from fsdplint.runtime.recorder.sites import span_of, stack_of, user_frame
+from fsdplint.runtime.recorder.sites import RecordedSite, Span, span_of, stack_of, user_frame
+from fsdplint.trace import Event, Site
+
+E = TypeVar("E", bound=Event)
+P = ParamSpec("P")
+
+
+class Owners(tuple[str, ...]):
+    """The modules that own some parameters, in place of the largest modules that consist of these.
+
+    Which these are is not known before the whole tree of modules is.
+    """
+
+    __slots__ = ()
+
+
+def of_this_rank(value: object) -> Any:
+    """What this rank recorded for a field whose value only all ranks together decide."""
+    return value
+
+
+def _written(value: object) -> object:
+    """A field's value for JSON, which would write owners as any other tuple."""
+    return {"owners": list(value)} if isinstance(value, Owners) else value
+
+
+def _encoded(value: object) -> object:
+    return value.value if isinstance(value, Enum) else str(value)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the program stands when an event happens.
+
+    Attributes:
+        span: of the user's code; None where there is none of it.
+        stack: the spans of the calls that led there, outermost first.
+        functions: the first lines of the functions of `stack` and of `span`.
+        handling: whether an exception is being handled.
+    """
+
+    span: Span | None
+    stack: list[Span]
+    functions: list[int]
+    handling: bool
+
+    @classmethod
+    def of(cls, frame: FrameType | None) -> Place:
+        where = user_frame(frame)
+        span = span_of(where) if where is not None else None
+        return cls(span, *stack_of(where), sys.exc_info()[0] is not None)
+
+    @property
+    def site(self) -> Site:
+        return RecordedSite(self.span or ["", 1, 1, 1, 1])
+
+
+class Entry(Generic[E]):
+    """An event of this rank's record.
+
+    What becomes known of it later is set on `event` and then written:
+
+        copied.event.copy = name
+        copied.write()
+    """
+
+    __slots__ = ("_fields", "_recorder", "_values", "event", "number", "place")
+
+    def __init__(
+        self, recorder: Recorder, number: int, place: Place, event: E, fields: tuple[str, ...]
+    ) -> None:
+        self._recorder = recorder
+        self.number = number
+        self.place = place
+        self.event = event
+        self._fields: tuple[str, ...] | None = fields  # None once they are written
+        self._values = dict(vars(event))
+
+    def write(self) -> None:
+        """Write the event; if it has been written, the fields that have changed since."""
+        now = vars(self.event)
+        changed = {name: value for name, value in now.items() if self._values[name] != value}
+        self._values.update(changed)
+        if self._fields is not None:
+            fields = {name: _written(now[name]) for name in (*self._fields, *changed)}
+            self._fields = None
+            self._recorder.write({**self._head(), **fields})
+        elif changed:
+            self._recorder.write({"t": "update", "n": self.number, **changed})
+
+    def _head(self) -> dict[str, Any]:
+        place = self.place
+        line = {
+            "t": "event",
+            "n": self.number,
+            "kind": self.event.kind,
+            "at": place.span,
+            "stack": place.stack,
+            "functions": place.functions,
+        }
+        return {**line, "handling": True} if place.handling else line
 
 
 class Recorder:
@@ -42,9 +148,7 @@ class Recorder:
         self.main_thread = 0
         self.number = 0
         self.in_backward = 0
-        self.last: dict[str, Any] | None = None
         self.troubles = 0
-        self.before_event: Callable[[], None] | None = None
         self._file = -1
 
     # Life -----------------------------------------------------------------------------------
@@ -91,7 +195,7 @@ class Recorder:
     def write(self, line: dict[str, Any]) -> None:
         if self._file < 0:
             return
-        data = (json.dumps(line, default=str) + "\n").encode()
+        data = (json.dumps(line, default=_encoded) + "\n").encode()
         try:
             while data:
                 data = data[os.write(self._file, data) :]
@@ -108,36 +212,30 @@ class Recorder:
             os.close(self._file)
             self._file = -1
 
-    def event(self, kind: str, frame: FrameType | None, **fields: Any) -> int:
-        """Write an event caused from `frame` (the caller of torch's function); gives its number."""
-        number = self.reserve()
-        if self.before_event is not None:
-            self.before_event()
-        self.write(self.line(number, kind, frame, fields))
-        return number
+    def event(
+        self,
+        kind: Callable[Concatenate[Site, P], E],
+        frame: FrameType | None,
+        *args: P.args,
+        **fields: P.kwargs,
+    ) -> Entry[E]:
+        """Write an event caused from `frame`, the caller of torch's function."""
+        entry = self.prepare(kind, frame, *args, **fields)
+        entry.write()
+        return entry
 
-    def reserve(self) -> int:
-        """A number for an event that may be written later."""
+    def prepare(
+        self,
+        kind: Callable[Concatenate[Site, P], E],
+        frame: FrameType | None,
+        *args: P.args,
+        **fields: P.kwargs,
+    ) -> Entry[E]:
+        """An event that happens now and that is perhaps written later."""
         self.number += 1
-        return self.number
-
-    def line(
-        self, number: int, kind: str, frame: FrameType | None, fields: dict[str, Any]
-    ) -> dict[str, Any]:
-        where = user_frame(frame)
-        line: dict[str, Any] = {"t": "event", "n": number, "kind": kind}
-        line["at"] = span_of(where) if where is not None else None
-        line["stack"], line["functions"] = stack_of(where)
-        if sys.exc_info()[0] is not None:
-            line["handling"] = True
-        line.update(fields)
-        self.last = line
-        return line
-
-    def update(self, number: int | None, **fields: Any) -> None:
-        """Add to an event what is known only now."""
-        if number is not None:
-            self.write({"t": "update", "n": number, **fields})
+        place = Place.of(frame)
+        event = kind(place.site, *args, **fields)
+        return Entry(self, self.number, place, event, tuple(fields))
 
     def trouble(self) -> None:
         """Note an error inside the recorder; the user's program goes on."""

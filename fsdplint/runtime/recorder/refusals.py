@@ -8,12 +8,13 @@ from typing import Any
 
 from fsdplint.runtime.recorder.objects import OBJECTS
 from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.trace import Refused
 
 SCALAR, STRIDES, DTYPES, BATCHNORM = "scalar", "strides", "dtypes", "batchnorm"
 
 
-def sharding_failed(note: Any, error: BaseException) -> None:
-    """`fully_shard` raised; note: the event's number and the modules."""
+def sharding_failed(modules: list[Any], error: BaseException) -> None:
+    """`fully_shard` of these modules raised."""
     text = str(error)
     if isinstance(error, ValueError) and "scalar parameter" in text:
         reason = SCALAR
@@ -21,14 +22,13 @@ def sharding_failed(note: Any, error: BaseException) -> None:
         reason = STRIDES
     else:
         return
-    modules = note[1]
-    found: list[list[str]] = []
+    found: list[tuple[str, str]] = []
     for module in modules:
         for name, parameter in module.named_parameters():
             if reason == SCALAR and parameter.dim() == 0:
-                found.append([name, "a scalar"])
+                found.append((name, "a scalar"))
             elif reason == STRIDES and not parameter.is_contiguous():
-                found.append([name, f"shape {_plain(parameter.shape)}, {_order(parameter)}"])
+                found.append((name, f"shape {_plain(parameter.shape)}, {_order(parameter)}"))
     if found:
         _write(sys._getframe(2), reason, modules[0], found)
 
@@ -65,7 +65,7 @@ def _types_of_batchnorm(error: Exception, frame: FrameType | None) -> None:
         trace = trace.tb_next
     mean, weight = getattr(module, "running_mean", None), getattr(module, "weight", None)
     if mean is not None and weight is not None and mean.dtype != weight.dtype:
-        found = [["running_mean", str(mean.dtype)], ["weight", str(weight.dtype)]]
+        found = [("running_mean", str(mean.dtype)), ("weight", str(weight.dtype))]
         _write(frame, BATCHNORM, module, found)
 
 
@@ -80,7 +80,7 @@ def _types_of_group(error: Exception, frame: FrameType | None) -> None:
         if held.sharded_param.requires_grad
     }
     found = [
-        [name, dtypes[id(parameter)]]
+        (name, dtypes[id(parameter)])
         for module in modules
         for name, parameter in module.named_parameters()
         if id(parameter) in dtypes
@@ -99,7 +99,7 @@ def _group(trace: TracebackType | None) -> Any:
     return found
 
 
-def _write(frame: FrameType | None, reason: str, module: Any, found: list[list[str]]) -> None:
+def _write(frame: FrameType | None, reason: str, module: Any, found: list[tuple[str, str]]) -> None:
     RECORDER.event(
-        "refused", frame, module=OBJECTS.module(module), reason=reason, parameters=found[:100]
+        Refused, frame, module=OBJECTS.module(module), reason=reason, parameters=tuple(found[:100])
     )

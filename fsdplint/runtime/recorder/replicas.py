@@ -15,6 +15,7 @@ from fsdplint.runtime.recorder.final_state import plain_name
 from fsdplint.runtime.recorder.measures import MEASURES
 from fsdplint.runtime.recorder.objects import OBJECTS
 from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.trace import CopiesSeen
 
 _LOOKS = 3  # steps of an optimizer at which it is looked
 _NAMES = 100  # parameters of a model that are looked at
@@ -37,19 +38,19 @@ class Replicas:
         mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
         for root in roots():
             copies = {
-                plain_name(key): [part, digest(parameter)]
+                plain_name(key): (part, digest(parameter))
                 for key, parameter in list(root.named_parameters())
                 if id(parameter) in mine and (part := _part(parameter)) is not None
             }
             if copies:
                 RECORDER.event(
-                    "copies-seen",
+                    CopiesSeen,
                     frame,
                     module=OBJECTS.module(root),
                     optimizer=name,
                     look=self._looks[name],
                     exchanged=MEASURES.exchanged,
-                    each=dict(list(copies.items())[:_NAMES]),
+                    each={RECORDER.rank: dict(list(copies.items())[:_NAMES])},
                 )
 
 

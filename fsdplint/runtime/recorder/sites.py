@@ -9,9 +9,29 @@ import sys
 import sysconfig
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Any
+
+from fsdplint.trace import Location
 
 # A span as it is written to the record: path, line, column, end line, end column.
-Span = list[object]
+Span = list[Any]
+
+
+class RecordedSite:
+    """The site of an event that is being recorded, made of its span."""
+
+    __slots__ = ("_span",)
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+
+    @property
+    def path(self) -> str:
+        return self._span[0]
+
+    def location(self) -> Location:
+        return Location(*self._span)
+
 
 USER, LIBRARY, TORCH, STDLIB, OWN = "user", "library", "torch", "stdlib", "own"
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fsdplint.runtime.recorder.digests import digest
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.recorder import Entry
+from fsdplint.trace import ModuleMoved
 
 
 @dataclass
@@ -34,15 +35,15 @@ class _Buffer:
 
 
 class Untouched:
-    """The buffers that wait for their first forward, by the number of the `to_empty` event."""
+    """The buffers that wait for their first forward, with the event of their `to_empty`."""
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        self.waiting: dict[int, tuple[Any, list[_Buffer]]] = {}
+        self.waiting: list[tuple[Entry[ModuleMoved], Any, list[_Buffer]]] = []
 
-    def emptied(self, number: int, module: Any, before: list[Any]) -> None:
+    def emptied(self, moved: Entry[ModuleMoved], module: Any, before: list[Any]) -> None:
         """`module.to_empty()` has returned; before: the buffers that it replaced."""
         old = {id(tensor) for tensor in before}
         found = []
@@ -53,26 +54,26 @@ class Untouched:
                 name = f"{prefix}.{key}" if prefix else key
                 found.append(_Buffer(part, key, name, id(tensor), tensor._version, digest(tensor)))
         if found:
-            self.waiting[number] = (module, found)
+            self.waiting.append((moved, module, found))
 
-    def entered(self, module: Any) -> list[tuple[int, _Buffer]]:
+    def entered(self, module: Any) -> list[tuple[Entry[ModuleMoved], _Buffer]]:
         """The outermost call of a module begins: its buffers that nobody has written to so far."""
         parts = {id(part) for part in module.modules()}
         found = []
-        for number, (root, buffers) in list(self.waiting.items()):
+        for waiting in list(self.waiting):
+            moved, root, buffers = waiting
             if id(root) in parts or any(id(buffer.module) in parts for buffer in buffers):
-                del self.waiting[number]
-                found += [(number, buffer) for buffer in buffers if buffer.untouched]
+                self.waiting.remove(waiting)
+                found += [(moved, buffer) for buffer in buffers if buffer.untouched]
         return found
 
-    def left(self, found: list[tuple[int, _Buffer]]) -> None:
+    def exited(self, found: list[tuple[Entry[ModuleMoved], _Buffer]]) -> None:
         """That call has ended. It may have made the buffers itself, or updated what was in them."""
-        names: dict[int, list[str]] = {}
-        for number, buffer in found:
+        for moved, buffer in found:
             if buffer.untouched or (buffer.now() is not None and _accumulates(buffer.module)):
-                names.setdefault(number, []).append(buffer.name)
-        for number, untouched in names.items():
-            RECORDER.update(number, untouched=untouched)
+                moved.event.untouched = (*moved.event.untouched, buffer.name)
+        for moved, _ in found:
+            moved.write()
 
 
 def _accumulates(module: Any) -> bool:

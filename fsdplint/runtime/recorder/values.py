@@ -7,8 +7,7 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-FULL, SHARDED, LOCAL, PLAIN, UNKNOWN = "full", "sharded", "local", "plain", "unknown"
-GRAD, NO_GRAD, INFERENCE = "grad", "no_grad", "inference_mode"
+from fsdplint.trace import GradMode, Layout
 
 
 def describe(value: Any) -> Any:
@@ -106,24 +105,24 @@ def is_sharded(tensor: Any) -> bool:
     return any(not placement.is_replicate() for placement in placements)
 
 
-def layout_of(value: Any) -> str | None:
+def layout_of(value: Any) -> Layout | None:
     """SHARDED or FULL by the tensors in a state dict, None where it holds none."""
     found = None
     for tensor in tensors(value):
         if is_sharded(tensor):
-            return SHARDED
+            return Layout.SHARDED
         if tensor.dim() > 0:  # an optimizer's step counter is never sharded
-            found = FULL
+            found = Layout.FULL
     return found
 
 
-def grad_mode() -> str:
+def grad_mode() -> GradMode:
     """What autograd records now."""
     import torch
 
     if torch.is_inference_mode_enabled():
-        return INFERENCE
-    return GRAD if torch.is_grad_enabled() else NO_GRAD
+        return GradMode.INFERENCE
+    return GradMode.ON if torch.is_grad_enabled() else GradMode.OFF
 
 
 def sample(modules: Iterable[Any], parameters: int = 32, numbers: int = 8) -> str | None:

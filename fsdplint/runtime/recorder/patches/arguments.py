@@ -6,10 +6,12 @@ import argparse
 import functools
 import os
 import sys
+from dataclasses import dataclass, replace
 from typing import Any
 
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.recorder import RECORDER, Entry
 from fsdplint.runtime.recorder.sites import Span, span_of, user_frame
+from fsdplint.trace import LauncherArgumentUsed
 
 ARGUMENT, NAME = "--local_rank", "local_rank"
 _added: dict[int, Span] = {}  # where a parser gets the argument
@@ -33,7 +35,24 @@ class _Watched(argparse.Namespace):
 
 
 _Watched.__name__ = _Watched.__qualname__ = "Namespace"
-_states: dict[int, dict[str, Any]] = {}
+
+
+@dataclass
+class _State:
+    """What the program has done with arguments that are watched.
+
+    Attributes:
+        span: where their parser gets the local rank.
+        entry: the event of its being read.
+        set: whether the program has put another value in its place.
+    """
+
+    span: Span
+    entry: Entry[LauncherArgumentUsed] | None = None
+    set: bool = False
+
+
+_states: dict[int, _State] = {}
 
 
 def install() -> None:
@@ -70,20 +89,23 @@ def _look(parser: Any, result: Any, args: Any) -> None:
     if span is None or type(value) is not int or str(value) == local:
         return
     result.__class__ = _Watched
-    _states[id(result)] = {"span": span, "number": None, "set": False}
+    _states[id(result)] = _State(span)
 
 
 def _read(arguments: Any) -> None:
     state = _states.get(id(arguments))
-    if state is None or state["set"] or state["number"] is not None or not RECORDER.listening():
+    if state is None or state.set or state.entry is not None or not RECORDER.listening():
         return
-    number = state["number"] = RECORDER.reserve()
-    line = RECORDER.line(number, "launcher-argument-used", sys._getframe(2), {"argument": ARGUMENT})
-    RECORDER.write({**line, "at": state["span"]})
+    entry = RECORDER.prepare(LauncherArgumentUsed, sys._getframe(2), argument=ARGUMENT)
+    entry.place = replace(entry.place, span=state.span)
+    entry.write()
+    state.entry = entry
 
 
 def _set(arguments: Any) -> None:
     state = _states.get(id(arguments))
-    if state is not None and not state["set"]:
-        state["set"] = True
-        RECORDER.update(state["number"], overwritten=True)
+    if state is not None and not state.set:
+        state.set = True
+        if state.entry is not None:
+            state.entry.event.overwritten = True
+            state.entry.write()

@@ -13,10 +13,11 @@ from fsdplint.runtime.recorder.measures import MEASURES
 from fsdplint.runtime.recorder.objects import OBJECTS
 from fsdplint.runtime.recorder.output_views import VIEWS
 from fsdplint.runtime.recorder.patches.data import PASS
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.recorder import RECORDER, Entry
 from fsdplint.runtime.recorder.refusals import call_failed
 from fsdplint.runtime.recorder.sites import is_direct
 from fsdplint.runtime.recorder.untouched_buffers import UNTOUCHED
+from fsdplint.trace import Called
 
 
 def install() -> None:
@@ -39,22 +40,22 @@ def install() -> None:
                 ACTIVITY.flush()
             return original(self, *args, **kwargs)
         try:
-            number = _enter(self, sys._getframe(1))
-            if number is not None and not ACTIVITY.running and _sharded_within(self):
+            entry = _enter(self, sys._getframe(1))
+            if entry is not None and not ACTIVITY.running and _sharded_within(self):
                 PASS.note_inputs(args, kwargs)
         except Exception:
             RECORDER.trouble()
-            number = None
-        if number is None:
+            entry = None
+        if entry is None:
             return original(self, *args, **kwargs)
         unwritten = UNTOUCHED.waiting and not ACTIVITY.running and UNTOUCHED.entered(self)
-        ACTIVITY.running.append((self, number, "call"))
+        ACTIVITY.running.append((self, entry, "call"))
         try:
             result = original(self, *args, **kwargs)
             if OBJECTS.sharded.get(self) is not None:
                 LAYOUTS.note_outputs(getattr(self, "_fsdp_wrapped_module", self), result)
             if OBJECTS.sharded.get(self) == "fsdp2":
-                VIEWS.returned(number, result)
+                VIEWS.returned(entry, result)
             return result
         except (AssertionError, RuntimeError) as error:
             if len(ACTIVITY.running) == 1:
@@ -66,7 +67,7 @@ def install() -> None:
         finally:
             ACTIVITY.running.pop()
             if unwritten:
-                UNTOUCHED.left(unwritten)
+                UNTOUCHED.exited(unwritten)
             if not ACTIVITY.running:
                 VIEWS.settle()
 
@@ -74,7 +75,7 @@ def install() -> None:
     patching.watch_method(FullyShardedDataParallel, "forward", _fsdp1_forward)
 
 
-def _enter(module: Any, frame: Any) -> int | None:
+def _enter(module: Any, frame: Any) -> Entry[Called] | None:
     ACTIVITY.flush()
     sharded = OBJECTS.sharded.get(module)
     if sharded is None:
@@ -83,7 +84,7 @@ def _enter(module: Any, frame: Any) -> int | None:
     name = OBJECTS.module(module)
     MEASURES.note_autocast()
     return RECORDER.event(
-        "module-called",
+        Called,
         frame,
         module=name,
         via="call",
@@ -123,7 +124,7 @@ def _fsdp1_forward(frame: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     """`wrapper.forward(x)` written by the user; called by torch it is part of `wrapper(x)`."""
     if is_direct(frame):
         RECORDER.event(
-            "module-called",
+            Called,
             frame,
             module=OBJECTS.module(args[0]),
             via="forward",

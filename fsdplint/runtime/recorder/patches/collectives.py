@@ -13,6 +13,7 @@ from fsdplint.runtime.recorder.classes import ACTIVITY
 from fsdplint.runtime.recorder.measures import MEASURES
 from fsdplint.runtime.recorder.recorder import RECORDER
 from fsdplint.runtime.recorder.sites import is_direct
+from fsdplint.trace import Collective
 
 _DIST = (
     "all_gather",
@@ -98,7 +99,7 @@ def _counted(original: Callable[..., Any], name: str) -> Callable[..., Any]:
             frame = sys._getframe(1)
             if is_direct(frame) and RECORDER.listening():
                 RECORDER.event(
-                    "collective",
+                    Collective,
                     frame,
                     api=f"torch.distributed.{name}",
                     collective=not _in_subgroup(args, kwargs),
@@ -140,4 +141,4 @@ def _size(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
 
 
 def _called(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    RECORDER.event("collective", frame, api=api, collective=True)
+    RECORDER.event(Collective, frame, api=api, collective=True)

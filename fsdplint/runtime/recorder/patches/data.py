@@ -12,7 +12,8 @@ from typing import Any
 
 from fsdplint.runtime.recorder import patching, values
 from fsdplint.runtime.recorder.objects import OBJECTS
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.recorder import RECORDER, Entry, of_this_rank
+from fsdplint.trace import EpochSet, LoaderBuilt, LoaderIterated, LoaderLeft, SamplerBuilt
 
 MAX_INPUTS = 2  # model calls of a pass whose inputs are compared between ranks
 MAX_BYTES = 1 << 20  # of a tensor that are compared
@@ -22,18 +23,19 @@ class Pass:
     """The pass over a loader that is going on: what the model got in it so far."""
 
     def __init__(self) -> None:
-        self.number: int | None = None
-        self.inputs: list[str] = []
+        self.entry: Entry[LoaderIterated] | None = None
+        self.inputs: tuple[str, ...] = ()
 
-    def begin(self, number: int) -> None:
-        self.number, self.inputs = number, []
+    def begin(self, entry: Entry[LoaderIterated]) -> None:
+        self.entry, self.inputs = entry, ()
 
     def note_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The sharded model is called from outside with these arguments."""
-        if self.number is None or len(self.inputs) >= MAX_INPUTS:
+        if self.entry is None or len(self.inputs) >= MAX_INPUTS:
             return
-        self.inputs.append(_digest((args, kwargs)))
-        RECORDER.update(self.number, inputs=self.inputs)
+        self.inputs = (*self.inputs, _digest((args, kwargs)))
+        self.entry.event.alike = of_this_rank(self.inputs)
+        self.entry.write()
 
 
 PASS = Pass()
@@ -60,11 +62,11 @@ def _sampler(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     name = OBJECTS.fresh("sampler")
     OBJECTS.names.set(sampler, name)
     shuffle = bool(given.arguments.get("shuffle", True))
-    RECORDER.event("sampler-built", frame, sampler=name, shuffle=shuffle)
+    RECORDER.event(SamplerBuilt, frame, sampler=name, shuffle=shuffle)
 
 
 def _set_epoch(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    RECORDER.event("sampler-epoch-set", frame, sampler=OBJECTS.names.get(args[0]))
+    RECORDER.event(EpochSet, frame, sampler=OBJECTS.names.get(args[0]))
 
 
 def _loader(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -74,7 +76,7 @@ def _loader(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     name = OBJECTS.fresh("loader")
     OBJECTS.names.set(args[0], name)
     known = OBJECTS.names.get(sampler) if sampler is not None else None
-    RECORDER.event("loader-built", frame, loader=name, sampler=known)
+    RECORDER.event(LoaderBuilt, frame, loader=name, sampler=known)
 
 
 def _watch_passes(loader_class: Any, iterator_class: Any) -> None:
@@ -84,7 +86,7 @@ def _watch_passes(loader_class: Any, iterator_class: Any) -> None:
     def left(number: int, frame: FrameType | None) -> None:
         name = open_passes.pop(number, None)
         if name is not None and RECORDER.listening():
-            RECORDER.event("loader-left", frame, loader=name)
+            RECORDER.event(LoaderLeft, frame, loader=name)
 
     @functools.wraps(original_iter)
     def begin(self: Any) -> Any:
@@ -111,15 +113,15 @@ def _watch_passes(loader_class: Any, iterator_class: Any) -> None:
     iterator_class.__next__ = following
 
 
-def _iterated(loader: Any, name: str, frame: FrameType) -> int:
+def _iterated(loader: Any, name: str, frame: FrameType) -> Entry[LoaderIterated]:
     sampler = getattr(loader.batch_sampler, "sampler", None) or loader.sampler
     known = OBJECTS.names.get(sampler) if sampler is not None else None
     if known is not None:
         order = (sampler.epoch, sampler.seed)
         if _orders.setdefault(known, order) != order:  # however it was set
             _orders[known] = order
-            RECORDER.event("sampler-epoch-set", frame, sampler=known)
-    return RECORDER.event("loader-iterated", frame, loader=name, sampler=known)
+            RECORDER.event(EpochSet, frame, sampler=known)
+    return RECORDER.event(LoaderIterated, frame, loader=name, sampler=known)
 
 
 def _digest(value: Any) -> str:

@@ -11,6 +11,7 @@ from fsdplint.runtime.recorder import outside_files, patching, values
 from fsdplint.runtime.recorder.objects import OBJECTS
 from fsdplint.runtime.recorder.patching import argument
 from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.trace import Layout, Loaded, Saved
 
 
 def install() -> None:
@@ -54,18 +55,18 @@ def _saved(
     if not states:
         seen = values.layout_of(value)
         if seen is not None:
-            layouts = [values.PLAIN if seen == values.FULL else seen]
+            layouts = [Layout.PLAIN if seen is Layout.FULL else seen]
     path = None if collective else _path(args, kwargs, 1)
     if path is not None:
         outside_files.note(path)  # torch opens it without Python
     RECORDER.event(
-        "saved",
+        Saved,
         frame,
         api=api,
-        states=[state.name for state in states],
-        modules=[OBJECTS.module(module) for module in modules],
-        layouts=layouts,
-        path=path,
+        states=tuple(state.name for state in states),
+        modules=tuple(OBJECTS.module(module) for module in modules),
+        layouts=tuple(layouts),
+        path=path or "",
         collective=collective,
     )
 
@@ -85,14 +86,14 @@ def _loading(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str
     known = OBJECTS.states_in(value)[0] if collective else []
     state = known[0].name if known else OBJECTS.new_state()
     path = None if collective else _path(args, kwargs, 0)
-    RECORDER.event("loaded", frame, api=api, state=state, path=path, collective=collective)
+    RECORDER.event(Loaded, frame, api=api, state=state, path=path or "", collective=collective)
     return state
 
 
 def _read(state: str, result: Any) -> None:
     """A file's dict is known again where it is loaded into something."""
-    if isinstance(result, dict) and values.layout_of(result) is not None:
-        layout = values.layout_of(result)
-        if layout == values.FULL:
-            layout = values.PLAIN
-        OBJECTS.remember_state(state, "", str(layout), result)
+    layout = values.layout_of(result) if isinstance(result, dict) else None
+    if layout is not None:
+        if layout is Layout.FULL:
+            layout = Layout.PLAIN
+        OBJECTS.remember_state(state, "", layout, result)

@@ -13,7 +13,8 @@ from fsdplint.runtime.recorder.objects import OBJECTS
 from fsdplint.runtime.recorder.output_views import VIEWS
 from fsdplint.runtime.recorder.patches.sharding import not_everywhere
 from fsdplint.runtime.recorder.patching import argument
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.recorder import RECORDER, Owners
+from fsdplint.trace import BackwardRun, Clipped, MixedParameters, SyncSwitched
 from fsdplint.trace.torch_versions import METHODS
 
 _SWITCHES = (
@@ -53,7 +54,10 @@ def _watch_backward(torch: Any) -> None:
             MEASURES.loss(loss)
             LAYOUTS.before_backward()
             RECORDER.event(
-                "backward", frame, collective=OBJECTS.generation > 0, averaged=losses.averaged(loss)
+                BackwardRun,
+                frame,
+                collective=OBJECTS.generation > 0,
+                averaged=losses.averaged(loss),
             )
         except Exception:
             RECORDER.trouble()
@@ -89,7 +93,7 @@ def _watch_backward(torch: Any) -> None:
 
 def _no_sync(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     RECORDER.event(
-        "gradient-sync-switched",
+        SyncSwitched,
         frame,
         module=OBJECTS.module(args[0]),
         api="no_sync",
@@ -100,7 +104,7 @@ def _no_sync(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 def _switched(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     value = next((v for v in (*args[1:], *kwargs.values()) if isinstance(v, bool)), None)
     RECORDER.event(
-        "gradient-sync-switched",
+        SyncSwitched,
         frame,
         module=OBJECTS.module(args[0]),
         api=name,
@@ -113,10 +117,10 @@ def _switched(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[s
 def _clipped_by_method(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     module = args[0]
     RECORDER.event(
-        "gradients-clipped",
+        Clipped,
         frame,
         api="method",
-        modules=[OBJECTS.module(module)],
+        modules=(OBJECTS.module(module),),
         collective=True,
     )
     MEASURES.note_clipping(list(module.parameters()), _clip("norm", args, kwargs))
@@ -137,14 +141,14 @@ def _clipped_by_function(
     owners, _ = OBJECTS.owner_names(parameters)
     sharded = any(hasattr(p, "placements") for p in parameters)
     if "norm" in name and values.mixed(p for p in parameters if p.grad is not None):
-        RECORDER.event("mixed-parameters", frame, api=name)
+        RECORDER.event(MixedParameters, frame, api=name)
     bound = argument(args, kwargs, 1, "max_norm")
     RECORDER.event(
-        "gradients-clipped",
+        Clipped,
         frame,
         api="utils",
-        owners=owners,
-        stale=OBJECTS.stale(parameters),
+        modules=Owners(owners),
+        stale=tuple(OBJECTS.stale(parameters)),
         by_norm="norm" in name,
         max_norm=bound if isinstance(bound, (int, float)) else "?",
         collective=sharded,

@@ -12,6 +12,7 @@ from fsdplint.runtime.recorder import final_state, patching
 from fsdplint.runtime.recorder.objects import OBJECTS
 from fsdplint.runtime.recorder.patching import argument
 from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.trace import DeviceSet, JoinUsed, MeshBuilt, ProcessGroupDestroyed, ProcessGroupInit
 
 # Seconds that collectives wait before they raise; set by the harness that runs examples.
 TIMEOUT_VARIABLE = "FSDPLINT_GROUP_TIMEOUT"
@@ -53,7 +54,7 @@ def _shorten_timeout(dist: Any) -> None:
 def _init(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     backend = argument(args, kwargs, 0, "backend")
     RECORDER.event(
-        "process-group-init",
+        ProcessGroupInit,
         frame,
         backend=None if backend is None else str(backend),
         collective=True,
@@ -61,7 +62,7 @@ def _init(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
 
 
 def _destroy(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    RECORDER.event("process-group-destroyed", frame)
+    RECORDER.event(ProcessGroupDestroyed, frame)
     failing = sys.exc_info()[0] is not None  # in a `finally` while an error goes up
     if not args and kwargs.get("group") is None and not failing:
         # The last moment at which the full parameters can be gathered.
@@ -73,30 +74,31 @@ def _join(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
 
     given = argument(args, kwargs, 1, "joinables", ())
     modules = [OBJECTS.module(item) for item in given if isinstance(item, torch.nn.Module)]
-    RECORDER.event("join-used", frame, modules=modules)
+    RECORDER.event(JoinUsed, frame, modules=tuple(modules))
 
 
 def _set_device(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     device = argument(args, kwargs, 0, "device")
-    RECORDER.event("device-set", frame, device=str(device))
+    RECORDER.event(DeviceSet, frame, device=str(device))
 
 
-def _mesh(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+def _mesh(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     device = argument(args, kwargs, 0, "device_type")
     shape = argument(args, kwargs, 1, "mesh_shape", ())
-    return RECORDER.event(
-        "mesh-built",
+    entry = RECORDER.event(
+        MeshBuilt,
         frame,
         mesh=OBJECTS.fresh("mesh"),
         device_type=str(device),
-        shape=[int(size) for size in shape],
-        dim_names=[str(name) for name in kwargs.get("mesh_dim_names") or ()],
+        shape=tuple(int(size) for size in shape),
+        dim_names=tuple(str(name) for name in kwargs.get("mesh_dim_names") or ()),
         collective=True,
     )
+    return entry.event.mesh
 
 
-def _mesh_made(number: int, mesh: Any) -> None:
-    OBJECTS.names.set(mesh, f"mesh{OBJECTS.counts['mesh']}")
+def _mesh_made(name: str, mesh: Any) -> None:
+    OBJECTS.names.set(mesh, name)
 
 
 def _mesh_object(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -104,11 +106,11 @@ def _mesh_object(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
     mesh = argument(args, kwargs, 2, "mesh")
     shape = list(getattr(mesh, "shape", ()))
     RECORDER.event(
-        "mesh-built",
+        MeshBuilt,
         frame,
         mesh=OBJECTS.fresh("mesh"),
         device_type=str(device),
-        shape=[int(size) for size in shape],
-        dim_names=[str(name) for name in kwargs.get("mesh_dim_names") or ()],
+        shape=tuple(int(size) for size in shape),
+        dim_names=tuple(str(name) for name in kwargs.get("mesh_dim_names") or ()),
         collective=True,
     )

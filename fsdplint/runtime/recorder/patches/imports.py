@@ -11,6 +11,7 @@ from typing import Any
 from fsdplint.runtime.recorder.recorder import RECORDER
 from fsdplint.runtime.recorder.sites import USER, kind_of
 from fsdplint.syntax.version_guards import is_of_fsdp, optional_lines
+from fsdplint.trace import Imported
 
 
 def install() -> None:
@@ -46,9 +47,9 @@ def _imported(name: str, fromlist: Any, frame: FrameType) -> None:
         return
     lines = "".join(linecache.getlines(path))
     RECORDER.event(
-        "imported",
+        Imported,
         frame,
         package=name,
-        names=[str(one) for one in fromlist or ()],
+        names=tuple(str(one) for one in fromlist or ()),
         optional=frame.f_lineno in optional_lines(lines),
     )

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.trace import BatchesEnded
 
 
 def install() -> None:
@@ -23,7 +24,7 @@ def install() -> None:
             if RECORDER.listening():
                 try:
                     batches = int(self._num_yielded)
-                    RECORDER.event("batches-ended", sys._getframe(1), batches=batches)
+                    RECORDER.event(BatchesEnded, sys._getframe(1), batches=batches)
                 except Exception:
                     RECORDER.trouble()
             raise

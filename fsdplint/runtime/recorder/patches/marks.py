@@ -17,6 +17,7 @@ from fsdplint.runtime.recorder.identity import IdentityMap
 from fsdplint.runtime.recorder.objects import OBJECTS
 from fsdplint.runtime.recorder.recorder import RECORDER
 from fsdplint.runtime.recorder.sites import is_direct
+from fsdplint.trace import ParameterMarked, ParameterMarkRead, RowEdited
 
 _handles: IdentityMap[tuple[str, str]] = IdentityMap()  # of hooks: the module and the method
 _lost: dict[str, set[str]] = {}  # attribute: the modules whose parameters had it
@@ -36,7 +37,7 @@ def _hooked(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str
     if owner is None:
         return None
     module = OBJECTS.module(owner)
-    RECORDER.event("parameter-marked", frame, modules=[module], name=name, hook=True)
+    RECORDER.event(ParameterMarked, frame, modules=(module,), name=name, hook=True)
     return module, name
 
 
@@ -47,8 +48,10 @@ def _held(hook: tuple[str, str], handle: Any) -> None:
 def _unhooked(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     hook = _handles.get(args[0])
     if hook is not None:
-        fields = {"modules": [hook[0]], "name": hook[1], "hook": True, "removed": True}
-        RECORDER.event("parameter-marked", frame, **fields)
+        module, name = hook
+        RECORDER.event(
+            ParameterMarked, frame, modules=(module,), name=name, hook=True, removed=True
+        )
 
 
 def note(module: Any, frame: FrameType) -> None:
@@ -61,7 +64,7 @@ def note(module: Any, frame: FrameType) -> None:
                 owner = OBJECTS.module(part)
                 if owner not in _lost.setdefault(name, set()):
                     _lost[name].add(owner)
-                    RECORDER.event("parameter-marked", frame, modules=[owner], name=name)
+                    RECORDER.event(ParameterMarked, frame, modules=(owner,), name=name)
     if _lost:
         _watch_reading()
 
@@ -91,7 +94,7 @@ def _asked(parameter: Any, name: str, frame: FrameType) -> None:
         return
     module = OBJECTS.module(owner)
     if module in _lost[name]:
-        RECORDER.event("parameter-mark-read", frame, modules=[module], name=name)
+        RECORDER.event(ParameterMarkRead, frame, modules=(module,), name=name)
 
 
 # Rows ---------------------------------------------------------------------------------------------
@@ -123,4 +126,4 @@ def _watch_rows() -> None:
 def _edited(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     module = _rows.get(args[0])
     if module is not None:
-        RECORDER.event("row-edited", frame, module=module, api=api)
+        RECORDER.event(RowEdited, frame, module=module, api=api)

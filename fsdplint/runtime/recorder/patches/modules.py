@@ -12,9 +12,17 @@ from typing import Any
 from fsdplint.runtime.recorder import patching
 from fsdplint.runtime.recorder.objects import OBJECTS
 from fsdplint.runtime.recorder.patching import argument
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.recorder import RECORDER, Entry
 from fsdplint.runtime.recorder.sites import is_direct
 from fsdplint.runtime.recorder.untouched_buffers import UNTOUCHED
+from fsdplint.trace import (
+    Checkpointed,
+    Compiled,
+    ModuleAttached,
+    ModuleCopied,
+    ModuleMoved,
+    ParametersTied,
+)
 
 _MOVES = ("to", "cuda", "cpu", "to_empty", "half", "bfloat16", "float", "double", "type")
 
@@ -103,8 +111,8 @@ def _note_attached(module: Any, child: Any, frame: FrameType | None) -> None:
     OBJECTS.describe(child)
     OBJECTS.changed()
     if new:
-        names = [OBJECTS.names.get(part) for part in new]
-        RECORDER.event("module-attached", frame, module=parent, new=names)
+        names = tuple(name for part in new if (name := OBJECTS.names.get(part)) is not None)
+        RECORDER.event(ModuleAttached, frame, module=parent, new=names)
 
 
 def _tied(module: Any, name: str, param: Any, frame: FrameType | None) -> None:
@@ -123,7 +131,7 @@ def _tied(module: Any, name: str, param: Any, frame: FrameType | None) -> None:
 
 
 def _write_tie(module: Any, name: str, other: str | None, frame: FrameType) -> None:
-    RECORDER.event("parameters-tied", frame, module=OBJECTS.module(module), other=other, name=name)
+    RECORDER.event(ParametersTied, frame, module=OBJECTS.module(module), other=other, name=name)
 
 
 def _has_parameters(module: Any) -> bool:
@@ -150,18 +158,18 @@ def _moved(method: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[st
         device = method
     elif method == "cuda":
         device = f"cuda:{device}" if device.isdigit() else device  # type: ignore[union-attr]
-    number = RECORDER.event(
-        "module-moved",
+    moved = RECORDER.event(
+        ModuleMoved,
         frame,
         module=OBJECTS.module(module),
         method=method,
         device=device,
         dtype=dtype,
     )
-    return (number, module, list(module.buffers())) if method == "to_empty" else None
+    return (moved, module, list(module.buffers())) if method == "to_empty" else None
 
 
-def _was_moved(note: tuple[int, Any, list[Any]], result: Any) -> None:
+def _was_moved(note: tuple[Entry[ModuleMoved], Any, list[Any]], result: Any) -> None:
     UNTOUCHED.emptied(*note)
 
 
@@ -175,28 +183,30 @@ def _watch_deepcopy() -> None:
         value = argument(args, kwargs, 0, "x")
         if not isinstance(value, torch.nn.Module):
             return None
-        return RECORDER.event("module-copied", frame, module=OBJECTS.module(value))
+        return RECORDER.event(ModuleCopied, frame, module=OBJECTS.module(value))
 
-    def after(number: int, result: Any) -> None:
-        RECORDER.update(number, copy=OBJECTS.module(result))
+    def after(copied: Entry[ModuleCopied], result: Any) -> None:
+        copied.event.copy = OBJECTS.module(result)
+        copied.write()
 
     copy.deepcopy = patching.watched(copy.deepcopy, before, after)
 
 
 def _averaged(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     model = argument(args, kwargs, 1, "model")
-    number = RECORDER.event(
-        "module-copied",
+    copied = RECORDER.event(
+        ModuleCopied,
         frame,
         module=OBJECTS.module(model),
         api="torch.optim.swa_utils.AveragedModel",
     )
-    return number, args[0]
+    return copied, args[0]
 
 
-def _averaged_made(note: Any, result: Any) -> None:
-    number, averaged = note
-    RECORDER.update(number, copy=OBJECTS.module(averaged))
+def _averaged_made(note: tuple[Entry[ModuleCopied], Any], result: Any) -> None:
+    copied, averaged = note
+    copied.event.copy = OBJECTS.module(averaged)
+    copied.write()
 
 
 # Compiling and activation checkpointing -----------------------------------------------------------
@@ -208,28 +218,29 @@ def _compiled(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     model = argument(args, kwargs, 0, "model")
     if not isinstance(model, torch.nn.Module):
         return None
-    return RECORDER.event("module-compiled", frame, module=OBJECTS.module(model))
+    return RECORDER.event(Compiled, frame, module=OBJECTS.module(model))
 
 
-def _compiled_made(number: int, result: Any) -> None:
+def _compiled_made(compiled: Entry[Compiled], result: Any) -> None:
     OBJECTS.changed()
-    RECORDER.update(number, result=OBJECTS.module(result))
+    compiled.event.result = OBJECTS.module(result)
+    compiled.write()
 
 
 def _compiled_in_place(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     name = OBJECTS.module(args[0])
-    RECORDER.event("module-compiled", frame, module=name, result=name)
+    RECORDER.event(Compiled, frame, module=name, result=name)
 
 
 def _checkpointed(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     module = argument(args, kwargs, 1, "mod")
-    RECORDER.event("activation-checkpointed", frame, module=OBJECTS.module(module))
+    RECORDER.event(Checkpointed, frame, module=OBJECTS.module(module))
     return True
 
 
 def _checkpointed_within(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     module = argument(args, kwargs, 0, "model", kwargs.get("module"))
-    RECORDER.event("activation-checkpointed", frame, module=OBJECTS.module(module))
+    RECORDER.event(Checkpointed, frame, module=OBJECTS.module(module))
     return True
 
 

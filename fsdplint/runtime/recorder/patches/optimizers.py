@@ -13,9 +13,16 @@ from fsdplint.runtime.recorder.measures import MEASURES
 from fsdplint.runtime.recorder.missed_parameters import MISSED
 from fsdplint.runtime.recorder.objects import OBJECTS
 from fsdplint.runtime.recorder.patching import argument
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.recorder import RECORDER, Owners
 from fsdplint.runtime.recorder.replicas import REPLICAS
 from fsdplint.runtime.recorder.sites import USER, kind_of
+from fsdplint.trace import (
+    MixedParameters,
+    OptimizerBuilt,
+    OptimizerStepped,
+    ScalerBuilt,
+    ScalerStepped,
+)
 
 
 def install() -> None:
@@ -82,21 +89,21 @@ def _built(optimizer: Any, params: Any, frame: FrameType | None, defaults: Any) 
         OBJECTS.notice_parameters()
         owners, unknown = OBJECTS.owner_names(parameters)
     RECORDER.event(
-        "optimizer-built",
+        OptimizerBuilt,
         frame,
         optimizer=OBJECTS.optimizer(optimizer),
         class_name=type(optimizer).__name__,
-        owners=owners,
+        modules=Owners(owners),
         complete=unknown == 0,
         empty_groups=_empty_groups(params),
-        stale=OBJECTS.stale(parameters),
+        stale=tuple(OBJECTS.stale(parameters)),
     )
     ways = [way for way in ("foreach", "fused") if isinstance(defaults, dict) and defaults.get(way)]
     groups = params if isinstance(params, list) and isinstance(params[0], dict) else [params]
     if ways and any(
         values.mixed(p for p in parameters_of(group) if p.requires_grad) for group in groups
     ):
-        RECORDER.event("mixed-parameters", frame, api=ways[0])
+        RECORDER.event(MixedParameters, frame, api=ways[0])
 
 
 def _empty_groups(params: Any) -> int:
@@ -108,7 +115,7 @@ def _scaler_built(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any
     scaler = args[0]
     enabled = argument(args, kwargs, 6, "enabled", True)
     RECORDER.event(
-        "scaler-built",
+        ScalerBuilt,
         frame,
         scaler=OBJECTS.scaler(scaler),
         class_name=type(scaler).__name__,
@@ -119,7 +126,7 @@ def _scaler_built(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any
 def _scaler_stepped(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     optimizer = argument(args, kwargs, 1, "optimizer")
     RECORDER.event(
-        "scaler-stepped",
+        ScalerStepped,
         frame,
         scaler=OBJECTS.scaler(args[0]),
         optimizer=OBJECTS.optimizer(optimizer),
@@ -140,9 +147,7 @@ def _stepping(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     if not RECORDER.listening() or not _is_training(sys._getframe(1)):
         return
     try:
-        RECORDER.event(
-            "optimizer-stepped", sys._getframe(1), optimizer=OBJECTS.optimizer(optimizer)
-        )
+        RECORDER.event(OptimizerStepped, sys._getframe(1), optimizer=OBJECTS.optimizer(optimizer))
         MEASURES.before_step(optimizer, OBJECTS.optimizer(optimizer))
         for watcher in (MISSED, REPLICAS):
             watcher.stepping(optimizer, OBJECTS.optimizer(optimizer), sys._getframe(1))

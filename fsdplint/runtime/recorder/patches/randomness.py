@@ -8,8 +8,9 @@ from typing import Any
 
 from fsdplint.runtime.recorder import patching
 from fsdplint.runtime.recorder.patching import argument
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.recorder import RECORDER, of_this_rank
 from fsdplint.runtime.recorder.sites import is_direct
+from fsdplint.trace import Seeded
 
 # Dynamo, once it is imported, puts a function of its own around manual_seed.
 _DYNAMO = re.compile(r"[\\/]torch[\\/](_compile\.py$|_dynamo[\\/])")
@@ -25,4 +26,4 @@ def _seeded(frame: FrameType | None, args: tuple[Any, ...], kwargs: dict[str, An
     while frame is not None and _DYNAMO.search(frame.f_code.co_filename):
         frame = frame.f_back
     if is_direct(frame):
-        RECORDER.event("seeded", frame, seed=str(argument(args, kwargs, 0, "seed")))
+        RECORDER.event(Seeded, frame, per_rank=of_this_rank(str(argument(args, kwargs, 0, "seed"))))

@@ -13,10 +13,22 @@ from fsdplint.runtime.recorder.layout import LAYOUTS
 from fsdplint.runtime.recorder.objects import OBJECTS
 from fsdplint.runtime.recorder.patches import marks
 from fsdplint.runtime.recorder.patching import argument
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.recorder import RECORDER, of_this_rank
 from fsdplint.runtime.recorder.refusals import sharding_failed
 from fsdplint.runtime.recorder.sites import is_attribute_load, is_direct
 from fsdplint.syntax.version_guards import optional_lines, tried_lines
+from fsdplint.trace import (
+    Clipped,
+    Fsdp1Used,
+    Fsdp2Used,
+    Gathered,
+    MethodRegistered,
+    PrecisionChosen,
+    Replicated,
+    Sharded,
+    SyncSwitched,
+    Wrapped,
+)
 from fsdplint.trace.torch_versions import ARGUMENTS, METHODS
 
 # FSDP1 methods that users look for on an FSDP2 model.
@@ -50,7 +62,7 @@ def install() -> None:
         _wrapped,
         _wrapped_made,
         direct=False,
-        failed=lambda note, error: LAYOUTS.exit_wrapper(),
+        failed=lambda wrapper, error: LAYOUTS.exit_wrapper(),
     )
     for name in _FSDP1_STATICS:
         patching.watch_method(FullyShardedDataParallel, name, functools.partial(_fsdp1_used, name))
@@ -83,20 +95,20 @@ def _wrapped(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     OBJECTS.sharded.set(wrapper, "fsdp1")
     init = inspect.unwrap(type(wrapper).__init__)
     passed = values.options(init, args, kwargs)
-    number = RECORDER.event(
-        "module-wrapped",
+    RECORDER.event(
+        Wrapped,
         frame,
         module=name,
         inner=inner_name,
         options=passed,
-        weights=values.sample([inner]),
+        alike=of_this_rank(values.sample([inner])),
         mixes=_mixes(inner, passed, args, kwargs),
         mesh=_mesh(argument(args, kwargs, 16, "device_mesh")),
         collective=bool(passed.get("sync_module_states")),
     )
     classes.watch(inner)
     LAYOUTS.enter_wrapper(wrapper, "offload_params=True" in str(passed.get("cpu_offload")))
-    return number, wrapper
+    return wrapper
 
 
 def _mesh(mesh: Any) -> str | None:
@@ -134,10 +146,10 @@ def _mixes(inner: Any, passed: dict[str, Any], args: tuple[Any, ...], kwargs: An
     return False
 
 
-def _wrapped_made(note: Any, result: Any) -> None:
+def _wrapped_made(wrapper: Any, result: Any) -> None:
     LAYOUTS.exit_wrapper()
     OBJECTS.changed()
-    OBJECTS.describe(note[1])
+    OBJECTS.describe(wrapper)
 
 
 def _fsdp1_used(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -149,7 +161,7 @@ def _fsdp1_used(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict
         isinstance(part, fsdp.FullyShardedDataParallel) for part in module.modules()
     )
     RECORDER.event(
-        "fsdp1-used",
+        Fsdp1Used,
         frame,
         api=f"FSDP.{name}",
         module=OBJECTS.module(module) if module is not None else None,
@@ -158,15 +170,13 @@ def _fsdp1_used(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict
 
 
 def _scaler_made(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    RECORDER.event("fsdp1-used", frame, api="ShardedGradScaler", module=None)
+    RECORDER.event(Fsdp1Used, frame, api="ShardedGradScaler", module=None)
 
 
 def _replicated(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     inner = argument(args, kwargs, 1, "module")
     options = {key: values.describe(value) for key, value in kwargs.items() if key != "module"}
-    RECORDER.event(
-        "module-replicated", frame, inner=OBJECTS.module(inner), options=options, collective=True
-    )
+    RECORDER.event(Replicated, frame, inner=OBJECTS.module(inner), options=options, collective=True)
 
 
 # FSDP2 --------------------------------------------------------------------------------------------
@@ -181,24 +191,24 @@ def _sharded(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     for module in group:
         marks.note(module, frame)
         LAYOUTS.note_offload(module, isinstance(kwargs.get("offload_policy"), CPUOffloadPolicy))
-    number = RECORDER.event(
-        "module-sharded",
+    RECORDER.event(
+        Sharded,
         frame,
         module=names[0] if names else "",
-        group=names if isinstance(target, (list, tuple)) else [],
+        group=tuple(names) if isinstance(target, (list, tuple)) else (),
         options={key: values.describe(value) for key, value in kwargs.items() if key != "module"},
         mesh=OBJECTS.names.get(kwargs.get("mesh")) or "",
-        positional=[values.describe(value) for value in args[1:]],
-        weights=values.sample(group),
+        positional=tuple(values.describe(value) for value in args[1:]),
+        alike=of_this_rank(values.sample(group)),
     )
     for key in kwargs.keys() & ARGUMENTS.keys():
         not_everywhere(f"fully_shard.{key}", group[0], frame)
-    return number, group
+    return group
 
 
-def _sharded_made(note: Any, result: Any) -> None:
+def _sharded_made(group: list[Any], result: Any) -> None:
     OBJECTS.changed()
-    for module in note[1]:
+    for module in group:
         OBJECTS.sharded.set(module, "fsdp2")
         OBJECTS.describe(module)
         classes.watch(module)
@@ -206,22 +216,29 @@ def _sharded_made(note: Any, result: Any) -> None:
 
 def _precision(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     given = dict(zip(("param_dtype", "reduce_dtype"), args[1:], strict=False)) | kwargs
-    dtypes = {key: given.get(key) for key in ("param_dtype", "reduce_dtype")}
-    texts = {key: None if dtype is None else str(dtype) for key, dtype in dtypes.items()}
-    RECORDER.event("precision-chosen", frame, **texts)
+    RECORDER.event(
+        PrecisionChosen,
+        frame,
+        param_dtype=_text(given.get("param_dtype")),
+        reduce_dtype=_text(given.get("reduce_dtype")),
+    )
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
 
 
 def _registered(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     module = argument(args, kwargs, 0, "module")
     method = argument(args, kwargs, 1, "method_name")
-    RECORDER.event("method-registered", frame, module=OBJECTS.module(module), method=str(method))
+    RECORDER.event(MethodRegistered, frame, module=OBJECTS.module(module), method=str(method))
 
 
 def _gathered(
     gathered: bool, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     RECORDER.event(
-        "parameters-gathered",
+        Gathered,
         frame,
         module=OBJECTS.module(args[0]),
         gathered=gathered,
@@ -237,7 +254,7 @@ def not_everywhere(api: str, module: Any, frame: FrameType) -> None:
     """Record a use of what not every torch with FSDP2 has."""
     lines = "".join(linecache.getlines(frame.f_code.co_filename))
     RECORDER.event(
-        "fsdp2-used",
+        Fsdp2Used,
         frame,
         api=api,
         module=OBJECTS.module(module),
@@ -279,13 +296,11 @@ class _Missing:
             return
         name = OBJECTS.module(module)
         if self.name == "no_sync":
-            RECORDER.event(
-                "gradient-sync-switched", frame, module=name, api="no_sync", enabled=False
-            )
+            RECORDER.event(SyncSwitched, frame, module=name, api="no_sync", enabled=False)
         elif self.name == "clip_grad_norm_":
-            RECORDER.event("gradients-clipped", frame, api="method", modules=[name])
+            RECORDER.event(Clipped, frame, api="method", modules=(name,))
         else:
-            RECORDER.event("fsdp1-used", frame, api=f"FSDP.{self.name}", module=name)
+            RECORDER.event(Fsdp1Used, frame, api=f"FSDP.{self.name}", module=name)
 
 
 def _is_found(module: Any, name: str) -> bool:

@@ -9,7 +9,8 @@ from typing import Any
 from fsdplint.runtime.recorder import patching, values
 from fsdplint.runtime.recorder.objects import OBJECTS
 from fsdplint.runtime.recorder.patching import argument
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.recorder import RECORDER, Entry
+from fsdplint.trace import Fsdp1Used, Layout, StateLoaded, StateTaken
 
 _HOME = "torch.distributed.checkpoint.state_dict"
 
@@ -59,7 +60,7 @@ def sharding_of(subject: Any) -> str | None:
     return None
 
 
-def _fsdp1_layout(module: Any) -> str:
+def _fsdp1_layout(module: Any) -> Layout:
     """The layout that FSDP1's state_dict_type asks for now."""
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
@@ -67,11 +68,11 @@ def _fsdp1_layout(module: Any) -> str:
         if isinstance(part, FSDP):
             kind = part._state_dict_type.name
             return {
-                "FULL_STATE_DICT": values.FULL,
-                "SHARDED_STATE_DICT": values.SHARDED,
-                "LOCAL_STATE_DICT": values.LOCAL,
-            }.get(kind, values.UNKNOWN)
-    return values.UNKNOWN
+                "FULL_STATE_DICT": Layout.FULL,
+                "SHARDED_STATE_DICT": Layout.SHARDED,
+                "LOCAL_STATE_DICT": Layout.LOCAL,
+            }.get(kind, Layout.UNKNOWN)
+    return Layout.UNKNOWN
 
 
 def _fsdp1_rank0_only(module: Any, config: str = "_state_dict_config") -> bool:
@@ -110,37 +111,36 @@ def _name(subject: Any) -> str:
 class _Note:
     """A state dict that is being made: the event, and what is expected of it."""
 
-    def __init__(self, parts: list[tuple[int, str, str, str, bool]]) -> None:
-        self.parts = parts  # event number, state, of, layout, sharded
+    def __init__(self, parts: list[tuple[Entry[StateTaken], bool]]) -> None:
+        self.parts = parts  # each with whether it is sharded
 
 
 def _take(
     frame: FrameType,
     subjects: list[Any],
     api: str,
-    layouts: list[str],
+    layouts: list[Layout],
     sharded: list[str | None],
     rank0_only: bool = False,
 ) -> _Note:
     parts = []
     for subject, layout, kind in zip(subjects, layouts, sharded, strict=True):
-        state, of = OBJECTS.new_state(), _name(subject)
         # An optimizer's own method only copies. FSDP1 communicates for local states too.
-        collective = kind == "fsdp2" and layout == values.FULL
+        collective = kind == "fsdp2" and layout is Layout.FULL
         if kind == "fsdp1":
             of_optimizer = hasattr(subject, "param_groups")
             collective = api != "state_dict" or not (of_optimizer or _summoned(subject))
-        number = RECORDER.event(
-            "state-taken",
+        entry = RECORDER.event(
+            StateTaken,
             frame,
-            state=state,
-            of=of,
+            state=OBJECTS.new_state(),
+            of=_name(subject),
             layout=layout,
             api=api,
             collective=collective,
-            rank0_only=rank0_only and kind is not None and layout == values.FULL,
+            rank0_only=rank0_only and kind is not None and layout is Layout.FULL,
         )
-        parts.append((number, state, of, layout, kind is not None))
+        parts.append((entry, kind is not None))
     return _Note(parts)
 
 
@@ -150,14 +150,14 @@ def _taken_by_method(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, 
     subject = args[0]
     kind = sharding_of(subject)
     if kind is None:
-        layout = values.PLAIN
+        layout = Layout.PLAIN
     elif kind == "fsdp2":
-        layout = values.SHARDED
+        layout = Layout.SHARDED
     elif isinstance(subject, torch.nn.Module):
         layout = _fsdp1_layout(subject)
     else:
-        layout = values.LOCAL  # FSDP1: the optimizer's own state is of this rank's flat shard
-    rank0_only = kind == "fsdp1" and layout == values.FULL and _fsdp1_rank0_only(subject)
+        layout = Layout.LOCAL  # FSDP1: the optimizer's own state is of this rank's flat shard
+    rank0_only = kind == "fsdp1" and layout is Layout.FULL and _fsdp1_rank0_only(subject)
     return _take(frame, [subject], "state_dict", [layout], [kind], rank0_only)
 
 
@@ -170,7 +170,7 @@ def _taken_by_function(
     if any(kinds):  # an optimizer is sharded as its model is
         kinds = [next(kind for kind in kinds if kind)] * len(kinds)
     layouts = [
-        values.PLAIN if kind is None else values.FULL if full else values.SHARDED for kind in kinds
+        Layout.PLAIN if kind is None else Layout.FULL if full else Layout.SHARDED for kind in kinds
     ]
     rank0_only = full and bool(getattr(kwargs.get("options"), "cpu_offload", False))
     return _take(frame, subjects, f"{_HOME}.{name}", layouts, kinds, rank0_only)
@@ -191,13 +191,14 @@ def _taken(note: _Note, result: Any) -> None:
     results = [result]
     if isinstance(result, tuple):
         results = list(result)
-    for (number, state, of, layout, sharded), value in zip(note.parts, results, strict=False):
+    for (entry, sharded), value in zip(note.parts, results, strict=False):
+        taken = entry.event
         seen = values.layout_of(value)
         # Values decide, except where they look alike: FSDP1's local shards are plain tensors.
-        if seen is not None and layout != values.LOCAL:
-            layout = seen if sharded or seen == values.SHARDED else values.PLAIN
-        RECORDER.update(number, layout=layout)
-        OBJECTS.remember_state(state, of, layout, value)
+        if seen is not None and taken.layout is not Layout.LOCAL:
+            taken.layout = seen if sharded or seen is Layout.SHARDED else Layout.PLAIN
+        entry.write()
+        OBJECTS.remember_state(taken.state, taken.of, taken.layout, value)
 
 
 def _fsdp1_optimizer_taken(
@@ -206,14 +207,14 @@ def _fsdp1_optimizer_taken(
     model = argument(args, kwargs, 0, "model")
     optimizer = argument(args, kwargs, 1, "optim")
     RECORDER.event(
-        "fsdp1-used",
+        Fsdp1Used,
         frame,
         api="FSDP.optim_state_dict",
         module=OBJECTS.module(model),
         collective=True,
     )
     kind = sharding_of(model)
-    layout = _fsdp1_layout(model) if kind == "fsdp1" else values.UNKNOWN
+    layout = _fsdp1_layout(model) if kind == "fsdp1" else Layout.UNKNOWN
     return _take(frame, [optimizer], "FSDP.optim_state_dict", [layout], [kind])
 
 
@@ -223,19 +224,19 @@ def _fsdp1_optimizer_to_load(
     model = argument(args, kwargs, 0, "model")
     optimizer = argument(args, kwargs, 1, "optim")
     RECORDER.event(
-        "fsdp1-used",
+        Fsdp1Used,
         frame,
         api="FSDP.optim_state_dict_to_load",
         module=OBJECTS.module(model),
         # each rank cuts its part out of whole tensors by itself
-        collective=_fsdp1_layout(model) != values.FULL
+        collective=_fsdp1_layout(model) is not Layout.FULL
         or _fsdp1_rank0_only(model, "_optim_state_dict_config"),
     )
     return _name(optimizer) if optimizer is not None else None
 
 
 def _to_load(of: str, result: Any) -> None:
-    OBJECTS.remember_state(OBJECTS.new_state(), of, values.LOCAL, result)
+    OBJECTS.remember_state(OBJECTS.new_state(), of, Layout.LOCAL, result)
 
 
 # Loaded -------------------------------------------------------------------------------------------
@@ -246,11 +247,14 @@ def _load(frame: FrameType, subject: Any, value: Any, api: str, collective: bool
     layout = known.layout if known is not None else None
     if layout is None:
         seen = values.layout_of(value)
-        layout = {values.FULL: values.PLAIN, None: values.UNKNOWN}.get(seen, seen)
-        if seen == values.FULL and sharding_of(subject) is not None:
-            layout = values.FULL
+        if seen is None:
+            layout = Layout.UNKNOWN
+        elif seen is Layout.FULL and sharding_of(subject) is None:
+            layout = Layout.PLAIN
+        else:
+            layout = seen
     RECORDER.event(
-        "state-loaded",
+        StateLoaded,
         frame,
         into=_name(subject),
         state=known.name if known is not None else None,
@@ -266,7 +270,7 @@ def _loaded_by_method(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str,
     collective = (
         not hasattr(args[0], "param_groups")
         and sharding_of(args[0]) == "fsdp1"
-        and _fsdp1_layout(args[0]) != values.LOCAL
+        and _fsdp1_layout(args[0]) is not Layout.LOCAL
     )
     _load(frame, args[0], value, "load_state_dict", collective)
 

@@ -1,0 +1,146 @@
+"""How the fields of events are recorded, and how the records of all ranks become one event.
+
+The interpreter makes an event whole. The recorder writes one line for an event on each rank that
+takes part, and `fsdplint.runtime.launch.merge` makes one event of these lines. What it has to know
+of a field stands with the field:
+
+    plain (`field` or a default)   the value on the first rank that took part
+    reference    names a module, optimizer, state dict or mesh. A name is good on its rank only and
+                 becomes the name in the merged trace.
+    definition   names the object that the event makes
+    distinct     where this differs, events at the same place are different events
+    combined     is worked out from what all ranks recorded
+    numbered     the number of another event of the rank; becomes that event's index
+    by_merge     is worked out from where and on which ranks the event happened
+    unrecorded   is left at its default in recorded traces, with the reason
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field
+from enum import Enum
+from typing import Any
+
+Combine = Callable[[Sequence[Any]], Any]
+_KEY = "fsdplint"
+
+
+class Role(Enum):
+    """What the recorded value of a field is."""
+
+    VALUE = "value"
+    REFERENCE = "reference"
+    DEFINITION = "definition"
+    NUMBER = "number of an event"
+    MERGED = "set by the merge"
+    UNRECORDED = "not recorded"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """How one field is recorded and merged.
+
+    Attributes:
+        role: what the recorded value is.
+        distinct: whether events at the same place are different ones where this differs.
+        combine: makes the field's value of those that the ranks recorded, lowest rank first; None
+            where the first rank's value holds.
+        source: the field whose recorded values are combined; empty for the field itself.
+        reason: why the field is not recorded.
+    """
+
+    role: Role = Role.VALUE
+    distinct: bool = False
+    combine: Combine | None = None
+    source: str = ""
+    reason: str = ""
+
+
+_PLAIN = Recorded()
+
+
+def recorded(spec: Field[Any]) -> Recorded:
+    """How a field of an event's class is recorded."""
+    found: Recorded = spec.metadata.get(_KEY, _PLAIN)
+    return found
+
+
+def _field(how: Recorded, default: Any, kw_only: bool = True) -> Any:
+    return field(default=default, kw_only=kw_only, metadata={_KEY: how})
+
+
+def reference(*, default: Any = MISSING, distinct: bool = False) -> Any:
+    """The name or names of modules, optimizers, state dicts or meshes."""
+    return _field(Recorded(Role.REFERENCE, distinct=distinct), default)
+
+
+def definition(*, default: Any = MISSING) -> Any:
+    """The name of the object that the event makes."""
+    return _field(Recorded(Role.DEFINITION), default)
+
+
+def distinct(*, default: Any = MISSING) -> Any:
+    """A value that tells events at the same place apart."""
+    return _field(Recorded(distinct=True), default)
+
+
+def combined(
+    combine: Combine, *, source: str = "", default: Any = MISSING, default_factory: Any = MISSING
+) -> Any:
+    """A value that all ranks' records together decide; see `Recorded`."""
+    how = {_KEY: Recorded(combine=combine, source=source)}
+    if default_factory is not MISSING:
+        return field(default_factory=default_factory, metadata=how)
+    return field(default=default, metadata=how)
+
+
+def numbered(*, default: Any = MISSING) -> Any:
+    """The index of another event, which the recorder knows by its number on the rank."""
+    return _field(Recorded(Role.NUMBER), default)
+
+
+def by_merge(*, default: Any = MISSING, kw_only: bool = True) -> Any:
+    """A value that the merge works out from where, and on which ranks, the event happened."""
+    return _field(Recorded(Role.MERGED), default, kw_only)
+
+
+def unrecorded(reason: str, *, default: Any = MISSING) -> Any:
+    """A value that only the interpreter gives; reason: why the recorder does not."""
+    return _field(Recorded(Role.UNRECORDED, reason=reason), default)
+
+
+# Combining what the ranks recorded ----------------------------------------------------------------
+
+
+def on_any(values: Sequence[Any]) -> bool:
+    """Whether it holds on some rank."""
+    return any(values)
+
+
+def differs(values: Sequence[Any]) -> bool:
+    """Whether some ranks recorded different values."""
+    return len(set(values)) > 1
+
+
+def same(values: Sequence[Any]) -> bool | None:
+    """Whether all ranks recorded the same; None where there is nothing to compare."""
+    if len(values) < 2 or values[0] is None:
+        return None
+    return not differs(values)
+
+
+def same_in_turn(values: Sequence[Sequence[Any] | None]) -> bool | None:
+    """Whether all ranks recorded the same sequence; None where its first items say nothing.
+
+    They say nothing where only one rank recorded, or where all items are the same.
+    """
+    first = values[0] or ()
+    if len(values) < 2 or len(set(first)) < 2:
+        return None
+    return all(tuple(other or ()) == tuple(first) for other in values)
+
+
+def union(values: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
+    """The entries that the ranks recorded, together."""
+    return {key: value for part in values for key, value in part.items()}
