@@ -23,7 +23,11 @@ class NotEmulated(RuntimeError):
 
 
 class Emulation:
-    """Whether it is on, and which device the program believes to be on."""
+    """Whether it is on, and which device the program believes to be on.
+
+    A switch of the process and no part of a recording: torch's classes and functions that are
+    replaced when it is turned on stay so.
+    """
 
     def __init__(self) -> None:
         self.on = False

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from types import CodeType
 from typing import Any
 
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.recording import current
 
 # Names a file with {path: [lines]} as JSON.
 VARIABLE = "FSDPLINT_LINES"
@@ -34,7 +34,7 @@ class Lines:
         for line in lines:
             if (path, line) not in self.seen:
                 self.seen.add((path, line))
-                RECORDER.write({"t": "reached", "path": path, "line": line})
+                current().recorder.write({"t": "reached", "path": path, "line": line})
 
     def compile(self, source: bytes, path: str) -> CodeType:
         """The code of a file, with the marks that are wanted in it."""

@@ -57,7 +57,7 @@ def prepare() -> None:
 
     from fsdplint.runtime import emulation
     from fsdplint.runtime.recorder.patches import install
-    from fsdplint.runtime.recorder.recorder import RECORDER
+    from fsdplint.runtime.recorder.recording import current
 
     for private in ("torch.distributed._composable.fsdp", "torch.distributed._composable"):
         try:
@@ -66,43 +66,21 @@ def prepare() -> None:
             continue
     emulation.install()
     install()
-    os.register_at_fork(after_in_child=RECORDER.forget)
+    os.register_at_fork(after_in_child=lambda: current().recorder.forget())
 
 
 def start(options: Options) -> None:
-    """Open this rank's record and set what the options ask for."""
+    """Begin a recording, open this rank's record, and set what the options ask for."""
     from fsdplint.runtime import emulation
-    from fsdplint.runtime.recorder import (
-        data_parallel_reference as oracle,
-    )
-    from fsdplint.runtime.recorder import (
-        final_state as final,
-    )
-    from fsdplint.runtime.recorder import (
-        outside_files,
-    )
-    from fsdplint.runtime.recorder.classes import ACTIVITY
-    from fsdplint.runtime.recorder.layout import LAYOUTS
-    from fsdplint.runtime.recorder.measures import MEASURES
-    from fsdplint.runtime.recorder.missed_parameters import MISSED
-    from fsdplint.runtime.recorder.objects import OBJECTS
-    from fsdplint.runtime.recorder.output_views import VIEWS
-    from fsdplint.runtime.recorder.recorder import RECORDER
-    from fsdplint.runtime.recorder.replicas import REPLICAS
-    from fsdplint.runtime.recorder.untouched_buffers import UNTOUCHED
+    from fsdplint.runtime.recorder import data_parallel_reference
+    from fsdplint.runtime.recorder.recording import begin
     from fsdplint.runtime.simulation import switch as simulation
 
     rank, world = rank_and_world()
-    OBJECTS.clear()
-    ACTIVITY.clear()
-    LAYOUTS.clear()
-    MEASURES.clear()
-    MISSED.clear()
-    REPLICAS.clear()
-    UNTOUCHED.clear()
-    VIEWS.clear()
-    MEASURES.limit = None if options.account else options.steps  # the accounts end it then
-    final.reset(options.parameters)
+    recording = begin()
+    # The accounts end the program themselves.
+    recording.measures.limit = None if options.account else options.steps
+    recording.final_state.wanted = options.parameters
     os.makedirs(options.record, exist_ok=True)
     # On SIGUSR1 a rank writes down where it stands, even if it hangs inside a collective.
     stack = open(os.path.join(options.record, f"stack{rank}.txt"), "w")  # noqa: SIM115
@@ -111,12 +89,11 @@ def start(options: Options) -> None:
     emulation.choose("cpu" if options.simulate else options.device, local_ranks)
     if options.seed is not None:
         _seed(options.seed)
-    RECORDER.open(options.record, rank, world, emulation.EMULATION.on)
-    outside_files.install()
+    recording.recorder.open(options.record, rank, world, emulation.EMULATION.on)
     if options.oracle:
-        oracle.install()
+        data_parallel_reference.install()
     if options.simulate is not None:
-        RECORDER.on = False  # without values there is nothing to compare
+        recording.recorder.on = False  # without values there is nothing to compare
         simulation.install()
 
 
@@ -136,10 +113,10 @@ def _seed(seed: int) -> None:
 def run(options: Options) -> int:
     """Run the program; gives its exit code. Its exceptions are printed as Python would."""
     from fsdplint.runtime import emulation
-    from fsdplint.runtime.recorder import final_state as final
     from fsdplint.runtime.recorder.patches.tensors import note_error
-    from fsdplint.runtime.recorder.recorder import RECORDER
+    from fsdplint.runtime.recorder.recording import current
 
+    recording = current()
     code, status, error = 0, "ok", None
     try:
         with _counting(options):
@@ -153,14 +130,14 @@ def run(options: Options) -> int:
         try:
             note_error(raised)
         except Exception:
-            RECORDER.trouble()
+            recording.recorder.trouble()
         raised = emulation.explained(raised)
         error = describe_error(raised)
         _print_error(raised)
-    RECORDER.in_backward = 0
+    recording.recorder.in_backward = 0
     if status == "ok" and options.simulate is None:
-        final.capture()
-    RECORDER.close(status, code=code, **(error or {}))
+        recording.final_state.capture()
+    recording.recorder.close(status, code=code, **(error or {}))
     return code
 
 

@@ -10,8 +10,8 @@ import time
 from typing import Any
 
 from fsdplint.runtime.recorder.disk import is_full
-from fsdplint.runtime.recorder.objects import OBJECTS
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.objects import Objects
+from fsdplint.runtime.recorder.recorder import Recorder
 
 _PREFIXES = re.compile(
     r"(?:^|(?<=\.))(?:_fsdp_wrapped_module|_orig_mod|_checkpoint_wrapped_module)\."
@@ -20,28 +20,155 @@ _PREFIXES = re.compile(
 _PATIENCE = 30.0
 # How many optimizers are kept: enough for those of one training, and few of a search over many.
 _KEPT = 4
-wanted = False
-_done = False
-# The optimizers that stepped last, each with the models that it trains.
-_kept: dict[int, tuple[Any, list[Any]]] = {}
 
 
-def reset(want: bool) -> None:
-    """Whether `capture` is to do anything in this process."""
-    global wanted, _done
-    wanted, _done = want, False
-    _kept.clear()
+class FinalState:
+    """What is trained, until it is gathered at the end of the run.
 
+    Attributes:
+        wanted: whether `capture` is to do anything.
+    """
 
-def keep(optimizer: Any) -> None:
-    """Keep what is trained until it is gathered: the function that made it may return before."""
-    if not wanted or _done or id(optimizer) in _kept:
-        return
-    mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    trained = [root for root in models() if any(id(p) in mine for p in root.parameters())]
-    _kept[id(optimizer)] = optimizer, trained
-    if len(_kept) > _KEPT:
-        del _kept[next(iter(_kept))]
+    def __init__(self, recorder: Recorder, objects: Objects) -> None:
+        self._recorder = recorder
+        self._objects = objects
+        self.wanted = False
+        self._done = False
+        # The optimizers that stepped last, each with the models that it trains.
+        self._trained: dict[int, tuple[Any, list[Any]]] = {}
+
+    def keep(self, optimizer: Any) -> None:
+        """Keep what is trained until it is gathered: its function may return before."""
+        if not self.wanted or self._done or id(optimizer) in self._trained:
+            return
+        mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        trained = [root for root in self.models() if any(id(p) in mine for p in root.parameters())]
+        self._trained[id(optimizer)] = optimizer, trained
+        if len(self._trained) > _KEPT:
+            del self._trained[next(iter(self._trained))]
+
+    def capture(self) -> None:
+        """Gather and write the full parameters and buffers of every model, once.
+
+        All ranks take part. Where some rank does not come (it failed), nothing is gathered.
+        """
+        if self._done or not self.wanted or self._recorder.folder is None:
+            return
+        self._done = True
+        self._recorder.on = False
+        try:
+            if self._everyone_is_here():
+                self._write(self.models())
+        except Exception as error:
+            self._troubled(error)
+        finally:
+            self._recorder.on = True
+            self._trained.clear()
+
+    def models(self) -> list[Any]:
+        """The outermost modules around those that were sharded, optimised or called.
+
+        They come in the order in which they were built, which a fix does not change. A program may
+        call, shard and optimise nothing but the parts of its model (`model.forward(x)` calls the
+        parts): the whole model gives its parameters their names all the same.
+        """
+        import torch
+
+        used = {
+            id(module): int(name[1:])
+            for module, name in self._objects.names.items()
+            if isinstance(module, torch.nn.Module) and next(module.parameters(), None) is not None
+        }
+        known = {
+            id(module): module
+            for module, _ in (*self._objects.built.items(), *self._objects.names.items())
+        }
+        known = {key: one for key, one in known.items() if isinstance(one, torch.nn.Module)}
+        children = {id(child) for one in known.values() for child in _children(one)}
+        found = []
+        for key, module in known.items():
+            if key in children or "_modules" not in vars(module):
+                continue
+            parts = list(module.modules())
+            numbers = [used[id(part)] for part in parts if id(part) in used]
+            if numbers:
+                # A wrapper is built later than what is in it.
+                built = (self._objects.built.get(part) for part in parts)
+                first = min((one.number for one in built if one is not None), default=math.inf)
+                found.append((first, min(numbers), module))
+        return [module for _, _, module in sorted(found, key=lambda one: one[:2])]
+
+    def _troubled(self, error: Exception) -> None:
+        """What could not be written is not what the program lacks."""
+        if is_full(error):
+            self._recorder.lose(error)
+        else:
+            self._recorder.trouble()
+
+    def _everyone_is_here(self) -> bool:
+        import torch.distributed as dist
+
+        if not dist.is_available() or not dist.is_initialized():
+            return self._recorder.world == 1
+        from datetime import timedelta
+
+        from torch.distributed.distributed_c10d import _get_default_store
+
+        store = _get_default_store()
+        store.set(f"fsdplint/final/{dist.get_rank()}", "1")
+        keys = [f"fsdplint/final/{rank}" for rank in range(dist.get_world_size())]
+        try:
+            store.wait(keys, timedelta(seconds=_PATIENCE))
+        except Exception:
+            self._recorder.write(
+                {"t": "note", "text": "parameters not gathered: some rank did not come"}
+            )
+            return False
+        return True
+
+    def _write(self, models: list[Any]) -> None:
+        import torch
+
+        tensors: dict[str, Any] = {}
+        names: dict[int, str] = {}
+        with torch.no_grad():
+            for index, model in enumerate(models):
+                for name, tensor in _full(model):
+                    tensors[f"{index}:{name}"] = tensor
+                for name, parameter in named(model, "_parameters"):
+                    # The first name of a tied weight, as FSDP1 has it.
+                    names.setdefault(id(parameter), f"{index}:{plain_name(name)}")
+            self._save("parameters", tensors)
+            try:
+                self._save("optimizer", self._optimizer_states(models, names))
+            except Exception as error:
+                self._troubled(error)
+
+    def _save(self, name: str, value: dict[str, Any]) -> None:
+        import torch
+
+        if self._recorder.rank != 0:
+            return
+        assert self._recorder.folder is not None
+        path = os.path.join(self._recorder.folder, f"{name}.pt")
+        torch.save(value, path + ".part")
+        os.replace(path + ".part", path)
+        self._recorder.write({"t": name, "count": len(value), "time": time.time()})
+
+    def _optimizer_states(self, models: list[Any], names: dict[int, str]) -> dict[str, Any]:
+        """The whole state of the optimizers, by the plain names of the parameters."""
+        import torch
+
+        found: dict[str, Any] = {}
+        for optimizer, _ in sorted(self._objects.names.items(), key=lambda pair: str(pair[1])):
+            if not isinstance(optimizer, torch.optim.Optimizer):
+                continue
+            states = _fsdp1_states(models, optimizer)
+            if states is None:
+                states = {names.get(id(p), ""): state for p, state in optimizer.state.items()}
+            for name, state in states.items():
+                found[name] = {key: _whole(value) for key, value in state.items()}
+        return found
 
 
 def plain_name(name: str) -> str:
@@ -49,135 +176,9 @@ def plain_name(name: str) -> str:
     return _PREFIXES.sub("", name)
 
 
-def capture() -> None:
-    """Gather and write the full parameters and buffers of every model, once.
-
-    All ranks take part. Where some rank does not come (it failed), nothing is gathered.
-    """
-    global _done
-    if _done or not wanted or RECORDER.folder is None:
-        return
-    _done = True
-    RECORDER.on = False
-    try:
-        if _everyone_is_here():
-            _write(models())
-    except Exception as error:
-        _troubled(error)
-    finally:
-        RECORDER.on = True
-        _kept.clear()
-
-
-def _troubled(error: Exception) -> None:
-    """What could not be written is not what the program lacks."""
-    if is_full(error):
-        RECORDER.lose(error)
-    else:
-        RECORDER.trouble()
-
-
-def _everyone_is_here() -> bool:
-    import torch.distributed as dist
-
-    if not dist.is_available() or not dist.is_initialized():
-        return RECORDER.world == 1
-    from datetime import timedelta
-
-    from torch.distributed.distributed_c10d import _get_default_store
-
-    store = _get_default_store()
-    store.set(f"fsdplint/final/{dist.get_rank()}", "1")
-    keys = [f"fsdplint/final/{rank}" for rank in range(dist.get_world_size())]
-    try:
-        store.wait(keys, timedelta(seconds=_PATIENCE))
-    except Exception:
-        RECORDER.write({"t": "note", "text": "parameters not gathered: some rank did not come"})
-        return False
-    return True
-
-
-def models() -> list[Any]:
-    """The outermost modules around those that were sharded, optimised or called.
-
-    They come in the order in which they were built, which a fix does not change. A program may
-    call, shard and optimise nothing but the parts of its model (`model.forward(x)` calls the
-    parts): the whole model gives its parameters their names all the same.
-    """
-    import torch
-
-    used = {
-        id(module): int(name[1:])
-        for module, name in OBJECTS.names.items()
-        if isinstance(module, torch.nn.Module) and next(module.parameters(), None) is not None
-    }
-    known = {id(module): module for module, _ in (*OBJECTS.built.items(), *OBJECTS.names.items())}
-    known = {key: one for key, one in known.items() if isinstance(one, torch.nn.Module)}
-    children = {id(child) for one in known.values() for child in _children(one)}
-    found = []
-    for key, module in known.items():
-        if key in children or "_modules" not in vars(module):
-            continue
-        parts = list(module.modules())
-        numbers = [used[id(part)] for part in parts if id(part) in used]
-        if numbers:
-            # A wrapper is built later than what is in it.
-            built = (OBJECTS.built.get(part) for part in parts)
-            first = min((one.number for one in built if one is not None), default=math.inf)
-            found.append((first, min(numbers), module))
-    return [module for _, _, module in sorted(found, key=lambda one: one[:2])]
-
-
 def _children(module: Any) -> Any:
     """The parts of a module; none of one whose constructor has not come to them."""
     return vars(module).get("_modules", {}).values()
-
-
-def _write(models: list[Any]) -> None:
-    import torch
-
-    tensors: dict[str, Any] = {}
-    names: dict[int, str] = {}
-    with torch.no_grad():
-        for index, model in enumerate(models):
-            for name, tensor in _full(model):
-                tensors[f"{index}:{name}"] = tensor
-            for name, parameter in named(model, "_parameters"):
-                # The first name of a tied weight, as FSDP1 has it.
-                names.setdefault(id(parameter), f"{index}:{plain_name(name)}")
-        _save("parameters", tensors)
-        try:
-            _save("optimizer", _optimizer_states(models, names))
-        except Exception as error:
-            _troubled(error)
-
-
-def _save(name: str, value: dict[str, Any]) -> None:
-    import torch
-
-    if RECORDER.rank != 0:
-        return
-    assert RECORDER.folder is not None
-    path = os.path.join(RECORDER.folder, f"{name}.pt")
-    torch.save(value, path + ".part")
-    os.replace(path + ".part", path)
-    RECORDER.write({"t": name, "count": len(value), "time": time.time()})
-
-
-def _optimizer_states(models: list[Any], names: dict[int, str]) -> dict[str, Any]:
-    """The whole state of the optimizers, by the plain names of the parameters."""
-    import torch
-
-    found: dict[str, Any] = {}
-    for optimizer, _ in sorted(OBJECTS.names.items(), key=lambda pair: str(pair[1])):
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            continue
-        states = _fsdp1_states(models, optimizer)
-        if states is None:
-            states = {names.get(id(p), ""): state for p, state in optimizer.state.items()}
-        for name, state in states.items():
-            found[name] = {key: _whole(value) for key, value in state.items()}
-    return found
 
 
 def _fsdp1_states(models: list[Any], optimizer: Any) -> dict[str, Any] | None:

@@ -40,7 +40,7 @@ class Beat:
         return f"{self.kind} (number {self.collectives})" if self.collectives else ""
 
 
-class Pulse:
+class Heartbeat:
     """This rank's side."""
 
     def __init__(self) -> None:
@@ -91,6 +91,3 @@ def read_beats(folder: Path) -> dict[int, Beat]:
                 lost = data[_COUNTS.size :].rstrip(b"\0").decode(errors="replace")
                 found[int(number)] = Beat(step, collectives, kind.rstrip(b"\0").decode(), lost)
     return dict(sorted(found.items()))
-
-
-PULSE = Pulse()

@@ -22,10 +22,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from fsdplint.runtime.recorder import final_state, values
+from fsdplint.runtime.recorder import values
+from fsdplint.runtime.recorder.final_state import FinalState, named, plain_name
 from fsdplint.runtime.recorder.identity import IdentityMap
-from fsdplint.runtime.recorder.objects import OBJECTS
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.objects import Objects
+from fsdplint.runtime.recorder.recorder import Recorder
 
 Unit = dict[str, Any]
 WHOLE, SHARDED = "whole", "sharded"
@@ -34,10 +35,10 @@ WHOLE, SHARDED = "whole", "sharded"
 class Layouts:
     """What the units are like in the step that is under way."""
 
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
+    def __init__(self, recorder: Recorder, objects: Objects, final_state: FinalState) -> None:
+        self._recorder = recorder
+        self._objects = objects
+        self._final_state = final_state
         self._written: dict[str, Any] | None = None
         self._roots: tuple[tuple[int, int], list[Any]] | None = None
         self._at_backward: IdentityMap[str] = IdentityMap()
@@ -72,7 +73,7 @@ class Layouts:
 
     def before_backward(self) -> None:
         """A backward is about to begin."""
-        for module, kind in OBJECTS.sharded.items():
+        for module, kind in self._objects.sharded.items():
             for group in _groups(module) if kind == "fsdp2" else _handles(module):
                 # In one of several backwards of a step is enough.
                 if self._at_backward.get(group) != WHOLE:
@@ -96,7 +97,7 @@ class Layouts:
         }
         if layout != self._written:
             self._written = layout
-            RECORDER.write({"t": "layout", "step": step, **layout})
+            self._recorder.write({"t": "layout", "step": step, **layout})
 
     def after_step(self) -> None:
         """The step has ended, and the next one begins."""
@@ -104,9 +105,9 @@ class Layouts:
             kept.clear()
 
     def _models(self) -> list[Any]:
-        now = OBJECTS.generation, len(OBJECTS.written)
+        now = self._objects.generation, len(self._objects.written)
         if self._roots is None or self._roots[0] != now:
-            self._roots = now, final_state.models()
+            self._roots = now, self._final_state.models()
         return self._roots[1]
 
     def _units(self, model: Any, prefix: str) -> Iterator[tuple[Unit, dict[int, list[str]]]]:
@@ -114,16 +115,16 @@ class Layouts:
         paths = {id(module): path for path, module in model.named_modules()}
         taken: set[int] = set()
         for path, module in model.named_modules():
-            kind = OBJECTS.sharded.get(module)
+            kind = self._objects.sharded.get(module)
             for handle in _handles(module) if kind == "fsdp1" else ():
                 inner = f"{path}." if path else ""
                 ids = {
-                    parameter: [prefix + final_state.plain_name(f"{inner}{name}") for name in found]
+                    parameter: [prefix + plain_name(f"{inner}{name}") for name in found]
                     for parameter, found in _flat_names(handle).items()
                 }
                 taken.update(ids)
                 unit = _flat_unit(handle, ids[id(handle.flat_param)], module)
-                name = prefix + final_state.plain_name(path)
+                name = prefix + plain_name(path)
                 yield self._described(unit, name, handle, module), ids
             for group in _groups(module) if kind == "fsdp2" else ():
                 if group.modules[0] is not module:
@@ -132,15 +133,13 @@ class Layouts:
                 for part in group.fsdp_params:
                     info = part._module_info
                     at = paths.get(id(info.module), "")
-                    name = final_state.plain_name(
-                        f"{at}.{info.param_name}" if at else info.param_name
-                    )
+                    name = plain_name(f"{at}.{info.param_name}" if at else info.param_name)
                     ids[id(part.sharded_param)] = [prefix + name]
                     current = info.module._parameters.get(info.param_name)
                     taken.update((id(part.sharded_param), id(current)))
                 unit = _group_unit(group, [name for (name,) in ids.values()])
                 yield (
-                    self._described(unit, prefix + final_state.plain_name(path), group, module),
+                    self._described(unit, prefix + plain_name(path), group, module),
                     ids,
                 )
         yield from _others(model, prefix, taken)
@@ -300,7 +299,7 @@ def _others(
             ranks = _ranks(module.process_group)
             replicas.update((id(parameter), ranks) for parameter in module.parameters())
     found: dict[tuple[Any, ...], tuple[Unit, dict[int, list[str]]]] = {}
-    for name, parameter in final_state.named(model, "_parameters"):
+    for name, parameter in named(model, "_parameters"):
         if id(parameter) in taken or parameter.is_meta:
             continue
         taken.add(id(parameter))
@@ -314,7 +313,7 @@ def _others(
             empty: Unit = {"name": None, "flat": False, "dims": [], "offload": False, "bytes": 0}
             found[key] = {**_placement(over, copies), **empty, "parameters": {}}, {}
         unit, ids = found[key]
-        plain = prefix + final_state.plain_name(name.removeprefix("module.") if replicas else name)
+        plain = prefix + plain_name(name.removeprefix("module.") if replicas else name)
         ids[id(parameter)] = [plain]
         unit["bytes"] += local.numel() * local.element_size()
         unit["dims"] = sorted({*unit["dims"], *(_dims(parameter) if over else ())})
@@ -338,6 +337,3 @@ def _ranks(group: Any) -> list[int]:
     import torch.distributed as dist
 
     return list(dist.get_process_group_ranks(group))
-
-
-LAYOUTS = Layouts()

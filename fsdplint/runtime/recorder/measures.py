@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from fsdplint.runtime.recorder.heartbeat import PULSE
-from fsdplint.runtime.recorder.layout import LAYOUTS
+from fsdplint.runtime.recorder.heartbeat import Heartbeat
+from fsdplint.runtime.recorder.layout import Layouts
 from fsdplint.runtime.recorder.memory import Peak
-from fsdplint.runtime.recorder.objects import OBJECTS
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.objects import Objects
+from fsdplint.runtime.recorder.recorder import Recorder
 
 _PIECE = 2**16  # elements
 
@@ -28,15 +28,48 @@ class StopTraining(SystemExit):
     """Ends the program after the wanted number of steps; `except Exception` does not stop it."""
 
 
+class FlatHandles:
+    """FSDP1's handles by the parameters that they manage, flat or original."""
+
+    def __init__(self, recorder: Recorder, objects: Objects) -> None:
+        self._recorder = recorder
+        self._objects = objects
+        self._generation = -1
+        self._by_parameter: dict[int, Any] = {}
+
+    @property
+    def world(self) -> int:
+        return self._recorder.world
+
+    def of(self, parameter: Any) -> Any | None:
+        if self._generation != self._objects.generation:
+            self._generation = self._objects.generation
+            self._by_parameter = self._find()
+        return self._by_parameter.get(id(parameter))
+
+    def _find(self) -> dict[int, Any]:
+        found: dict[int, Any] = {}
+        for wrapper, kind in self._objects.sharded.items():
+            handle = getattr(wrapper, "_handle", None) if kind == "fsdp1" else None
+            if handle is not None:
+                flat = handle.flat_param
+                for parameter in (flat, *(getattr(flat, "_params", None) or ())):
+                    found[id(parameter)] = handle
+        return found
+
+
 class Measures:
     """The measures of the step that is under way."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, recorder: Recorder, objects: Objects, layouts: Layouts, heartbeat: Heartbeat
+    ) -> None:
+        self._recorder = recorder
+        self._layouts = layouts
+        self._heartbeat = heartbeat
+        self._handles = FlatHandles(recorder, objects)
         self.limit: int | None = None
         self.peak = Peak()
-        self.clear()
-
-    def clear(self) -> None:
         self.step = 0
         self.per_optimizer: Counter[str] = Counter()
         self.losses: list[Any] = []
@@ -57,7 +90,7 @@ class Measures:
         self.collectives[name] += 1
         self.exchanged = self.exchanged or name == "all_to_all"
         self.bytes += size
-        PULSE.collective(name)
+        self._heartbeat.collective(name)
 
     def note_autocast(self) -> None:
         import torch
@@ -76,7 +109,7 @@ class Measures:
 
     def note_clipping(self, parameters: list[Any], clip: Clip) -> None:
         """Gradients are about to be clipped: their norm as it is now, and by what."""
-        self.clipped.append(squares(parameters))
+        self.clipped.append(squares(parameters, self._handles))
         self.clips.append(clip)
 
     def note_scale(self, scaler: Any) -> None:
@@ -93,9 +126,9 @@ class Measures:
 
     def before_step(self, optimizer: Any, name: str) -> None:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        self._before = squares(parameters)
+        self._before = squares(parameters, self._handles)
         self._gradients = local_bytes(p.grad for p in parameters)
-        LAYOUTS.before_step(self.step + 1, optimizer, name)
+        self._layouts.before_step(self.step + 1, optimizer, name)
         self._versions = {id(p): _version(p) for p in parameters}
 
     def after_step(self, optimizer: Any, name: str) -> None:
@@ -103,16 +136,16 @@ class Measures:
         updated = sum(1 for p in parameters if _version(p) != self._versions.get(id(p)))
         self.step += 1
         self.per_optimizer[name] += 1
-        PULSE.stepped(self.step)
+        self._heartbeat.stepped(self.step)
         now = time.perf_counter()
         before = self._before or {}
-        RECORDER.write(
+        self._recorder.write(
             {
                 "t": "measure",
                 "step": self.step,
                 "optimizer": name,
                 "class": type(optimizer).__name__,
-                "dtypes": sorted(_dtypes(parameters)),
+                "dtypes": sorted({str(p.dtype) for p in parameters} | self.autocast),
                 "losses": self.losses,
                 "gradients": self.clipped[0] if self.clipped else before,
                 "stepped": before,
@@ -134,7 +167,7 @@ class Measures:
                 "peak": self.peak.take(),
             }
         )
-        LAYOUTS.after_step()
+        self._layouts.after_step()
         self.losses, self.clipped, self.clips = [], [], []
         self.scaler = None
         self.collectives, self.bytes = Counter(), 0
@@ -166,18 +199,13 @@ def local_bytes(tensors: Iterable[Any]) -> int:
     return count
 
 
-def _dtypes(parameters: list[Any]) -> set[str]:
-    """The types that the step is computed in, autocast's among them."""
-    return {str(p.dtype) for p in parameters} | MEASURES.autocast
-
-
 def _version(parameter: Any) -> int:
     """Grows whenever the tensor is written to; a DTensor counts itself, its local part does not."""
     local = getattr(parameter, "_local_tensor", parameter)
     return int(parameter._version) + int(local._version)
 
 
-def squares(parameters: list[Any]) -> dict[str, float]:
+def squares(parameters: list[Any], handles: FlatHandles) -> dict[str, float]:
     """The sum of the squares of this rank's gradients.
 
     sharded: of gradients that are divided over the ranks; already divided by the number of ranks
@@ -196,7 +224,7 @@ def squares(parameters: list[Any]) -> dict[str, float]:
             local = local.coalesce().values()
         tensors, holders = parts.setdefault((local.device, local.dtype), ([], []))
         tensors.append(local)
-        holders.append(_holders(parameter, grad) or 0)
+        holders.append(_holders(parameter, grad, handles) or 0)
     totals = {"sharded": 0.0, "whole": 0.0}
     for tensors, holders in parts.values():
         for norm, count in zip(_norms(tensors), holders, strict=True):
@@ -225,7 +253,7 @@ def _norms(tensors: list[Any]) -> list[float]:
     return [math.hypot(*(next(found) for _ in of_one)) for of_one in pieces]
 
 
-def _holders(parameter: Any, grad: Any) -> int | None:
+def _holders(parameter: Any, grad: Any, handles: FlatHandles) -> int | None:
     """How many ranks hold the same part of a sharded gradient; None where each holds all of it."""
     placements = getattr(grad, "placements", None)
     if placements is not None:
@@ -237,40 +265,7 @@ def _holders(parameter: Any, grad: Any) -> int | None:
             if placement.is_replicate():
                 holders *= mesh.size(index)
         return holders
-    handle = _fsdp1_handle(parameter)
+    handle = handles.of(parameter)
     if handle is None or not handle.uses_sharded_strategy:
         return None
-    return max(1, RECORDER.world // handle.world_size)
-
-
-def _fsdp1_handle(parameter: Any) -> Any | None:
-    """The FSDP1 handle that manages a parameter, flat or original."""
-    if _handles.generation != OBJECTS.generation:
-        _handles.generation = OBJECTS.generation
-        _handles.by_parameter = _find_handles()
-    return _handles.by_parameter.get(id(parameter))
-
-
-class _Handles:
-    """FSDP1's handles by the parameters that they manage, as of a state of the module tree."""
-
-    def __init__(self) -> None:
-        self.generation = -1
-        self.by_parameter: dict[int, Any] = {}
-
-
-_handles = _Handles()
-
-
-def _find_handles() -> dict[int, Any]:
-    found: dict[int, Any] = {}
-    for wrapper, kind in OBJECTS.sharded.items():
-        handle = getattr(wrapper, "_handle", None) if kind == "fsdp1" else None
-        if handle is not None:
-            flat = handle.flat_param
-            for parameter in (flat, *(getattr(flat, "_params", None) or ())):
-                found[id(parameter)] = handle
-    return found
-
-
-MEASURES = Measures()
+    return max(1, handles.world // handle.world_size)

@@ -13,8 +13,8 @@ from typing import Any
 
 from fsdplint.runtime.recorder.digests import digest
 from fsdplint.runtime.recorder.final_state import plain_name
-from fsdplint.runtime.recorder.objects import OBJECTS
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.objects import Objects
+from fsdplint.runtime.recorder.recorder import Recorder
 from fsdplint.trace import ParametersMissed
 
 _LOOKS = 4  # steps of an optimizer at which it is looked
@@ -27,16 +27,15 @@ class _Look:
 
     steps: int = 0
     missed: dict[int, int] = field(default_factory=dict)
-    told: bool = False
+    reported: bool = False
 
 
-class Missed:
+class MissedParameters:
     """The looks of all optimizers of the program."""
 
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
+    def __init__(self, recorder: Recorder, objects: Objects) -> None:
+        self._recorder = recorder
+        self._objects = objects
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._looks: dict[str, _Look] = {}
 
@@ -46,23 +45,23 @@ class Missed:
     def stepping(self, optimizer: Any, name: str, frame: FrameType | None) -> None:
         """An optimizer is about to step; the gradients are there."""
         look = self._looks.setdefault(name, _Look())
-        if look.told or look.steps >= _LOOKS:
+        if look.reported or look.steps >= _LOOKS:
             return
         look.steps += 1
         self._optimizers.add(optimizer)
         previous, look.missed = look.missed, {}
         held = {id(p) for one in self._optimizers for p in _parameters(one)}
-        for root in _roots(optimizer):
+        for root in _roots(optimizer, self._objects):
             named = list(root.named_parameters())
-            left = [(key, p) for key, p in named if _is_left(p, held)]
-            look.missed.update((id(p), digest(p)) for _, p in left)
-            again = [key for key, p in left if previous.get(id(p)) == look.missed[id(p)]]
+            unheld = [(key, p) for key, p in named if _is_unheld(p, held)]
+            look.missed.update((id(p), digest(p)) for _, p in unheld)
+            again = [key for key, p in unheld if previous.get(id(p)) == look.missed[id(p)]]
             if again:
-                look.told = True
-                RECORDER.event(
+                look.reported = True
+                self._recorder.event(
                     ParametersMissed,
                     frame,
-                    module=OBJECTS.module(root),
+                    module=self._objects.module(root),
                     optimizer=name,
                     parameters=tuple(plain_name(key) for key in again[:_NAMES]),
                     trained=sum(id(p) in held for _, p in named),
@@ -73,17 +72,17 @@ def _parameters(optimizer: Any) -> list[Any]:
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
-def _is_left(parameter: Any, held: set[int]) -> bool:
+def _is_unheld(parameter: Any, held: set[int]) -> bool:
     return parameter.requires_grad and parameter.grad is not None and id(parameter) not in held
 
 
-def _roots(optimizer: Any) -> list[Any]:
+def _roots(optimizer: Any, objects: Objects) -> list[Any]:
     """The outermost sharded modules of which the optimizer holds parameters.
 
     None where it holds some that sharding or loading has replaced: that is another mistake.
     """
     mine = {id(p) for p in _parameters(optimizer)}
-    sharded = [module for module, _ in OBJECTS.sharded.items()]
+    sharded = [module for module, _ in objects.sharded.items()]
     below = {id(part) for module in sharded for part in list(module.modules())[1:]}
     found = []
     for module in sharded:
@@ -93,9 +92,6 @@ def _roots(optimizer: Any) -> list[Any]:
         if owned & mine:
             found.append(module)
             mine -= owned
-    stale = (OBJECTS.owners.get(p) for p in _parameters(optimizer) if id(p) in mine)
+    stale = (objects.owners.get(p) for p in _parameters(optimizer) if id(p) in mine)
     within = {id(part) for module in found for part in module.modules()}
     return [] if any(id(owner) in within for owner in stale) else found
-
-
-MISSED = Missed()

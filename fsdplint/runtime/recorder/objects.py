@@ -10,7 +10,7 @@ from typing import Any
 
 from fsdplint.runtime.recorder import values
 from fsdplint.runtime.recorder.identity import IdentityMap, Owners
-from fsdplint.runtime.recorder.recorder import RECORDER, Entry
+from fsdplint.runtime.recorder.recorder import Entry, Recorder
 from fsdplint.trace import Layout, ModuleBuilt
 
 _WRAPPERS = {
@@ -43,10 +43,8 @@ class State:
 class Objects:
     """Names for objects, and the tree of modules as it is now."""
 
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
         self.counts: dict[str, int] = {}
         self.names: IdentityMap[str] = IdentityMap()
         # Where modules were built: noted when it happens, written when the module matters.
@@ -60,6 +58,8 @@ class Objects:
         self.generation = 0
         self._described: IdentityMap[int] = IdentityMap()
         self._sites: dict[tuple[Any, ...], int] = {}
+        self._sharded_within: dict[int, tuple[int, bool]] = {}
+        self._materialized: dict[int, int] = {}
 
     def fresh(self, prefix: str) -> str:
         self.counts[prefix] = self.counts.get(prefix, 0) + 1
@@ -78,7 +78,7 @@ class Objects:
             and frame.f_locals.get(frame.f_code.co_varnames[0]) is module
         ):
             frame = frame.f_back
-        self.built.set(module, RECORDER.prepare(ModuleBuilt, frame, module=""))
+        self.built.set(module, self._recorder.prepare(ModuleBuilt, frame, module=""))
 
     def module(self, module: Any) -> str:
         """The name of a module, and it and all under it are described in the record."""
@@ -153,7 +153,7 @@ class Objects:
             line["key"] = self._key(module, cls)
         if previous is None or any(previous.get(k) != v for k, v in line.items() if k != "key"):
             self.written[name] = line
-            RECORDER.write(line)
+            self._recorder.write(line)
 
     def _key(self, module: Any, cls: type) -> list[Any]:
         """What makes the module the same one on another rank: class, where built, which one."""
@@ -177,6 +177,23 @@ class Objects:
         wrappers = (ref() for _, ref in self.fsdp1_of.items())
         states = (getattr(wrapper, "training_state", None) for wrapper in wrappers)
         return any(getattr(state, "name", "") == "SUMMON_FULL_PARAMS" for state in states)
+
+    def sharded_within(self, module: Any) -> bool:
+        """Whether a module, or a part of it, is sharded."""
+        known = self._sharded_within.get(id(module))
+        if known is None or known[0] != self.generation:
+            found = any(self.sharded.get(part) is not None for part in module.modules())
+            known = self._sharded_within[id(module)] = (self.generation, found)
+        return known[1]
+
+    def on_meta(self, module: Any) -> bool:
+        """Whether a parameter that `fully_shard` has taken is on the meta device."""
+        if self._materialized.get(id(module)) == self.generation:
+            return False  # what has been made once is not looked at in every step
+        if not any(p.is_meta and hasattr(p, "placements") for p in module.parameters()):
+            self._materialized[id(module)] = self.generation
+            return False
+        return any(self.sharded.get(part) == "fsdp2" for part in module.modules())
 
     # Parameters and optimizers ----------------------------------------------------------------
 
@@ -277,6 +294,3 @@ def original_class(module: Any) -> type:
             if parent is not cls and not issubclass(parent, base) and parent is not base:
                 return parent
     return cls
-
-
-OBJECTS = Objects()

@@ -13,13 +13,10 @@ from fsdplint.runtime.recorder.recorder import Entry
 from fsdplint.trace import Called
 
 
-class Views:
+class OutputViews:
     """The views that the running forward has returned, and the calls whose views were changed."""
 
     def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
         self._returned: list[tuple[Entry[Called], Any, int]] = []
         self._changed: list[Entry[Called]] = []
 
@@ -46,6 +43,3 @@ class Views:
 
     def backward_ended(self) -> None:
         self._changed.clear()
-
-
-VIEWS = Views()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
 from typing import Any
 
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.recorder.sites import is_direct
 
 # before(frame, args, kwargs) -> note; after(note, result). A note of None: nothing to do after.
@@ -52,7 +52,7 @@ def watched(
 
     @functools.wraps(original)
     def watcher(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or not RECORDER.listening():
+        if is_compiling() or not (recording := current()).recorder.listening():
             return original(*args, **kwargs)
         note = None
         frame = sys._getframe(1)
@@ -60,7 +60,7 @@ def watched(
             try:
                 note = before(frame, args, kwargs)
             except Exception:
-                RECORDER.trouble()
+                recording.recorder.trouble()
         del frame
         try:
             result = original(*args, **kwargs)
@@ -69,13 +69,13 @@ def watched(
                 try:
                     failed(note, error)
                 except Exception:
-                    RECORDER.trouble()
+                    recording.recorder.trouble()
             raise
         if note is not None and after is not None:
             try:
                 after(note, result)
             except Exception:
-                RECORDER.trouble()
+                recording.recorder.trouble()
         return result
 
     return watcher

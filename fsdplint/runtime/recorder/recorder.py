@@ -33,7 +33,7 @@ from enum import Enum
 from types import FrameType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from fsdplint.runtime.recorder.heartbeat import PULSE
+from fsdplint.runtime.recorder.heartbeat import Heartbeat
 from fsdplint.runtime.recorder.sites import RecordedSite, Span, span_of, stack_of, user_frame
 from fsdplint.trace import Event, Site
 
@@ -140,7 +140,8 @@ class Entry(Generic[E]):
 class Recorder:
     """State of the recording; `on` is false outside of the user's program and in our own work."""
 
-    def __init__(self) -> None:
+    def __init__(self, heartbeat: Heartbeat) -> None:
+        self._heartbeat = heartbeat
         self.on = False
         self.folder: str | None = None
         self.rank = 0
@@ -161,7 +162,7 @@ class Recorder:
         os.makedirs(folder, exist_ok=True)
         self.folder, self.rank, self.world = folder, rank, world
         path = os.path.join(folder, f"rank{rank}.jsonl")
-        PULSE.open(folder, rank)
+        self._heartbeat.open(folder, rank)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         self.main_thread = threading.get_ident()
         self.number = 0
@@ -190,6 +191,10 @@ class Recorder:
         """Whether calls are the program's own: recording, and in the main thread."""
         return self.on and threading.get_ident() == self.main_thread
 
+    def listening_to_forward(self) -> bool:
+        """Whether calls are the program's own, and no backward runs."""
+        return not self.in_backward and self.listening()
+
     # Writing --------------------------------------------------------------------------------
 
     def write(self, line: dict[str, Any]) -> None:
@@ -204,7 +209,9 @@ class Recorder:
 
     def lose(self, error: BaseException) -> None:
         """What is recorded cannot be kept: the record ends here, without the program's end."""
-        PULSE.lose(str(error) if isinstance(error, OSError) else f"the disk is full ({error})")
+        self._heartbeat.lose(
+            str(error) if isinstance(error, OSError) else f"the disk is full ({error})"
+        )
         self._close()
 
     def _close(self) -> None:
@@ -247,6 +254,3 @@ class Recorder:
         """In a process that the program forked (a data loader's worker): it is not the rank."""
         self.on = False
         self._file = -1  # not closed: it is the rank's
-
-
-RECORDER = Recorder()

@@ -6,8 +6,7 @@ import sys
 from types import FrameType, TracebackType
 from typing import Any
 
-from fsdplint.runtime.recorder.objects import OBJECTS
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.recording import current
 from fsdplint.trace import Refused
 
 SCALAR, STRIDES, DTYPES, BATCHNORM = "scalar", "strides", "dtypes", "batchnorm"
@@ -100,6 +99,11 @@ def _group(trace: TracebackType | None) -> Any:
 
 
 def _write(frame: FrameType | None, reason: str, module: Any, found: list[tuple[str, str]]) -> None:
-    RECORDER.event(
-        Refused, frame, module=OBJECTS.module(module), reason=reason, parameters=tuple(found[:100])
+    recording = current()
+    recording.recorder.event(
+        Refused,
+        frame,
+        module=recording.objects.module(module),
+        reason=reason,
+        parameters=tuple(found[:100]),
     )

@@ -12,9 +12,9 @@ from typing import Any
 
 from fsdplint.runtime.recorder.digests import digest
 from fsdplint.runtime.recorder.final_state import plain_name
-from fsdplint.runtime.recorder.measures import MEASURES
-from fsdplint.runtime.recorder.objects import OBJECTS
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.measures import Measures
+from fsdplint.runtime.recorder.objects import Objects
+from fsdplint.runtime.recorder.recorder import Recorder
 from fsdplint.trace import CopiesSeen
 
 _LOOKS = 3  # steps of an optimizer at which it is looked
@@ -24,39 +24,39 @@ _NAMES = 100  # parameters of a model that are looked at
 class Replicas:
     """The looks at the optimizers of the program."""
 
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
+    def __init__(self, recorder: Recorder, objects: Objects, measures: Measures) -> None:
+        self._recorder = recorder
+        self._objects = objects
+        self._measures = measures
         self._looks: Counter[str] = Counter()
 
     def stepping(self, optimizer: Any, name: str, frame: FrameType | None) -> None:
         """An optimizer is about to step."""
-        if RECORDER.world < 2 or self._looks[name] >= _LOOKS:
+        if self._recorder.world < 2 or self._looks[name] >= _LOOKS:
             return
         self._looks[name] += 1
         mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        for root in roots():
+        for root in _roots(self._objects):
             copies = {
                 plain_name(key): (part, digest(parameter))
                 for key, parameter in list(root.named_parameters())
                 if id(parameter) in mine and (part := _part(parameter)) is not None
             }
             if copies:
-                RECORDER.event(
+                self._recorder.event(
                     CopiesSeen,
                     frame,
-                    module=OBJECTS.module(root),
+                    module=self._objects.module(root),
                     optimizer=name,
                     look=self._looks[name],
-                    exchanged=MEASURES.exchanged,
-                    each={RECORDER.rank: dict(list(copies.items())[:_NAMES])},
+                    exchanged=self._measures.exchanged,
+                    each={self._recorder.rank: dict(list(copies.items())[:_NAMES])},
                 )
 
 
-def roots() -> list[Any]:
+def _roots(objects: Objects) -> list[Any]:
     """The outermost modules that FSDP2 shards."""
-    sharded = [module for module, kind in OBJECTS.sharded.items() if kind == "fsdp2"]
+    sharded = [module for module, kind in objects.sharded.items() if kind == "fsdp2"]
     below = {id(part) for module in sharded for part in list(module.modules())[1:]}
     return [module for module in sharded if id(module) not in below]
 
@@ -74,6 +74,3 @@ def _part(parameter: Any) -> str | None:
         for at, placement in zip(place or (), placements, strict=True)
         if not placement.is_replicate()
     )
-
-
-REPLICAS = Replicas()

@@ -34,13 +34,10 @@ class _Buffer:
         return digest(tensor) == self.values
 
 
-class Untouched:
+class UntouchedBuffers:
     """The buffers that wait for their first forward, with the event of their `to_empty`."""
 
     def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
         self.waiting: list[tuple[Entry[ModuleMoved], Any, list[_Buffer]]] = []
 
     def emptied(self, moved: Entry[ModuleMoved], module: Any, before: list[Any]) -> None:
@@ -81,6 +78,3 @@ def _accumulates(module: Any) -> bool:
     from torch.nn.modules.batchnorm import _NormBase
 
     return isinstance(module, _NormBase)
-
-
-UNTOUCHED = Untouched()

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch.optim import optimizer as optimizers
 
-from fsdplint.runtime.recorder.heartbeat import PULSE
 from fsdplint.runtime.recorder.measures import StopTraining
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.simulation.accounting import Accounting, memory
 
 
@@ -52,10 +51,11 @@ class Measure:
         self._gradients = memory([p.grad for p in parameters if p.grad is not None])
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        recording = current()
         self.steps[id(optimizer)] += 1
         accounting = self.accounting
-        PULSE.stepped(max(self.steps.values()))
-        RECORDER.write(
+        recording.heartbeat.stepped(max(self.steps.values()))
+        recording.recorder.write(
             {
                 "t": "account",
                 "step": self.steps[id(optimizer)],

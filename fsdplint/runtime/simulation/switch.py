@@ -11,7 +11,11 @@ from fsdplint.runtime.recorder import patching
 
 
 class Simulation:
-    """The rank that is simulated, and of how many."""
+    """The rank that is simulated, and of how many.
+
+    A switch of the process and no part of a recording: torch's functions that `install` replaces
+    stay so.
+    """
 
     def __init__(self) -> None:
         self.rank = 0

@@ -22,6 +22,7 @@ _AREAS = (
     "data",
     "tensors",
     "loaders",
+    "outside_files",
 )
 _done = False
 

@@ -6,15 +6,15 @@ import argparse
 import functools
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from fsdplint.runtime.recorder.recorder import RECORDER, Entry
-from fsdplint.runtime.recorder.sites import Span, span_of, user_frame
+from fsdplint.runtime.recorder.launcher_arguments import ArgumentRead
+from fsdplint.runtime.recorder.recording import current
+from fsdplint.runtime.recorder.sites import span_of, user_frame
 from fsdplint.trace import LauncherArgumentUsed
 
 ARGUMENT, NAME = "--local_rank", "local_rank"
-_added: dict[int, Span] = {}  # where a parser gets the argument
 
 
 class _Watched(argparse.Namespace):
@@ -37,40 +37,23 @@ class _Watched(argparse.Namespace):
 _Watched.__name__ = _Watched.__qualname__ = "Namespace"
 
 
-@dataclass
-class _State:
-    """What the program has done with arguments that are watched.
-
-    Attributes:
-        span: where their parser gets the local rank.
-        entry: the event of its being read.
-        set: whether the program has put another value in its place.
-    """
-
-    span: Span
-    entry: Entry[LauncherArgumentUsed] | None = None
-    set: bool = False
-
-
-_states: dict[int, _State] = {}
-
-
 def install() -> None:
     original_add = argparse._ActionsContainer.add_argument
     original_parse = argparse.ArgumentParser.parse_args
 
     @functools.wraps(original_add)
     def add_argument(self: Any, *names: Any, **options: Any) -> Any:
+        recording = current()
         action = original_add(self, *names, **options)
         frame = user_frame(sys._getframe(1))
-        if names == (ARGUMENT,) and frame is not None and RECORDER.listening():
-            _added[id(action)] = span_of(frame)
+        if names == (ARGUMENT,) and frame is not None and recording.recorder.listening():
+            recording.arguments.added[id(action)] = span_of(frame)
         return action
 
     @functools.wraps(original_parse)
     def parse_args(self: Any, args: Any = None, namespace: Any = None) -> Any:
         result = original_parse(self, args, namespace)
-        if RECORDER.listening() and type(result) is argparse.Namespace:
+        if current().recorder.listening() and type(result) is argparse.Namespace:
             _look(self, result, args)
         return result
 
@@ -80,30 +63,39 @@ def install() -> None:
 
 def _look(parser: Any, result: Any, args: Any) -> None:
     """Watch the arguments if the local rank among them is a default that is wrong here."""
+    recording = current()
     given = sys.argv[1:] if args is None else list(args)
     local = os.environ.get("LOCAL_RANK")
     if local is None or any(str(text).startswith(ARGUMENT) for text in given):
         return
-    span = next((_added[id(a)] for a in parser._actions if id(a) in _added), None)
+    span = next(
+        (
+            recording.arguments.added[id(a)]
+            for a in parser._actions
+            if id(a) in recording.arguments.added
+        ),
+        None,
+    )
     value = result.__dict__.get(NAME)
     if span is None or type(value) is not int or str(value) == local:
         return
     result.__class__ = _Watched
-    _states[id(result)] = _State(span)
+    recording.arguments.reads[id(result)] = ArgumentRead(span)
 
 
 def _read(arguments: Any) -> None:
-    state = _states.get(id(arguments))
-    if state is None or state.set or state.entry is not None or not RECORDER.listening():
+    recording = current()
+    state = recording.arguments.reads.get(id(arguments))
+    if state is None or state.set or state.entry is not None or not recording.recorder.listening():
         return
-    entry = RECORDER.prepare(LauncherArgumentUsed, sys._getframe(2), argument=ARGUMENT)
+    entry = recording.recorder.prepare(LauncherArgumentUsed, sys._getframe(2), argument=ARGUMENT)
     entry.place = replace(entry.place, span=state.span)
     entry.write()
     state.entry = entry
 
 
 def _set(arguments: Any) -> None:
-    state = _states.get(id(arguments))
+    state = current().arguments.reads.get(id(arguments))
     if state is not None and not state.set:
         state.set = True
         if state.entry is not None:

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from fsdplint.runtime.recorder import losses, patching
-from fsdplint.runtime.recorder.classes import ACTIVITY
-from fsdplint.runtime.recorder.measures import MEASURES
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder import patching
+from fsdplint.runtime.recorder.patching import argument
+from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.recorder.sites import is_direct
 from fsdplint.trace import Collective
 
@@ -83,32 +82,34 @@ def install() -> None:
 
 def _counted(original: Callable[..., Any], name: str) -> Callable[..., Any]:
     import torch
+    import torch.distributed as dist
 
     is_compiling = torch.compiler.is_compiling
     kind = _KINDS.get(name, name)
 
     @functools.wraps(original)
     def collective(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or not RECORDER.on or _inside[0]:
+        if is_compiling() or not (recording := current()).recorder.on or _inside[0]:
             return original(*args, **kwargs)
         try:
             if name != "new_group":
-                MEASURES.collective(kind, _size(args, kwargs))
-                if RECORDER.listening() and not _in_subgroup(args, kwargs):
-                    ACTIVITY.communicates()
+                recording.measures.collective(kind, _size(args, kwargs))
+                if recording.recorder.listening() and not _in_subgroup(args, kwargs):
+                    recording.calls.communicates()
             frame = sys._getframe(1)
-            if is_direct(frame) and RECORDER.listening():
-                RECORDER.event(
+            if is_direct(frame) and recording.recorder.listening():
+                recording.recorder.event(
                     Collective,
                     frame,
                     api=f"torch.distributed.{name}",
                     collective=not _in_subgroup(args, kwargs),
                 )
                 if name == "all_reduce" and not _in_subgroup(args, kwargs):
-                    losses.note_summed(args, kwargs)
+                    if argument(args, kwargs, 1, "op", dist.ReduceOp.SUM) == dist.ReduceOp.SUM:
+                        recording.losses.note(argument(args, kwargs, 0, "tensor"))
             del frame
         except Exception:
-            RECORDER.trouble()
+            recording.recorder.trouble()
         _inside[0] += 1
         try:
             return original(*args, **kwargs)
@@ -141,4 +142,4 @@ def _size(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
 
 
 def _called(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    RECORDER.event(Collective, frame, api=api, collective=True)
+    current().recorder.event(Collective, frame, api=api, collective=True)

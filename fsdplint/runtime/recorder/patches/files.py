@@ -7,10 +7,9 @@ import os
 from types import FrameType
 from typing import Any
 
-from fsdplint.runtime.recorder import outside_files, patching, values
-from fsdplint.runtime.recorder.objects import OBJECTS
+from fsdplint.runtime.recorder import patching, values
 from fsdplint.runtime.recorder.patching import argument
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.recording import current
 from fsdplint.trace import Layout, Loaded, Saved
 
 
@@ -49,8 +48,9 @@ def _saved(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> None:
+    recording = current()
     value = argument(args, kwargs, position, key)
-    states, modules = OBJECTS.states_in(value)
+    states, modules = recording.objects.states_in(value)
     layouts = [state.layout for state in states]
     if not states:
         seen = values.layout_of(value)
@@ -58,13 +58,13 @@ def _saved(
             layouts = [Layout.PLAIN if seen is Layout.FULL else seen]
     path = None if collective else _path(args, kwargs, 1)
     if path is not None:
-        outside_files.note(path)  # torch opens it without Python
-    RECORDER.event(
+        recording.outside_files.note(path)  # torch opens it without Python
+    recording.recorder.event(
         Saved,
         frame,
         api=api,
         states=tuple(state.name for state in states),
-        modules=tuple(OBJECTS.module(module) for module in modules),
+        modules=tuple(recording.objects.module(module) for module in modules),
         layouts=tuple(layouts),
         path=path or "",
         collective=collective,
@@ -81,12 +81,15 @@ def _path(args: tuple[Any, ...], kwargs: dict[str, Any], position: int) -> str |
 
 
 def _loading(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    recording = current()
     collective = api.startswith("torch.distributed")
     value = argument(args, kwargs, 0, "state_dict")
-    known = OBJECTS.states_in(value)[0] if collective else []
-    state = known[0].name if known else OBJECTS.new_state()
+    known = recording.objects.states_in(value)[0] if collective else []
+    state = known[0].name if known else recording.objects.new_state()
     path = None if collective else _path(args, kwargs, 0)
-    RECORDER.event(Loaded, frame, api=api, state=state, path=path or "", collective=collective)
+    recording.recorder.event(
+        Loaded, frame, api=api, state=state, path=path or "", collective=collective
+    )
     return state
 
 
@@ -96,4 +99,4 @@ def _read(state: str, result: Any) -> None:
     if layout is not None:
         if layout is Layout.FULL:
             layout = Layout.PLAIN
-        OBJECTS.remember_state(state, "", layout, result)
+        current().objects.remember_state(state, "", layout, result)

@@ -6,14 +6,12 @@ import functools
 from types import FrameType
 from typing import Any
 
-from fsdplint.runtime.recorder import losses, patching, values
-from fsdplint.runtime.recorder.layout import LAYOUTS
-from fsdplint.runtime.recorder.measures import MEASURES, Clip
-from fsdplint.runtime.recorder.objects import OBJECTS
-from fsdplint.runtime.recorder.output_views import VIEWS
+from fsdplint.runtime.recorder import patching, values
+from fsdplint.runtime.recorder.measures import Clip
 from fsdplint.runtime.recorder.patches.sharding import not_everywhere
 from fsdplint.runtime.recorder.patching import argument
-from fsdplint.runtime.recorder.recorder import RECORDER, Owners
+from fsdplint.runtime.recorder.recorder import Owners
+from fsdplint.runtime.recorder.recording import current
 from fsdplint.trace import BackwardRun, Clipped, MixedParameters, SyncSwitched
 from fsdplint.trace.torch_versions import METHODS
 
@@ -50,38 +48,39 @@ def _watch_backward(torch: Any) -> None:
     is_compiling = torch.compiler.is_compiling
 
     def run(function: Any, frame: FrameType, loss: Any, args: Any, kwargs: Any) -> Any:
+        recording = current()
         try:
-            MEASURES.loss(loss)
-            LAYOUTS.before_backward()
-            RECORDER.event(
+            recording.measures.loss(loss)
+            recording.layouts.before_backward()
+            recording.recorder.event(
                 BackwardRun,
                 frame,
-                collective=OBJECTS.generation > 0,
-                averaged=losses.averaged(loss),
+                collective=recording.objects.generation > 0,
+                averaged=recording.losses.averaged(loss),
             )
         except Exception:
-            RECORDER.trouble()
-        RECORDER.in_backward += 1
+            recording.recorder.trouble()
+        recording.recorder.in_backward += 1
         try:
             return function(*args, **kwargs)
         except RuntimeError as error:
-            VIEWS.backward_failed(error)
+            recording.output_views.backward_failed(error)
             raise
         finally:
-            RECORDER.in_backward -= 1
-            VIEWS.backward_ended()
+            recording.recorder.in_backward -= 1
+            recording.output_views.backward_ended()
 
     import sys
 
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or RECORDER.in_backward or not RECORDER.listening():
+        if is_compiling() or not current().recorder.listening_to_forward():
             return original(*args, **kwargs)
         return run(original, sys._getframe(1), args[0] if args else None, args, kwargs)
 
     @functools.wraps(original_function)
     def autograd_backward(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or RECORDER.in_backward or not RECORDER.listening():
+        if is_compiling() or not current().recorder.listening_to_forward():
             return original_function(*args, **kwargs)
         tensors = argument(args, kwargs, 0, "tensors")
         first = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
@@ -92,21 +91,23 @@ def _watch_backward(torch: Any) -> None:
 
 
 def _no_sync(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    RECORDER.event(
+    recording = current()
+    recording.recorder.event(
         SyncSwitched,
         frame,
-        module=OBJECTS.module(args[0]),
+        module=recording.objects.module(args[0]),
         api="no_sync",
         enabled=False,
     )
 
 
 def _switched(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    recording = current()
     value = next((v for v in (*args[1:], *kwargs.values()) if isinstance(v, bool)), None)
-    RECORDER.event(
+    recording.recorder.event(
         SyncSwitched,
         frame,
-        module=OBJECTS.module(args[0]),
+        module=recording.objects.module(args[0]),
         api=name,
         enabled=value,
     )
@@ -115,15 +116,16 @@ def _switched(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[s
 
 
 def _clipped_by_method(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    recording = current()
     module = args[0]
-    RECORDER.event(
+    recording.recorder.event(
         Clipped,
         frame,
         api="method",
-        modules=(OBJECTS.module(module),),
+        modules=(recording.objects.module(module),),
         collective=True,
     )
-    MEASURES.note_clipping(list(module.parameters()), _clip("norm", args, kwargs))
+    recording.measures.note_clipping(list(module.parameters()), _clip("norm", args, kwargs))
 
 
 def _clipped_by_function(
@@ -131,6 +133,7 @@ def _clipped_by_function(
 ) -> None:
     import torch
 
+    recording = current()
     value = argument(args, kwargs, 0, "parameters")
     if isinstance(value, torch.Tensor):
         parameters = [value]
@@ -138,23 +141,23 @@ def _clipped_by_function(
         parameters = list(value)
     else:
         parameters = _peek(frame, value)
-    owners, _ = OBJECTS.owner_names(parameters)
+    owners, _ = recording.objects.owner_names(parameters)
     sharded = any(hasattr(p, "placements") for p in parameters)
     if "norm" in name and values.mixed(p for p in parameters if p.grad is not None):
-        RECORDER.event(MixedParameters, frame, api=name)
+        recording.recorder.event(MixedParameters, frame, api=name)
     bound = argument(args, kwargs, 1, "max_norm")
-    RECORDER.event(
+    recording.recorder.event(
         Clipped,
         frame,
         api="utils",
         modules=Owners(owners),
-        stale=tuple(OBJECTS.stale(parameters)),
+        stale=tuple(recording.objects.stale(parameters)),
         by_norm="norm" in name,
         max_norm=bound if isinstance(bound, (int, float)) else "?",
         collective=sharded,
     )
     if parameters:
-        MEASURES.note_clipping(
+        recording.measures.note_clipping(
             parameters, _clip("norm" if "norm" in name else "value", args, kwargs)
         )
 

@@ -8,10 +8,9 @@ from datetime import timedelta
 from types import FrameType
 from typing import Any
 
-from fsdplint.runtime.recorder import final_state, patching
-from fsdplint.runtime.recorder.objects import OBJECTS
+from fsdplint.runtime.recorder import patching
 from fsdplint.runtime.recorder.patching import argument
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.recording import current
 from fsdplint.trace import DeviceSet, JoinUsed, MeshBuilt, ProcessGroupDestroyed, ProcessGroupInit
 
 # Seconds that collectives wait before they raise; set by the harness that runs examples.
@@ -53,7 +52,7 @@ def _shorten_timeout(dist: Any) -> None:
 
 def _init(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     backend = argument(args, kwargs, 0, "backend")
-    RECORDER.event(
+    current().recorder.event(
         ProcessGroupInit,
         frame,
         backend=None if backend is None else str(backend),
@@ -62,33 +61,38 @@ def _init(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
 
 
 def _destroy(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    RECORDER.event(ProcessGroupDestroyed, frame)
+    recording = current()
+    recording.recorder.event(ProcessGroupDestroyed, frame)
     failing = sys.exc_info()[0] is not None  # in a `finally` while an error goes up
     if not args and kwargs.get("group") is None and not failing:
         # The last moment at which the full parameters can be gathered.
-        final_state.capture()
+        recording.final_state.capture()
 
 
 def _join(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     import torch
 
+    recording = current()
     given = argument(args, kwargs, 1, "joinables", ())
-    modules = [OBJECTS.module(item) for item in given if isinstance(item, torch.nn.Module)]
-    RECORDER.event(JoinUsed, frame, modules=tuple(modules))
+    modules = [
+        recording.objects.module(item) for item in given if isinstance(item, torch.nn.Module)
+    ]
+    recording.recorder.event(JoinUsed, frame, modules=tuple(modules))
 
 
 def _set_device(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     device = argument(args, kwargs, 0, "device")
-    RECORDER.event(DeviceSet, frame, device=str(device))
+    current().recorder.event(DeviceSet, frame, device=str(device))
 
 
 def _mesh(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    recording = current()
     device = argument(args, kwargs, 0, "device_type")
     shape = argument(args, kwargs, 1, "mesh_shape", ())
-    entry = RECORDER.event(
+    entry = recording.recorder.event(
         MeshBuilt,
         frame,
-        mesh=OBJECTS.fresh("mesh"),
+        mesh=recording.objects.fresh("mesh"),
         device_type=str(device),
         shape=tuple(int(size) for size in shape),
         dim_names=tuple(str(name) for name in kwargs.get("mesh_dim_names") or ()),
@@ -98,17 +102,18 @@ def _mesh(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> st
 
 
 def _mesh_made(name: str, mesh: Any) -> None:
-    OBJECTS.names.set(mesh, name)
+    current().objects.names.set(mesh, name)
 
 
 def _mesh_object(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    recording = current()
     device = argument(args, kwargs, 1, "device_type")
     mesh = argument(args, kwargs, 2, "mesh")
     shape = list(getattr(mesh, "shape", ()))
-    RECORDER.event(
+    recording.recorder.event(
         MeshBuilt,
         frame,
-        mesh=OBJECTS.fresh("mesh"),
+        mesh=recording.objects.fresh("mesh"),
         device_type=str(device),
         shape=tuple(int(size) for size in shape),
         dim_names=tuple(str(name) for name in kwargs.get("mesh_dim_names") or ()),

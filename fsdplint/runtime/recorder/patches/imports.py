@@ -8,7 +8,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.recorder.sites import USER, kind_of
 from fsdplint.syntax.version_guards import is_of_fsdp, optional_lines
 from fsdplint.trace import Imported
@@ -26,15 +26,16 @@ def install() -> None:
         fromlist: Any = (),
         level: int = 0,
     ) -> Any:
+        recording = current()
         if level or name in others:
             return original(name, globals, locals, fromlist, level)
         if not is_of_fsdp(name):
             others.add(name)
-        elif RECORDER.listening():
+        elif recording.recorder.listening():
             try:
                 _imported(name, fromlist, sys._getframe(1))
             except Exception:
-                RECORDER.trouble()
+                recording.recorder.trouble()
         return original(name, globals, locals, fromlist, level)
 
     builtins.__import__ = watching
@@ -46,7 +47,7 @@ def _imported(name: str, fromlist: Any, frame: FrameType) -> None:
     if kind_of(path) != USER:
         return
     lines = "".join(linecache.getlines(path))
-    RECORDER.event(
+    current().recorder.event(
         Imported,
         frame,
         package=name,

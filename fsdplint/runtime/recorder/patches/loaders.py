@@ -6,7 +6,7 @@ import functools
 import sys
 from typing import Any
 
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.recording import current
 from fsdplint.trace import BatchesEnded
 
 
@@ -18,15 +18,16 @@ def install() -> None:
 
     @functools.wraps(original)
     def following(self: Any) -> Any:
+        recording = current()
         try:
             return original(self)
         except StopIteration:
-            if RECORDER.listening():
+            if recording.recorder.listening():
                 try:
                     batches = int(self._num_yielded)
-                    RECORDER.event(BatchesEnded, sys._getframe(1), batches=batches)
+                    recording.recorder.event(BatchesEnded, sys._getframe(1), batches=batches)
                 except Exception:
-                    RECORDER.trouble()
+                    recording.recorder.trouble()
             raise
 
     cls.__next__ = following

@@ -13,14 +13,9 @@ from types import FrameType
 from typing import Any
 
 from fsdplint.runtime.recorder import patching
-from fsdplint.runtime.recorder.identity import IdentityMap
-from fsdplint.runtime.recorder.objects import OBJECTS
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.recorder.sites import is_direct
 from fsdplint.trace import ParameterMarked, ParameterMarkRead, RowEdited
-
-_handles: IdentityMap[tuple[str, str]] = IdentityMap()  # of hooks: the module and the method
-_lost: dict[str, set[str]] = {}  # attribute: the modules whose parameters had it
 
 
 def install() -> None:
@@ -33,39 +28,42 @@ def install() -> None:
 
 
 def _hooked(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    owner = OBJECTS.owners.get(args[0])
+    recording = current()
+    owner = recording.objects.owners.get(args[0])
     if owner is None:
         return None
-    module = OBJECTS.module(owner)
-    RECORDER.event(ParameterMarked, frame, modules=(module,), name=name, hook=True)
+    module = recording.objects.module(owner)
+    recording.recorder.event(ParameterMarked, frame, modules=(module,), name=name, hook=True)
     return module, name
 
 
 def _held(hook: tuple[str, str], handle: Any) -> None:
-    _handles.set(handle, hook)
+    current().marks.hooks.set(handle, hook)
 
 
 def _unhooked(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    hook = _handles.get(args[0])
+    recording = current()
+    hook = recording.marks.hooks.get(args[0])
     if hook is not None:
         module, name = hook
-        RECORDER.event(
+        recording.recorder.event(
             ParameterMarked, frame, modules=(module,), name=name, hook=True, removed=True
         )
 
 
 def note(module: Any, frame: FrameType) -> None:
     """A module is about to be sharded: write what attributes its parameters have."""
+    recording = current()
     for part in module.modules():
         for parameter in part._parameters.values():
             if parameter is None or hasattr(parameter, "placements"):
                 continue
             for name in vars(parameter):
-                owner = OBJECTS.module(part)
-                if owner not in _lost.setdefault(name, set()):
-                    _lost[name].add(owner)
-                    RECORDER.event(ParameterMarked, frame, modules=(owner,), name=name)
-    if _lost:
+                owner = recording.objects.module(part)
+                if owner not in recording.marks.attributes.setdefault(name, set()):
+                    recording.marks.attributes[name].add(owner)
+                    recording.recorder.event(ParameterMarked, frame, modules=(owner,), name=name)
+    if recording.marks.attributes:
         _watch_reading()
 
 
@@ -78,29 +76,30 @@ def _watch_reading() -> None:
         return
 
     def missing(self: Any, name: str) -> Any:
-        if name in _lost and RECORDER.listening():
+        recording = current()
+        if name in recording.marks.attributes and recording.recorder.listening():
             try:
                 _asked(self, name, sys._getframe(1))
             except Exception:
-                RECORDER.trouble()
+                recording.recorder.trouble()
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     cls.__getattr__ = missing
 
 
 def _asked(parameter: Any, name: str, frame: FrameType) -> None:
-    owner = OBJECTS.owners.get(parameter)
+    recording = current()
+    owner = recording.objects.owners.get(parameter)
     if owner is None or not is_direct(frame):
         return
-    module = OBJECTS.module(owner)
-    if module in _lost[name]:
-        RECORDER.event(ParameterMarkRead, frame, modules=(module,), name=name)
+    module = recording.objects.module(owner)
+    if module in recording.marks.attributes[name]:
+        recording.recorder.event(ParameterMarkRead, frame, modules=(module,), name=name)
 
 
 # Rows ---------------------------------------------------------------------------------------------
 
 _EDITS = ("zero_", "fill_", "mul_", "normal_", "uniform_")
-_rows: IdentityMap[str] = IdentityMap()  # what indexing sharded parameters gave: their modules
 
 
 def _watch_rows() -> None:
@@ -110,13 +109,14 @@ def _watch_rows() -> None:
     cls: Any = DTensor
 
     def taken(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        owner = OBJECTS.owners.get(args[0])
+        recording = current()
+        owner = recording.objects.owners.get(args[0])
         first = args[1][0] if isinstance(args[1], tuple) and args[1] else args[1]
         whole = first is None or first is Ellipsis or first == slice(None)
-        return None if owner is None or whole else OBJECTS.module(owner)
+        return None if owner is None or whole else recording.objects.module(owner)
 
     def given(module: str, row: Any) -> None:
-        _rows.set(row, module)
+        current().marks.rows.set(row, module)
 
     cls.__getitem__ = patching.watched(cls.__getitem__, taken, given)
     for name in _EDITS:
@@ -124,6 +124,7 @@ def _watch_rows() -> None:
 
 
 def _edited(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    module = _rows.get(args[0])
+    recording = current()
+    module = recording.marks.rows.get(args[0])
     if module is not None:
-        RECORDER.event(RowEdited, frame, module=module, api=api)
+        recording.recorder.event(RowEdited, frame, module=module, api=api)

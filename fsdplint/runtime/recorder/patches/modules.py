@@ -10,11 +10,10 @@ from types import FrameType
 from typing import Any
 
 from fsdplint.runtime.recorder import patching
-from fsdplint.runtime.recorder.objects import OBJECTS
 from fsdplint.runtime.recorder.patching import argument
-from fsdplint.runtime.recorder.recorder import RECORDER, Entry
+from fsdplint.runtime.recorder.recorder import Entry
+from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.recorder.sites import is_direct
-from fsdplint.runtime.recorder.untouched_buffers import UNTOUCHED
 from fsdplint.trace import (
     Checkpointed,
     Compiled,
@@ -62,24 +61,24 @@ def _watch_building(cls: Any) -> None:
 
     @functools.wraps(original_init)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        if not is_compiling() and RECORDER.listening():
+        if not is_compiling() and (recording := current()).recorder.listening():
             try:
-                OBJECTS.note_built(self, sys._getframe(1))
+                recording.objects.note_built(self, sys._getframe(1))
             except Exception:
-                RECORDER.trouble()
+                recording.recorder.trouble()
         original_init(self, *args, **kwargs)
 
     @functools.wraps(original_register)
     def register_parameter(self: Any, name: str, param: Any) -> None:
-        watching = not is_compiling() and RECORDER.listening()
+        watching = not is_compiling() and (recording := current()).recorder.listening()
         if watching:
             try:
                 _tied(self, name, param, sys._getframe(1))
             except Exception:
-                RECORDER.trouble()
+                recording.recorder.trouble()
         original_register(self, name, param)
         if watching and param is not None:
-            OBJECTS.owners.register(param, self)
+            recording.objects.owners.register(param, self)
 
     cls.__init__ = init
     cls.register_parameter = register_parameter
@@ -90,7 +89,12 @@ _MODULES = os.path.join("torch", "nn", "modules", "")
 
 def _attached(module: Any, name: str, child: Any) -> None:
     """A module gets a submodule; torch calls this before it has it."""
-    if child is None or not RECORDER.listening() or OBJECTS.names.get(module) is None:
+    recording = current()
+    if (
+        child is None
+        or not recording.recorder.listening()
+        or recording.objects.names.get(module) is None
+    ):
         return
     try:
         frame: FrameType | None = sys._getframe(1)
@@ -99,39 +103,46 @@ def _attached(module: Any, name: str, child: Any) -> None:
         if is_direct(frame):
             _note_attached(module, child, frame)
     except Exception:
-        RECORDER.trouble()
+        recording.recorder.trouble()
 
 
 def _note_attached(module: Any, child: Any, frame: FrameType | None) -> None:
-    covered = {id(part) for root, _ in OBJECTS.sharded.items() for part in root.modules()}
+    recording = current()
+    covered = {id(part) for root, _ in recording.objects.sharded.items() for part in root.modules()}
     if id(module) not in covered:
         return
     new = [part for part in child.modules() if id(part) not in covered and part._parameters]
-    parent = OBJECTS.module(module)
-    OBJECTS.describe(child)
-    OBJECTS.changed()
+    parent = recording.objects.module(module)
+    recording.objects.describe(child)
+    recording.objects.changed()
     if new:
-        names = tuple(name for part in new if (name := OBJECTS.names.get(part)) is not None)
-        RECORDER.event(ModuleAttached, frame, module=parent, new=names)
+        names = tuple(
+            name for part in new if (name := recording.objects.names.get(part)) is not None
+        )
+        recording.recorder.event(ModuleAttached, frame, module=parent, new=names)
 
 
 def _tied(module: Any, name: str, param: Any, frame: FrameType | None) -> None:
     """A parameter is about to be registered: does another module have it, or did one until now?"""
+    recording = current()
     if frame is not None and frame.f_code.co_name == "__setattr__":  # nn.Module's own
         frame = frame.f_back
     if frame is None or not is_direct(frame):
         return
-    other = OBJECTS.owners.get(param) if param is not None else None
+    other = recording.objects.owners.get(param) if param is not None else None
     if other is not None and other is not module:
         if any(own is param for own in other._parameters.values()):
-            OBJECTS.tied.set(module, {*(OBJECTS.tied.get(module) or ()), name})
-            _write_tie(module, name, OBJECTS.module(other), frame)
-    elif name in (OBJECTS.tied.get(module) or ()):
+            recording.objects.tied.set(module, {*(recording.objects.tied.get(module) or ()), name})
+            _write_tie(module, name, recording.objects.module(other), frame)
+    elif name in (recording.objects.tied.get(module) or ()):
         _write_tie(module, name, None, frame)
 
 
 def _write_tie(module: Any, name: str, other: str | None, frame: FrameType) -> None:
-    RECORDER.event(ParametersTied, frame, module=OBJECTS.module(module), other=other, name=name)
+    recording = current()
+    recording.recorder.event(
+        ParametersTied, frame, module=recording.objects.module(module), other=other, name=name
+    )
 
 
 def _has_parameters(module: Any) -> bool:
@@ -141,6 +152,7 @@ def _has_parameters(module: Any) -> bool:
 def _moved(method: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     import torch
 
+    recording = current()
     module = args[0]
     if not _has_parameters(module):
         return None
@@ -158,10 +170,10 @@ def _moved(method: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[st
         device = method
     elif method == "cuda":
         device = f"cuda:{device}" if device.isdigit() else device  # type: ignore[union-attr]
-    moved = RECORDER.event(
+    moved = recording.recorder.event(
         ModuleMoved,
         frame,
-        module=OBJECTS.module(module),
+        module=recording.objects.module(module),
         method=method,
         device=device,
         dtype=dtype,
@@ -170,7 +182,7 @@ def _moved(method: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[st
 
 
 def _was_moved(note: tuple[Entry[ModuleMoved], Any, list[Any]], result: Any) -> None:
-    UNTOUCHED.emptied(*note)
+    current().untouched_buffers.emptied(*note)
 
 
 # Copies -------------------------------------------------------------------------------------------
@@ -180,24 +192,26 @@ def _watch_deepcopy() -> None:
     def before(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         import torch
 
+        recording = current()
         value = argument(args, kwargs, 0, "x")
         if not isinstance(value, torch.nn.Module):
             return None
-        return RECORDER.event(ModuleCopied, frame, module=OBJECTS.module(value))
+        return recording.recorder.event(ModuleCopied, frame, module=recording.objects.module(value))
 
     def after(copied: Entry[ModuleCopied], result: Any) -> None:
-        copied.event.copy = OBJECTS.module(result)
+        copied.event.copy = current().objects.module(result)
         copied.write()
 
     copy.deepcopy = patching.watched(copy.deepcopy, before, after)
 
 
 def _averaged(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    recording = current()
     model = argument(args, kwargs, 1, "model")
-    copied = RECORDER.event(
+    copied = recording.recorder.event(
         ModuleCopied,
         frame,
-        module=OBJECTS.module(model),
+        module=recording.objects.module(model),
         api="torch.optim.swa_utils.AveragedModel",
     )
     return copied, args[0]
@@ -205,7 +219,7 @@ def _averaged(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 def _averaged_made(note: tuple[Entry[ModuleCopied], Any], result: Any) -> None:
     copied, averaged = note
-    copied.event.copy = OBJECTS.module(averaged)
+    copied.event.copy = current().objects.module(averaged)
     copied.write()
 
 
@@ -215,34 +229,39 @@ def _averaged_made(note: tuple[Entry[ModuleCopied], Any], result: Any) -> None:
 def _compiled(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     import torch
 
+    recording = current()
     model = argument(args, kwargs, 0, "model")
     if not isinstance(model, torch.nn.Module):
         return None
-    return RECORDER.event(Compiled, frame, module=OBJECTS.module(model))
+    return recording.recorder.event(Compiled, frame, module=recording.objects.module(model))
 
 
 def _compiled_made(compiled: Entry[Compiled], result: Any) -> None:
-    OBJECTS.changed()
-    compiled.event.result = OBJECTS.module(result)
+    recording = current()
+    recording.objects.changed()
+    compiled.event.result = recording.objects.module(result)
     compiled.write()
 
 
 def _compiled_in_place(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    name = OBJECTS.module(args[0])
-    RECORDER.event(Compiled, frame, module=name, result=name)
+    recording = current()
+    name = recording.objects.module(args[0])
+    recording.recorder.event(Compiled, frame, module=name, result=name)
 
 
 def _checkpointed(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    recording = current()
     module = argument(args, kwargs, 1, "mod")
-    RECORDER.event(Checkpointed, frame, module=OBJECTS.module(module))
+    recording.recorder.event(Checkpointed, frame, module=recording.objects.module(module))
     return True
 
 
 def _checkpointed_within(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    recording = current()
     module = argument(args, kwargs, 0, "model", kwargs.get("module"))
-    RECORDER.event(Checkpointed, frame, module=OBJECTS.module(module))
+    recording.recorder.event(Checkpointed, frame, module=recording.objects.module(module))
     return True
 
 
 def _tree_changed(note: Any, result: Any) -> None:
-    OBJECTS.changed()
+    current().objects.changed()

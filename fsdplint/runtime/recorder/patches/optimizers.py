@@ -8,13 +8,10 @@ import sys
 from types import FrameType
 from typing import Any
 
-from fsdplint.runtime.recorder import final_state, patching, values
-from fsdplint.runtime.recorder.measures import MEASURES
-from fsdplint.runtime.recorder.missed_parameters import MISSED
-from fsdplint.runtime.recorder.objects import OBJECTS
+from fsdplint.runtime.recorder import patching, values
 from fsdplint.runtime.recorder.patching import argument
-from fsdplint.runtime.recorder.recorder import RECORDER, Owners
-from fsdplint.runtime.recorder.replicas import REPLICAS
+from fsdplint.runtime.recorder.recorder import Owners
+from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.recorder.sites import USER, kind_of
 from fsdplint.trace import (
     MixedParameters,
@@ -41,7 +38,8 @@ def _watch_building(cls: Any) -> None:
 
     @functools.wraps(original)
     def init(self: Any, params: Any = (), *args: Any, **kwargs: Any) -> None:
-        if not RECORDER.listening():
+        recording = current()
+        if not recording.recorder.listening():
             return original(self, params, *args, **kwargs)
         if not isinstance(params, (list, tuple, dict)) and not hasattr(params, "dim"):
             try:
@@ -51,9 +49,9 @@ def _watch_building(cls: Any) -> None:
         try:
             _built(self, params, sys._getframe(1), argument(args, kwargs, 0, "defaults"))
         except Exception:
-            RECORDER.trouble()
+            recording.recorder.trouble()
         original(self, params, *args, **kwargs)
-        MISSED.built(self)
+        recording.missed_parameters.built(self)
 
     cls.__init__ = init
 
@@ -76,6 +74,7 @@ def parameters_of(params: Any) -> list[Any]:
 
 
 def _built(optimizer: Any, params: Any, frame: FrameType | None, defaults: Any) -> None:
+    recording = current()
     while (
         frame is not None
         and frame.f_code.co_name == "__init__"
@@ -84,26 +83,26 @@ def _built(optimizer: Any, params: Any, frame: FrameType | None, defaults: Any) 
     ):
         frame = frame.f_back
     parameters = parameters_of(params)
-    owners, unknown = OBJECTS.owner_names(parameters)
+    owners, unknown = recording.objects.owner_names(parameters)
     if unknown:
-        OBJECTS.notice_parameters()
-        owners, unknown = OBJECTS.owner_names(parameters)
-    RECORDER.event(
+        recording.objects.notice_parameters()
+        owners, unknown = recording.objects.owner_names(parameters)
+    recording.recorder.event(
         OptimizerBuilt,
         frame,
-        optimizer=OBJECTS.optimizer(optimizer),
+        optimizer=recording.objects.optimizer(optimizer),
         class_name=type(optimizer).__name__,
         modules=Owners(owners),
         complete=unknown == 0,
         empty_groups=_empty_groups(params),
-        stale=tuple(OBJECTS.stale(parameters)),
+        stale=tuple(recording.objects.stale(parameters)),
     )
     ways = [way for way in ("foreach", "fused") if isinstance(defaults, dict) and defaults.get(way)]
     groups = params if isinstance(params, list) and isinstance(params[0], dict) else [params]
     if ways and any(
         values.mixed(p for p in parameters_of(group) if p.requires_grad) for group in groups
     ):
-        RECORDER.event(MixedParameters, frame, api=ways[0])
+        recording.recorder.event(MixedParameters, frame, api=ways[0])
 
 
 def _empty_groups(params: Any) -> int:
@@ -112,26 +111,28 @@ def _empty_groups(params: Any) -> int:
 
 
 def _scaler_built(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    recording = current()
     scaler = args[0]
     enabled = argument(args, kwargs, 6, "enabled", True)
-    RECORDER.event(
+    recording.recorder.event(
         ScalerBuilt,
         frame,
-        scaler=OBJECTS.scaler(scaler),
+        scaler=recording.objects.scaler(scaler),
         class_name=type(scaler).__name__,
         enabled=bool(enabled),
     )
 
 
 def _scaler_stepped(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    recording = current()
     optimizer = argument(args, kwargs, 1, "optimizer")
-    RECORDER.event(
+    recording.recorder.event(
         ScalerStepped,
         frame,
-        scaler=OBJECTS.scaler(args[0]),
-        optimizer=OBJECTS.optimizer(optimizer),
+        scaler=recording.objects.scaler(args[0]),
+        optimizer=recording.objects.optimizer(optimizer),
     )
-    MEASURES.note_scale(args[0])
+    recording.measures.note_scale(args[0])
 
 
 def _is_training(frame: FrameType | None) -> bool:
@@ -144,23 +145,27 @@ def _is_training(frame: FrameType | None) -> bool:
 
 
 def _stepping(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    if not RECORDER.listening() or not _is_training(sys._getframe(1)):
+    recording = current()
+    if not recording.recorder.listening() or not _is_training(sys._getframe(1)):
         return
     try:
-        RECORDER.event(OptimizerStepped, sys._getframe(1), optimizer=OBJECTS.optimizer(optimizer))
-        MEASURES.before_step(optimizer, OBJECTS.optimizer(optimizer))
-        for watcher in (MISSED, REPLICAS):
-            watcher.stepping(optimizer, OBJECTS.optimizer(optimizer), sys._getframe(1))
+        recording.recorder.event(
+            OptimizerStepped, sys._getframe(1), optimizer=recording.objects.optimizer(optimizer)
+        )
+        recording.measures.before_step(optimizer, recording.objects.optimizer(optimizer))
+        for watcher in (recording.missed_parameters, recording.replicas):
+            watcher.stepping(optimizer, recording.objects.optimizer(optimizer), sys._getframe(1))
     except Exception:
-        RECORDER.trouble()
+        recording.recorder.trouble()
 
 
 def _stepped(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    if not RECORDER.listening() or not _is_training(sys._getframe(1)):
+    recording = current()
+    if not recording.recorder.listening() or not _is_training(sys._getframe(1)):
         return
     try:
-        MEASURES.after_step(optimizer, OBJECTS.optimizer(optimizer))
-        final_state.keep(optimizer)
+        recording.measures.after_step(optimizer, recording.objects.optimizer(optimizer))
+        recording.final_state.keep(optimizer)
     except Exception:
-        RECORDER.trouble()
-    MEASURES.stop_if_enough()
+        recording.recorder.trouble()
+    recording.measures.stop_if_enough()

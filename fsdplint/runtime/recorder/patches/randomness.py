@@ -8,7 +8,8 @@ from typing import Any
 
 from fsdplint.runtime.recorder import patching
 from fsdplint.runtime.recorder.patching import argument
-from fsdplint.runtime.recorder.recorder import RECORDER, of_this_rank
+from fsdplint.runtime.recorder.recorder import of_this_rank
+from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.recorder.sites import is_direct
 from fsdplint.trace import Seeded
 
@@ -26,4 +27,6 @@ def _seeded(frame: FrameType | None, args: tuple[Any, ...], kwargs: dict[str, An
     while frame is not None and _DYNAMO.search(frame.f_code.co_filename):
         frame = frame.f_back
     if is_direct(frame):
-        RECORDER.event(Seeded, frame, per_rank=of_this_rank(str(argument(args, kwargs, 0, "seed"))))
+        current().recorder.event(
+            Seeded, frame, per_rank=of_this_rank(str(argument(args, kwargs, 0, "seed")))
+        )

@@ -9,11 +9,10 @@ from types import FrameType
 from typing import Any
 
 from fsdplint.runtime.recorder import classes, patching, values
-from fsdplint.runtime.recorder.layout import LAYOUTS
-from fsdplint.runtime.recorder.objects import OBJECTS
 from fsdplint.runtime.recorder.patches import marks
 from fsdplint.runtime.recorder.patching import argument
-from fsdplint.runtime.recorder.recorder import RECORDER, of_this_rank
+from fsdplint.runtime.recorder.recorder import of_this_rank
+from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.recorder.refusals import sharding_failed
 from fsdplint.runtime.recorder.sites import is_attribute_load, is_direct
 from fsdplint.syntax.version_guards import optional_lines, tried_lines
@@ -62,7 +61,7 @@ def install() -> None:
         _wrapped,
         _wrapped_made,
         direct=False,
-        failed=lambda wrapper, error: LAYOUTS.exit_wrapper(),
+        failed=lambda wrapper, error: current().layouts.exit_wrapper(),
     )
     for name in _FSDP1_STATICS:
         patching.watch_method(FullyShardedDataParallel, name, functools.partial(_fsdp1_used, name))
@@ -85,17 +84,18 @@ def install() -> None:
 def _wrapped(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     import inspect
 
+    recording = current()
     wrapper = args[0]
     inner = argument(args, kwargs, 1, "module")
-    inner_name = OBJECTS.module(inner)
+    inner_name = recording.objects.module(inner)
     # The wrapper has no submodules yet: it gets a name now and is described when it is made.
-    name = OBJECTS.fresh("m")
-    OBJECTS.names.set(wrapper, name)
-    OBJECTS.fsdp1_of.set(inner, weakref.ref(wrapper))
-    OBJECTS.sharded.set(wrapper, "fsdp1")
+    name = recording.objects.fresh("m")
+    recording.objects.names.set(wrapper, name)
+    recording.objects.fsdp1_of.set(inner, weakref.ref(wrapper))
+    recording.objects.sharded.set(wrapper, "fsdp1")
     init = inspect.unwrap(type(wrapper).__init__)
     passed = values.options(init, args, kwargs)
-    RECORDER.event(
+    recording.recorder.event(
         Wrapped,
         frame,
         module=name,
@@ -107,12 +107,14 @@ def _wrapped(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         collective=bool(passed.get("sync_module_states")),
     )
     classes.watch(inner)
-    LAYOUTS.enter_wrapper(wrapper, "offload_params=True" in str(passed.get("cpu_offload")))
+    recording.layouts.enter_wrapper(
+        wrapper, "offload_params=True" in str(passed.get("cpu_offload"))
+    )
     return wrapper
 
 
 def _mesh(mesh: Any) -> str | None:
-    return OBJECTS.names.get(mesh) if mesh is not None else None
+    return current().objects.names.get(mesh) if mesh is not None else None
 
 
 def _mixes(inner: Any, passed: dict[str, Any], args: tuple[Any, ...], kwargs: Any) -> bool:
@@ -147,36 +149,41 @@ def _mixes(inner: Any, passed: dict[str, Any], args: tuple[Any, ...], kwargs: An
 
 
 def _wrapped_made(wrapper: Any, result: Any) -> None:
-    LAYOUTS.exit_wrapper()
-    OBJECTS.changed()
-    OBJECTS.describe(wrapper)
+    recording = current()
+    recording.layouts.exit_wrapper()
+    recording.objects.changed()
+    recording.objects.describe(wrapper)
 
 
 def _fsdp1_used(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     import torch
     import torch.distributed.fsdp as fsdp
 
+    recording = current()
     module = next((v for v in (*args, *kwargs.values()) if isinstance(v, torch.nn.Module)), None)
     wrapped = module is not None and any(
         isinstance(part, fsdp.FullyShardedDataParallel) for part in module.modules()
     )
-    RECORDER.event(
+    recording.recorder.event(
         Fsdp1Used,
         frame,
         api=f"FSDP.{name}",
-        module=OBJECTS.module(module) if module is not None else None,
+        module=recording.objects.module(module) if module is not None else None,
         collective=wrapped and name in ("summon_full_params", "full_optim_state_dict"),
     )
 
 
 def _scaler_made(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    RECORDER.event(Fsdp1Used, frame, api="ShardedGradScaler", module=None)
+    current().recorder.event(Fsdp1Used, frame, api="ShardedGradScaler", module=None)
 
 
 def _replicated(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    recording = current()
     inner = argument(args, kwargs, 1, "module")
     options = {key: values.describe(value) for key, value in kwargs.items() if key != "module"}
-    RECORDER.event(Replicated, frame, inner=OBJECTS.module(inner), options=options, collective=True)
+    recording.recorder.event(
+        Replicated, frame, inner=recording.objects.module(inner), options=options, collective=True
+    )
 
 
 # FSDP2 --------------------------------------------------------------------------------------------
@@ -185,19 +192,22 @@ def _replicated(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any])
 def _sharded(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     from torch.distributed.fsdp import CPUOffloadPolicy
 
+    recording = current()
     target = argument(args, kwargs, 0, "module")
     group = list(target) if isinstance(target, (list, tuple)) else [target]
-    names = [OBJECTS.module(module) for module in group]
+    names = [recording.objects.module(module) for module in group]
     for module in group:
         marks.note(module, frame)
-        LAYOUTS.note_offload(module, isinstance(kwargs.get("offload_policy"), CPUOffloadPolicy))
-    RECORDER.event(
+        recording.layouts.note_offload(
+            module, isinstance(kwargs.get("offload_policy"), CPUOffloadPolicy)
+        )
+    recording.recorder.event(
         Sharded,
         frame,
         module=names[0] if names else "",
         group=tuple(names) if isinstance(target, (list, tuple)) else (),
         options={key: values.describe(value) for key, value in kwargs.items() if key != "module"},
-        mesh=OBJECTS.names.get(kwargs.get("mesh")) or "",
+        mesh=recording.objects.names.get(kwargs.get("mesh")) or "",
         positional=tuple(values.describe(value) for value in args[1:]),
         alike=of_this_rank(values.sample(group)),
     )
@@ -207,16 +217,17 @@ def _sharded(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def _sharded_made(group: list[Any], result: Any) -> None:
-    OBJECTS.changed()
+    recording = current()
+    recording.objects.changed()
     for module in group:
-        OBJECTS.sharded.set(module, "fsdp2")
-        OBJECTS.describe(module)
+        recording.objects.sharded.set(module, "fsdp2")
+        recording.objects.describe(module)
         classes.watch(module)
 
 
 def _precision(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     given = dict(zip(("param_dtype", "reduce_dtype"), args[1:], strict=False)) | kwargs
-    RECORDER.event(
+    current().recorder.event(
         PrecisionChosen,
         frame,
         param_dtype=_text(given.get("param_dtype")),
@@ -229,18 +240,22 @@ def _text(value: object) -> str | None:
 
 
 def _registered(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    recording = current()
     module = argument(args, kwargs, 0, "module")
     method = argument(args, kwargs, 1, "method_name")
-    RECORDER.event(MethodRegistered, frame, module=OBJECTS.module(module), method=str(method))
+    recording.recorder.event(
+        MethodRegistered, frame, module=recording.objects.module(module), method=str(method)
+    )
 
 
 def _gathered(
     gathered: bool, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    RECORDER.event(
+    recording = current()
+    recording.recorder.event(
         Gathered,
         frame,
-        module=OBJECTS.module(args[0]),
+        module=recording.objects.module(args[0]),
         gathered=gathered,
         collective=gathered,
     )
@@ -252,12 +267,13 @@ def _fsdp2_used(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict
 
 def not_everywhere(api: str, module: Any, frame: FrameType) -> None:
     """Record a use of what not every torch with FSDP2 has."""
+    recording = current()
     lines = "".join(linecache.getlines(frame.f_code.co_filename))
-    RECORDER.event(
+    recording.recorder.event(
         Fsdp2Used,
         frame,
         api=api,
-        module=OBJECTS.module(module),
+        module=recording.objects.module(module),
         optional=frame.f_lineno in optional_lines(lines),
     )
 
@@ -276,31 +292,37 @@ class _Missing:
     def __get__(self, instance: Any, cls: type) -> Any:
         import sys
 
+        recording = current()
         mro = cls.__mro__
         for parent in mro[mro.index(self.owner) + 1 :]:
             if self.name in vars(parent):
                 found = vars(parent)[self.name]
                 return found.__get__(instance, cls) if hasattr(found, "__get__") else found
-        if instance is not None and self.name not in instance._modules and RECORDER.listening():
+        if (
+            instance is not None
+            and self.name not in instance._modules
+            and recording.recorder.listening()
+        ):
             try:
                 self._record(instance, sys._getframe(1))
             except Exception:
-                RECORDER.trouble()
+                recording.recorder.trouble()
         # Python now asks nn.Module.__getattr__, which finds a submodule or raises.
         raise AttributeError(self.name)
 
     def _record(self, module: Any, frame: FrameType) -> None:
+        recording = current()
         if not is_direct(frame) or not is_attribute_load(frame):
             return
         if self.name in _WRAPPERS and (_is_found(module, self.name) or _is_tried(frame)):
             return
-        name = OBJECTS.module(module)
+        name = recording.objects.module(module)
         if self.name == "no_sync":
-            RECORDER.event(SyncSwitched, frame, module=name, api="no_sync", enabled=False)
+            recording.recorder.event(SyncSwitched, frame, module=name, api="no_sync", enabled=False)
         elif self.name == "clip_grad_norm_":
-            RECORDER.event(Clipped, frame, api="method", modules=(name,))
+            recording.recorder.event(Clipped, frame, api="method", modules=(name,))
         else:
-            RECORDER.event(Fsdp1Used, frame, api=f"FSDP.{self.name}", module=name)
+            recording.recorder.event(Fsdp1Used, frame, api=f"FSDP.{self.name}", module=name)
 
 
 def _is_found(module: Any, name: str) -> bool:

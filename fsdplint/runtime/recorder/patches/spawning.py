@@ -11,10 +11,9 @@ import os
 from typing import Any
 
 from fsdplint.runtime.recorder import patching
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.recording import current
 
 _MEETING = ("MASTER_ADDR", "MASTER_PORT")
-_met_at: dict[str, str] = {}
 
 
 def install() -> None:
@@ -26,10 +25,13 @@ def install() -> None:
 
     @functools.wraps(spawn)
     def spawned(fn: Any, args: Any = (), nprocs: int = 1, *rest: Any, **kwargs: Any) -> Any:
+        recording = current()
         local = os.environ.get("LOCAL_RANK"), os.environ.get("LOCAL_WORLD_SIZE")
-        if not RECORDER.listening() or None in local or int(local[1] or 0) != nprocs:
+        if not recording.recorder.listening() or None in local or int(local[1] or 0) != nprocs:
             return spawn(fn, args, nprocs, *rest, **kwargs)
-        _met_at.update({name: os.environ[name] for name in _MEETING if name in os.environ})
+        recording.rendezvous.update(
+            {name: os.environ[name] for name in _MEETING if name in os.environ}
+        )
         fn(int(local[0] or 0), *args)
         return _Done()
 
@@ -37,8 +39,9 @@ def install() -> None:
     def init_process_group(
         backend: Any = None, init_method: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
-        if _met_at:
-            os.environ.update(_met_at)
+        recording = current()
+        if recording.rendezvous:
+            os.environ.update(recording.rendezvous)
             init_method = None
         return init(backend, init_method, *args, **kwargs)
 

@@ -7,9 +7,9 @@ from types import FrameType
 from typing import Any
 
 from fsdplint.runtime.recorder import patching, values
-from fsdplint.runtime.recorder.objects import OBJECTS
 from fsdplint.runtime.recorder.patching import argument
-from fsdplint.runtime.recorder.recorder import RECORDER, Entry
+from fsdplint.runtime.recorder.recorder import Entry
+from fsdplint.runtime.recorder.recording import current
 from fsdplint.trace import Fsdp1Used, Layout, StateLoaded, StateTaken
 
 _HOME = "torch.distributed.checkpoint.state_dict"
@@ -40,9 +40,10 @@ def sharding_of(subject: Any) -> str | None:
     """How a module, a part of it, or what an optimizer updates is sharded: fsdp1, fsdp2, None."""
     import torch
 
+    recording = current()
     if isinstance(subject, torch.nn.Module):
         for part in subject.modules():
-            kind = OBJECTS.sharded.get(part)
+            kind = recording.objects.sharded.get(part)
             if kind is not None:
                 return kind
         return None
@@ -50,10 +51,10 @@ def sharding_of(subject: Any) -> str | None:
         for parameter in group["params"]:
             if hasattr(parameter, "placements"):
                 return "fsdp2"
-            module = OBJECTS.owners.get(parameter)
+            module = recording.objects.owners.get(parameter)
             if module is not None and any(
                 kind == "fsdp1" and any(part is module for part in wrapper.modules())
-                for wrapper, kind in OBJECTS.sharded.items()
+                for wrapper, kind in recording.objects.sharded.items()
             ):
                 return "fsdp1"
         break
@@ -100,9 +101,10 @@ def _summoned(module: Any) -> bool:
 def _name(subject: Any) -> str:
     import torch
 
+    recording = current()
     if isinstance(subject, torch.nn.Module):
-        return OBJECTS.module(subject)
-    return OBJECTS.optimizer(subject)
+        return recording.objects.module(subject)
+    return recording.objects.optimizer(subject)
 
 
 # Taken --------------------------------------------------------------------------------------------
@@ -123,6 +125,7 @@ def _take(
     sharded: list[str | None],
     rank0_only: bool = False,
 ) -> _Note:
+    recording = current()
     parts = []
     for subject, layout, kind in zip(subjects, layouts, sharded, strict=True):
         # An optimizer's own method only copies. FSDP1 communicates for local states too.
@@ -130,10 +133,10 @@ def _take(
         if kind == "fsdp1":
             of_optimizer = hasattr(subject, "param_groups")
             collective = api != "state_dict" or not (of_optimizer or _summoned(subject))
-        entry = RECORDER.event(
+        entry = recording.recorder.event(
             StateTaken,
             frame,
-            state=OBJECTS.new_state(),
+            state=recording.objects.new_state(),
             of=_name(subject),
             layout=layout,
             api=api,
@@ -198,19 +201,20 @@ def _taken(note: _Note, result: Any) -> None:
         if seen is not None and taken.layout is not Layout.LOCAL:
             taken.layout = seen if sharded or seen is Layout.SHARDED else Layout.PLAIN
         entry.write()
-        OBJECTS.remember_state(taken.state, taken.of, taken.layout, value)
+        current().objects.remember_state(taken.state, taken.of, taken.layout, value)
 
 
 def _fsdp1_optimizer_taken(
     frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> _Note:
+    recording = current()
     model = argument(args, kwargs, 0, "model")
     optimizer = argument(args, kwargs, 1, "optim")
-    RECORDER.event(
+    recording.recorder.event(
         Fsdp1Used,
         frame,
         api="FSDP.optim_state_dict",
-        module=OBJECTS.module(model),
+        module=recording.objects.module(model),
         collective=True,
     )
     kind = sharding_of(model)
@@ -221,13 +225,14 @@ def _fsdp1_optimizer_taken(
 def _fsdp1_optimizer_to_load(
     frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
+    recording = current()
     model = argument(args, kwargs, 0, "model")
     optimizer = argument(args, kwargs, 1, "optim")
-    RECORDER.event(
+    recording.recorder.event(
         Fsdp1Used,
         frame,
         api="FSDP.optim_state_dict_to_load",
-        module=OBJECTS.module(model),
+        module=recording.objects.module(model),
         # each rank cuts its part out of whole tensors by itself
         collective=_fsdp1_layout(model) is not Layout.FULL
         or _fsdp1_rank0_only(model, "_optim_state_dict_config"),
@@ -236,14 +241,16 @@ def _fsdp1_optimizer_to_load(
 
 
 def _to_load(of: str, result: Any) -> None:
-    OBJECTS.remember_state(OBJECTS.new_state(), of, Layout.LOCAL, result)
+    recording = current()
+    recording.objects.remember_state(recording.objects.new_state(), of, Layout.LOCAL, result)
 
 
 # Loaded -------------------------------------------------------------------------------------------
 
 
 def _load(frame: FrameType, subject: Any, value: Any, api: str, collective: bool) -> None:
-    known = OBJECTS.state(value) if isinstance(value, dict) else None
+    recording = current()
+    known = recording.objects.state(value) if isinstance(value, dict) else None
     layout = known.layout if known is not None else None
     if layout is None:
         seen = values.layout_of(value)
@@ -253,7 +260,7 @@ def _load(frame: FrameType, subject: Any, value: Any, api: str, collective: bool
             layout = Layout.PLAIN
         else:
             layout = seen
-    RECORDER.event(
+    recording.recorder.event(
         StateLoaded,
         frame,
         into=_name(subject),

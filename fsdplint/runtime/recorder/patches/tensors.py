@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 
 from fsdplint.runtime.recorder import patching, values
-from fsdplint.runtime.recorder.recorder import RECORDER
+from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.recorder.sites import OWN, is_direct, kind_of
 from fsdplint.trace import Layout, PartialRead, RawRead, TensorsMixed
 
@@ -39,7 +39,7 @@ def _read(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, A
     for dimension, placement in enumerate(tensor.placements):
         if placement.is_partial() and mesh.size(dimension) > 1:
             reduction = getattr(placement, "norm_type", None)
-            RECORDER.event(
+            current().recorder.event(
                 PartialRead,
                 frame,
                 api=api,
@@ -53,7 +53,7 @@ def _raw(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, An
     tensor = args[0]
     if values.is_sharded(tensor) and tensor.device_mesh.size() > 1:
         name = "numpy.asarray" if api == "__array__" else api
-        RECORDER.event(RawRead, frame, api=name, layout=Layout.SHARDED)
+        current().recorder.event(RawRead, frame, api=name, layout=Layout.SHARDED)
 
 
 def note_error(error: BaseException) -> None:
@@ -65,4 +65,4 @@ def note_error(error: BaseException) -> None:
     while frames and kind_of(frames[-1].f_code.co_filename) == OWN:
         frames.pop()
     if frames and is_direct(frames[-1]):
-        RECORDER.event(TensorsMixed, frames[-1], api=found.group(1))
+        current().recorder.event(TensorsMixed, frames[-1], api=found.group(1))

@@ -1,0 +1,55 @@
+"""The pass over a data loader that is going on."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from fsdplint.runtime.recorder import values
+from fsdplint.runtime.recorder.recorder import Entry, of_this_rank
+from fsdplint.trace import LoaderIterated
+
+MAX_INPUTS = 2  # model calls of a pass whose inputs are compared between ranks
+MAX_BYTES = 1 << 20  # of a tensor that are compared
+
+
+class LoaderPass:
+    """The pass over a loader that is going on: what the model got in it so far."""
+
+    def __init__(self) -> None:
+        self.entry: Entry[LoaderIterated] | None = None
+        self.inputs: tuple[str, ...] = ()
+        self.open: dict[int, str] = {}  # the loader of each iterator that has not ended
+        self._orders: dict[str, tuple[int, int]] = {}  # of each sampler: epoch and seed
+
+    def begin(self, entry: Entry[LoaderIterated]) -> None:
+        self.entry, self.inputs = entry, ()
+
+    def note_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The sharded model is called from outside with these arguments."""
+        if self.entry is None or len(self.inputs) >= MAX_INPUTS:
+            return
+        self.inputs = (*self.inputs, _digest((args, kwargs)))
+        self.entry.event.alike = of_this_rank(self.inputs)
+        self.entry.write()
+
+    def reordered(self, sampler: str, order: tuple[int, int]) -> bool:
+        """Whether a sampler begins a pass with another epoch or seed, however that was set."""
+        previous = self._orders.get(sampler, order)
+        self._orders[sampler] = order
+        return previous != order
+
+
+def _digest(value: Any) -> str:
+    """A short text that is the same for the same tensors."""
+    import torch
+
+    found = hashlib.sha256()
+    for tensor in values.tensors(value):
+        plain = tensor.detach()
+        if hasattr(plain, "to_local"):
+            plain = plain.to_local()
+        found.update(f"{tuple(plain.shape)} {plain.dtype}".encode())
+        content = plain.contiguous().view(-1).view(torch.uint8)[:MAX_BYTES].cpu()
+        found.update(content.numpy().tobytes())
+    return found.hexdigest()[:16]
