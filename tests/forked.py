@@ -9,7 +9,7 @@ from pathlib import Path
 
 from two_ranks import TwoRanks
 
-from fsdplint.runtime.launch import reached
+from fsdplint.runtime.launch import line_coverage
 from fsdplint.runtime.launch.endings import ends_of
 from fsdplint.runtime.launch.launcher import Launch, Run, Tick, refuse_lost
 from fsdplint.runtime.launch.records import read_records
@@ -24,7 +24,7 @@ def launcher(two_ranks: TwoRanks) -> Callable[..., Run]:
     def launch(what: Launch, tick: Tick = lambda seconds: None) -> Run:
         started = time.monotonic()
         what.record.mkdir(parents=True, exist_ok=True)
-        asked = os.environ.get(reached.VARIABLE)
+        asked = os.environ.get(line_coverage.VARIABLE)
         answer = two_ranks.ask(
             {
                 "script": what.target,
@@ -39,7 +39,7 @@ def launcher(two_ranks: TwoRanks) -> Callable[..., Run]:
                 "seed": what.seed,
                 "oracle": what.oracle,
                 "parameters": what.parameters,
-                "env": {} if asked is None else {reached.VARIABLE: asked},
+                "env": {} if asked is None else {line_coverage.VARIABLE: asked},
             }
         )
         refuse_lost(what.record)

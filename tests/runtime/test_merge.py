@@ -6,7 +6,7 @@ from typing import Any
 
 from two_ranks import TwoRanks
 
-from fsdplint.runtime.launch.merge import covering, merge
+from fsdplint.runtime.launch.merge import largest_owned_modules, merge
 from fsdplint.runtime.launch.records import RankRecord
 from fsdplint.trace import Collective, OptimizerBuilt, Ranks, Saved, StateTaken
 
@@ -135,9 +135,9 @@ def test_the_largest_modules_that_are_owned() -> None:
         "head": module(own=1),
         "relu": module(),
     }
-    assert covering(tree, ["a", "b", "head"], set()) == ["net"]
-    assert covering(tree, ["a", "b"], set()) == ["body"]
-    assert covering(tree, ["b"], set()) == ["b"]
+    assert largest_owned_modules(tree, ["a", "b", "head"], set()) == ["net"]
+    assert largest_owned_modules(tree, ["a", "b"], set()) == ["body"]
+    assert largest_owned_modules(tree, ["b"], set()) == ["b"]
     flat = {
         "fsdp": module(wrapper="fsdp1", inner="net"),
         "net": module(own=0, flat=True, children=("unit", "head")),
@@ -146,9 +146,9 @@ def test_the_largest_modules_that_are_owned() -> None:
         "block": module(flat=True, children=("w",)),
         "w": module(own=1),
     }
-    assert covering(flat, ["net", "block"], set()) == ["fsdp"]
-    assert covering(flat, ["block"], set()) == ["unit"]
-    assert covering(flat, ["net", "block"], {"fsdp"}) == ["net"]
+    assert largest_owned_modules(flat, ["net", "block"], set()) == ["fsdp"]
+    assert largest_owned_modules(flat, ["block"], set()) == ["unit"]
+    assert largest_owned_modules(flat, ["net", "block"], {"fsdp"}) == ["net"]
 
 
 GUARDED = """

@@ -27,9 +27,10 @@ RUNS = """
 import sys
 from fsdplint.runtime.launch import runner
 
+program, *folders = sys.argv[1:]
 runner.prepare()
-for folder in sys.argv[2:]:
-    options = runner.Options(record=folder, device="cpu", target=sys.argv[1])
+for folder in folders:
+    options = runner.Options(record=folder, device="cpu", target=program)
     runner.start(options)
     assert runner.run(options) == 0
 """

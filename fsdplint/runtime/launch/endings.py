@@ -53,24 +53,24 @@ def ends_of(records: Sequence[RankRecord], folder: Path, stopped: bool, log: Pat
     """
     ends = [_end(record, folder, stopped) for record in records]
     beats = read_beats(folder)
-    killed = _killed(log)
+    killed = _processes_killed(log)
     for end, record in zip(ends, records, strict=True):
         if end.rank in beats:
             end.collective = beats[end.rank].last
         pid = record.head.get("pid")
         if end.status == "died" and pid in killed:
             end.error = f"killed by {killed[pid]}"
-        elif end.status == "died" and _blamed(ends, killed):
+        elif end.status == "died" and _first_failure_known(ends, killed):
             end.status = "stopped"  # torchrun ends all ranks when one fails
     return ends
 
 
-def _blamed(ends: Sequence[RankEnd], killed: dict[int, str]) -> bool:
+def _first_failure_known(ends: Sequence[RankEnd], killed: dict[int, str]) -> bool:
     """Whether it is known which rank failed first."""
     return bool(killed) or any(end.status in ("raised", "exit") for end in ends)
 
 
-def _killed(log: Path) -> dict[int, str]:
+def _processes_killed(log: Path) -> dict[int, str]:
     """The processes of which torchrun says that a signal ended them, not sent by itself."""
     text = ""
     with contextlib.suppress(OSError):

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fsdplint.runtime.launch.alignment import Key, Merged, align
-from fsdplint.runtime.launch.covering import covering
 from fsdplint.runtime.launch.event_schema import hashable
+from fsdplint.runtime.launch.owned_modules import largest_owned_modules
 from fsdplint.runtime.launch.participation import Participation
 from fsdplint.runtime.launch.records import Line, RankRecord
 from fsdplint.trace import Event, FixedSite, Location, Module, Ranks, Trace, Wrapped
@@ -87,7 +87,7 @@ def _event(item: Merged, ranks: Ranks, tree: dict[str, Line], place: _Places) ->
     line = item.first
 
     def largest(owners: list[str]) -> list[str]:
-        return covering(tree, owners, _wrapped_later(tree, line))
+        return largest_owned_modules(tree, owners, _wrapped_later(tree, line))
 
     values = item.schema.values([item.lines[rank] for rank in sorted(item.lines)], largest)
     return item.schema.kind(

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fsdplint.runtime.launch import processes, reached
+from fsdplint.runtime.launch import line_coverage, processes
 
 
 @dataclass
@@ -156,7 +156,7 @@ def _counting(options: Options) -> Iterator[None]:
 
 def execute(options: Options) -> None:
     """Run the target as `__main__`, as Python would."""
-    lines = reached.install()
+    lines = line_coverage.install()
     if options.module:
         sys.argv = [options.target, *options.args]
         sys.path.insert(0, os.getcwd())

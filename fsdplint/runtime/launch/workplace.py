@@ -48,7 +48,7 @@ def workplace(command: str, keep: Path | None, shared: bool = False) -> Iterator
     lock = -1
     try:
         folder = Path(tempfile.mkdtemp(prefix=f"fsdplint-{command}-{os.getpid()}-")).resolve()
-        lock = _locked(folder)
+        lock = _lock(folder)
     except OSError as error:
         raise WorkplaceError(f"cannot make a temporary folder: {error}") from error
     try:
@@ -74,7 +74,7 @@ def _prepare(keep: Path, shared: bool) -> None:
         (keep / _MARK).touch()
 
 
-def _locked(folder: Path) -> int:
+def _lock(folder: Path) -> int:
     """Mark a folder as in use for as long as this process lives; -1 where that is not possible."""
     if fcntl is None:
         return -1

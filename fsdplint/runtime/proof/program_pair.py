@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdplint.runtime.launch import reached
+from fsdplint.runtime.launch import line_coverage
 from fsdplint.runtime.launch.copies import (
     LIMIT,
     CopyError,
@@ -28,7 +28,7 @@ from fsdplint.runtime.launch.progress import Progress
 from fsdplint.runtime.launch.script import refusal
 from fsdplint.runtime.proof.checkpoints import written
 from fsdplint.runtime.proof.checks import Side
-from fsdplint.runtime.recorder.disk import is_full
+from fsdplint.runtime.recorder.full_disk import is_full
 from fsdplint.trace import Trace
 
 if TYPE_CHECKING:
@@ -301,11 +301,11 @@ def _asking_for(lines: Mapping[str, Sequence[int]], root: Path, copy: Path) -> I
     wanted = {str(copy / Path(path).relative_to(root)): list(at) for path, at in lines.items()}
     path = copy.with_name(f"lines-of-{copy.name}.json")
     path.write_text(json.dumps(wanted), encoding="utf-8")
-    os.environ[reached.VARIABLE] = str(path)
+    os.environ[line_coverage.VARIABLE] = str(path)
     try:
         yield
     finally:
-        del os.environ[reached.VARIABLE]
+        del os.environ[line_coverage.VARIABLE]
 
 
 def reached_lines(pair: Pair, run: Run) -> set[tuple[str, int]]:

@@ -9,7 +9,7 @@ import re
 import time
 from typing import Any
 
-from fsdplint.runtime.recorder.disk import is_full
+from fsdplint.runtime.recorder.full_disk import is_full
 from fsdplint.runtime.recorder.objects import Objects
 from fsdplint.runtime.recorder.recorder import Recorder
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from fsdplint.runtime.recorder.heartbeat import Heartbeat
-from fsdplint.runtime.recorder.layout import Layouts
-from fsdplint.runtime.recorder.memory import Peak
+from fsdplint.runtime.recorder.layouts import Layouts
 from fsdplint.runtime.recorder.objects import Objects
+from fsdplint.runtime.recorder.peak_memory import Peak
 from fsdplint.runtime.recorder.recorder import Recorder
 
 _PIECE = 2**16  # elements

@@ -41,7 +41,7 @@ E = TypeVar("E", bound=Event)
 P = ParamSpec("P")
 
 
-class Owners(tuple[str, ...]):
+class OwnerNames(tuple[str, ...]):
     """The modules that own some parameters, in place of the largest modules that consist of these.
 
     Which these are is not known before the whole tree of modules is.
@@ -55,12 +55,12 @@ def of_this_rank(value: object) -> Any:
     return value
 
 
-def _written(value: object) -> object:
+def _json_value(value: object) -> object:
     """A field's value for JSON, which would write owners as any other tuple."""
-    return {"owners": list(value)} if isinstance(value, Owners) else value
+    return {"owners": list(value)} if isinstance(value, OwnerNames) else value
 
 
-def _encoded(value: object) -> object:
+def _json_default(value: object) -> object:
     return value.value if isinstance(value, Enum) else str(value)
 
 
@@ -118,7 +118,7 @@ class Entry(Generic[E]):
         changed = {name: value for name, value in now.items() if self._values[name] != value}
         self._values.update(changed)
         if self._fields is not None:
-            fields = {name: _written(now[name]) for name in (*self._fields, *changed)}
+            fields = {name: _json_value(now[name]) for name in (*self._fields, *changed)}
             self._fields = None
             self._recorder.write({**self._head(), **fields})
         elif changed:
@@ -200,7 +200,7 @@ class Recorder:
     def write(self, line: dict[str, Any]) -> None:
         if self._file < 0:
             return
-        data = (json.dumps(line, default=_encoded) + "\n").encode()
+        data = (json.dumps(line, default=_json_default) + "\n").encode()
         try:
             while data:
                 data = data[os.write(self._file, data) :]

@@ -13,9 +13,8 @@ from __future__ import annotations
 from fsdplint.runtime.recorder.final_state import FinalState
 from fsdplint.runtime.recorder.heartbeat import Heartbeat
 from fsdplint.runtime.recorder.launcher_arguments import LauncherArguments
-from fsdplint.runtime.recorder.layout import Layouts
+from fsdplint.runtime.recorder.layouts import Layouts
 from fsdplint.runtime.recorder.loader_pass import LoaderPass
-from fsdplint.runtime.recorder.losses import SummedLosses
 from fsdplint.runtime.recorder.measures import Measures
 from fsdplint.runtime.recorder.missed_parameters import MissedParameters
 from fsdplint.runtime.recorder.objects import Objects
@@ -25,6 +24,7 @@ from fsdplint.runtime.recorder.parameter_marks import ParameterMarks
 from fsdplint.runtime.recorder.recorder import Recorder
 from fsdplint.runtime.recorder.replicas import Replicas
 from fsdplint.runtime.recorder.running_calls import RunningCalls
+from fsdplint.runtime.recorder.summed_losses import SummedLosses
 from fsdplint.runtime.recorder.untouched_buffers import UntouchedBuffers
 
 

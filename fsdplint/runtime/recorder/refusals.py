@@ -27,7 +27,7 @@ def sharding_failed(modules: list[Any], error: BaseException) -> None:
             if reason == SCALAR and parameter.dim() == 0:
                 found.append((name, "a scalar"))
             elif reason == STRIDES and not parameter.is_contiguous():
-                found.append((name, f"shape {_plain(parameter.shape)}, {_order(parameter)}"))
+                found.append((name, f"shape {_tuple_text(parameter.shape)}, {_order(parameter)}"))
     if found:
         _write(sys._getframe(2), reason, modules[0], found)
 
@@ -37,10 +37,10 @@ def _order(parameter: Any) -> str:
 
     if parameter.dim() == 4 and parameter.is_contiguous(memory_format=torch.channels_last):
         return "channels_last"
-    return f"strides {_plain(parameter.stride())}"
+    return f"strides {_tuple_text(parameter.stride())}"
 
 
-def _plain(numbers: Any) -> str:
+def _tuple_text(numbers: Any) -> str:
     return "(" + ", ".join(str(number) for number in numbers) + ")"
 
 

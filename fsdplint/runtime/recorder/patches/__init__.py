@@ -6,7 +6,7 @@ import importlib
 
 _AREAS = (
     "imports",
-    "arguments",
+    "launcher_arguments",
     "spawning",
     "groups",
     "randomness",
@@ -15,13 +15,13 @@ _AREAS = (
     "calls",
     "gradients",
     "optimizers",
-    "states",
+    "state_dicts",
     "files",
     "collectives",
-    "marks",
+    "parameter_marks",
     "data",
     "tensors",
-    "loaders",
+    "loader_batches",
     "outside_files",
 )
 _done = False

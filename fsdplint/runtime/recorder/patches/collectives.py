@@ -69,18 +69,20 @@ def install() -> None:
     for name in _DIST:
         original = getattr(dist, name, None)
         if original is not None:
-            patching.replace(original, _counted(original, name))
+            patching.replace(original, _watched_collective(original, name))
     for name in _FUNCTIONAL:
         original = getattr(functional, name, None)
         if original is not None:
-            patching.replace(original, _counted(original, name))
-    patching.watch_method(tensor.DTensor, "full_tensor", functools.partial(_called, "full_tensor"))
+            patching.replace(original, _watched_collective(original, name))
+    patching.watch_method(
+        tensor.DTensor, "full_tensor", functools.partial(_record_collective, "full_tensor")
+    )
     patching.watch_function(
-        tensor, "distribute_tensor", functools.partial(_called, "distribute_tensor")
+        tensor, "distribute_tensor", functools.partial(_record_collective, "distribute_tensor")
     )
 
 
-def _counted(original: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _watched_collective(original: Callable[..., Any], name: str) -> Callable[..., Any]:
     import torch
     import torch.distributed as dist
 
@@ -141,5 +143,7 @@ def _size(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     return largest
 
 
-def _called(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_collective(
+    api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     current().recorder.event(Collective, frame, api=api, collective=True)

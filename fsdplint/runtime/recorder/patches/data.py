@@ -19,13 +19,13 @@ def install() -> None:
     import torch.utils.data as data
     from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-    patching.watch_method(data.DistributedSampler, "__init__", _sampler)
-    patching.watch_method(data.DistributedSampler, "set_epoch", _set_epoch)
-    patching.watch_method(data.DataLoader, "__init__", _loader)
+    patching.watch_method(data.DistributedSampler, "__init__", _record_sampler)
+    patching.watch_method(data.DistributedSampler, "set_epoch", _record_epoch)
+    patching.watch_method(data.DataLoader, "__init__", _record_loader)
     _watch_passes(data.DataLoader, _BaseDataLoaderIter)
 
 
-def _sampler(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_sampler(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     import torch.utils.data as data
 
     recording = current()
@@ -39,12 +39,12 @@ def _sampler(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     recording.recorder.event(SamplerBuilt, frame, sampler=name, shuffle=shuffle)
 
 
-def _set_epoch(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_epoch(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     recording = current()
     recording.recorder.event(EpochSet, frame, sampler=recording.objects.names.get(args[0]))
 
 
-def _loader(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_loader(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     recording = current()
     bound = inspect.signature(type(args[0]).__init__).bind_partial(*args, **kwargs).arguments
     batches = bound.get("batch_sampler")
@@ -71,7 +71,7 @@ def _watch_passes(loader_class: Any, iterator_class: Any) -> None:
         if recording.recorder.listening():
             try:
                 name = recording.objects.names.get(self) or "loader"
-                recording.loader_pass.begin(_iterated(self, name, sys._getframe(1)))
+                recording.loader_pass.begin(_record_pass(self, name, sys._getframe(1)))
                 recording.loader_pass.open[id(iterator)] = name
                 weakref.finalize(iterator, ended, id(iterator), None).atexit = False
             except Exception:
@@ -90,7 +90,7 @@ def _watch_passes(loader_class: Any, iterator_class: Any) -> None:
     iterator_class.__next__ = following
 
 
-def _iterated(loader: Any, name: str, frame: FrameType) -> Entry[LoaderIterated]:
+def _record_pass(loader: Any, name: str, frame: FrameType) -> Entry[LoaderIterated]:
     recording = current()
     sampler = getattr(loader.batch_sampler, "sampler", None) or loader.sampler
     known = recording.objects.names.get(sampler) if sampler is not None else None

@@ -17,29 +17,40 @@ def install() -> None:
     import torch
     import torch.distributed.checkpoint as dcp
 
-    patching.watch_function(torch, "save", functools.partial(_saved, "torch.save", 0, "obj", False))
-    patching.watch_function(torch, "load", functools.partial(_loading, "torch.load"), _read)
+    patching.watch_function(
+        torch, "save", functools.partial(_record_saving, "torch.save", 0, "obj", False)
+    )
+    patching.watch_function(
+        torch, "load", functools.partial(_record_loading, "torch.load"), _remember_state
+    )
     for name in ("save", "async_save", "save_state_dict"):
         api = f"torch.distributed.checkpoint.{name}"
-        patching.watch_function(dcp, name, functools.partial(_saved, api, 0, "state_dict", True))
+        patching.watch_function(
+            dcp, name, functools.partial(_record_saving, api, 0, "state_dict", True)
+        )
     for name in ("load", "load_state_dict"):
         api = f"torch.distributed.checkpoint.{name}"
-        patching.watch_function(dcp, name, functools.partial(_loading, api))
+        patching.watch_function(dcp, name, functools.partial(_record_loading, api))
     try:
         import safetensors.torch as safetensors
     except ImportError:
         return
     for name, key in (("save_file", "tensors"), ("save_model", "model")):
         api = f"safetensors.torch.{name}"
-        patching.watch_function(safetensors, name, functools.partial(_saved, api, 0, key, False))
+        patching.watch_function(
+            safetensors, name, functools.partial(_record_saving, api, 0, key, False)
+        )
     patching.watch_function(
-        safetensors, "load_file", functools.partial(_loading, "safetensors.torch.load_file"), _read
+        safetensors,
+        "load_file",
+        functools.partial(_record_loading, "safetensors.torch.load_file"),
+        _remember_state,
     )
     # Both: what is applied to one package alone is forgotten for the other.
     patching.apply_replacements(("torch", "safetensors"))
 
 
-def _saved(
+def _record_saving(
     api: str,
     position: int,
     key: str,
@@ -80,7 +91,9 @@ def _path(args: tuple[Any, ...], kwargs: dict[str, Any], position: int) -> str |
     return None
 
 
-def _loading(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def _record_loading(
+    api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> str:
     recording = current()
     collective = api.startswith("torch.distributed")
     value = argument(args, kwargs, 0, "state_dict")
@@ -93,7 +106,7 @@ def _loading(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str
     return state
 
 
-def _read(state: str, result: Any) -> None:
+def _remember_state(state: str, result: Any) -> None:
     """A file's dict is known again where it is loaded into something."""
     layout = values.layout_of(result) if isinstance(result, dict) else None
     if layout is not None:

@@ -8,9 +8,9 @@ from typing import Any
 
 from fsdplint.runtime.recorder import patching, values
 from fsdplint.runtime.recorder.measures import Clip
-from fsdplint.runtime.recorder.patches.sharding import not_everywhere
+from fsdplint.runtime.recorder.patches.sharding import record_recent_api
 from fsdplint.runtime.recorder.patching import argument
-from fsdplint.runtime.recorder.recorder import Owners
+from fsdplint.runtime.recorder.recorder import OwnerNames
 from fsdplint.runtime.recorder.recording import current
 from fsdplint.trace import BackwardRun, Clipped, MixedParameters, SyncSwitched
 from fsdplint.trace.torch_versions import METHODS
@@ -34,12 +34,14 @@ def install() -> None:
 
     _watch_backward(torch)
     for owner in (FullyShardedDataParallel, DistributedDataParallel):
-        patching.watch_method(owner, "no_sync", _no_sync)
+        patching.watch_method(owner, "no_sync", _record_no_sync)
     for name in _SWITCHES:
-        patching.watch_method(FSDPModule, name, functools.partial(_switched, name))
-    patching.watch_method(FullyShardedDataParallel, "clip_grad_norm_", _clipped_by_method)
+        patching.watch_method(FSDPModule, name, functools.partial(_record_switch, name))
+    patching.watch_method(FullyShardedDataParallel, "clip_grad_norm_", _record_clipping_by_method)
     for name in ("clip_grad_norm_", "clip_grad_value_"):
-        patching.watch_function(clip_grad, name, functools.partial(_clipped_by_function, name))
+        patching.watch_function(
+            clip_grad, name, functools.partial(_record_clipping_by_function, name)
+        )
 
 
 def _watch_backward(torch: Any) -> None:
@@ -90,7 +92,7 @@ def _watch_backward(torch: Any) -> None:
     patching.replace(original_function, autograd_backward)
 
 
-def _no_sync(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_no_sync(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     recording = current()
     recording.recorder.event(
         SyncSwitched,
@@ -101,7 +103,9 @@ def _no_sync(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     )
 
 
-def _switched(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_switch(
+    name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     recording = current()
     value = next((v for v in (*args[1:], *kwargs.values()) if isinstance(v, bool)), None)
     recording.recorder.event(
@@ -112,10 +116,12 @@ def _switched(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[s
         enabled=value,
     )
     if name in METHODS:
-        not_everywhere(name, args[0], frame)
+        record_recent_api(name, args[0], frame)
 
 
-def _clipped_by_method(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_clipping_by_method(
+    frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     recording = current()
     module = args[0]
     recording.recorder.event(
@@ -128,7 +134,7 @@ def _clipped_by_method(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str
     recording.measures.note_clipping(list(module.parameters()), _clip("norm", args, kwargs))
 
 
-def _clipped_by_function(
+def _record_clipping_by_function(
     name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     import torch
@@ -150,7 +156,7 @@ def _clipped_by_function(
         Clipped,
         frame,
         api="utils",
-        modules=Owners(owners),
+        modules=OwnerNames(owners),
         stale=tuple(recording.objects.stale(parameters)),
         by_norm="norm" in name,
         max_norm=bound if isinstance(bound, (int, float)) else "?",

@@ -24,15 +24,15 @@ def install() -> None:
     import torch.distributed.device_mesh as device_mesh
 
     _shorten_timeout(dist)
-    patching.watch_function(dist, "init_process_group", _init, direct=False)
-    patching.watch_function(dist, "destroy_process_group", _destroy)
-    patching.watch_function(torch.cuda, "set_device", _set_device)
+    patching.watch_function(dist, "init_process_group", _record_init, direct=False)
+    patching.watch_function(dist, "destroy_process_group", _record_destroy)
+    patching.watch_function(torch.cuda, "set_device", _record_device)
     for name in ("set_device_index", "set_device_idx"):
         if hasattr(torch, "accelerator"):
-            patching.watch_function(torch.accelerator, name, _set_device)
-    patching.watch_function(device_mesh, "init_device_mesh", _mesh, _mesh_made)
-    patching.watch_method(device_mesh.DeviceMesh, "__init__", _mesh_object)
-    patching.watch_method(join.Join, "__init__", _join)
+            patching.watch_function(torch.accelerator, name, _record_device)
+    patching.watch_function(device_mesh, "init_device_mesh", _record_mesh, _name_mesh)
+    patching.watch_method(device_mesh.DeviceMesh, "__init__", _record_mesh_object)
+    patching.watch_method(join.Join, "__init__", _record_join)
 
 
 def _shorten_timeout(dist: Any) -> None:
@@ -50,7 +50,7 @@ def _shorten_timeout(dist: Any) -> None:
     patching.apply_replacements()
 
 
-def _init(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_init(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     backend = argument(args, kwargs, 0, "backend")
     current().recorder.event(
         ProcessGroupInit,
@@ -60,7 +60,7 @@ def _init(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
     )
 
 
-def _destroy(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_destroy(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     recording = current()
     recording.recorder.event(ProcessGroupDestroyed, frame)
     failing = sys.exc_info()[0] is not None  # in a `finally` while an error goes up
@@ -69,7 +69,7 @@ def _destroy(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         recording.final_state.capture()
 
 
-def _join(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_join(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     import torch
 
     recording = current()
@@ -80,12 +80,12 @@ def _join(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
     recording.recorder.event(JoinUsed, frame, modules=tuple(modules))
 
 
-def _set_device(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_device(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     device = argument(args, kwargs, 0, "device")
     current().recorder.event(DeviceSet, frame, device=str(device))
 
 
-def _mesh(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def _record_mesh(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     recording = current()
     device = argument(args, kwargs, 0, "device_type")
     shape = argument(args, kwargs, 1, "mesh_shape", ())
@@ -101,11 +101,11 @@ def _mesh(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> st
     return entry.event.mesh
 
 
-def _mesh_made(name: str, mesh: Any) -> None:
+def _name_mesh(name: str, mesh: Any) -> None:
     current().objects.names.set(mesh, name)
 
 
-def _mesh_object(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_mesh_object(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     recording = current()
     device = argument(args, kwargs, 1, "device_type")
     mesh = argument(args, kwargs, 2, "mesh")

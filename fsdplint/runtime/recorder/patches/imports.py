@@ -33,7 +33,7 @@ def install() -> None:
             others.add(name)
         elif recording.recorder.listening():
             try:
-                _imported(name, fromlist, sys._getframe(1))
+                _record_import(name, fromlist, sys._getframe(1))
             except Exception:
                 recording.recorder.trouble()
         return original(name, globals, locals, fromlist, level)
@@ -41,7 +41,7 @@ def install() -> None:
     builtins.__import__ = watching
 
 
-def _imported(name: str, fromlist: Any, frame: FrameType) -> None:
+def _record_import(name: str, fromlist: Any, frame: FrameType) -> None:
     """Record an import that stands in the user's own code."""
     path = frame.f_code.co_filename
     if kind_of(path) != USER:

@@ -33,22 +33,30 @@ def install() -> None:
     from torch.nn.modules.module import register_module_module_registration_hook
 
     _watch_building(torch.nn.Module)
-    register_module_module_registration_hook(_attached)
+    register_module_module_registration_hook(_record_attachment)
     for name in _MOVES:
-        patching.watch_method(torch.nn.Module, name, functools.partial(_moved, name), _was_moved)
+        patching.watch_method(
+            torch.nn.Module, name, functools.partial(_record_move, name), _note_emptied_buffers
+        )
     _watch_deepcopy()
-    patching.watch_method(swa.AveragedModel, "__init__", _averaged, _averaged_made)
-    patching.watch_method(torch.nn.Module, "compile", _compiled_in_place)
-    patching.watch_function(torch, "compile", _compiled, _compiled_made)
     patching.watch_method(
-        checkpoints.ActivationWrapper, "__init__", _checkpointed, _tree_changed, direct=False
+        swa.AveragedModel, "__init__", _record_averaged_model, _name_averaged_model
+    )
+    patching.watch_method(torch.nn.Module, "compile", _record_compile_in_place)
+    patching.watch_function(torch, "compile", _record_compile, _name_compiled)
+    patching.watch_method(
+        checkpoints.ActivationWrapper,
+        "__init__",
+        _record_checkpointing,
+        _tree_changed,
+        direct=False,
     )
     patching.watch_function(
-        checkpoints, "apply_activation_checkpointing", _checkpointed_within, _tree_changed
+        checkpoints, "apply_activation_checkpointing", _record_checkpointing_within, _tree_changed
     )
     composable = sys.modules.get("torch.distributed._composable")
     if composable is not None:
-        patching.watch_function(composable, "checkpoint", _checkpointed_within)
+        patching.watch_function(composable, "checkpoint", _record_checkpointing_within)
 
 
 def _watch_building(cls: Any) -> None:
@@ -73,7 +81,7 @@ def _watch_building(cls: Any) -> None:
         watching = not is_compiling() and (recording := current()).recorder.listening()
         if watching:
             try:
-                _tied(self, name, param, sys._getframe(1))
+                _record_tie(self, name, param, sys._getframe(1))
             except Exception:
                 recording.recorder.trouble()
         original_register(self, name, param)
@@ -87,7 +95,7 @@ def _watch_building(cls: Any) -> None:
 _MODULES = os.path.join("torch", "nn", "modules", "")
 
 
-def _attached(module: Any, name: str, child: Any) -> None:
+def _record_attachment(module: Any, name: str, child: Any) -> None:
     """A module gets a submodule; torch calls this before it has it."""
     recording = current()
     if (
@@ -101,12 +109,12 @@ def _attached(module: Any, name: str, child: Any) -> None:
         while frame is not None and _MODULES in frame.f_code.co_filename:
             frame = frame.f_back
         if is_direct(frame):
-            _note_attached(module, child, frame)
+            _write_attachment(module, child, frame)
     except Exception:
         recording.recorder.trouble()
 
 
-def _note_attached(module: Any, child: Any, frame: FrameType | None) -> None:
+def _write_attachment(module: Any, child: Any, frame: FrameType | None) -> None:
     recording = current()
     covered = {id(part) for root, _ in recording.objects.sharded.items() for part in root.modules()}
     if id(module) not in covered:
@@ -122,7 +130,7 @@ def _note_attached(module: Any, child: Any, frame: FrameType | None) -> None:
         recording.recorder.event(ModuleAttached, frame, module=parent, new=names)
 
 
-def _tied(module: Any, name: str, param: Any, frame: FrameType | None) -> None:
+def _record_tie(module: Any, name: str, param: Any, frame: FrameType | None) -> None:
     """A parameter is about to be registered: does another module have it, or did one until now?"""
     recording = current()
     if frame is not None and frame.f_code.co_name == "__setattr__":  # nn.Module's own
@@ -149,7 +157,9 @@ def _has_parameters(module: Any) -> bool:
     return next(module.parameters(), None) is not None
 
 
-def _moved(method: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _record_move(
+    method: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     import torch
 
     recording = current()
@@ -181,7 +191,7 @@ def _moved(method: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[st
     return (moved, module, list(module.buffers())) if method == "to_empty" else None
 
 
-def _was_moved(note: tuple[Entry[ModuleMoved], Any, list[Any]], result: Any) -> None:
+def _note_emptied_buffers(note: tuple[Entry[ModuleMoved], Any, list[Any]], result: Any) -> None:
     current().untouched_buffers.emptied(*note)
 
 
@@ -205,7 +215,7 @@ def _watch_deepcopy() -> None:
     copy.deepcopy = patching.watched(copy.deepcopy, before, after)
 
 
-def _averaged(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _record_averaged_model(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     recording = current()
     model = argument(args, kwargs, 1, "model")
     copied = recording.recorder.event(
@@ -217,7 +227,7 @@ def _averaged(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return copied, args[0]
 
 
-def _averaged_made(note: tuple[Entry[ModuleCopied], Any], result: Any) -> None:
+def _name_averaged_model(note: tuple[Entry[ModuleCopied], Any], result: Any) -> None:
     copied, averaged = note
     copied.event.copy = current().objects.module(averaged)
     copied.write()
@@ -226,7 +236,7 @@ def _averaged_made(note: tuple[Entry[ModuleCopied], Any], result: Any) -> None:
 # Compiling and activation checkpointing -----------------------------------------------------------
 
 
-def _compiled(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _record_compile(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     import torch
 
     recording = current()
@@ -236,27 +246,31 @@ def _compiled(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return recording.recorder.event(Compiled, frame, module=recording.objects.module(model))
 
 
-def _compiled_made(compiled: Entry[Compiled], result: Any) -> None:
+def _name_compiled(compiled: Entry[Compiled], result: Any) -> None:
     recording = current()
     recording.objects.changed()
     compiled.event.result = recording.objects.module(result)
     compiled.write()
 
 
-def _compiled_in_place(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_compile_in_place(
+    frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     recording = current()
     name = recording.objects.module(args[0])
     recording.recorder.event(Compiled, frame, module=name, result=name)
 
 
-def _checkpointed(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _record_checkpointing(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     recording = current()
     module = argument(args, kwargs, 1, "mod")
     recording.recorder.event(Checkpointed, frame, module=recording.objects.module(module))
     return True
 
 
-def _checkpointed_within(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _record_checkpointing_within(
+    frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     recording = current()
     module = argument(args, kwargs, 0, "model", kwargs.get("module"))
     recording.recorder.event(Checkpointed, frame, module=recording.objects.module(module))

@@ -10,7 +10,7 @@ from typing import Any
 
 from fsdplint.runtime.recorder import patching, values
 from fsdplint.runtime.recorder.patching import argument
-from fsdplint.runtime.recorder.recorder import Owners
+from fsdplint.runtime.recorder.recorder import OwnerNames
 from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.recorder.sites import USER, kind_of
 from fsdplint.trace import (
@@ -27,10 +27,10 @@ def install() -> None:
     import torch.optim.optimizer as optim
 
     _watch_building(torch.optim.Optimizer)
-    optim.register_optimizer_step_pre_hook(_stepping)
-    optim.register_optimizer_step_post_hook(_stepped)
-    patching.watch_method(torch.amp.GradScaler, "__init__", _scaler_built, direct=False)
-    patching.watch_method(torch.amp.GradScaler, "step", _scaler_stepped)
+    optim.register_optimizer_step_pre_hook(_before_step)
+    optim.register_optimizer_step_post_hook(_after_step)
+    patching.watch_method(torch.amp.GradScaler, "__init__", _record_scaler, direct=False)
+    patching.watch_method(torch.amp.GradScaler, "step", _record_scaler_step)
 
 
 def _watch_building(cls: Any) -> None:
@@ -47,7 +47,7 @@ def _watch_building(cls: Any) -> None:
             except TypeError:
                 pass  # torch says what is wrong with it
         try:
-            _built(self, params, sys._getframe(1), argument(args, kwargs, 0, "defaults"))
+            _record_optimizer(self, params, sys._getframe(1), argument(args, kwargs, 0, "defaults"))
         except Exception:
             recording.recorder.trouble()
         original(self, params, *args, **kwargs)
@@ -73,7 +73,7 @@ def parameters_of(params: Any) -> list[Any]:
     return found
 
 
-def _built(optimizer: Any, params: Any, frame: FrameType | None, defaults: Any) -> None:
+def _record_optimizer(optimizer: Any, params: Any, frame: FrameType | None, defaults: Any) -> None:
     recording = current()
     while (
         frame is not None
@@ -92,7 +92,7 @@ def _built(optimizer: Any, params: Any, frame: FrameType | None, defaults: Any) 
         frame,
         optimizer=recording.objects.optimizer(optimizer),
         class_name=type(optimizer).__name__,
-        modules=Owners(owners),
+        modules=OwnerNames(owners),
         complete=unknown == 0,
         empty_groups=_empty_groups(params),
         stale=tuple(recording.objects.stale(parameters)),
@@ -110,7 +110,7 @@ def _empty_groups(params: Any) -> int:
     return sum(1 for group in groups if isinstance(group, dict) and not parameters_of(group))
 
 
-def _scaler_built(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_scaler(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     recording = current()
     scaler = args[0]
     enabled = argument(args, kwargs, 6, "enabled", True)
@@ -123,7 +123,7 @@ def _scaler_built(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any
     )
 
 
-def _scaler_stepped(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_scaler_step(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     recording = current()
     optimizer = argument(args, kwargs, 1, "optimizer")
     recording.recorder.event(
@@ -144,7 +144,7 @@ def _is_training(frame: FrameType | None) -> bool:
     return True
 
 
-def _stepping(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     recording = current()
     if not recording.recorder.listening() or not _is_training(sys._getframe(1)):
         return
@@ -159,7 +159,7 @@ def _stepping(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         recording.recorder.trouble()
 
 
-def _stepped(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _after_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     recording = current()
     if not recording.recorder.listening() or not _is_training(sys._getframe(1)):
         return

@@ -20,10 +20,10 @@ _DYNAMO = re.compile(r"[\\/]torch[\\/](_compile\.py$|_dynamo[\\/])")
 def install() -> None:
     import torch
 
-    patching.watch_function(torch, "manual_seed", _seeded, direct=False)
+    patching.watch_function(torch, "manual_seed", _record_seed, direct=False)
 
 
-def _seeded(frame: FrameType | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_seed(frame: FrameType | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     while frame is not None and _DYNAMO.search(frame.f_code.co_filename):
         frame = frame.f_back
     if is_direct(frame):

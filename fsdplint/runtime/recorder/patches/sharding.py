@@ -8,8 +8,8 @@ import weakref
 from types import FrameType
 from typing import Any
 
-from fsdplint.runtime.recorder import classes, patching, values
-from fsdplint.runtime.recorder.patches import marks
+from fsdplint.runtime.recorder import patching, values
+from fsdplint.runtime.recorder.patches import methods, parameter_marks
 from fsdplint.runtime.recorder.patching import argument
 from fsdplint.runtime.recorder.recorder import of_this_rank
 from fsdplint.runtime.recorder.recording import current
@@ -58,22 +58,26 @@ def install() -> None:
     patching.watch_method(
         FullyShardedDataParallel,
         "__init__",
-        _wrapped,
-        _wrapped_made,
+        _record_wrapping,
+        _describe_wrapper,
         direct=False,
         failed=lambda wrapper, error: current().layouts.exit_wrapper(),
     )
     for name in _FSDP1_STATICS:
-        patching.watch_method(FullyShardedDataParallel, name, functools.partial(_fsdp1_used, name))
-    patching.watch_method(ShardedGradScaler, "__init__", _scaler_made)
-    patching.watch_method(DistributedDataParallel, "__init__", _replicated)
-    patching.watch_function(fsdp, "fully_shard", _sharded, _sharded_made, failed=sharding_failed)
-    patching.watch_function(fsdp, "register_fsdp_forward_method", _registered)
-    patching.watch_method(fsdp.MixedPrecisionPolicy, "__init__", _precision)
-    patching.watch_method(fsdp.FSDPModule, "unshard", functools.partial(_gathered, True))
-    patching.watch_method(fsdp.FSDPModule, "reshard", functools.partial(_gathered, False))
+        patching.watch_method(
+            FullyShardedDataParallel, name, functools.partial(_record_fsdp1_use, name)
+        )
+    patching.watch_method(ShardedGradScaler, "__init__", _record_sharded_scaler)
+    patching.watch_method(DistributedDataParallel, "__init__", _record_replication)
+    patching.watch_function(
+        fsdp, "fully_shard", _record_sharding, _describe_sharded, failed=sharding_failed
+    )
+    patching.watch_function(fsdp, "register_fsdp_forward_method", _record_forward_method)
+    patching.watch_method(fsdp.MixedPrecisionPolicy, "__init__", _record_precision)
+    patching.watch_method(fsdp.FSDPModule, "unshard", functools.partial(_record_unshard, True))
+    patching.watch_method(fsdp.FSDPModule, "reshard", functools.partial(_record_unshard, False))
     for name in METHODS.keys() - {"set_reshard_after_forward"}:
-        patching.watch_method(fsdp.FSDPModule, name, functools.partial(_fsdp2_used, name))
+        patching.watch_method(fsdp.FSDPModule, name, functools.partial(_record_fsdp2_use, name))
     for name in _MISSING:
         setattr(fsdp.FSDPModule, name, _Missing(name, fsdp.FSDPModule))
 
@@ -81,7 +85,7 @@ def install() -> None:
 # FSDP1 --------------------------------------------------------------------------------------------
 
 
-def _wrapped(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _record_wrapping(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     import inspect
 
     recording = current()
@@ -106,7 +110,7 @@ def _wrapped(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         mesh=_mesh(argument(args, kwargs, 16, "device_mesh")),
         collective=bool(passed.get("sync_module_states")),
     )
-    classes.watch(inner)
+    methods.watch(inner)
     recording.layouts.enter_wrapper(
         wrapper, "offload_params=True" in str(passed.get("cpu_offload"))
     )
@@ -148,14 +152,16 @@ def _mixes(inner: Any, passed: dict[str, Any], args: tuple[Any, ...], kwargs: An
     return False
 
 
-def _wrapped_made(wrapper: Any, result: Any) -> None:
+def _describe_wrapper(wrapper: Any, result: Any) -> None:
     recording = current()
     recording.layouts.exit_wrapper()
     recording.objects.changed()
     recording.objects.describe(wrapper)
 
 
-def _fsdp1_used(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_fsdp1_use(
+    name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     import torch
     import torch.distributed.fsdp as fsdp
 
@@ -173,11 +179,11 @@ def _fsdp1_used(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict
     )
 
 
-def _scaler_made(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_sharded_scaler(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     current().recorder.event(Fsdp1Used, frame, api="ShardedGradScaler", module=None)
 
 
-def _replicated(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_replication(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     recording = current()
     inner = argument(args, kwargs, 1, "module")
     options = {key: values.describe(value) for key, value in kwargs.items() if key != "module"}
@@ -189,7 +195,7 @@ def _replicated(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any])
 # FSDP2 --------------------------------------------------------------------------------------------
 
 
-def _sharded(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _record_sharding(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     from torch.distributed.fsdp import CPUOffloadPolicy
 
     recording = current()
@@ -197,7 +203,7 @@ def _sharded(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     group = list(target) if isinstance(target, (list, tuple)) else [target]
     names = [recording.objects.module(module) for module in group]
     for module in group:
-        marks.note(module, frame)
+        parameter_marks.record_attributes(module, frame)
         recording.layouts.note_offload(
             module, isinstance(kwargs.get("offload_policy"), CPUOffloadPolicy)
         )
@@ -212,20 +218,20 @@ def _sharded(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         alike=of_this_rank(values.sample(group)),
     )
     for key in kwargs.keys() & ARGUMENTS.keys():
-        not_everywhere(f"fully_shard.{key}", group[0], frame)
+        record_recent_api(f"fully_shard.{key}", group[0], frame)
     return group
 
 
-def _sharded_made(group: list[Any], result: Any) -> None:
+def _describe_sharded(group: list[Any], result: Any) -> None:
     recording = current()
     recording.objects.changed()
     for module in group:
         recording.objects.sharded.set(module, "fsdp2")
         recording.objects.describe(module)
-        classes.watch(module)
+        methods.watch(module)
 
 
-def _precision(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_precision(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     given = dict(zip(("param_dtype", "reduce_dtype"), args[1:], strict=False)) | kwargs
     current().recorder.event(
         PrecisionChosen,
@@ -239,7 +245,7 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def _registered(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_forward_method(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     recording = current()
     module = argument(args, kwargs, 0, "module")
     method = argument(args, kwargs, 1, "method_name")
@@ -248,7 +254,7 @@ def _registered(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any])
     )
 
 
-def _gathered(
+def _record_unshard(
     gathered: bool, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     recording = current()
@@ -261,11 +267,13 @@ def _gathered(
     )
 
 
-def _fsdp2_used(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    not_everywhere(name, args[0], frame)
+def _record_fsdp2_use(
+    name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    record_recent_api(name, args[0], frame)
 
 
-def not_everywhere(api: str, module: Any, frame: FrameType) -> None:
+def record_recent_api(api: str, module: Any, frame: FrameType) -> None:
     """Record a use of what not every torch with FSDP2 has."""
     recording = current()
     lines = "".join(linecache.getlines(frame.f_code.co_filename))

@@ -25,14 +25,16 @@ def install() -> None:
 
     owner: Any = DTensor
     for name, api in _READERS.items():
-        before = functools.partial(_read, api)
+        before = functools.partial(_record_number, api)
         setattr(owner, name, patching.watched(getattr(owner, name), before))
     for name in _RAW:
-        before = functools.partial(_raw, name)
+        before = functools.partial(_record_raw_read, name)
         setattr(owner, name, patching.watched(getattr(owner, name), before))
 
 
-def _read(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_number(
+    api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     """A number made of a DTensor whose parts have not been put together over the ranks."""
     tensor = args[0]
     mesh = tensor.device_mesh
@@ -48,7 +50,9 @@ def _read(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, A
             return
 
 
-def _raw(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_raw_read(
+    api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     """A DTensor's memory is asked for, of which this rank has a part."""
     tensor = args[0]
     if values.is_sharded(tensor) and tensor.device_mesh.size() > 1:

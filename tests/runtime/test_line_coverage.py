@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fsdplint.runtime.launch import reached
-from fsdplint.runtime.launch.reached import Lines
+from fsdplint.runtime.launch import line_coverage
+from fsdplint.runtime.launch.line_coverage import Lines
 
 PROGRAM = '''"""Docs."""
 from __future__ import annotations
@@ -46,7 +46,7 @@ def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, *lines: int
     path = tmp_path / "program.py"
     path.write_text(text)
     marks = Lines({str(path): list(lines)})
-    monkeypatch.setattr(builtins, reached._MARK, marks.mark, raising=False)
+    monkeypatch.setattr(builtins, line_coverage._MARK, marks.mark, raising=False)
     exec(marks.compile(text.encode(), str(path)), {"__name__": "program"})
     return sorted(line for _, line in marks.seen)
 

@@ -22,12 +22,14 @@ def install() -> None:
     import torch
 
     for name in ("register_hook", "register_post_accumulate_grad_hook"):
-        patching.watch_method(torch.Tensor, name, functools.partial(_hooked, name), _held)
-    patching.watch_method(torch.utils.hooks.RemovableHandle, "remove", _unhooked)
+        patching.watch_method(
+            torch.Tensor, name, functools.partial(_record_hook, name), _remember_hook
+        )
+    patching.watch_method(torch.utils.hooks.RemovableHandle, "remove", _record_hook_removal)
     _watch_rows()
 
 
-def _hooked(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _record_hook(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     recording = current()
     owner = recording.objects.owners.get(args[0])
     if owner is None:
@@ -37,11 +39,11 @@ def _hooked(name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str
     return module, name
 
 
-def _held(hook: tuple[str, str], handle: Any) -> None:
+def _remember_hook(hook: tuple[str, str], handle: Any) -> None:
     current().marks.hooks.set(handle, hook)
 
 
-def _unhooked(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_hook_removal(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     recording = current()
     hook = recording.marks.hooks.get(args[0])
     if hook is not None:
@@ -51,7 +53,7 @@ def _unhooked(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         )
 
 
-def note(module: Any, frame: FrameType) -> None:
+def record_attributes(module: Any, frame: FrameType) -> None:
     """A module is about to be sharded: write what attributes its parameters have."""
     recording = current()
     for part in module.modules():
@@ -79,7 +81,7 @@ def _watch_reading() -> None:
         recording = current()
         if name in recording.marks.attributes and recording.recorder.listening():
             try:
-                _asked(self, name, sys._getframe(1))
+                _record_mark_read(self, name, sys._getframe(1))
             except Exception:
                 recording.recorder.trouble()
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
@@ -87,7 +89,7 @@ def _watch_reading() -> None:
     cls.__getattr__ = missing
 
 
-def _asked(parameter: Any, name: str, frame: FrameType) -> None:
+def _record_mark_read(parameter: Any, name: str, frame: FrameType) -> None:
     recording = current()
     owner = recording.objects.owners.get(parameter)
     if owner is None or not is_direct(frame):
@@ -120,10 +122,16 @@ def _watch_rows() -> None:
 
     cls.__getitem__ = patching.watched(cls.__getitem__, taken, given)
     for name in _EDITS:
-        setattr(cls, name, patching.watched(getattr(cls, name), functools.partial(_edited, name)))
+        setattr(
+            cls,
+            name,
+            patching.watched(getattr(cls, name), functools.partial(_record_row_edit, name)),
+        )
 
 
-def _edited(api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_row_edit(
+    api: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     recording = current()
     module = recording.marks.rows.get(args[0])
     if module is not None:

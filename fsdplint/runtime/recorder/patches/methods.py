@@ -38,7 +38,7 @@ def watch(module: Any) -> None:
     library = original.__module__.startswith("torch.")
     if library and cls is not original and "forward" not in vars(cls):
         # A class of torch's that was sharded itself: torch's own class stays as it is.
-        cls.forward = _watched(cls.forward, "forward")
+        cls.forward = _watched_method(cls.forward, "forward")
 
 
 def _watch_class(cls: type) -> None:
@@ -47,10 +47,10 @@ def _watch_class(cls: type) -> None:
             continue
         if hasattr(function, _MARK) or inspect.isgeneratorfunction(function):
             continue
-        setattr(cls, name, _watched(function, name))
+        setattr(cls, name, _watched_method(function, name))
 
 
-def _watched(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _watched_method(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     import torch
 
     is_compiling = torch.compiler.is_compiling

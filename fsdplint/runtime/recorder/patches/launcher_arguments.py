@@ -22,13 +22,13 @@ class _Watched(argparse.Namespace):
 
     def __getattribute__(self, name: str) -> Any:
         if name == NAME:
-            _read(self)
+            _record_read(self)
         return super().__getattribute__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         if name == NAME:
-            _set(self)
+            _note_value(self)
 
     def __reduce__(self) -> Any:
         return argparse.Namespace, (), dict(self.__dict__)
@@ -54,14 +54,14 @@ def install() -> None:
     def parse_args(self: Any, args: Any = None, namespace: Any = None) -> Any:
         result = original_parse(self, args, namespace)
         if current().recorder.listening() and type(result) is argparse.Namespace:
-            _look(self, result, args)
+            _watch_default(self, result, args)
         return result
 
     argparse._ActionsContainer.add_argument = add_argument  # type: ignore[method-assign]
     argparse.ArgumentParser.parse_args = parse_args  # type: ignore[method-assign]
 
 
-def _look(parser: Any, result: Any, args: Any) -> None:
+def _watch_default(parser: Any, result: Any, args: Any) -> None:
     """Watch the arguments if the local rank among them is a default that is wrong here."""
     recording = current()
     given = sys.argv[1:] if args is None else list(args)
@@ -83,7 +83,7 @@ def _look(parser: Any, result: Any, args: Any) -> None:
     recording.arguments.reads[id(result)] = ArgumentRead(span)
 
 
-def _read(arguments: Any) -> None:
+def _record_read(arguments: Any) -> None:
     recording = current()
     state = recording.arguments.reads.get(id(arguments))
     if state is None or state.set or state.entry is not None or not recording.recorder.listening():
@@ -94,7 +94,7 @@ def _read(arguments: Any) -> None:
     state.entry = entry
 
 
-def _set(arguments: Any) -> None:
+def _note_value(arguments: Any) -> None:
     state = current().arguments.reads.get(id(arguments))
     if state is not None and not state.set:
         state.set = True

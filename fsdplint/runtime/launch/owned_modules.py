@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from fsdplint.runtime.launch.records import Line
 
 
-def covering(tree: Mapping[str, Line], owners: Sequence[str], absent: set[str]) -> list[str]:
+def largest_owned_modules(
+    tree: Mapping[str, Line], owners: Sequence[str], absent: set[str]
+) -> list[str]:
     """The largest modules all of whose parameters are owned by `owners`."""
     owning = set(owners)
     memo: dict[tuple[str, bool], bool | None] = {}
 
-    def whole(name: str, flat: bool) -> bool | None:
+    def all_owned(name: str, flat: bool) -> bool | None:
         """Whether all parameters under a module are owned; None where it has none."""
         key = name, flat
         if key in memo:
@@ -28,7 +30,7 @@ def covering(tree: Mapping[str, Line], owners: Sequence[str], absent: set[str]) 
         elif module["flat"] and name in owning:
             found = True
         for child in _below(module):
-            part = whole(child, flat) if child in tree else None
+            part = all_owned(child, flat) if child in tree else None
             if part is not None:
                 found = part if found is None else found and part
         memo[key] = found
@@ -39,7 +41,7 @@ def covering(tree: Mapping[str, Line], owners: Sequence[str], absent: set[str]) 
     todo = [name for name in tree if name not in below]
     while todo:
         name = todo.pop(0)
-        if name in tree and whole(name, False) and name not in absent:
+        if name in tree and all_owned(name, False) and name not in absent:
             result.append(name)
         elif name in tree:
             todo = _below(tree[name]) + todo

@@ -21,16 +21,20 @@ def install() -> None:
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
     for owner in (torch.nn.Module, torch.optim.Optimizer):
-        patching.watch_method(owner, "state_dict", _taken_by_method, _taken)
-        patching.watch_method(owner, "load_state_dict", _loaded_by_method)
+        patching.watch_method(owner, "state_dict", _record_taking_by_method, _note_result)
+        patching.watch_method(owner, "load_state_dict", _record_loading_by_method)
     for name in ("get_model_state_dict", "get_optimizer_state_dict", "get_state_dict"):
         patching.watch_function(
-            state_dict, name, functools.partial(_taken_by_function, name), _taken
+            state_dict, name, functools.partial(_record_taking_by_function, name), _note_result
         )
     for name in ("set_model_state_dict", "set_optimizer_state_dict", "set_state_dict"):
-        patching.watch_function(state_dict, name, functools.partial(_loaded_by_function, name))
-    patching.watch_method(FSDP, "optim_state_dict", _fsdp1_optimizer_taken, _taken)
-    patching.watch_method(FSDP, "optim_state_dict_to_load", _fsdp1_optimizer_to_load, _to_load)
+        patching.watch_function(
+            state_dict, name, functools.partial(_record_loading_by_function, name)
+        )
+    patching.watch_method(FSDP, "optim_state_dict", _record_fsdp1_optimizer, _note_result)
+    patching.watch_method(
+        FSDP, "optim_state_dict_to_load", _record_fsdp1_optimizer_to_load, _remember_local_state
+    )
 
 
 # What is sharded ----------------------------------------------------------------------------------
@@ -117,7 +121,7 @@ class _Note:
         self.parts = parts  # each with whether it is sharded
 
 
-def _take(
+def _record_taking(
     frame: FrameType,
     subjects: list[Any],
     api: str,
@@ -147,7 +151,9 @@ def _take(
     return _Note(parts)
 
 
-def _taken_by_method(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Note:
+def _record_taking_by_method(
+    frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> _Note:
     import torch
 
     subject = args[0]
@@ -161,10 +167,10 @@ def _taken_by_method(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, 
     else:
         layout = Layout.LOCAL  # FSDP1: the optimizer's own state is of this rank's flat shard
     rank0_only = kind == "fsdp1" and layout is Layout.FULL and _fsdp1_rank0_only(subject)
-    return _take(frame, [subject], "state_dict", [layout], [kind], rank0_only)
+    return _record_taking(frame, [subject], "state_dict", [layout], [kind], rank0_only)
 
 
-def _taken_by_function(
+def _record_taking_by_function(
     name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> _Note:
     subjects = _subjects(name, args, kwargs)
@@ -176,7 +182,7 @@ def _taken_by_function(
         Layout.PLAIN if kind is None else Layout.FULL if full else Layout.SHARDED for kind in kinds
     ]
     rank0_only = full and bool(getattr(kwargs.get("options"), "cpu_offload", False))
-    return _take(frame, subjects, f"{_HOME}.{name}", layouts, kinds, rank0_only)
+    return _record_taking(frame, subjects, f"{_HOME}.{name}", layouts, kinds, rank0_only)
 
 
 def _subjects(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -190,7 +196,7 @@ def _subjects(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[
     return [model, *optimizers]
 
 
-def _taken(note: _Note, result: Any) -> None:
+def _note_result(note: _Note, result: Any) -> None:
     results = [result]
     if isinstance(result, tuple):
         results = list(result)
@@ -204,7 +210,7 @@ def _taken(note: _Note, result: Any) -> None:
         current().objects.remember_state(taken.state, taken.of, taken.layout, value)
 
 
-def _fsdp1_optimizer_taken(
+def _record_fsdp1_optimizer(
     frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> _Note:
     recording = current()
@@ -219,10 +225,10 @@ def _fsdp1_optimizer_taken(
     )
     kind = sharding_of(model)
     layout = _fsdp1_layout(model) if kind == "fsdp1" else Layout.UNKNOWN
-    return _take(frame, [optimizer], "FSDP.optim_state_dict", [layout], [kind])
+    return _record_taking(frame, [optimizer], "FSDP.optim_state_dict", [layout], [kind])
 
 
-def _fsdp1_optimizer_to_load(
+def _record_fsdp1_optimizer_to_load(
     frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     recording = current()
@@ -240,7 +246,7 @@ def _fsdp1_optimizer_to_load(
     return _name(optimizer) if optimizer is not None else None
 
 
-def _to_load(of: str, result: Any) -> None:
+def _remember_local_state(of: str, result: Any) -> None:
     recording = current()
     recording.objects.remember_state(recording.objects.new_state(), of, Layout.LOCAL, result)
 
@@ -248,7 +254,7 @@ def _to_load(of: str, result: Any) -> None:
 # Loaded -------------------------------------------------------------------------------------------
 
 
-def _load(frame: FrameType, subject: Any, value: Any, api: str, collective: bool) -> None:
+def _record_loading(frame: FrameType, subject: Any, value: Any, api: str, collective: bool) -> None:
     recording = current()
     known = recording.objects.state(value) if isinstance(value, dict) else None
     layout = known.layout if known is not None else None
@@ -271,7 +277,9 @@ def _load(frame: FrameType, subject: Any, value: Any, api: str, collective: bool
     )
 
 
-def _loaded_by_method(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_loading_by_method(
+    frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     value = argument(args, kwargs, 1, "state_dict")
     # An optimizer's method loads without the other ranks, and so does FSDP1 what is local.
     collective = (
@@ -279,10 +287,10 @@ def _loaded_by_method(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str,
         and sharding_of(args[0]) == "fsdp1"
         and _fsdp1_layout(args[0]) is not Layout.LOCAL
     )
-    _load(frame, args[0], value, "load_state_dict", collective)
+    _record_loading(frame, args[0], value, "load_state_dict", collective)
 
 
-def _loaded_by_function(
+def _record_loading_by_function(
     name: str, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     subjects = _subjects(name, args, kwargs)
@@ -297,7 +305,7 @@ def _loaded_by_function(
         if value is None and len(args) > positional:
             value = args[positional]
         collective = _set_communicates(subject, kwargs.get("options"))
-        _load(frame, subject, value, f"{_HOME}.{name}", collective)
+        _record_loading(frame, subject, value, f"{_HOME}.{name}", collective)
 
 
 def _set_communicates(subject: Any, options: Any) -> bool:
