@@ -23,8 +23,8 @@ from fsdplint.runtime.proof.reports.simulated import as_markdown as simulated_as
 from fsdplint.runtime.proof.reports.simulated import as_page as simulated_as_page
 from fsdplint.runtime.proof.reports.text import as_text
 from fsdplint.runtime.proof.runs import Trial
-from fsdplint.runtime.proof.simulated_runs import Simulated
-from fsdplint.runtime.proof.verdicts import Judged, Verdict
+from fsdplint.runtime.proof.simulated_runs import SimulationResult
+from fsdplint.runtime.proof.verdicts import FixVerdict, Verdict
 from fsdplint.trace import FixedSite, Location, Trace
 
 DIFF = """\
@@ -78,8 +78,8 @@ def proof(tmp_path: Path) -> Proof:
         comparison=Comparison(checks),
     )
     judged = [
-        Judged("Shard <the> model", Verdict.PROVEN, ["fine"], "FSDP201", Location(path, 2)),
-        Judged("Another", Verdict.NOT_REACHED, [], "FSDP204", Location(path, 3), before="x"),
+        FixVerdict("Shard <the> model", Verdict.PROVEN, ["fine"], "FSDP201", Location(path, 2)),
+        FixVerdict("Another", Verdict.NOT_REACHED, [], "FSDP204", Location(path, 3), before="x"),
     ]
     judged[0].checks = checks[:1]
     return Proof(Path(path), judged, trial, diff=DIFF, root=tmp_path)
@@ -186,14 +186,14 @@ def test_which_runs_fail_alike(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def simulated(tmp_path: Path) -> Simulated:
+def simulated(tmp_path: Path) -> SimulationResult:
     before, after = run(tmp_path, []), run(tmp_path, [], "raised")
     for one, share in ((before, 3 * 2**30), (after, 4 * 2**30)):
         one.records[:] = [RankRecord(0, 512, {"torch": "2.13.0"}, accounts=[account(share)])]
-    return Simulated(tmp_path / "train.py", 512, before, after, [], DIFF)
+    return SimulationResult(tmp_path / "train.py", 512, before, after, [], DIFF)
 
 
-def test_a_simulation(simulated: Simulated) -> None:
+def test_a_simulation(simulated: SimulationResult) -> None:
     text = simulated_as_page(simulated)
     page = Page(text)
     assert [tag for tag, _ in page.tags].count("svg") == 2

@@ -15,7 +15,7 @@ from migrations import RESUMED, SABOTAGED_FIXTURES, replaced
 from fsdplint.cli.main import main
 from fsdplint.runtime.launch.records import RankRecord
 from fsdplint.runtime.proof.checks import Side
-from fsdplint.runtime.proof.resuming import lost
+from fsdplint.runtime.proof.resuming import optimizer_state_lost
 from fsdplint.trace import Trace
 
 BEFORE, AFTER = (texts["argparse_functions.py"] for texts in fixture_runs.texts(RESUMED))
@@ -79,8 +79,8 @@ def test_a_program_that_goes_on_with_a_new_state_of_its_optimizer(tmp_path: Path
         return Side(records, Trace(producer="runtime"), tmp_path / name / "parameters.pt")
 
     left = side("before", 3)
-    assert lost(left, side("went on", 5)) == ""
-    text = lost(left, side("began anew", 2))
+    assert optimizer_state_lost(left, side("went on", 5)) == ""
+    text = optimizer_state_lost(left, side("began anew", 2))
     assert "it counts 2 steps" in text and "counted 3" in text
 
 

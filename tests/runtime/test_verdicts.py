@@ -13,8 +13,8 @@ from fsdplint.registry.example_files import examples_of
 from fsdplint.registry.examples import without_markers
 from fsdplint.registry.rule import Rule
 from fsdplint.registry.rules import all_rules
-from fsdplint.runtime.proof.evidence import Moved
-from fsdplint.runtime.proof.runs import blended
+from fsdplint.runtime.proof.evidence import LineMap
+from fsdplint.runtime.proof.runs import initial_weights_reason
 from fsdplint.runtime.proof.verdicts import Evidence, Verdict
 from fsdplint.trace import Collective, FixedSite, Location, Trace
 
@@ -116,14 +116,16 @@ def test_models_of_weights_of_all_ranks_do_not_start_alike(tmp_path: Path) -> No
     (mixed, *_), script = examples_of(rule).bad, tmp_path / "train.py"
     script.write_text(without_markers(mixed.code))
     (before, *_) = load([script]).traces
-    assert "FSDP308 at train.py:14, every rank initialises" in blended(before, before)
+    assert "FSDP308 at train.py:14, every rank initialises" in initial_weights_reason(
+        before, before
+    )
     script.write_text(mixed.fixed or "")
     (after, *_) = load([script]).traces
-    assert blended(before, after) == ""
+    assert initial_weights_reason(before, after) == ""
 
 
 def test_where_lines_go(script: Path) -> None:
-    moved = Moved({script: (BEFORE, AFTER)})
+    moved = LineMap({script: (BEFORE, AFTER)})
     assert moved.after((str(script), 4)) == (str(script), 4)
     assert moved.after((str(script), 3)) is None
     assert moved.after(("/elsewhere.py", 7)) == ("/elsewhere.py", 7)

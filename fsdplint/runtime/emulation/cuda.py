@@ -107,9 +107,9 @@ def switch_on() -> None:
 
     cuda: Any = torch.cuda
     for name in _NOTHING:
-        _put(name, _giving(None))
+        _put(name, _constant_function(None))
     for name in _ZERO:
-        _put(name, _giving(0))
+        _put(name, _constant_function(0))
     for name in _MISSING:
         _put(name, _absent(name))
     for name, value in _answers().items():
@@ -118,10 +118,10 @@ def switch_on() -> None:
     cuda.nccl = SimpleNamespace(version=lambda: (2, 21, 5), is_available=lambda *args: True)
     sys.modules["torch.cuda.nccl"] = cuda.nccl
     for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
-        setattr(cuda.nvtx, name, _giving(None))
+        setattr(cuda.nvtx, name, _constant_function(None))
     cuda.nvtx.range = _range
     for name in ("start", "stop", "init"):
-        setattr(cuda.profiler, name, _giving(None))
+        setattr(cuda.profiler, name, _constant_function(None))
     for kind in _KINDS:
         setattr(cuda, f"{kind}Tensor", getattr(torch, f"{kind}Tensor"))
     torch.cpu.device_count = lambda: EMULATION.count  # FSDP1 asks it for the ranks of a machine
@@ -214,12 +214,12 @@ def _giving_new(make: Callable[[], Any]) -> Any:
     return lambda *args, **kwargs: make()
 
 
-def _giving(value: Any) -> Any:
+def _constant_function(value: Any) -> Any:
     """A function of its own that gives this: torch.compile tells functions apart by identity."""
     return lambda *args, **kwargs: value
 
 
-def _nothing(*args: Any, **kwargs: Any) -> None:
+def _do_nothing(*args: Any, **kwargs: Any) -> None:
     return None
 
 
@@ -310,7 +310,7 @@ class Stream:
     def query(self) -> bool:
         return True
 
-    synchronize = wait_stream = wait_event = _nothing
+    synchronize = wait_stream = wait_event = _do_nothing
 
 
 class Event:
@@ -328,7 +328,7 @@ class Event:
     def query(self) -> bool:
         return True
 
-    synchronize = wait = _nothing
+    synchronize = wait = _do_nothing
 
 
 # Mixed precision and loading ----------------------------------------------------------------------

@@ -30,7 +30,7 @@ def on_cpu(value: Any) -> Any:
     return value
 
 
-def _landed(source: Any, result: Any) -> Any:
+def _contiguous(source: Any, result: Any) -> Any:
     """What a copy to the device gives: no view with gaps."""
     if result is source and not source.is_contiguous():
         return _copied(source, result)
@@ -65,9 +65,9 @@ def switch_on() -> None:
             if func is to:
                 given = argument(args, kwargs or {}, 1, "device")
                 if on_cpu(given) is not given:
-                    return _landed(args[0], self._run(func, args, kwargs))
+                    return _contiguous(args[0], self._run(func, args, kwargs))
             elif func is cuda or func is pin_memory:
-                return _landed(args[0], args[0])
+                return _contiguous(args[0], args[0])
             elif func is cpu and asked_by_user():
                 return _copied(args[0], func(*args, **(kwargs or {})))
             elif func is type_ and len(args) > 1 and isinstance(args[1], str):

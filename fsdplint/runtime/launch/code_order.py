@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fsdplint.runtime.launch.records import Line
-from fsdplint.runtime.recorder.loops import only_one_in_loop
+from fsdplint.runtime.launch.source_loops import only_one_in_loop
 
 
 def is_before(one: Line, other: Line, base: Line | None) -> bool:

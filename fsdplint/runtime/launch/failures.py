@@ -13,7 +13,7 @@ from fsdplint.runtime.launch.launcher import Run
 _USAGE = re.compile(r"^\s*usage:", re.IGNORECASE | re.MULTILINE)
 
 
-def shown(path: str) -> str:
+def relative_path(path: str) -> str:
     """A path as a person wants it: relative where it lies under the current folder."""
     here = os.getcwd() + os.sep
     return path.removeprefix(here)
@@ -24,9 +24,9 @@ def failed(name: str, run: Run) -> Iterator[str]:
     yield f"{name} did not end well" + (f": {run.problem}" if run.problem else "")
     for end in run.ends:
         how = f" ({end.error})" if end.status == "died" and end.error else ""
-        at = f" at {shown(end.where)}" if end.where else ""
+        at = f" at {relative_path(end.where)}" if end.where else ""
         yield f"  rank {end.rank}: {_status(end)}{at}{how}"
-        yield f"    last event: {_here(end.last)}"
+        yield f"    last event: {_with_relative_paths(end.last)}"
         if end.collective:
             yield f"    last collective: {end.collective}"
     errors = {end.error for end in run.ends if end.error and end.status != "died"}
@@ -42,13 +42,13 @@ def failure(run: Run, name: str) -> str:
             continue
         text = f"rank {end.rank}: {_status(end)}"
         if end.where:
-            text += f" at {shown(end.where)}"
+            text += f" at {relative_path(end.where)}"
         if end.status == "raised":
             text += f": {end.said}"
         elif end.status == "died" and end.error:
             text += f": {end.error}"
         elif end.last and end.status != "exit":
-            text += f" (last: {_here(end.last)}"
+            text += f" (last: {_with_relative_paths(end.last)}"
             text += f"; last collective: {end.collective})" if end.collective else ")"
         parts.append(text)
     missing = run.launch.world - len(run.ends)
@@ -92,6 +92,6 @@ def _status(end: RankEnd) -> str:
     return f"left with {end.said}" if end.status == "exit" else end.status
 
 
-def _here(text: str) -> str:
+def _with_relative_paths(text: str) -> str:
     """A text with the files under the current folder named from there."""
     return text.replace(os.getcwd() + os.sep, "")

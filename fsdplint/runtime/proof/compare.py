@@ -314,12 +314,13 @@ def _precision(before: Side, after: Side, binding: bool) -> Check:
     ours, theirs = _dtypes(before.trace), _dtypes(after.trace)
     for name in sorted(set(ours) & set(theirs)):
         if ours[name] != theirs[name]:
-            detail = f"{name or '(root)'}: {_said(ours[name])} before, {_said(theirs[name])} after"
+            texts = f"{_precision_text(ours[name])} before, {_precision_text(theirs[name])} after"
+            detail = f"{name or '(root)'}: {texts}"
             return Check("mixed precision", False, detail, binding=binding)
     return Check("mixed precision", True, "the same for every sharded module", binding=binding)
 
 
-def _said(dtypes: tuple[str, str]) -> str:
+def _precision_text(dtypes: tuple[str, str]) -> str:
     return f"computes in {dtypes[0]}, reduces in {dtypes[1]}"
 
 

@@ -23,14 +23,14 @@ def costs(before: Side, after: Side) -> list[Check]:
     """
     timed = not any(record.head.get("emulated") for record in (*before.records, *after.records))
     checks = [
-        _told("step time", before, after, _seconds, _in_time) if timed else None,
-        _told("peak memory of a rank", before, after, _peak, in_bytes),
-        _told("bytes of collectives a step", before, after, _traffic, in_bytes),
+        _cost_check("step time", before, after, _seconds, _in_time) if timed else None,
+        _cost_check("peak memory of a rank", before, after, _peak, in_bytes),
+        _cost_check("bytes of collectives a step", before, after, _traffic, in_bytes),
     ]
     return [check for check in checks if check is not None]
 
 
-def _told(
+def _cost_check(
     name: str,
     before: Side,
     after: Side,

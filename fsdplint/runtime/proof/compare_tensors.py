@@ -45,33 +45,40 @@ def parameters(
                 Check(
                     "parameters",
                     False,
-                    f"{_plain(name)}: shape {tuple(a.shape)} before, {tuple(b.shape)} after",
+                    f"{_without_model_number(name)}: "
+                    f"shape {tuple(a.shape)} before, {tuple(b.shape)} after",
                 )
             ]
         if a.dtype != b.dtype:
             # A tolerance for computing in bf16 must not hide that a buffer became bf16 itself.
             return [
-                Check("parameters", False, f"{_plain(name)}: {a.dtype} before, {b.dtype} after")
+                Check(
+                    "parameters",
+                    False,
+                    f"{_without_model_number(name)}: {a.dtype} before, {b.dtype} after",
+                )
             ]
         difference, bad, excused = _difference(a, b, tolerance, noise.get(name))
         noisy += excused
         if bad:
-            return [Check("parameters", False, f"{_plain(name)}: {bad}", str(tolerance))]
+            return [
+                Check("parameters", False, f"{_without_model_number(name)}: {bad}", str(tolerance))
+            ]
         if difference > worst:
             worst, worst_name = difference, name
-    at = f" ({_plain(worst_name)})" if worst_name else ""
+    at = f" ({_without_model_number(worst_name)})" if worst_name else ""
     return [
         Check(
             "parameters",
             True,
             f"{len(ours)} tensors agree in name, shape, dtype and value, "
-            f"worst difference {worst:.3g}{at}{_excused(noisy, noise)}",
+            f"worst difference {worst:.3g}{at}{_difference_text(noisy, noise)}",
             str(tolerance),
         )
     ]
 
 
-def _excused(count: int, noise: Mapping[str, Noise]) -> str:
+def _difference_text(count: int, noise: Mapping[str, Noise]) -> str:
     """What is said of values that are further apart than the tolerance."""
     if not count:
         return ""
@@ -82,14 +89,14 @@ def _excused(count: int, noise: Mapping[str, Noise]) -> str:
     )
 
 
-def _plain(name: str) -> str:
+def _without_model_number(name: str) -> str:
     """A name without the number of its model."""
     head, _, rest = name.partition(":")
     return rest if head.isdigit() else name
 
 
-def _few(names: Sequence[str]) -> str:
-    shown = ", ".join(_plain(name) for name in names[:3])
+def _first_names(names: Sequence[str]) -> str:
+    shown = ", ".join(_without_model_number(name) for name in names[:3])
     return shown + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
@@ -224,13 +231,13 @@ def checkpoints(
     for file in sorted(names[0]):
         title = f"checkpoint {file}"
         try:
-            ours = _spoken(read(before.files[file]), before.copies)
+            ours = _with_user_paths(read(before.files[file]), before.copies)
         except Exception as error:
             text = f"the one before cannot be read back: {type(error).__name__}: {error}"
             checks.append(Check(title, None, text[:300], binding=False))
             continue
         try:
-            theirs = _spoken(read(after.files[file]), after.copies)
+            theirs = _with_user_paths(read(after.files[file]), after.copies)
         except Exception as error:
             text = f"the one after cannot be read back: {type(error).__name__}: {error}"
             checks.append(Check(title, False, text[:300]))
@@ -239,7 +246,7 @@ def checkpoints(
     return checks
 
 
-def _spoken(state: dict[str, Any], copies: Mapping[str, str]) -> dict[str, Any]:
+def _with_user_paths(state: dict[str, Any], copies: Mapping[str, str]) -> dict[str, Any]:
     """A state whose paths are those of the user's folder, not of the copy of it."""
     for name, value in state.items():
         if isinstance(value, str):
@@ -261,12 +268,12 @@ def _same(
     missing, extra = sorted(set(ours) - set(theirs)), sorted(set(theirs) - set(ours))
     if missing or extra:
         return Check(title, False, _names_apart(missing, extra))
-    by_name = {_plain(name): value for name, value in noise.items()}
+    by_name = {_without_model_number(name): value for name, value in noise.items()}
     count = 0
     for name, a in ours.items():
         bad = _values_apart(a, theirs[name], tolerance, _noise_of(name, by_name))
         if bad:
-            return Check(title, False, f"{_plain(name)}: {bad}", str(tolerance))
+            return Check(title, False, f"{_without_model_number(name)}: {bad}", str(tolerance))
         count += 1
     return Check(title, True, f"{count} values agree", str(tolerance))
 
@@ -291,15 +298,15 @@ def _named_groups(state: Mapping[str, Any]) -> dict[str, Any]:
 def _names_apart(missing: Sequence[str], extra: Sequence[str]) -> str:
     parts = []
     if missing:
-        parts.append(f"only before: {_few(missing)}")
+        parts.append(f"only before: {_first_names(missing)}")
     if extra:
-        parts.append(f"only after: {_few(extra)}")
+        parts.append(f"only after: {_first_names(extra)}")
     return "; ".join(parts)
 
 
 def _noise_of(name: str, noise: Mapping[str, Noise]) -> Noise | None:
     """The noise of the parameter whose name a dotted path ends with."""
-    parts = _plain(name).split(".")
+    parts = _without_model_number(name).split(".")
     for start in range(len(parts)):
         found = noise.get(".".join(parts[start:]))
         if found is not None:
@@ -307,7 +314,7 @@ def _noise_of(name: str, noise: Mapping[str, Noise]) -> Noise | None:
     return None
 
 
-def _cut(value: Any) -> str:
+def _sharding_text(value: Any) -> str:
     """The whole shape of a DTensor, and how it is cut."""
     placements = ", ".join(str(one) for one in value.placements)
     return f"{tuple(value.shape)} cut by {placements}"
@@ -319,7 +326,7 @@ def _values_apart(a: Any, b: Any, tolerance: Tolerance, noise: Noise | None) -> 
 
     if is_part(a) and is_part(b):
         if (a.shape, a.placements) != (b.shape, b.placements):
-            return f"a part of {_cut(a)} before, of {_cut(b)} after"
+            return f"a part of {_sharding_text(a)} before, of {_sharding_text(b)} after"
         a, b = a._local_tensor, b._local_tensor
     elif is_part(a) or is_part(b):
         return f"holds only one rank's part {'before' if is_part(a) else 'after'}"

@@ -41,7 +41,7 @@ _ABOUT: Mapping[str, tuple[str, ...]] = {
 _ANYTHING = ("losses", "gradient norms", "parameters")
 
 
-def happened(trace: Trace, path: str, lines: Collection[int]) -> list[Event]:
+def events_at(trace: Trace, path: str, lines: Collection[int]) -> list[Event]:
     """The events at some lines of a file, in the order in which they happened."""
     found = []
     for event in trace.events:
@@ -62,7 +62,7 @@ def _named(event: Event) -> str:
     return f"{event.kind} ({api.rpartition('.')[2]})" if api and api != "call" else event.kind
 
 
-def about(events: Sequence[Event], comparison: Comparison | None) -> list[Check]:
+def related_checks(events: Sequence[Event], comparison: Comparison | None) -> list[Check]:
     """The comparisons that these events could have spoilt."""
     if comparison is None:
         return []
@@ -71,7 +71,7 @@ def about(events: Sequence[Event], comparison: Comparison | None) -> list[Check]
     return [check for check in comparison.checks if check.name.startswith(names)]
 
 
-class Moved:
+class LineMap:
     """Where the lines of the original files stand in the fixed ones."""
 
     def __init__(self, texts: Mapping[Path, tuple[str, str]]) -> None:

@@ -249,7 +249,7 @@ class Pair:
         return "".join(parts)
 
 
-def fixed(
+def pair_with_fixes(
     options: Options, work: Path, script: Path, fixes: Changes, progress: Progress | None = None
 ) -> Pair:
     """A program as it is, and with its fixes.
@@ -267,7 +267,7 @@ def fixed(
     return Pair(options, work, *both, texts, contents, progress or Progress())
 
 
-def against(
+def pair_of_programs(
     options: Options, work: Path, script: Path, other: Path, progress: Progress | None = None
 ) -> Pair:
     """Two programs that a person wrote."""

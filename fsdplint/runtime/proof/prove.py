@@ -16,14 +16,14 @@ from fsdplint.runtime.proof.program_pair import (
     Options,
     Pair,
     ProveError,
-    against,
-    fixed,
     fixes_of,
+    pair_of_programs,
+    pair_with_fixes,
     reached_lines,
     script_of,
 )
-from fsdplint.runtime.proof.runs import ORACLE, Trial, hold
-from fsdplint.runtime.proof.verdicts import Evidence, Judged, Verdict, place_of
+from fsdplint.runtime.proof.runs import ORACLE, Trial, run_and_compare
+from fsdplint.runtime.proof.verdicts import Evidence, FixVerdict, Verdict, place_of
 from fsdplint.trace import Trace
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Proof:
     """
 
     script: Path
-    judged: list[Judged]
+    judged: list[FixVerdict]
     trial: Trial | None = None
     remaining: list[Finding] = field(default_factory=list)
     diff: str = ""
@@ -97,7 +97,7 @@ def prove(options: Options, progress: Progress | None = None) -> Proof:
     if not fixes.applied:
         return Proof(script, aside, remaining=remaining)
     with workplace("prove", options.keep, options.nodes.count > 1) as work:
-        pair = fixed(options, work, script, fixes, progress)
+        pair = pair_with_fixes(options, work, script, fixes, progress)
         lines: dict[str, list[int]] = {}
         for finding in fixes.applied:
             path, line = place_of(finding)
@@ -107,9 +107,9 @@ def prove(options: Options, progress: Progress | None = None) -> Proof:
     return proof
 
 
-def _put_aside(finding: Finding) -> Judged:
+def _put_aside(finding: Finding) -> FixVerdict:
     """The verdict on a fix after which the steps get other data."""
-    return Judged(
+    return FixVerdict(
         title=finding.fix.title if finding.fix is not None else finding.message,
         verdict=Verdict.NOT_COMPARABLE,
         reasons=["it gives the steps other data, which is what it is for: left out of this proof"],
@@ -121,10 +121,10 @@ def _put_aside(finding: Finding) -> Judged:
 
 def _prove_pair(options: Options, script: Path, other: Path, progress: Progress | None) -> Proof:
     with workplace("prove", options.keep, options.nodes.count > 1) as work:
-        pair = against(options, work, script, other, progress)
-        trial = hold(pair, True)
+        pair = pair_of_programs(options, work, script, other, progress)
+        trial = run_and_compare(pair, True)
         found = _found(other, trial.traces[1], {}, [])
-    judged = Judged(f"{script.name} against {other.name}", *trial.verdict())
+    judged = FixVerdict(f"{script.name} against {other.name}", *trial.verdict())
     return Proof(script, [judged], trial, found=found)
 
 
@@ -136,7 +136,7 @@ def _judge_fixes(
 ) -> Proof:
     # Only a migration has to shard the same modules; other rules may be about what is sharded.
     same_units = all(finding.rule.code.startswith("FSDP2") for finding in applied)
-    trial = hold(pair, same_units, lines)
+    trial = run_and_compare(pair, same_units, lines)
     seen = reached_lines(pair, trial.before)
     traces = [trial.traces]
     if trial.resumed is not None:

@@ -22,7 +22,7 @@ _FIRST = "before resumed"
 
 
 @dataclass(frozen=True)
-class _Way:
+class _Continuation:
     """A program that goes on from what a run has left.
 
     binding: whether the verdict hangs on it. Going back is told: a migration may well leave it out.
@@ -35,14 +35,18 @@ class _Way:
 
 
 _WAYS = (
-    _Way("after resumed", "after", "resumed: after, from its own checkpoint"),
-    _Way("after resumed from before", "before", "resumed: after, from the checkpoint of before"),
-    _Way("before resumed from after", "after", "resumed: before, from the one of after", False),
+    _Continuation("after resumed", "after", "resumed: after, from its own checkpoint"),
+    _Continuation(
+        "after resumed from before", "before", "resumed: after, from the checkpoint of before"
+    ),
+    _Continuation(
+        "before resumed from after", "after", "resumed: before, from the one of after", False
+    ),
 )
 
 
 @dataclass
-class Resumed:
+class ResumedRuns:
     """What was seen when the programs went on from checkpoints.
 
     Attributes:
@@ -101,11 +105,11 @@ def _first_losses(run: Run) -> list[object]:
     return [record.measures[0]["losses"] if record.measures else None for record in run.records]
 
 
-def resume(pair: Pair, before: Run, first: Run, same_units: bool) -> Resumed:
+def resume(pair: Pair, before: Run, first: Run, same_units: bool) -> ResumedRuns:
     """Have the programs go on from checkpoints, and compare; first: what `go_on` gave."""
     ours = pair.side_of(first)
-    found = Resumed(first, (ours.trace, Trace(producer="runtime")))
-    found.lost = lost(pair.side_of(before), ours)
+    found = ResumedRuns(first, (ours.trace, Trace(producer="runtime")))
+    found.lost = optimizer_state_lost(pair.side_of(before), ours)
     for way in _WAYS:
         program = pair.other_script if way.name.startswith("after") else pair.script
         pair.progress(f"running {program.name} {_said(way)}")
@@ -133,7 +137,7 @@ def resume(pair: Pair, before: Run, first: Run, same_units: bool) -> Resumed:
     return found
 
 
-def lost(left: Side, ours: Side) -> str:
+def optimizer_state_lost(left: Side, ours: Side) -> str:
     """Whether the program goes on with a new optimizer's state, as its count of steps tells.
 
     `FSDP.optim_state_dict` of an optimizer that has made no step is empty, say, and
@@ -159,7 +163,7 @@ def _unlike(pair: Pair, ours: Side) -> str:
     return next((f"{one.name}: {one.detail}" for one in repeated.failed), "")
 
 
-def _said(way: _Way) -> str:
+def _said(way: _Continuation) -> str:
     which = way.name.partition(" ")[0]
     whose = "its own checkpoint" if which == way.continuing else f"that of {way.continuing}"
     return f"{which}, from {whose}"

@@ -37,7 +37,7 @@ class Options:
 
 
 @dataclass
-class Watched:
+class RecordedRun:
     """One run, and what was found in it."""
 
     run: Run
@@ -45,7 +45,7 @@ class Watched:
     output_format: str
 
 
-def watch(options: Options, progress: Progress | None = None) -> Watched:
+def watch(options: Options, progress: Progress | None = None) -> RecordedRun:
     """Run the program where it is and check the record.
 
     Raises:
@@ -85,4 +85,4 @@ def watch(options: Options, progress: Progress | None = None) -> Watched:
         raise LaunchError(arguments_wanted(options.script, usage))
     result = check_run(session, merge(run.records))
     result.unfinished = not run.ok
-    return Watched(run, result, session.settings.output_format)
+    return RecordedRun(run, result, session.settings.output_format)

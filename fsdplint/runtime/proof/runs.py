@@ -24,7 +24,7 @@ from fsdplint.runtime.proof.checkpoints import holds_parts
 from fsdplint.runtime.proof.checks import Check, Comparison, Side
 from fsdplint.runtime.proof.compare import compare
 from fsdplint.runtime.proof.program_pair import Pair, ProveError
-from fsdplint.runtime.proof.resuming import Resumed, go_on, resume
+from fsdplint.runtime.proof.resuming import ResumedRuns, go_on, resume
 from fsdplint.runtime.proof.verdicts import Verdict
 from fsdplint.trace import Trace
 
@@ -74,7 +74,7 @@ class Trial:
     comparison: Comparison | None = None
     unlike: str | None = None
     blended: str = ""
-    resumed: Resumed | None = None
+    resumed: ResumedRuns | None = None
     migration: bool = False
 
     @property
@@ -133,7 +133,7 @@ class Trial:
         return Verdict.REFUTED, [*instead, *reasons]
 
 
-def hold(
+def run_and_compare(
     pair: Pair,
     same_units: bool,
     lines: Mapping[str, Sequence[int]] | None = None,
@@ -159,7 +159,7 @@ def hold(
     after = pair.run("after")
     traces = pair.trace(before, "before"), pair.trace(after, "after")
     trial = Trial(before, after, traces, migration=same_units)
-    trial.broken = _broken(before, after)
+    trial.broken = _failure_reason(before, after)
     if not after.ok:
         return trial
     if trial.broken or pair.options.oracle:
@@ -169,7 +169,7 @@ def hold(
     if not trial.broken and trial.comparison is not None and not trial.comparison.trains_alike:
         _compare_as_meant(pair, trial)
     if trial.comparison is not None and not trial.comparison.trains_alike:
-        trial.blended = blended(*traces)
+        trial.blended = initial_weights_reason(*traces)
     if trial.comparison is not None and trial.comparison.trains_alike and first is not None:
         trial.resumed = resume(pair, before, first, same_units)
         trial.unlike = trial.resumed.unlike
@@ -177,7 +177,7 @@ def hold(
     return trial
 
 
-def _broken(before: Run, after: Run) -> str:
+def _failure_reason(before: Run, after: Run) -> str:
     if not before.ok:
         return failure(before, "before")
     if _updates(after) and not _updates(before) and any(r.measures for r in before.records):
@@ -214,7 +214,7 @@ def _compare(pair: Pair, trial: Trial, same_units: bool) -> None:
     if not trial.comparison.trains_alike and not trial.untrained:
         # Before anything is refuted: does the program agree with itself?
         pair.progress("the runs differ: running the program once more")
-        trial.unlike = _unlike(pair, ours, oracle if trial.broken else None)
+        trial.unlike = _rerun_difference(pair, ours, oracle if trial.broken else None)
     if oracle is not None and not trial.broken:
         trial.comparison.checks += _told(compare(oracle, theirs, same_units=False))
 
@@ -287,7 +287,7 @@ def mended_error(before: Trace, after: Trace) -> str:
     return ""
 
 
-def blended(before: Trace, after: Trace) -> str:
+def initial_weights_reason(before: Trace, after: Trace) -> str:
     """Why the whole weights of the two differ from the start, as a rule finds it in both runs."""
     from fsdplint.registry.rules import all_rules
 
@@ -303,7 +303,7 @@ def blended(before: Trace, after: Trace) -> str:
     return ""
 
 
-def _unlike(pair: Pair, ours: Side, oracle: Side | None) -> str | None:
+def _rerun_difference(pair: Pair, ours: Side, oracle: Side | None) -> str | None:
     name = "before" if oracle is None else oracle.parameters.parent.parent.name
     again = pair.run(f"{name} again", oracle=oracle is not None)
     if not again.ok:

@@ -10,7 +10,14 @@ from fsdplint.runtime.launch.launcher import Run
 from fsdplint.runtime.launch.progress import Progress
 from fsdplint.runtime.launch.records import Line
 from fsdplint.runtime.launch.workplace import workplace
-from fsdplint.runtime.proof.program_pair import Options, Pair, against, fixed, fixes_of, script_of
+from fsdplint.runtime.proof.program_pair import (
+    Options,
+    Pair,
+    fixes_of,
+    pair_of_programs,
+    pair_with_fixes,
+    script_of,
+)
 
 if TYPE_CHECKING:
     from fsdplint.diagnostics.finding import Finding
@@ -20,7 +27,7 @@ STEPS = 2
 
 
 @dataclass
-class Simulated:
+class SimulationResult:
     """What was counted of one rank.
 
     after: None where there is nothing to fix.
@@ -53,7 +60,7 @@ def steps_of(run: Run) -> list[Line]:
     return [line for record in run.records for line in record.accounts]
 
 
-def simulate(options: Options, progress: Progress | None = None) -> Simulated:
+def simulate(options: Options, progress: Progress | None = None) -> SimulationResult:
     """Run one rank of the program before and after its fixes and count.
 
     Raises:
@@ -65,16 +72,16 @@ def simulate(options: Options, progress: Progress | None = None) -> Simulated:
     with workplace("prove", options.keep) as work:
         remaining: list[Finding] = []
         if options.against is not None:
-            pair = against(options, work, script, script_of(options.against), progress)
+            pair = pair_of_programs(options, work, script, script_of(options.against), progress)
             changed = True
         else:
             fixes = fixes_of(script, options.unsafe, target_torch=options.target_torch)
             remaining, changed = list(fixes.result.findings), bool(fixes.applied)
-            pair = fixed(options, work, script, fixes, progress)
-        return _both(pair, changed, remaining)
+            pair = pair_with_fixes(options, work, script, fixes, progress)
+        return _simulate_pair(pair, changed, remaining)
 
 
-def _both(pair: Pair, changed: bool, remaining: list[Finding]) -> Simulated:
+def _simulate_pair(pair: Pair, changed: bool, remaining: list[Finding]) -> SimulationResult:
     world = pair.options.simulate or 1
     pair.progress(f"simulating a rank of {world}: {pair.script.name} as it is")
     before = pair.run("before")
@@ -82,4 +89,4 @@ def _both(pair: Pair, changed: bool, remaining: list[Finding]) -> Simulated:
     if changed:
         pair.progress("simulating it after the change")
         after = pair.run("after")
-    return Simulated(pair.script, world, before, after, remaining, pair.diff())
+    return SimulationResult(pair.script, world, before, after, remaining, pair.diff())

@@ -7,27 +7,27 @@ from collections.abc import Iterator
 from typing import Any
 
 from fsdplint.report.result import plural
-from fsdplint.runtime.launch.failures import failed, shown
+from fsdplint.runtime.launch.failures import failed, relative_path
 from fsdplint.runtime.launch.launcher import Run
 from fsdplint.runtime.launch.records import Line
 from fsdplint.runtime.proof.compare_costs import in_bytes
-from fsdplint.runtime.proof.simulated_runs import Simulated, steps_of
+from fsdplint.runtime.proof.simulated_runs import SimulationResult, steps_of
 
 HELD = ("parameters", "gradients", "optimizer", "peak")
 _TITLES = {"optimizer": "optimizer state", "peak": "most at once"}
 
 
-def as_text(simulated: Simulated) -> str:
+def as_text(simulated: SimulationResult) -> str:
     """A table of what one rank holds and sends, and what went wrong."""
     return "\n".join(_lines(simulated)) + "\n"
 
 
-def _lines(simulated: Simulated) -> Iterator[str]:
+def _lines(simulated: SimulationResult) -> Iterator[str]:
     yield title(simulated)
     rows = table(simulated)
     if rows:
         yield ""
-        yield _row("", list(measured(simulated)))
+        yield _row("", list(last_steps(simulated)))
         yield from (_row(name, cells) for name, cells in rows)
         yield "  " + steps_counted(simulated)
     for problem in problems(simulated):
@@ -35,22 +35,22 @@ def _lines(simulated: Simulated) -> Iterator[str]:
         yield problem
     if simulated.remaining:
         yield ""
-        yield unfixed(simulated)
+        yield remaining_text(simulated)
 
 
-def title(simulated: Simulated) -> str:
-    return f"{shown(str(simulated.script))}: rank 0 of {simulated.world}, without values"
+def title(simulated: SimulationResult) -> str:
+    return f"{relative_path(str(simulated.script))}: rank 0 of {simulated.world}, without values"
 
 
-def measured(simulated: Simulated) -> dict[str, Line]:
+def last_steps(simulated: SimulationResult) -> dict[str, Line]:
     """What was counted in the last step of each run that made one."""
     steps = {name: steps_of(run) for name, run in simulated.runs.items()}
     return {name: lines[-1] for name, lines in steps.items() if lines}
 
 
-def table(simulated: Simulated) -> list[tuple[str, list[str]]]:
+def table(simulated: SimulationResult) -> list[tuple[str, list[str]]]:
     """What a rank holds and sends: a title, and a cell for each run that was measured."""
-    last = measured(simulated)
+    last = last_steps(simulated)
     if not last:
         return []
     rows = [
@@ -61,14 +61,14 @@ def table(simulated: Simulated) -> list[tuple[str, list[str]]]:
     return rows
 
 
-def steps_counted(simulated: Simulated) -> str:
+def steps_counted(simulated: SimulationResult) -> str:
     steps = ", ".join(
-        f"{len(steps_of(simulated.runs[name]))} {name}" for name in measured(simulated)
+        f"{len(steps_of(simulated.runs[name]))} {name}" for name in last_steps(simulated)
     )
     return f"steps: {steps}; the numbers are those of the last one"
 
 
-def problems(simulated: Simulated) -> list[str]:
+def problems(simulated: SimulationResult) -> list[str]:
     """What went wrong in a run, for each that did not do what it should."""
     found = []
     for name, run in simulated.runs.items():
@@ -79,7 +79,7 @@ def problems(simulated: Simulated) -> list[str]:
     return found
 
 
-def unfixed(simulated: Simulated) -> str:
+def remaining_text(simulated: SimulationResult) -> str:
     return f"{len(simulated.remaining)} findings have no fix; `fsdplint check` shows them."
 
 
@@ -92,7 +92,7 @@ def _traffic(line: Line, kind: str) -> str:
     return f"{plural(calls, 'call')}, {in_bytes(line['sent'].get(kind, 0))}" if calls else "none"
 
 
-def as_json(simulated: Simulated) -> dict[str, Any]:
+def as_json(simulated: SimulationResult) -> dict[str, Any]:
     """Everything, for other programs to read; bytes are numbers."""
     return {
         "script": str(simulated.script),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdplint.runtime.proof.checks import Check, Comparison
-from fsdplint.runtime.proof.evidence import Moved, about, happened, in_words
+from fsdplint.runtime.proof.evidence import LineMap, events_at, in_words, related_checks
 from fsdplint.trace import Location, Trace
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Verdict(Enum):
 
 
 @dataclass
-class Judged:
+class FixVerdict:
     """A fix, or the whole migration of `--against`, with its verdict and the reasons.
 
     Attributes:
@@ -72,7 +72,7 @@ class Evidence:
     fired: Mapping[type[Rule], Places]
     left: Mapping[type[Rule], Places]
     groups: set[str]
-    moved: Moved
+    moved: LineMap
     traces: Sequence[tuple[Trace, Trace]]
     comparison: Comparison | None = None
     failing: Places = field(default_factory=set)
@@ -97,19 +97,19 @@ class Evidence:
             for finding in applied
             if finding.group is not None and place_of(finding) in fired[class_of(finding)]
         }
-        moved = Moved(texts)
+        moved = LineMap(texts)
         return cls(
             *overall, reached, fired, left, groups, moved, traces, comparison, failing or set()
         )
 
-    def judge(self, finding: Finding) -> Judged:
+    def judge(self, finding: Finding) -> FixVerdict:
         """The verdict on one fix."""
         verdict, reasons = self._verdict(finding)
         path, _ = place = place_of(finding)
         old, new = self.moved.replaced(place)
-        before = [event for trace, _ in self.traces for event in happened(trace, path, old)]
-        after = [event for _, trace in self.traces for event in happened(trace, path, new)]
-        return Judged(
+        before = [event for trace, _ in self.traces for event in events_at(trace, path, old)]
+        after = [event for _, trace in self.traces for event in events_at(trace, path, new)]
+        return FixVerdict(
             title=finding.fix.title if finding.fix is not None else finding.message,
             verdict=verdict,
             reasons=reasons,
@@ -118,7 +118,7 @@ class Evidence:
             message=finding.message,
             before=in_words(before),
             after=in_words(after),
-            checks=about([*before, *after], self.comparison),
+            checks=related_checks([*before, *after], self.comparison),
         )
 
     @property

@@ -16,9 +16,9 @@ def install() -> None:
     import torch
     import torch.utils.data as data
 
-    instead_of(torch.randperm, _really)
+    instead_of(torch.randperm, _with_real_tensors)
     loader: Any = data.DataLoader
-    loader.__init__ = _alone(loader.__init__)
+    loader.__init__ = _without_workers(loader.__init__)
     loader.__iter__ = _real(loader.__iter__)
     from torch.utils.data.dataloader import _BaseDataLoaderIter
 
@@ -26,7 +26,7 @@ def install() -> None:
     iterator.__next__ = _real(iterator.__next__)
 
 
-def _really(original: Any, *args: Any, **kwargs: Any) -> Any:
+def _with_real_tensors(original: Any, *args: Any, **kwargs: Any) -> Any:
     with SIMULATION.real():
         return original(*args, **kwargs)
 
@@ -40,7 +40,7 @@ def _real(original: Any) -> Any:
     return method
 
 
-def _alone(original: Any) -> Any:
+def _without_workers(original: Any) -> Any:
     """Without processes of its own, to which fake tensors cannot be sent."""
     signature = inspect.signature(original)
 

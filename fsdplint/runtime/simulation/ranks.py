@@ -21,8 +21,8 @@ def install() -> None:
         ("new_group", _new_group),
         ("new_subgroups", _by_keyword),
         ("new_subgroups_by_enumeration", _by_keyword),
-        ("barrier", _nothing),
-        ("monitored_barrier", _nothing),
+        ("barrier", _do_nothing),
+        ("monitored_barrier", _do_nothing),
         ("broadcast_object_list", _broadcast_object_list),
         ("all_gather_object", _all_gather_object),
         ("gather_object", _gather_object),
@@ -117,7 +117,7 @@ def _replicated(self: Any, *args: Any, **kwargs: Any) -> None:
     raise missing("DistributedDataParallel", "in a simulation")
 
 
-def _nothing(original: Any, *args: Any, **kwargs: Any) -> None:
+def _do_nothing(original: Any, *args: Any, **kwargs: Any) -> None:
     return None
 
 

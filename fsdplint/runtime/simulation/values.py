@@ -47,7 +47,7 @@ def install() -> None:
     import torch.distributed.checkpoint.state_dict_saver as saver
 
     for name, value in (("isfinite", True), ("isnan", False), ("isinf", False)):
-        function = _constantly(value)
+        function = _constant(value)
         instead_of(getattr(torch, name), function)
         setattr(torch.Tensor, name, lambda self, function=function: function(None, self))
     tensor: Any = torch.Tensor
@@ -70,7 +70,7 @@ def install() -> None:
     dynamo.config.disable = True
 
 
-def _constantly(value: bool) -> Any:
+def _constant(value: bool) -> Any:
     def function(original: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         with SIMULATION.real():
             return torch.tensor(value).expand(tensor.shape)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from fsdplint.runtime.proof.verdicts import Judged
+from fsdplint.runtime.proof.verdicts import FixVerdict
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)")
 
@@ -21,7 +21,7 @@ class Row:
     fixes: list[int] = field(default_factory=list)
 
 
-def rows(diff: str, judged: list[Judged], root: str) -> list[Row]:
+def rows(diff: str, judged: list[FixVerdict], root: str) -> list[Row]:
     """The lines of a unified diff; each fix (by its place in `judged`) at one of them.
 
     root: the folder that the names in the diff are relative to.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterator
 
-from fsdplint.runtime.launch.failures import failed, shown
+from fsdplint.runtime.launch.failures import failed, relative_path
 from fsdplint.runtime.proof.prove import Proof
 from fsdplint.runtime.proof.reports.text import findings_of, heading, shared, sign, summary
-from fsdplint.runtime.proof.verdicts import Judged
+from fsdplint.runtime.proof.verdicts import FixVerdict
 
 
 def as_markdown(proof: Proof) -> str:
@@ -17,7 +17,7 @@ def as_markdown(proof: Proof) -> str:
 
 
 def _lines(proof: Proof) -> Iterator[str]:
-    yield f"## Proof of `{shown(str(proof.script))}`"
+    yield f"## Proof of `{relative_path(str(proof.script))}`"
     yield ""
     yield summary(proof)
     if proof.runs:
@@ -58,9 +58,9 @@ def _lines(proof: Proof) -> Iterator[str]:
         yield from ("```", "", "</details>")
 
 
-def _row(judged: Judged, once: Collection[str]) -> str:
+def _row(judged: FixVerdict, once: Collection[str]) -> str:
     at = judged.at
-    where = f"<br>{judged.code} `{shown(at.path)}:{at.line}`" if at is not None else ""
+    where = f"<br>{judged.code} `{relative_path(at.path)}:{at.line}`" if at is not None else ""
     evidence = [reason for reason in judged.reasons if reason not in once]
     for name, happened in (("before", judged.before), ("after", judged.after)):
         if happened:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fsdplint.runtime.launch.failures import failed, shown
+from fsdplint.runtime.launch.failures import failed, relative_path
 from fsdplint.runtime.launch.launcher import Run
 from fsdplint.runtime.proof.prove import Proof
 from fsdplint.runtime.proof.reports import plots
@@ -65,7 +65,7 @@ def _context(proof: Proof) -> dict[str, Any]:
             for name, run in runs.items()
             if not run.ok
         ],
-        "shown": shown,
+        "shown": relative_path,
         "version": __version__,
     }
 
@@ -95,7 +95,7 @@ def _pictures(runs: dict[str, Run]) -> list[str]:
 def facts_of(script: Path, runs: Mapping[str, Run]) -> dict[str, str]:
     """What was run, when, where and how."""
     facts = {
-        "Program": shown(str(script)),
+        "Program": relative_path(str(script)),
         "Made": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         "Machine": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
     }

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from fsdplint.runtime.launch.failures import shown
+from fsdplint.runtime.launch.failures import relative_path
 from fsdplint.runtime.launch.records import Line
 from fsdplint.runtime.proof.reports import plots
 from fsdplint.runtime.proof.reports.changes import rows
 from fsdplint.runtime.proof.reports.page import facts_of, render
-from fsdplint.runtime.proof.simulated_runs import Simulated
+from fsdplint.runtime.proof.simulated_runs import SimulationResult
 from fsdplint.runtime.proof.simulation_report import (
     HELD,
-    measured,
+    last_steps,
     problems,
+    remaining_text,
     steps_counted,
     table,
     title,
-    unfixed,
 )
 from fsdplint.version import __version__
 
 
-def as_page(simulated: Simulated) -> str:
+def as_page(simulated: SimulationResult) -> str:
     """One HTML file that needs no network; `page.check_libraries` comes before."""
-    last = measured(simulated)
+    last = last_steps(simulated)
     return render(
         "simulated.html.jinja",
-        name=shown(str(simulated.script)),
+        name=relative_path(str(simulated.script)),
         world=simulated.world,
         facts=facts_of(simulated.script, simulated.runs),
         names=list(last),
@@ -36,7 +36,7 @@ def as_page(simulated: Simulated) -> str:
         pictures=[picture for picture in _pictures(last) if picture],
         rows=rows(simulated.diff, [], ""),
         problems=problems(simulated),
-        unfixed=unfixed(simulated) if simulated.remaining else "",
+        unfixed=remaining_text(simulated) if simulated.remaining else "",
         version=__version__,
     )
 
@@ -67,18 +67,18 @@ def _in_units(
     return scaled, name, unit
 
 
-def as_markdown(simulated: Simulated) -> str:
+def as_markdown(simulated: SimulationResult) -> str:
     """For a pull request: the table, the diff folded away."""
     return "\n".join(_lines(simulated)) + "\n"
 
 
-def _lines(simulated: Simulated) -> Iterator[str]:
-    yield f"## Simulation of `{shown(str(simulated.script))}`"
+def _lines(simulated: SimulationResult) -> Iterator[str]:
+    yield f"## Simulation of `{relative_path(str(simulated.script))}`"
     yield ""
     yield title(simulated).partition(": ")[2] + "."
     lines = table(simulated)
     if lines:
-        names = list(measured(simulated))
+        names = list(last_steps(simulated))
         yield ""
         yield "| | " + " | ".join(names) + " |"
         yield "| --- |" + " ---: |" * len(names)
@@ -89,7 +89,7 @@ def _lines(simulated: Simulated) -> Iterator[str]:
     for problem in problems(simulated):
         yield from ("", "```", problem, "```")
     if simulated.remaining:
-        yield from ("", unfixed(simulated))
+        yield from ("", remaining_text(simulated))
     if simulated.diff:
         yield from ("", "<details><summary>The change</summary>", "", "```diff")
         yield from simulated.diff.splitlines()

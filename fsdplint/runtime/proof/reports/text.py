@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from fsdplint.report.result import plural
-from fsdplint.runtime.launch.failures import failed, shown
+from fsdplint.runtime.launch.failures import failed, relative_path
 from fsdplint.runtime.launch.launcher import Run
 from fsdplint.runtime.proof.checks import Check
 from fsdplint.runtime.proof.prove import Proof
 from fsdplint.runtime.proof.runs import ORACLE
-from fsdplint.runtime.proof.verdicts import Judged, Verdict
+from fsdplint.runtime.proof.verdicts import FixVerdict, Verdict
 
 if TYPE_CHECKING:
     from fsdplint.diagnostics.finding import Finding
@@ -76,19 +76,19 @@ def findings_of(proof: Proof) -> dict[str, list[str]]:
     }
     lists = {title: [_found(one) for one in found] for title, found in both.items() if found}
     if proof.outside:
-        lists[_OUTSIDE] = [shown(path) for path in proof.outside]
+        lists[_OUTSIDE] = [relative_path(path) for path in proof.outside]
     return lists
 
 
 def _found(finding: Finding) -> str:
     at = finding.site.location()
-    text = f"{shown(at.path)}:{at.line}: {finding.rule.code} {finding.message}"
+    text = f"{relative_path(at.path)}:{at.line}: {finding.rule.code} {finding.message}"
     return f"{text}\nnot migrated: {finding.blocker}" if finding.blocker else text
 
 
-def _judged(judged: Judged, once: Collection[str]) -> Iterator[str]:
+def _judged(judged: FixVerdict, once: Collection[str]) -> Iterator[str]:
     at = judged.at
-    where = f"{shown(at.path)}:{at.line}: {judged.code} " if at is not None else ""
+    where = f"{relative_path(at.path)}:{at.line}: {judged.code} " if at is not None else ""
     yield f"{judged.verdict.value.upper():<15}{where}{judged.title}"
     for reason in judged.reasons:
         if reason not in once:
