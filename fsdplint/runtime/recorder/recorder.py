@@ -5,18 +5,18 @@ Every line is an object with a key "t":
     event    n (its number), kind, where it happened (see `Place`), and the fields of its class
     update   n and fields that were known only after the call
     module   one module of the program, written again when it changes
-    layout   which part of each parameter this rank holds, from an optimizer step on; see `layout`
+    layout   which part of each parameter this rank holds, from an optimizer step on; see `layouts`
     measure  what one optimizer step measured
     end      how the program ended on this rank
 A line is written with one system call as soon as it is known, so that a crash loses nothing. Where
-it cannot be written (the disk is full), the record ends, which the rank's pulse says, and the
+it cannot be written (the disk is full), the record ends, which the heartbeat says, and the
 program goes on.
 
 An event is made as an object of its class in `fsdplint.trace`, without the site, which is that of a
-frame: `RECORDER.event(StateLoaded, frame, into=name)`. The types of `event` say that it takes what
+frame: `recorder.event(StateLoaded, frame, into=name)`. The types of `event` say that it takes what
 the class's constructor takes after the site, so that mypy checks the names and types of the fields
-and finds required ones that are missing. A misspelt field of a later update is one of an attribute.
-How the records of several ranks become one event stands with the fields in `trace`.
+and finds required ones that are missing. A later update sets an attribute, which mypy
+checks as well. How the records of several ranks become one event stands with the fields in `trace`.
 """
 
 from __future__ import annotations
