@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import libcst as cst
 
+from fsdplint.interpreter.functions import bind
+from fsdplint.interpreter.imports import import_module
+from fsdplint.interpreter.models import tensors
+from fsdplint.interpreter.module_attributes import element_of, module_attribute
+from fsdplint.interpreter.parameter_marks import read_mark
 from fsdplint.interpreter.ranks import depends_on_rank, environment, named, of_argument, telling
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
     Bound,
     Class,
@@ -33,199 +37,186 @@ from fsdplint.interpreter.values import (
 from fsdplint.syntax.qualified_names import canonical
 from fsdplint.trace import Layout, PickedByRank
 
-if TYPE_CHECKING:
-    from fsdplint.interpreter.run import Interpreter
-
 # Attributes of a tensor, or of a model's output, that are tensors of the same origin.
 TENSOR_PARTS = {"loss", "logits", "data", "grad"}
+
+
 LOADER_PARTS = {"sampler", "batch_sampler", "dataset"}
+
+
 OPTIMIZER_PARTS = {"param_groups", "__dict__"}
 
 
-class Attributes:
-    """The part of the interpreter that reads attributes and elements."""
+def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Value:
+    value = run.settle(value)
+    if isinstance(value, Symbol):
+        return _symbol_attribute(run, value, name)
+    if isinstance(value, ProjectModule):
+        found = value.scope.names.get(name)
+        return found if found is not None else import_module(run, f"{value.name}.{name}")
+    if isinstance(value, ModuleValue):
+        return module_attribute(run, value, name, node)
+    if isinstance(value, Instance):
+        return _instance_attribute(run, value, name, node)
+    if isinstance(value, Class):
+        return _class_attribute(value, name)
+    if isinstance(value, Super):
+        return _super_attribute(run, value, name)
+    if isinstance(value, Unknown):
+        return _unknown_attribute(run, value, name)
+    if isinstance(value, OptimizerValue) and name in OPTIMIZER_PARTS:
+        return optimizer_part(value, name)
+    if isinstance(value, Made) and name in value.args:
+        return value.args[name]
+    if isinstance(value, LoaderValue) and name in LOADER_PARTS:
+        return loader_part(value, name)
+    if isinstance(value, ParametersOf) and value.element and name == "grad":
+        return tensors.gradient(run, value)
+    if isinstance(value, ParametersOf) and value.element and name == "data":
+        return value
+    if isinstance(value, ShardTensor) and name == "_local_tensor":
+        return TensorValue("local", value.modules)
+    if isinstance(value, TensorValue | StateValue) and name in TENSOR_PARTS:
+        return value
+    read_mark(run, value, name, node)
+    return Method(value, name)
 
-    def get_attribute(self: Interpreter, value: Value, name: str, node: cst.CSTNode) -> Value:
-        value = self.settle(value)
-        if isinstance(value, Symbol):
-            return self._symbol_attribute(value, name)
-        if isinstance(value, ProjectModule):
-            found = value.scope.names.get(name)
-            return found if found is not None else self.import_module(f"{value.name}.{name}")
-        if isinstance(value, ModuleValue):
-            return self.module_attribute(value, name, node)
-        if isinstance(value, Instance):
-            return self._instance_attribute(value, name, node)
-        if isinstance(value, Class):
-            return self._class_attribute(value, name)
-        if isinstance(value, Super):
-            return self._super_attribute(value, name)
-        if isinstance(value, Unknown):
-            return self._unknown_attribute(value, name)
-        if isinstance(value, OptimizerValue) and name in OPTIMIZER_PARTS:
-            return optimizer_part(value, name)
-        if isinstance(value, Made) and name in value.args:
-            return value.args[name]
-        if isinstance(value, LoaderValue) and name in LOADER_PARTS:
-            return loader_part(value, name)
-        if isinstance(value, ParametersOf) and value.element and name == "grad":
-            from fsdplint.interpreter.models import tensors
 
-            return tensors.gradient(self, value)
-        if isinstance(value, ParametersOf) and value.element and name == "data":
-            return value
-        if isinstance(value, ShardTensor) and name == "_local_tensor":
-            return TensorValue("local", value.modules)
-        if isinstance(value, TensorValue | StateValue) and name in TENSOR_PARTS:
-            return value
-        self.ask(value, name, node)
-        return Method(value, name)
+def _symbol_attribute(run: Run, value: Symbol, name: str) -> Value:
+    full = canonical(f"{value.name}.{name}")
+    project = import_module(run, full) if value.name in run.project.namespaces else None
+    return project if project is not None else Symbol(full)
 
-    def _symbol_attribute(self: Interpreter, value: Symbol, name: str) -> Value:
-        full = canonical(f"{value.name}.{name}")
-        project = self.import_module(full) if value.name in self.project.namespaces else None
-        return project if project is not None else Symbol(full)
 
-    def _instance_attribute(
-        self: Interpreter, value: Instance, name: str, node: cst.CSTNode
-    ) -> Value:
-        if name in value.attributes:
-            return value.attributes[name]
-        found = value.cls.lookup(name)
-        if found is not None:
-            return self.bind(found, value, value.cls, node)
-        if name == "__class__":
-            return value.cls
-        result = named(name, f"{value.cls.name}.{name}")
-        value.attributes[name] = result
-        return result
+def _instance_attribute(run: Run, value: Instance, name: str, node: cst.CSTNode) -> Value:
+    if name in value.attributes:
+        return value.attributes[name]
+    found = value.cls.lookup(name)
+    if found is not None:
+        return bind(run, found, value, value.cls, node)
+    if name == "__class__":
+        return value.cls
+    result = named(name, f"{value.cls.name}.{name}")
+    value.attributes[name] = result
+    return result
 
-    def _class_attribute(self: Interpreter, value: Class, name: str) -> Value:
-        found = value.lookup(name)
-        if isinstance(found, Function) and "classmethod" in found.decorators:
-            return Bound(found, value)
-        if found is not None:
-            return found
-        if name == "__name__":
-            return Const(value.name)
-        return Method(value, name)
 
-    def _super_attribute(self: Interpreter, value: Super, name: str) -> Value:
-        cls = getattr(value.receiver, "cls", None)
-        order = cls.mro() if isinstance(cls, Class) else value.owner.mro()
-        after = order[order.index(value.owner) + 1 :] if value.owner in order else order
-        for klass in after:
-            if name in klass.attributes:
-                return self.bind(klass.attributes[name], value.receiver, klass, klass.node)
-        return Method(value, name)
+def _class_attribute(value: Class, name: str) -> Value:
+    found = value.lookup(name)
+    if isinstance(found, Function) and "classmethod" in found.decorators:
+        return Bound(found, value)
+    if found is not None:
+        return found
+    if name == "__name__":
+        return Const(value.name)
+    return Method(value, name)
 
-    def _unknown_attribute(self: Interpreter, value: Unknown, name: str) -> Value:
-        if name not in value.parts:
-            origin = f"{value.origin}.{name}" if value.origin else ""
-            if value.within is None and telling(name):
-                value.parts[name] = of_argument(self, value, name) or named(name, origin)
-            else:
-                value.parts[name] = Unknown(
-                    origin=origin,
-                    varying=value.varying,
-                    by_rank=value.by_rank,
-                    within=value.within,
-                    owner=value,
-                    library=value.library,
-                )
-        return value.parts[name]
 
-    def bind(
-        self: Interpreter, found: Value, receiver: Value, cls: Class, node: cst.CSTNode
-    ) -> Value:
-        """What a class attribute is when it is read off an instance."""
-        found = self.settle(found)
-        if not isinstance(found, Function):
-            return found
-        if "staticmethod" in found.decorators:
-            return found
-        if "classmethod" in found.decorators:
-            return Bound(found, cls)
-        if any(d in found.decorators for d in ("property", "cached_property")):
-            return self.call_function(found, receiver, [], {}, node)
-        return Bound(found, receiver)
+def _super_attribute(run: Run, value: Super, name: str) -> Value:
+    cls = getattr(value.receiver, "cls", None)
+    order = cls.mro() if isinstance(cls, Class) else value.owner.mro()
+    after = order[order.index(value.owner) + 1 :] if value.owner in order else order
+    for klass in after:
+        if name in klass.attributes:
+            return bind(run, klass.attributes[name], value.receiver, klass, klass.node)
+    return Method(value, name)
 
-    def subscript(self: Interpreter, value: Value, index: Value, node: cst.CSTNode) -> Value:
-        value = self.settle(value)
-        if depends_on_rank(index):
-            self.emit(PickedByRank, node)
-        if isinstance(value, ModuleValue):
-            return self.element(value, index)
-        if isinstance(value, Dict):
-            if isinstance(index, Const) and index.value in value.items:
+
+def _unknown_attribute(run: Run, value: Unknown, name: str) -> Value:
+    if name not in value.parts:
+        origin = f"{value.origin}.{name}" if value.origin else ""
+        if value.within is None and telling(name):
+            value.parts[name] = of_argument(run, value, name) or named(name, origin)
+        else:
+            value.parts[name] = Unknown(
+                origin=origin,
+                varying=value.varying,
+                by_rank=value.by_rank,
+                within=value.within,
+                owner=value,
+                library=value.library,
+            )
+    return value.parts[name]
+
+
+def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
+    value = run.settle(value)
+    if depends_on_rank(index):
+        run.emit(PickedByRank, node)
+    if isinstance(value, ModuleValue):
+        return element_of(run, value, index)
+    if isinstance(value, Dict):
+        if isinstance(index, Const) and index.value in value.items:
+            return value.items[index.value]
+        if isinstance(index, Symbol) and index.name in value.items:
+            return value.items[index.name]
+        if len(value.tensors) == 1 and not isinstance(index, Const):
+            return next(iter(value.tensors.values()))
+        if isinstance(index, Const):
+            return _parameter_in(run, value, index.value) or Unknown(origin=run.text(node))
+        return Unknown(origin=run.text(node))
+    if isinstance(value, Sequence):
+        if isinstance(index, Const) and isinstance(index.value, int):
+            if -len(value.items) <= index.value < len(value.items) and not value.open:
                 return value.items[index.value]
-            if isinstance(index, Symbol) and index.name in value.items:
-                return value.items[index.name]
-            if len(value.tensors) == 1 and not isinstance(index, Const):
-                return next(iter(value.tensors.values()))
-            if isinstance(index, Const):
-                return self._by_name(value, index.value) or Unknown(origin=self.text(node))
-            return Unknown(origin=self.text(node))
-        if isinstance(value, Sequence):
-            if isinstance(index, Const) and isinstance(index.value, int):
-                if -len(value.items) <= index.value < len(value.items) and not value.open:
-                    return value.items[index.value]
-            return value.items[0] if len(value.items) == 1 else Unknown()
-        if isinstance(value, Symbol) and value.name == "os.environ":
-            return environment(index)
-        if isinstance(value, StateValue):
-            if isinstance(index, Const) and index.value == "param_groups":
-                return Unknown()  # an optimizer's settings, no tensors
-            text = index.value if isinstance(index, Const) else None
-            if value.layout is Layout.SHARDED and isinstance(text, str):
-                if text.rpartition(".")[2] not in ("weight", "bias", "state"):
-                    return value.as_layout(Layout.UNKNOWN, text)  # it may be a buffer
-            return value.element()
-        if isinstance(value, ShardTensor):
-            return TensorValue("derived", value.modules)
-        if isinstance(value, TensorValue):
-            return value
-        if isinstance(value, Symbol) and value.name.rpartition(".")[2] == "argv":
-            return Unknown(origin=self.text(node))
-        if isinstance(value, Class | Symbol):
-            return value  # Generic[T], tuple[int, ...]
-        if isinstance(value, Unknown):
-            key = f"[{index.value!r}]" if isinstance(index, Const) else "[]"
-            if key == "[]" or key not in value.parts:
-                found = value.parts.get(key)
-                if found is None:
-                    origin = f"{value.origin}{key}" if value.origin and key != "[]" else ""
-                    varying = value.varying or (isinstance(index, Unknown) and index.varying)
-                    text = index.value if isinstance(index, Const) else None
-                    found = (
-                        named(text, origin)
-                        if isinstance(text, str) and value.within is None
-                        else Unknown(origin=origin, varying=varying, within=value.within)
-                    )
-                    value.parts[key] = found
-                return found
-            return value.parts[key]
-        return Unknown()
+        return value.items[0] if len(value.items) == 1 else Unknown()
+    if isinstance(value, Symbol) and value.name == "os.environ":
+        return environment(index)
+    if isinstance(value, StateValue):
+        if isinstance(index, Const) and index.value == "param_groups":
+            return Unknown()  # an optimizer's settings, no tensors
+        text = index.value if isinstance(index, Const) else None
+        if value.layout is Layout.SHARDED and isinstance(text, str):
+            if text.rpartition(".")[2] not in ("weight", "bias", "state"):
+                return value.as_layout(Layout.UNKNOWN, text)  # it may be a buffer
+        return value.element()
+    if isinstance(value, ShardTensor):
+        return TensorValue("derived", value.modules)
+    if isinstance(value, TensorValue):
+        return value
+    if isinstance(value, Symbol) and value.name.rpartition(".")[2] == "argv":
+        return Unknown(origin=run.text(node))
+    if isinstance(value, Class | Symbol):
+        return value  # Generic[T], tuple[int, ...]
+    if isinstance(value, Unknown):
+        key = f"[{index.value!r}]" if isinstance(index, Const) else "[]"
+        if key == "[]" or key not in value.parts:
+            found = value.parts.get(key)
+            if found is None:
+                origin = f"{value.origin}{key}" if value.origin and key != "[]" else ""
+                varying = value.varying or (isinstance(index, Unknown) and index.varying)
+                text = index.value if isinstance(index, Const) else None
+                found = (
+                    named(text, origin)
+                    if isinstance(text, str) and value.within is None
+                    else Unknown(origin=origin, varying=varying, within=value.within)
+                )
+                value.parts[key] = found
+            return found
+        return value.parts[key]
+    return Unknown()
 
-    def _by_name(self: Interpreter, value: Dict, name: object) -> Value | None:
-        """A parameter in a dict of all of a module's: the attribute of this name."""
-        held = value.tensors.get("*")
-        if not isinstance(name, str) or not isinstance(held, ParametersOf) or held.plain:
-            return None
-        if not held.element or held.chosen_by or len(held.modules) != 1:
-            return None
-        return self.parameter_named(held.modules[0], name)
 
-    def parameter_named(self: Interpreter, module: ModuleValue, path: str) -> Value:
-        """The parameter that `named_parameters()` calls so, where that is known."""
-        found: Value = module
-        for part in path.split("."):
-            found = self.settle(found)
-            if isinstance(found, ModuleValue) and part.isdigit():
-                found = self.element(found, Const(int(part)))
-            else:
-                found = self.get_attribute(found, part, cst.Name(part))
-        return found if isinstance(found, ParametersOf | Unknown) else Unknown()
+def _parameter_in(run: Run, value: Dict, name: object) -> Value | None:
+    """A parameter in a dict of all of a module's: the attribute of this name."""
+    held = value.tensors.get("*")
+    if not isinstance(name, str) or not isinstance(held, ParametersOf) or held.plain:
+        return None
+    if not held.element or held.chosen_by or len(held.modules) != 1:
+        return None
+    return parameter_named(run, held.modules[0], name)
+
+
+def parameter_named(run: Run, module: ModuleValue, path: str) -> Value:
+    """The parameter that `named_parameters()` calls so, where that is known."""
+    found: Value = module
+    for part in path.split("."):
+        found = run.settle(found)
+        if isinstance(found, ModuleValue) and part.isdigit():
+            found = element_of(run, found, Const(int(part)))
+        else:
+            found = read_attribute(run, found, part, cst.Name(part))
+    return found if isinstance(found, ParametersOf | Unknown) else Unknown()
 
 
 def optimizer_part(optimizer: OptimizerValue, name: str) -> Value:

@@ -6,12 +6,13 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import libcst as cst
 
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.ranks import LAUNCHED, WORLD_SIZE, stand_in, used
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
     Class,
     Condition,
@@ -38,9 +39,6 @@ from fsdplint.interpreter.values import (
     constant,
 )
 from fsdplint.trace import Guard, GuardKind, Ranks
-
-if TYPE_CHECKING:
-    from fsdplint.interpreter.run import Interpreter
 
 
 class Outcome(Enum):
@@ -101,7 +99,7 @@ NEVER_NONE = (
 )
 
 
-def truth(run: Interpreter, node: cst.BaseExpression, prefer: bool = True) -> Verdict:
+def truth(run: Run, node: cst.BaseExpression, prefer: bool = True) -> Verdict:
     """Evaluate a test. `prefer`: the outcome with which the program goes on."""
     if isinstance(node, cst.BooleanOperation):
         return _boolean(run, node, prefer)
@@ -110,7 +108,7 @@ def truth(run: Interpreter, node: cst.BaseExpression, prefer: bool = True) -> Ve
     return truth_of(run, run.eval(node), node, prefer)
 
 
-def _boolean(run: Interpreter, node: cst.BooleanOperation, prefer: bool) -> Verdict:
+def _boolean(run: Run, node: cst.BooleanOperation, prefer: bool) -> Verdict:
     is_and = isinstance(node.operator, cst.And)
     left = truth(run, node.left, prefer)
     decisive = Outcome.FALSE if is_and else Outcome.TRUE
@@ -138,7 +136,7 @@ def _boolean(run: Interpreter, node: cst.BooleanOperation, prefer: bool) -> Verd
     return Verdict(right.outcome, guards, right.rank_test)
 
 
-def truth_of(run: Interpreter, value: Value, node: cst.BaseExpression, prefer: bool) -> Verdict:
+def truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) -> Verdict:
     value = stand_in(run, node, value) or value
     if isinstance(value, Const):
         return TRUE if value.value else FALSE
@@ -167,14 +165,14 @@ def truth_of(run: Interpreter, value: Value, node: cst.BaseExpression, prefer: b
     return TRUE
 
 
-def condition(run: Interpreter, value: Value, node: cst.BaseExpression) -> Condition:
+def condition(run: Run, value: Value, node: cst.BaseExpression) -> Condition:
     """The condition that a value is true."""
     origin = value.origin if isinstance(value, Unknown) else ""
     text = run.text(node)
     return Condition(origin or text, text, subject=origin or text, relation="truth")
 
 
-def decide(run: Interpreter, value: Condition, node: cst.BaseExpression, prefer: bool) -> Verdict:
+def decide(run: Run, value: Condition, node: cst.BaseExpression, prefer: bool) -> Verdict:
     holds = run.decisions.decide(value, prefer)
     guard = Guard(
         GuardKind.CONFIG,
@@ -185,16 +183,16 @@ def decide(run: Interpreter, value: Condition, node: cst.BaseExpression, prefer:
     return Verdict(Outcome.TRUE if holds else Outcome.FALSE, [(guard, value.key)])
 
 
-def rank_guard(run: Interpreter, node: cst.BaseExpression, test: RankTest, holds: bool) -> Guard:
+def rank_guard(run: Run, node: cst.BaseExpression, test: RankTest, holds: bool) -> Guard:
     ranks = test.true_on if holds else test.false_on
     return Guard(GuardKind.RANK, run.text(node), holds, run.site(node), ranks)
 
 
-def varying_guard(run: Interpreter, node: cst.BaseExpression, holds: bool) -> Guard:
+def varying_guard(run: Run, node: cst.BaseExpression, holds: bool) -> Guard:
     return Guard(GuardKind.VARYING, run.text(node), holds, run.site(node))
 
 
-def compare(run: Interpreter, node: cst.Comparison) -> Value:
+def compare(run: Run, node: cst.Comparison) -> Value:
     """The value of `left op right`; chains of comparisons are Unknown."""
     left = run.eval(node.left)
     rights = [run.eval(c.comparator) for c in node.comparisons]
@@ -233,7 +231,7 @@ def compare(run: Interpreter, node: cst.Comparison) -> Value:
     return _condition(run, node, left, op, right)
 
 
-def name_origin(run: Interpreter, value: Value) -> None:
+def name_origin(run: Run, value: Value) -> None:
     """Give an unknown value that comes from a call a stable name, so that what is decided about it
     once holds for it everywhere."""
     if isinstance(value, Unknown) and not (value.origin or value.varying or run.loop_depth):
@@ -243,7 +241,7 @@ def name_origin(run: Interpreter, value: Value) -> None:
 
 
 def _condition(
-    run: Interpreter, node: cst.Comparison, left: Value, op: cst.BaseCompOp, right: Value
+    run: Run, node: cst.Comparison, left: Value, op: cst.BaseCompOp, right: Value
 ) -> Value:
     name_origin(run, left)
     of_ranks = _of_ranks(left, op, right, alone=run.decisions.alone)
@@ -308,9 +306,7 @@ def _compared(one: int, op: cst.BaseCompOp, other: int) -> bool | None:
     return None
 
 
-def _bound(
-    run: Interpreter, node: cst.Comparison, origin: str, op: cst.BaseCompOp, number: int
-) -> Value:
+def _bound(run: Run, node: cst.Comparison, origin: str, op: cst.BaseCompOp, number: int) -> Value:
     """A comparison with a whole number, as "is greater than", so that all of them agree."""
     name = run.text(node.left)
     if isinstance(op, cst.GreaterThan):
@@ -325,7 +321,7 @@ def _bound(
     return Condition(run.text(node), run.text(node))
 
 
-def _positive_text(run: Interpreter, node: cst.Comparison) -> str:
+def _positive_text(run: Run, node: cst.Comparison) -> str:
     text = run.text(node)
     for old, new in ((" is not ", " is "), (" not in ", " in "), ("!=", "==")):
         if old in text:

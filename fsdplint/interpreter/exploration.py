@@ -6,16 +6,21 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import libcst as cst
 
+import fsdplint.interpreter.semantics  # noqa: F401 (registers all that a run can follow)
 from fsdplint.discovery.relevance import RelevantCode
+from fsdplint.interpreter import lazy
 from fsdplint.interpreter.configurations import Decisions, Exploration
 from fsdplint.interpreter.frames import Call, Frame, OutOfSteps
+from fsdplint.interpreter.functions import bind, call_function
+from fsdplint.interpreter.instances import instantiate
 from fsdplint.interpreter.program import Cut, Program
 from fsdplint.interpreter.project import Project
-from fsdplint.interpreter.run import Interpreter
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Class, Const, Function, Unknown, Value
 from fsdplint.source.config_files import is_config
 from fsdplint.source.files import Unreadable, read_config
@@ -117,14 +122,14 @@ class _Loader:
         begin = _beginning(source)
         self._explore(lambda run: self._run_entry(run, source), source, begin, complete=is_program)
 
-    def _run_entry(self, run: Interpreter, source: Source) -> None:
+    def _run_entry(self, run: Run, source: Source) -> None:
         name = os.path.splitext(os.path.basename(source.path))[0]
         run.trace.entry = source.path
         run.module_scope(name, source, main=True)
 
     def _explore(
         self,
-        body: Callable[[Interpreter], None],
+        body: Callable[[Run], None],
         source: Source,
         node: cst.CSTNode,
         *,
@@ -160,12 +165,12 @@ class _Loader:
     def _run(
         self,
         decisions: Decisions,
-        body: Callable[[Interpreter], None],
+        body: Callable[[Run], None],
         source: Source,
         complete: bool,
         first: bool,
-    ) -> Interpreter:
-        run = Interpreter(self.project, decisions)
+    ) -> Run:
+        run = Run(self.project, decisions)
         run.trace.complete = complete
         try:
             body(run)
@@ -175,12 +180,12 @@ class _Loader:
             self._note_cut(source, stopped, unfinished=complete and first)
         return run
 
-    def _explore_alone(self, body: Callable[[Interpreter], None], wraps: set[object]) -> None:
+    def _explore_alone(self, body: Callable[[Run], None], wraps: set[object]) -> None:
         """Run a program on a single rank; a model that is plain there is both, plain and wrapped.
 
         Nothing is to be found in such a run, so that its trace is not kept.
         """
-        run = Interpreter(self.project, Decisions(alone=True))
+        run = Run(self.project, Decisions(alone=True))
         with contextlib.suppress(OutOfSteps):
             body(run)
         self.steps += run.steps
@@ -214,7 +219,7 @@ class _Loader:
         cut = Cut(NodeSite(source, node), what, inner, given=given, unfinished=unfinished)
         self.program.cuts.setdefault(source.path, cut)
 
-    def _keep(self, run: Interpreter, new: bool) -> None:
+    def _keep(self, run: Run, new: bool) -> None:
         """Take over what a run found out."""
         run.trace.seal()
         self.reached |= run.reached
@@ -225,7 +230,7 @@ class _Loader:
         self.program.traces.append(run.trace)
         self._keep_values(run)
 
-    def _keep_values(self, run: Interpreter) -> None:
+    def _keep_values(self, run: Run) -> None:
         for node, value in run.evaluations.items():
             value = run.settle(value)
             if isinstance(value, Const) or (isinstance(value, Unknown) and value.within is None):
@@ -311,7 +316,7 @@ class _Loader:
                 self._cut(source, function, what)
                 continue
             self._explore(
-                lambda run, o=owner, f=function: self._run_alone(run, source, o, f),
+                partial(self._run_alone, source=source, owner=owner, function=function),
                 source,
                 function,
                 complete=False,
@@ -319,7 +324,7 @@ class _Loader:
 
     def _run_alone(
         self,
-        run: Interpreter,
+        run: Run,
         source: Source,
         owner: cst.ClassDef | None,
         function: cst.FunctionDef,
@@ -328,7 +333,7 @@ class _Loader:
         if owner is None:
             value: Value | None = scope.names.get(function.name.value)
             if isinstance(value, Function):
-                run.run_function(value)
+                _run_function(run, value)
             return
         klass = scope.names.get(owner.name.value)
         if not isinstance(klass, Class):
@@ -336,13 +341,24 @@ class _Loader:
         run.source = source
         run.frames.append(Frame(None, scope))
         try:
-            instance = run.instantiate(klass, Call(owner, open=True))
+            instance = instantiate(run, klass, Call(owner, open=True))
             method = klass.attributes.get(function.name.value)
             if isinstance(method, Function) and method.node not in run.reached:
-                bound = run.bind(method, instance, klass, owner)
+                bound = bind(run, method, instance, klass, owner)
                 run.call(bound, Call(function, open=True))
         finally:
             run.frames.pop()
+
+
+def _run_function(run: Run, function: Function) -> None:
+    """Execute a function that no program reaches, with unknown arguments."""
+    run.source = function.site.source
+    run.frames.append(Frame(None, function.scope))
+    try:
+        result = call_function(run, function, None, [], {}, function.node, open_call=True)
+        lazy.consume(run, result)
+    finally:
+        run.frames.pop()
 
 
 def _is_package(file: str) -> bool:

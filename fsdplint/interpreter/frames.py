@@ -7,8 +7,7 @@ from typing import Any
 
 import libcst as cst
 
-from fsdplint.interpreter.scopes import Scope
-from fsdplint.interpreter.values import Class, Function, Value
+from fsdplint.interpreter.values import Class, Function, Scope, Value
 from fsdplint.source.source import NodeSite
 from fsdplint.trace import Guard
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import LazyImport, ProjectModule, Symbol, Unknown, Value
 from fsdplint.source.source import Source
 from fsdplint.syntax.qualified_names import PUBLIC, canonical, dotted, walk
 from fsdplint.syntax.version_guards import asks_for_version, is_of_fsdp
 from fsdplint.trace import Imported
-
-if TYPE_CHECKING:
-    from fsdplint.interpreter.run import Interpreter
 
 
 def can_do_without(source: Source, node: cst.CSTNode) -> bool:
@@ -44,79 +41,82 @@ def stands_for_either(source: Source, name: cst.CSTNode) -> bool:
     return False
 
 
-class Importing:
-    """The part of the interpreter that imports."""
+def absolute_name(node: cst.ImportFrom) -> str:
+    """The module of a `from` import; relative ones start with their dots."""
+    name = dotted(node.module) or "" if node.module is not None else ""
+    return "." * len(node.relative) + name
 
-    def absolute_name(self: Interpreter, node: cst.ImportFrom) -> str:
-        """The module of a `from` import; relative ones start with their dots."""
-        name = dotted(node.module) or "" if node.module is not None else ""
-        return "." * len(node.relative) + name
 
-    def import_module(self: Interpreter, name: str) -> Value:
-        """The value of a module: a file of the project or a library's."""
-        found = self._locate(name)
-        if found is None:
-            return Symbol(canonical(name)) if not name.startswith(".") else Unknown()
-        return LazyImport(lambda: self._load(found[0], found[1], name))
+def import_module(run: Run, name: str) -> Value:
+    """The value of a module: a file of the project or a library's."""
+    found = locate_module(run, name)
+    if found is None:
+        return Symbol(canonical(name)) if not name.startswith(".") else Unknown()
+    return LazyImport(lambda: _load(run, found[0], found[1], name))
 
-    def _locate(self: Interpreter, name: str) -> tuple[str, str] | None:
-        importer = self.source.path
-        if not importer:
-            return None
-        if name.startswith("."):
-            level = len(name) - len(name.lstrip("."))
-            return self.project.find_relative(level, name.lstrip("."), importer)
-        return self.project.find(name, importer)
 
-    def _load(self: Interpreter, file: str, shown: str, name: str) -> Value:
-        source = self.project.source(Path(shown), imported=True)
-        if source is None:
+def locate_module(run: Run, name: str) -> tuple[str, str] | None:
+    importer = run.source.path
+    if not importer:
+        return None
+    if name.startswith("."):
+        level = len(name) - len(name.lstrip("."))
+        return run.project.find_relative(level, name.lstrip("."), importer)
+    return run.project.find(name, importer)
+
+
+def _load(run: Run, file: str, shown: str, name: str) -> Value:
+    source = run.project.source(Path(shown), imported=True)
+    if source is None:
+        return Unknown(origin=name)
+    scope = run.module_scope(source.path, source)
+    return ProjectModule(name if not name.startswith(".") else source.path, scope)
+
+
+def import_from(run: Run, base: str, name: str) -> Value:
+    """The value of `name` in `from base import name`."""
+    found = locate_module(run, base) if base.strip(".") or base else None
+    submodule = locate_module(run, f"{base}.{name}" if base.strip(".") else f"{base}{name}")
+    if found is None and submodule is None:
+        if base.startswith("."):
             return Unknown(origin=name)
-        scope = self.module_scope(source.path, source)
-        return ProjectModule(name if not name.startswith(".") else source.path, scope)
+        return Symbol(canonical(f"{base}.{name}"))
 
-    def import_from(self: Interpreter, base: str, name: str) -> Value:
-        """The value of `name` in `from base import name`."""
-        found = self._locate(base) if base.strip(".") or base else None
-        submodule = self._locate(f"{base}.{name}" if base.strip(".") else f"{base}{name}")
-        if found is None and submodule is None:
-            if base.startswith("."):
-                return Unknown(origin=name)
-            return Symbol(canonical(f"{base}.{name}"))
+    def load() -> Value:
+        if found is not None:
+            module = _load(run, found[0], found[1], base)
+            if isinstance(module, ProjectModule):
+                value = module.scope.names.get(name)
+                if value is not None:
+                    return value
+        if submodule is not None:
+            return _load(run, submodule[0], submodule[1], f"{base}.{name}")
+        return Unknown(origin=name)
 
-        def load() -> Value:
-            if found is not None:
-                module = self._load(found[0], found[1], base)
-                if isinstance(module, ProjectModule):
-                    value = module.scope.names.get(name)
-                    if value is not None:
-                        return value
-            if submodule is not None:
-                return self._load(submodule[0], submodule[1], f"{base}.{name}")
-            return Unknown(origin=name)
+    return LazyImport(load)
 
-        return LazyImport(load)
 
-    def note_import(
-        self: Interpreter, node: cst.Import | cst.ImportFrom, package: str, names: tuple[str, ...]
-    ) -> None:
-        """Record that something of torch's FSDP is imported."""
-        if is_of_fsdp(package) and self._locate(package) is None:
-            self.emit(
-                Imported,
-                node,
-                package=package,
-                names=names,
-                optional=can_do_without(self.source, node),
-            )
+def note_import(
+    run: Run, node: cst.Import | cst.ImportFrom, package: str, names: tuple[str, ...]
+) -> None:
+    """Record that something of torch's FSDP is imported."""
+    if is_of_fsdp(package) and locate_module(run, package) is None:
+        run.emit(
+            Imported,
+            node,
+            package=package,
+            names=names,
+            optional=can_do_without(run.source, node),
+        )
 
-    def public_names(self: Interpreter, module: Value) -> Iterator[tuple[str, Value]]:
-        """What `from module import *` binds."""
-        module = self.settle(module)
-        if isinstance(module, ProjectModule):
-            for name, value in list(module.scope.names.items()):
-                if not name.startswith("_"):
-                    yield name, value
-        if isinstance(module, Symbol):
-            for name in PUBLIC.get(module.name, ()):
-                yield name, Symbol(canonical(f"{module.name}.{name}"))
+
+def public_names(run: Run, module: Value) -> Iterator[tuple[str, Value]]:
+    """What `from module import *` binds."""
+    module = run.settle(module)
+    if isinstance(module, ProjectModule):
+        for name, value in list(module.scope.names.items()):
+            if not name.startswith("_"):
+                yield name, value
+    if isinstance(module, Symbol):
+        for name in PUBLIC.get(module.name, ()):
+            yield name, Symbol(canonical(f"{module.name}.{name}"))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Dict, Lazy, Sequence, Value
 from fsdplint.source.positions import code_children
-
-if TYPE_CHECKING:
-    from fsdplint.interpreter.run import Interpreter
 
 MAX_DEPTH = 2  # of lists and dicts in which iterators are looked for
 
@@ -30,7 +27,7 @@ _KEEP = frozenset("append appendleft add insert put setdefault __setitem__ __set
 
 
 def lazy(
-    run: Interpreter, node: cst.CSTNode, produce: Callable[[], Value], source: Value | None = None
+    run: Run, node: cst.CSTNode, produce: Callable[[], Value], source: Value | None = None
 ) -> Lazy:
     """An iterator that is made at a node; its elements are worked out in this file and frame."""
     file, frame = run.source, run.frames[-1]
@@ -49,7 +46,7 @@ def lazy(
     return Lazy(elements, node, source)
 
 
-def consume(run: Interpreter, value: Value) -> Value:
+def consume(run: Run, value: Value) -> Value:
     """The elements of an iterator, worked out when they are first asked for; else the value."""
     value = run.settle(value)
     if not isinstance(value, Lazy):
@@ -60,13 +57,13 @@ def consume(run: Interpreter, value: Value) -> Value:
     return elements
 
 
-def consume_arguments(run: Interpreter, call: Call) -> None:
+def consume_arguments(run: Run, call: Call) -> None:
     """A function that goes through its arguments is called."""
     call.args = [_consumed(run, value) for value in call.args]
     call.kwargs = {name: _consumed(run, value) for name, value in call.kwargs.items()}
 
 
-def _consumed(run: Interpreter, value: Value, depth: int = 0) -> Value:
+def _consumed(run: Run, value: Value, depth: int = 0) -> Value:
     if isinstance(value, Lazy):
         return consume(run, value)
     if depth < MAX_DEPTH and isinstance(value, Sequence):
@@ -91,7 +88,7 @@ def has_lazy(call: Call) -> bool:
     return any(isinstance(value, Lazy) and value.elements is None for value in call.values)
 
 
-def is_generator(run: Interpreter, node: cst.CSTNode) -> bool:
+def is_generator(run: Run, node: cst.CSTNode) -> bool:
     """Whether a function has a `yield` of its own."""
     known = run.project.generators
     if node not in known:

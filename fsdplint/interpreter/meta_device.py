@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.module_tree import sharding_inside
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.signals import is_in_try
 from fsdplint.interpreter.values import (
     Const,
     Context,
@@ -19,15 +21,13 @@ from fsdplint.interpreter.values import (
     constant,
     is_none,
 )
+from fsdplint.source.source import NodeSite
 from fsdplint.trace import Called, GuardKind, Layout, Sharding
 from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import unseen_before
 
-if TYPE_CHECKING:
-    from fsdplint.interpreter.run import Interpreter
 
-
-def begun(run: Interpreter) -> bool:
+def begun(run: Run) -> bool:
     """Whether what is built now certainly goes to the meta device, on every rank."""
     if _doubtful(run):
         return False
@@ -40,7 +40,7 @@ def begun(run: Interpreter) -> bool:
     return inner is not None
 
 
-def given_device(run: Interpreter, call: Call, now: bool) -> bool:
+def given_device(run: Run, call: Call, now: bool) -> bool:
     """The same of a module of torch.nn, which may be given a device; now: where it goes without."""
     device = call.kwargs.get("device")
     if call.open or any(isinstance(value, Made | Context) for value in call.args):
@@ -51,14 +51,14 @@ def given_device(run: Interpreter, call: Call, now: bool) -> bool:
     return (meta or constant(device) == "meta") and not _doubtful(run)
 
 
-def _doubtful(run: Interpreter) -> bool:
+def _doubtful(run: Run) -> bool:
     return any(entry.guard.kind is not GuardKind.CONFIG for entry in run.guards)
 
 
 # What puts parameters elsewhere, or may -----------------------------------------------------------
 
 
-def left(run: Interpreter, modules: Iterable[ModuleValue]) -> None:
+def left(run: Run, modules: Iterable[ModuleValue]) -> None:
     """The parameters of these modules and of all in them may be somewhere else from now on."""
     for module in modules:
         for part in run.trace.submodules(module.id):
@@ -67,12 +67,12 @@ def left(run: Interpreter, modules: Iterable[ModuleValue]) -> None:
                 held.surely_meta = False
 
 
-def left_by_any(run: Interpreter) -> None:
+def left_by_any(run: Run) -> None:
     """The same of all modules that there are."""
     left(run, [value for value in run.objects.values() if isinstance(value, ModuleValue)])
 
 
-def left_by_arguments(run: Interpreter, values: Iterable[Value]) -> None:
+def left_by_arguments(run: Run, values: Iterable[Value]) -> None:
     """Code out of sight gets parameters, and may give them another place."""
     for value in values:
         held = run.settle(value)
@@ -86,18 +86,18 @@ def attribute_set(module: ModuleValue, value: Value) -> None:
         module.surely_meta = False
 
 
-def moved(run: Interpreter, module: ModuleValue, name: str, call: Call) -> None:
+def moved(run: Run, module: ModuleValue, name: str, call: Call) -> None:
     """`to_empty` gives parameters memory; moving them to another device fails on meta."""
     types = all(isinstance(run.settle(value), Symbol) for value in call.values)
     if name in {"to_empty", "cuda", "cpu"} or name == "to" and not (types and not call.open):
         left(run, [module])
 
 
-def loaded(run: Interpreter, module: ModuleValue, state: Value, call: Call) -> None:
+def loaded(run: Run, module: ModuleValue, state: Value, call: Call) -> None:
     """`load_state_dict` copies into parameters, which does nothing on meta, or replaces them."""
     assign = call.arg(2, "assign")
     copies = assign is None or constant(assign) is False
-    sharded = run.sharding_inside(module) is not None
+    sharded = sharding_inside(run, module) is not None
     same = isinstance(state, StateValue) and state.layout is Layout.SHARDED
     if not copies or call.open or sharded and not same:
         left(run, [module])
@@ -106,13 +106,16 @@ def loaded(run: Interpreter, module: ModuleValue, state: Value, call: Call) -> N
 # Asking -------------------------------------------------------------------------------------------
 
 
-def still_there(run: Interpreter, module: ModuleValue, event: Called) -> bool:
+def still_there(run: Run, module: ModuleValue, event: Called) -> bool:
     """Whether parameters that `fully_shard` has taken are certainly on meta in this call."""
     parts = [run.objects.get(part) for part in run.trace.submodules(module.id)]
     there = [part for part in parts if isinstance(part, ModuleValue) and part.surely_meta]
-    if not there or run.sharding_inside(module) is not Sharding.FSDP2:
+    if not there or sharding_inside(run, module) is not Sharding.FSDP2:
         return False
-    if unseen_before(run.trace, module.id, event) or run.tries(event.site.node):  # type: ignore[attr-defined]
+    site = event.site
+    if not isinstance(site, NodeSite) or is_in_try(run.source, site.node):
+        return False
+    if unseen_before(run.trace, module.id, event):
         return False
     family = {*run.trace.submodules(module.id), *run.trace.ancestors(module.id)}
     if not all(run.trace.modules[one].children_known for one in family):

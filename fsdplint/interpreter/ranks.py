@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Const, RankTest, RankValue, Unknown, Value
 from fsdplint.syntax.qualified_names import dotted
 from fsdplint.trace import LauncherArgumentUsed, Ranks
-
-if TYPE_CHECKING:
-    from fsdplint.interpreter.run import Interpreter
 
 # Names that mean the number of this rank wherever public code uses them, with the scope.
 RANK_NAMES = {
@@ -67,7 +64,7 @@ def named(name: str, origin: str) -> Value:
     return Unknown(origin=origin)
 
 
-def stand_in(run: Interpreter, node: cst.CSTNode, value: Value) -> RankValue | None:
+def stand_in(run: Run, node: cst.CSTNode, value: Value) -> RankValue | None:
     """The rank where an attribute or a parameter that is called so holds a number: a default, or
     what a test of the program on one process gives it."""
     if isinstance(node, cst.Attribute):
@@ -117,7 +114,7 @@ ARGUMENT = "--local_rank"  # what an old launcher passed
 _ANSWERS = ("LOCAL_RANK", "deepspeed", "SLURM_", "local-rank", "set_defaults")
 
 
-def of_argument(run: Interpreter, value: Unknown, name: str) -> RankValue | None:
+def of_argument(run: Run, value: Unknown, name: str) -> RankValue | None:
     """The attribute of the parsed arguments that only the old launcher would have set."""
     site = run.launcher_arguments.get(name)
     if site is None or "parse_args()" not in value.origin:
@@ -128,7 +125,7 @@ def of_argument(run: Interpreter, value: Unknown, name: str) -> RankValue | None
     return RankValue("local", argument=site)
 
 
-def used(run: Interpreter, node: cst.CSTNode, *values: Value) -> None:
+def used(run: Run, node: cst.CSTNode, *values: Value) -> None:
     """These values choose a device, or are compared with a rank."""
     for value in values:
         if isinstance(value, RankValue) and value.argument is not None:

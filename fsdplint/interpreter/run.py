@@ -1,52 +1,50 @@
 """Abstract execution of a program: one run, in one configuration, giving one trace.
 
-The interpreter walks the libcst tree the way Python would execute it. What it does not know is
-Unknown; a loop's body is executed twice; a branch on the rank is executed under a guard, a branch
-on something that varies within the run is executed as if both happened, and any other branch is
-decided once per run (`decisions`). Bounded: see `MAX_STEPS` and `MAX_DEPTH`.
+A run walks the libcst tree the way Python would execute it. What it does not know is Unknown; a
+loop's body is executed twice; a branch on the rank is executed under a guard, a branch on something
+that varies within the run is executed as if both happened, and any other branch is decided once per
+run (`configurations`). Bounded: see `MAX_STEPS` and `MAX_DEPTH`.
 
-The class holds the state of the run and puts together the parts: statements, expressions, calls,
-modules. What the functions of torch mean is in `fsdplint.interpreter.models`.
+`Run` holds the state of the run. What Python's constructs do is in functions that are registered
+for a type of node, and what a call does in functions that are registered for a type of value:
+
+    @evaluates(cst.Call)
+    def eval_call(run: Run, node: cst.Call) -> Value: ...
+
+    @calls(Partial)
+    def call_partial(run: Run, function: Partial, call: Call) -> Value: ...
+
+They are in `constructs`; what the functions of torch mean is in `models`; what both share is in the
+modules beside this one. All of them import this module, and it imports none of them: `eval`,
+`execute` and `call` find the registered function by type, so that constructs which contain each
+other need no imports of each other. `semantics` imports every module that registers something.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import libcst as cst
 
-from fsdplint.interpreter import lazy
-from fsdplint.interpreter.assignment import Assignment
-from fsdplint.interpreter.attributes import Attributes
-from fsdplint.interpreter.branches import Branches
-from fsdplint.interpreter.calls import Calls
 from fsdplint.interpreter.configurations import Decisions
-from fsdplint.interpreter.contexts import Contexts
-from fsdplint.interpreter.expressions import Expressions
 from fsdplint.interpreter.frames import (
     MAX_EVENTS,
     MAX_MODULES,
     MAX_STEPS,
+    SUITE,
+    Call,
     Frame,
     GuardEntry,
     OutOfSteps,
     Stopped,
 )
-from fsdplint.interpreter.imports import Importing
-from fsdplint.interpreter.iteration import Iteration
 from fsdplint.interpreter.loop_certainty import StaticCertainty
-from fsdplint.interpreter.loops import Loops
 from fsdplint.interpreter.memoizing import Memory
-from fsdplint.interpreter.module_calls import ModuleCalls
-from fsdplint.interpreter.modules import Modules
-from fsdplint.interpreter.optimizers import Optimizers
-from fsdplint.interpreter.parameter_filters import Choosing
-from fsdplint.interpreter.parameter_marks import Marks
-from fsdplint.interpreter.scopes import Scope
-from fsdplint.interpreter.statements import Statements
-from fsdplint.interpreter.values import Const, Function, Unknown, Value
+from fsdplint.interpreter.project import Project
+from fsdplint.interpreter.signals import Signal
+from fsdplint.interpreter.values import Const, Lazy, LazyImport, ModuleValue, Scope, Unknown, Value
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.trace import (
     Clipped,
@@ -68,10 +66,11 @@ from fsdplint.trace import (
     Wrapped,
 )
 
-if TYPE_CHECKING:
-    from fsdplint.interpreter.project import Project
-
 E = TypeVar("E", bound=Event)
+N = TypeVar("N", bound=cst.CSTNode)
+V = TypeVar("V", bound=Value)
+R = TypeVar("R", bound=Value)
+S = TypeVar("S", bound="Signal | None")
 
 # Events on which it depends whether others are right: their conditions are worth a configuration.
 DECISIVE = (
@@ -80,23 +79,7 @@ DECISIVE = (
 )  # fmt: skip
 
 
-class Interpreter(
-    Statements,
-    Branches,
-    Loops,
-    Contexts,
-    Assignment,
-    Expressions,
-    Attributes,
-    Iteration,
-    Choosing,
-    Calls,
-    Modules,
-    ModuleCalls,
-    Optimizers,
-    Marks,
-    Importing,
-):
+class Run:
     """One run. `trace` is its result; `evaluations` what each node was (see `Program`)."""
 
     def __init__(self, project: Project, decisions: Decisions) -> None:
@@ -128,6 +111,75 @@ class Interpreter(
         self.seeded: bool | None = None  # alike on all ranks (True) or not (False)
         self.memory = Memory()
         self.objects: dict[str, Value] = {}  # modules, optimizers, states by their ids
+
+    # Dispatch on types -------------------------------------------------------------------------
+
+    def eval(self, node: cst.CSTNode) -> Value:
+        """The value of an expression; remembered for the node where it is more than Unknown."""
+        self.step()
+        evaluate = EVALUATORS.get(type(node))
+        if evaluate is None:
+            for child in node.children:
+                if isinstance(child, cst.BaseExpression):
+                    self.eval(child)
+            return Unknown()
+        value = self.settle(evaluate(self, node))
+        if not isinstance(value, Const):
+            if isinstance(value, ModuleValue):
+                self._keep_earlier(node, value)
+            self.evaluations[node] = value
+        return value
+
+    def _keep_earlier(self, node: cst.CSTNode, value: ModuleValue) -> None:
+        """A function may be called for a wrapped model and for another: both are to be known."""
+        before = self.evaluations.get(node)
+        if isinstance(before, ModuleValue) and before.wrapper != value.wrapper:
+            self.earlier.setdefault(node, {})[before.wrapper] = before
+
+    def execute(self, node: cst.CSTNode) -> Signal | None:
+        """Execute a statement; the signal says how control leaves it, None: at its end."""
+        self.step()
+        execute = EXECUTORS.get(type(node))
+        if execute is None:
+            return None
+        outer, self.executing = self.executing, node
+        signal = execute(self, node)
+        self.executing = outer
+        return signal
+
+    def execute_block(self, body: Sequence[cst.CSTNode]) -> Signal | None:
+        for statement in body:
+            signal = self.execute(statement)
+            if signal is not None:
+                return signal
+        return None
+
+    def execute_suite(self, suite: cst.BaseSuite) -> Signal | None:
+        outer = self.guards
+        signal = self.execute_block(suite.body)
+        if self.guards is not outer and any(entry.until == SUITE for entry in self.guards):
+            known = {id(entry) for entry in outer}
+            self.guards = [e for e in self.guards if e.until != SUITE or id(e) in known]
+        return signal
+
+    def call(self, function: Value, call: Call) -> Value:
+        """Call a value; unknown callees make their arguments escape."""
+        function = self.settle(function)
+        return CALLERS.get(type(function), CALLERS[Value])(self, function, call)
+
+    def settle(self, value: Value) -> Value:
+        """The value behind a lazy import, what an unknown one turned out to be, or the elements of
+        an iterator that was consumed."""
+        if isinstance(value, LazyImport):
+            if value.loaded is None:
+                value.loaded = Unknown()  # what an import that goes round in a circle comes to
+                value.loaded = self.settle(value.load())
+            value = value.loaded
+        if isinstance(value, Unknown) and value.promoted is not None:
+            return value.promoted
+        if isinstance(value, Lazy) and value.elements is not None:
+            return value.elements
+        return value
 
     # Sites, texts, ids -------------------------------------------------------------------------
 
@@ -165,6 +217,12 @@ class Interpreter(
     def leave_guards(self, guards: Iterable[tuple[Guard, str]], until: str) -> None:
         """From here on, until the end of the loop body or function, these conditions hold."""
         self.guards.extend(GuardEntry(guard, key, until) for guard, key in guards)
+
+    def drop_guards(self, outer: list[GuardEntry], until: str) -> None:
+        """Forget the guards that were left behind in a loop body or function which ends here."""
+        known = {id(entry) for entry in outer}
+        ended = {"loop": {"block", "loop"}, "function": {"block", "loop", "function"}}[until]
+        self.guards = [e for e in self.guards if id(e) in known or e.until not in ended]
 
     @contextmanager
     def perhaps(self, node: cst.CSTNode) -> Iterator[None]:
@@ -258,12 +316,40 @@ class Interpreter(
             self.source, self.guards, self.loop_depth, self.stack = outer
         return scope
 
-    def run_function(self, function: Function, receiver: Value | None = None) -> None:
-        """Execute a function that no program reaches, with unknown arguments."""
-        self.source = function.site.source
-        self.frames.append(Frame(None, function.scope))
-        try:
-            result = self.call_function(function, receiver, [], {}, function.node, open_call=True)
-            lazy.consume(self, result)
-        finally:
-            self.frames.pop()
+
+EVALUATORS: dict[type[cst.CSTNode], Callable[[Run, Any], Value]] = {}
+EXECUTORS: dict[type[cst.CSTNode], Callable[[Run, Any], Signal | None]] = {}
+CALLERS: dict[type[Value], Callable[[Run, Any, Call], Value]] = {}
+
+
+def evaluates(kind: type[N]) -> Callable[[Callable[[Run, N], R]], Callable[[Run, N], R]]:
+    """Register the function that evaluates expressions of a type of node."""
+
+    def register(function: Callable[[Run, N], R]) -> Callable[[Run, N], R]:
+        EVALUATORS[kind] = function
+        return function
+
+    return register
+
+
+def executes(kind: type[N]) -> Callable[[Callable[[Run, N], S]], Callable[[Run, N], S]]:
+    """Register the function that executes statements of a type of node."""
+
+    def register(function: Callable[[Run, N], S]) -> Callable[[Run, N], S]:
+        EXECUTORS[kind] = function
+        return function
+
+    return register
+
+
+def calls(
+    *kinds: type[V],
+) -> Callable[[Callable[[Run, V, Call], R]], Callable[[Run, V, Call], R]]:
+    """Register the function that calls values of exactly these types; `Value`: of all others."""
+
+    def register(function: Callable[[Run, V, Call], R]) -> Callable[[Run, V, Call], R]:
+        for kind in kinds:
+            CALLERS[kind] = function
+        return function
+
+    return register

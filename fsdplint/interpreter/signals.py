@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from fsdplint.interpreter.values import Value
+from fsdplint.source.source import Source
 
 
 @dataclass
@@ -56,3 +57,13 @@ def is_exit(call: cst.Call) -> bool:
 
 def until(kind: str) -> str:
     return {"return": "function", "break": "loop", "continue": "loop"}.get(kind, "program")
+
+
+def is_in_try(source: Source, node: cst.CSTNode) -> bool:
+    """Whether a node stands in a `try` of its function that catches what goes wrong."""
+    child, parent = node, source.parent(node)
+    while parent is not None and not isinstance(parent, cst.FunctionDef | cst.Lambda):
+        if isinstance(parent, cst.Try) and parent.handlers and child is parent.body:
+            return True
+        child, parent = parent, source.parent(parent)
+    return False

@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import libcst as cst
 
+from fsdplint.source.source import NodeSite, Source
 from fsdplint.trace import Layout, ParameterMarked, Ranks
-
-if TYPE_CHECKING:
-    from fsdplint.interpreter.scopes import Scope
-    from fsdplint.source.source import NodeSite
 
 MAX_ELEMENTS = 4_000  # of a list, and characters of a text, that are kept
 MAX_BITS = 4_000  # of a number that is reckoned with
@@ -33,6 +30,51 @@ class Value:
     def __repr__(self) -> str:  # for all of them: making one for each takes its time
         shown = (f"{one.name}={getattr(self, one.name)!r}" for one in fields(self) if one.repr)
         return f"{type(self).__qualname__}({', '.join(shown)})"
+
+
+@dataclass(eq=False)
+class Scope:
+    """The names of a module, function, class body or comprehension.
+
+    kind: "module", "function" or "class" (whose names the functions in it don't see).
+    aliases: names declared `global` or `nonlocal`, with the scope that they live in.
+    """
+
+    source: Source
+    parent: Scope | None = None
+    kind: str = "module"
+    module_name: str = ""
+    names: dict[str, Value] = field(default_factory=dict)
+    aliases: dict[str, Scope] = field(default_factory=dict)
+
+    @property
+    def module(self) -> Scope:
+        scope = self
+        while scope.parent is not None:
+            scope = scope.parent
+        return scope
+
+    def lookup(self, name: str) -> Value | None:
+        scope: Scope | None = self
+        first = True
+        while scope is not None:
+            if (first or scope.kind != "class") and name in scope.names:
+                return scope.names[name]
+            first = False
+            scope = scope.parent
+        return None
+
+    def assign(self, name: str, value: Value) -> None:
+        self.aliases.get(name, self).names[name] = value
+
+    def owner(self, name: str) -> Scope | None:
+        """The nearest enclosing function scope that has the name (for `nonlocal`)."""
+        scope = self.parent
+        while scope is not None:
+            if scope.kind == "function" and name in scope.names:
+                return scope
+            scope = scope.parent
+        return None
 
 
 @dataclass(eq=False, repr=False)

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from fsdplint.cli.main import main
-from fsdplint.interpreter import calls, exploration, load, run
+from fsdplint.interpreter import exploration, functions, load, run
 from fsdplint.interpreter.program import Cut, Program
 from fsdplint.migration.planner import plans_of
 from fsdplint.registry.meta_rules import CutShort
@@ -76,7 +76,7 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tenth and less of the bounds, so that they are met soon."""
     monkeypatch.setattr(run, "MAX_STEPS", 4_000)
     monkeypatch.setattr(run, "MAX_EVENTS", 100)
-    monkeypatch.setattr(calls, "MAX_RECURSION_STEPS", 1_000)
+    monkeypatch.setattr(functions, "MAX_RECURSION_STEPS", 1_000)
     monkeypatch.setattr(run, "MAX_MODULES", 300)
     monkeypatch.setattr(exploration, "MAX_PROGRAM_STEPS", 12_000)
     monkeypatch.setattr(exploration, "MAX_FUNCTION_STEPS", 4_000)

@@ -65,13 +65,13 @@ def test_children_without_layout() -> None:
 
 def test_no_configuration_is_run_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[dict[str, bool]] = []
-    whole = interpreter.Interpreter.module_scope
+    whole = interpreter.Run.module_scope
 
-    def counted(run: interpreter.Interpreter, *args: object, **named: object) -> object:
+    def counted(run: interpreter.Run, *args: object, **named: object) -> object:
         made.append(run.decisions.made)
         return whole(run, *args, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(interpreter.Interpreter, "module_scope", counted)
+    monkeypatch.setattr(interpreter.Run, "module_scope", counted)
     path = tmp_path / "train.py"
     path.write_text(TWO_ARMS)
     program = load([path])

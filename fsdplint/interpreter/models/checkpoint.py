@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from fsdplint.interpreter import meta_device
+from fsdplint.interpreter.escape import modules_in
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.fsdp1 import FSDP1, _used
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.models.tensors import surely_sharded
+from fsdplint.interpreter.module_tree import sharding_inside, sharding_of_parameters
+from fsdplint.interpreter.modules import as_module
 from fsdplint.interpreter.ranks import depends_on_rank
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
     Const,
     Context,
@@ -39,9 +42,6 @@ from fsdplint.trace import (
     StateTaken,
 )
 
-if TYPE_CHECKING:
-    from fsdplint.interpreter.run import Interpreter
-
 DCP = "torch.distributed.checkpoint"
 STATE = f"{DCP}.state_dict"
 TYPES = {
@@ -52,7 +52,7 @@ TYPES = {
 
 
 def take(
-    run: Interpreter,
+    run: Run,
     call: Call,
     of: ModuleValue | OptimizerValue,
     layout: Layout,
@@ -76,13 +76,13 @@ def take(
     return state
 
 
-def fsdp1_type(run: Interpreter, module: ModuleValue) -> tuple[Layout, bool]:
+def fsdp1_type(run: Run, module: ModuleValue) -> tuple[Layout, bool]:
     """The layout of FSDP1's `state_dict()` here, and whether rank 0 alone gets its content."""
     setting = _state_dict_type(run)
     return _layout_of(setting) if setting is not None else (Layout.FULL, False)
 
 
-def _state_dict_type(run: Interpreter) -> Context | None:
+def _state_dict_type(run: Run) -> Context | None:
     """The `state_dict_type` of FSDP1 that holds here, None where the program sets none."""
     open_contexts = [
         c for c in run.contexts if isinstance(c, Context) and c.kind == "state_dict_type"
@@ -109,8 +109,8 @@ def _layout_of(context: Context) -> tuple[Layout, bool]:
 
 
 @method("ModuleValue", "state_dict")
-def module_state(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
-    sharding = run.sharding_inside(receiver)
+def module_state(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    sharding = sharding_inside(run, receiver)
     if sharding is Sharding.FSDP1:
         layout, rank0 = fsdp1_type(run, receiver)
         # Local states too: the ranks exchange what each one holds of a flat parameter.
@@ -122,19 +122,19 @@ def module_state(run: Interpreter, receiver: ModuleValue, name: str, call: Call)
     return take(run, call, receiver, layout, "state_dict", collective=False)
 
 
-def _summoned(run: Interpreter) -> bool:
+def _summoned(run: Run) -> bool:
     """Whether FSDP1 may have gathered everything already: a state is taken alone then."""
     return any(isinstance(c, Context) and c.kind == "summon_full_params" for c in run.contexts)
 
 
 @method("OptimizerValue", "state_dict")
-def optimizer_state(run: Interpreter, receiver: OptimizerValue, name: str, call: Call) -> Value:
+def optimizer_state(run: Run, receiver: OptimizerValue, name: str, call: Call) -> Value:
     layout = optimizer_layout(run, receiver)
     return take(run, call, receiver, layout, "state_dict", collective=False)
 
 
-def optimizer_layout(run: Interpreter, optimizer: OptimizerValue) -> Layout:
-    kinds = {run.sharding_inside(module) for module in optimizer.modules}
+def optimizer_layout(run: Run, optimizer: OptimizerValue) -> Layout:
+    kinds = {sharding_inside(run, module) for module in optimizer.modules}
     if Sharding.FSDP2 in kinds:
         return Layout.SHARDED
     if Sharding.FSDP1 in kinds:
@@ -153,12 +153,12 @@ def _option(call: Call, name: str) -> bool | None:
     return False if flag is None else constant(flag)
 
 
-def _get(run: Interpreter, call: Call, of: Value | None, api: str) -> Value:
+def _get(run: Run, call: Call, of: Value | None, api: str) -> Value:
     if not isinstance(of, ModuleValue | OptimizerValue):
         return Unknown()
     full, offload = _option(call, "full_state_dict"), _option(call, "cpu_offload")
     modules = (of,) if isinstance(of, ModuleValue) else of.modules
-    kinds = {run.sharding_inside(module) for module in modules} - {None}
+    kinds = {sharding_inside(run, module) for module in modules} - {None}
     if full is None:
         layout = Layout.UNKNOWN
     elif full:
@@ -177,21 +177,21 @@ def _get(run: Interpreter, call: Call, of: Value | None, api: str) -> Value:
 
 
 @function(f"{STATE}.get_model_state_dict")
-def get_model_state(run: Interpreter, name: str, call: Call) -> Value:
-    return _get(run, call, run.as_module(call.arg(0, "model")), "get_model_state_dict")
+def get_model_state(run: Run, name: str, call: Call) -> Value:
+    return _get(run, call, as_module(run, call.arg(0, "model")), "get_model_state_dict")
 
 
 @function(f"{STATE}.get_optimizer_state_dict")
-def get_optimizer_state(run: Interpreter, name: str, call: Call) -> Value:
-    run.as_module(call.arg(0, "model"))
+def get_optimizer_state(run: Run, name: str, call: Call) -> Value:
+    as_module(run, call.arg(0, "model"))
     optimizer = call.arg(1, "optimizers")
     of = run.settle(optimizer) if optimizer is not None else None
     return _get(run, call, of, "get_optimizer_state_dict")
 
 
 @function(f"{STATE}.get_state_dict")
-def get_state(run: Interpreter, name: str, call: Call) -> Value:
-    model = _get(run, call, run.as_module(call.arg(0, "model")), "get_state_dict")
+def get_state(run: Run, name: str, call: Call) -> Value:
+    model = _get(run, call, as_module(run, call.arg(0, "model")), "get_state_dict")
     optimizer = run.settle(call.arg(1, "optimizers") or Unknown())
     other = Unknown()
     if isinstance(optimizer, OptimizerValue) and isinstance(model, StateValue):
@@ -201,7 +201,7 @@ def get_state(run: Interpreter, name: str, call: Call) -> Value:
 
 @function(f"{FSDP1}.optim_state_dict", f"{FSDP1}.full_optim_state_dict",
           f"{FSDP1}.sharded_optim_state_dict")  # fmt: skip
-def fsdp1_optimizer_state(run: Interpreter, name: str, call: Call) -> Value:
+def fsdp1_optimizer_state(run: Run, name: str, call: Call) -> Value:
     api = name.rpartition(".")[2]
     module = _used(run, api, call)
     optimizer = run.settle(call.arg(1, "optim") or Unknown())
@@ -221,10 +221,10 @@ def fsdp1_optimizer_state(run: Interpreter, name: str, call: Call) -> Value:
     f"{FSDP1}.shard_full_optim_state_dict",
     f"{FSDP1}.flatten_sharded_optim_state_dict",
 )
-def fsdp1_optimizer_load(run: Interpreter, name: str, call: Call) -> Value:
+def fsdp1_optimizer_load(run: Run, name: str, call: Call) -> Value:
     api = name.rpartition(".")[2]
     # the order of the arguments has changed: (model, optim, osd); before 2.2 (osd, model, optim)
-    modules = [m for v in call.values for m in run.modules_in(v)]
+    modules = [m for v in call.values for m in modules_in(run, v)]
     run.emit(
         Fsdp1Used,
         call.node,
@@ -235,7 +235,7 @@ def fsdp1_optimizer_load(run: Interpreter, name: str, call: Call) -> Value:
     return StateValue(run.new_id("state"), Layout.LOCAL, None, f"FSDP.{api}")
 
 
-def _communicates(run: Interpreter, api: str) -> bool:
+def _communicates(run: Run, api: str) -> bool:
     """Whether this function, which makes an optimizer's state loadable, surely communicates.
 
     A rank cuts its part out of whole tensors by itself. Only the state of rank 0 is broadcast, and
@@ -258,9 +258,7 @@ def _communicates(run: Interpreter, api: str) -> bool:
 
 @method("ModuleValue", "load_state_dict")
 @method("OptimizerValue", "load_state_dict")
-def load_state(
-    run: Interpreter, receiver: ModuleValue | OptimizerValue, name: str, call: Call
-) -> Value:
+def load_state(run: Run, receiver: ModuleValue | OptimizerValue, name: str, call: Call) -> Value:
     state = run.settle(call.arg(0, "state_dict") or Unknown())
     known = state if isinstance(state, StateValue) else None
     if isinstance(receiver, ModuleValue):
@@ -277,10 +275,10 @@ def load_state(
     return Unknown()
 
 
-def _gathers_to_load(run: Interpreter, module: ModuleValue) -> bool:
+def _gathers_to_load(run: Run, module: ModuleValue) -> bool:
     """Whether `load_state_dict()` surely communicates: FSDP1 gathers the parameters first, but
     copies a local state into its shards."""
-    if run.sharding_inside(module) is not Sharding.FSDP1:
+    if sharding_inside(run, module) is not Sharding.FSDP1:
         return False
     layout, _ = fsdp1_type(run, module)
     return layout in {Layout.FULL, Layout.SHARDED}
@@ -288,9 +286,9 @@ def _gathers_to_load(run: Interpreter, module: ModuleValue) -> bool:
 
 @function(f"{STATE}.set_model_state_dict", f"{STATE}.set_optimizer_state_dict",
           f"{STATE}.set_state_dict")  # fmt: skip
-def set_state(run: Interpreter, name: str, call: Call) -> Value:
+def set_state(run: Run, name: str, call: Call) -> Value:
     api = name.rpartition(".")[2]
-    module = run.as_module(call.arg(0, "model"))
+    module = as_module(run, call.arg(0, "model"))
     meta_device.left(run, [module] if module is not None else [])
     optimizer = run.settle(call.arg(1, "optimizers") or Unknown())
     of: Value | None = module
@@ -314,14 +312,14 @@ def set_state(run: Interpreter, name: str, call: Call) -> Value:
 
 
 def _set_communicates(
-    run: Interpreter, call: Call, module: ModuleValue, of: ModuleValue | OptimizerValue
+    run: Run, call: Call, module: ModuleValue, of: ModuleValue | OptimizerValue
 ) -> bool:
     """Whether a function that sets a state surely communicates.
 
     FSDP2 scatters whole tensors and takes its own parts as they are. FSDP1 gathers, but cuts its
     part out of an optimizer's whole tensors by itself where every rank has them.
     """
-    sharding, full = run.sharding_inside(module), _option(call, "full_state_dict")
+    sharding, full = sharding_inside(run, module), _option(call, "full_state_dict")
     if sharding is not Sharding.FSDP1:
         return sharding is Sharding.FSDP2 and full is True
     if isinstance(of, ModuleValue) or full is False:
@@ -333,7 +331,7 @@ def _set_communicates(
 # Disk -------------------------------------------------------------------------------------------
 
 
-def contents(run: Interpreter, value: Value, depth: int = 0) -> list[Value]:
+def contents(run: Run, value: Value, depth: int = 0) -> list[Value]:
     """The state dicts, modules and parameters that a value is or holds."""
     value = run.settle(value)
     if isinstance(value, StateValue):
@@ -355,7 +353,7 @@ def contents(run: Interpreter, value: Value, depth: int = 0) -> list[Value]:
 
 
 def saved(
-    run: Interpreter, call: Call, api: str, value: Value, path: Value | None, *, collective: bool
+    run: Run, call: Call, api: str, value: Value, path: Value | None, *, collective: bool
 ) -> None:
     found = contents(run, value)
     states = [f for f in found if isinstance(f, StateValue)]
@@ -375,11 +373,11 @@ def saved(
     )
 
 
-def parameter_layout(run: Interpreter, parameters: ParametersOf | ShardTensor) -> Layout:
+def parameter_layout(run: Run, parameters: ParametersOf | ShardTensor) -> Layout:
     """The layout of parameters at this moment; UNKNOWN where they may be gathered."""
     if isinstance(parameters, ShardTensor):
         return Layout.SHARDED if parameters.certain else Layout.UNKNOWN
-    if parameters.plain or run.sharding_of_parameters(parameters) is None:
+    if parameters.plain or sharding_of_parameters(run, parameters) is None:
         return Layout.PLAIN
     return Layout.SHARDED if surely_sharded(run, parameters) else Layout.UNKNOWN
 
@@ -399,7 +397,7 @@ def path_pattern(path: Value) -> str:
 
 
 @function("torch.save", "safetensors.torch.save_file")
-def save(run: Interpreter, name: str, call: Call) -> Value:
+def save(run: Run, name: str, call: Call) -> Value:
     path = call.arg(1, "f") or call.arg(1, "filename")
     saved(run, call, name, call.arg(0, "obj") or call.arg(0, "tensors") or Unknown(), path,
           collective=False)  # fmt: skip
@@ -407,14 +405,14 @@ def save(run: Interpreter, name: str, call: Call) -> Value:
 
 
 @function(f"{DCP}.save", f"{DCP}.async_save", f"{DCP}.save_state_dict")
-def dcp_save(run: Interpreter, name: str, call: Call) -> Value:
+def dcp_save(run: Run, name: str, call: Call) -> Value:
     saved(run, call, name, call.arg(0, "state_dict") or Unknown(), Const(""),
           collective=_together(call))  # fmt: skip
     return Unknown()
 
 
 @function(f"{DCP}.load", f"{DCP}.load_state_dict")
-def dcp_load(run: Interpreter, name: str, call: Call) -> Value:
+def dcp_load(run: Run, name: str, call: Call) -> Value:
     meta_device.left_by_any(run)
     run.emit(Loaded, call.node, api=name, collective=_together(call))
     return Const(None)
@@ -427,7 +425,7 @@ def _together(call: Call) -> bool:
 
 
 @function("torch.load", "safetensors.torch.load_file")
-def load(run: Interpreter, name: str, call: Call) -> Value:
+def load(run: Run, name: str, call: Call) -> Value:
     path = run.settle(call.arg(0, "f") or call.arg(0, "filename") or Unknown())
     state = StateValue(run.new_id("state"), Layout.UNKNOWN, None, name)
     run.emit(
@@ -442,17 +440,17 @@ def load(run: Interpreter, name: str, call: Call) -> Value:
 
 
 @method("StateValue", "items", "values", "keys")
-def view_of_state(run: Interpreter, receiver: StateValue, name: str, call: Call) -> Value:
+def view_of_state(run: Run, receiver: StateValue, name: str, call: Call) -> Value:
     return replace(receiver, view=name)
 
 
 @method("StateValue", "get", "pop")
-def tensor_of_state(run: Interpreter, receiver: StateValue, name: str, call: Call) -> Value:
+def tensor_of_state(run: Run, receiver: StateValue, name: str, call: Call) -> Value:
     return receiver.element()
 
 
 @method("StateValue", "to_local", "redistribute")
-def local_tensor(run: Interpreter, receiver: StateValue, name: str, call: Call) -> Value:
+def local_tensor(run: Run, receiver: StateValue, name: str, call: Call) -> Value:
     """A DTensor's part, or the same with other placements: replicated, it is whole."""
     if receiver.layout is Layout.SHARDED and name == "to_local":
         return receiver.as_layout(Layout.LOCAL, "local")
@@ -460,12 +458,12 @@ def local_tensor(run: Interpreter, receiver: StateValue, name: str, call: Call) 
 
 
 @method("ParametersOf", "to_local", "redistribute")
-def local_parameter(run: Interpreter, receiver: ParametersOf, name: str, call: Call) -> Value:
+def local_parameter(run: Run, receiver: ParametersOf, name: str, call: Call) -> Value:
     return TensorValue("local", receiver.modules)
 
 
 @method("StateValue", "full_tensor")
-def full_tensor(run: Interpreter, receiver: StateValue, name: str, call: Call) -> Value:
+def full_tensor(run: Run, receiver: StateValue, name: str, call: Call) -> Value:
     if receiver.layout is Layout.SHARDED:
         run.emit(Collective, call.node, api="full_tensor", collective=True)
     # What is gathered tensor by tensor is another state than the one that it was taken from.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
     Batches,
     Const,
@@ -18,9 +17,6 @@ from fsdplint.interpreter.values import (
 )
 from fsdplint.trace import EpochSet, LoaderBuilt, SamplerBuilt
 
-if TYPE_CHECKING:
-    from fsdplint.interpreter.run import Interpreter
-
 DATA = "torch.utils.data"
 
 
@@ -32,7 +28,7 @@ def loader_in(value: Value) -> LoaderValue | None:
 
 
 @function(f"{DATA}.DistributedSampler")
-def distributed_sampler(run: Interpreter, name: str, call: Call) -> Value:
+def distributed_sampler(run: Run, name: str, call: Call) -> Value:
     given = call.arg(3, "shuffle")
     shuffle = constant(given) if given is not None or call.open else True
     sampler = SamplerValue(run.new_id("sampler"))
@@ -46,13 +42,13 @@ def distributed_sampler(run: Interpreter, name: str, call: Call) -> Value:
 
 
 @function(f"{DATA}.BatchSampler")
-def batch_sampler(run: Interpreter, name: str, call: Call) -> Value:
+def batch_sampler(run: Run, name: str, call: Call) -> Value:
     sampler = call.arg(0, "sampler")
     return Made(name, {"sampler": sampler} if sampler is not None else {}, call.open)
 
 
 @function(f"{DATA}.DataLoader")
-def loader(run: Interpreter, name: str, call: Call) -> Value:
+def loader(run: Run, name: str, call: Call) -> Value:
     sampler = call.arg(3, "sampler")
     batches = call.arg(4, "batch_sampler")
     if isinstance(batches, Made):
@@ -86,6 +82,6 @@ def loader(run: Interpreter, name: str, call: Call) -> Value:
 
 
 @method("SamplerValue", "set_epoch")
-def set_epoch(run: Interpreter, receiver: SamplerValue, name: str, call: Call) -> Value:
+def set_epoch(run: Run, receiver: SamplerValue, name: str, call: Call) -> Value:
     run.emit(EpochSet, call.node, sampler=receiver.id)
     return Const(None)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import builtins
 import re
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.ranks import depends_on_rank
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
     Class,
     Const,
@@ -29,9 +29,6 @@ from fsdplint.interpreter.values import (
     Value,
 )
 
-if TYPE_CHECKING:
-    from fsdplint.interpreter.run import Interpreter
-
 DATA = "torch.utils.data"
 # Libraries whose functions give every rank the same for the same arguments.
 ALIKE = {
@@ -45,7 +42,7 @@ _BY_RANK = re.compile(
 _RANDOM = re.compile(r"rand|normal|choice|sample|shuffle|seed|time\b|uuid", re.I)
 
 
-def note_seed(run: Interpreter, value: Value | None) -> None:
+def note_seed(run: Run, value: Value | None) -> None:
     """All ranks set a seed: the same one, or (None, or a number made of the rank) each its own."""
     if value is None or depends_on_rank(value) or (isinstance(value, Unknown) and value.varying):
         run.seeded = False
@@ -54,11 +51,11 @@ def note_seed(run: Interpreter, value: Value | None) -> None:
 
 
 @function(f"{DATA}.TensorDataset")
-def tensor_dataset(run: Interpreter, name: str, call: Call) -> Value:
+def tensor_dataset(run: Run, name: str, call: Call) -> Value:
     return Made(name, {str(n): v for n, v in enumerate(call.args)}, call.open)
 
 
-def alike_on_all_ranks(run: Interpreter, loader: LoaderValue) -> bool | None:
+def alike_on_all_ranks(run: Run, loader: LoaderValue) -> bool | None:
     """Whether a pass over a loader gives every rank the same batches; None where not known."""
     if loader.dataset is None or loader.shuffle is None or run.seeded is False:
         return None
@@ -67,7 +64,7 @@ def alike_on_all_ranks(run: Interpreter, loader: LoaderValue) -> bool | None:
     return True if _dataset_alike(run, run.settle(loader.dataset)) else None
 
 
-def _dataset_alike(run: Interpreter, value: Value) -> bool:
+def _dataset_alike(run: Run, value: Value) -> bool:
     if isinstance(value, Made) and value.name == f"{DATA}.TensorDataset":
         return not value.open and all(_alike(run, item) for item in value.args.values())
     if isinstance(value, Unknown) and value.library.startswith("torchvision.datasets."):
@@ -80,7 +77,7 @@ def _dataset_alike(run: Interpreter, value: Value) -> bool:
     return _code_alike(run, value.cls) and all(_alike(run, v) for v in value.attributes.values())
 
 
-def _alike(run: Interpreter, value: Value, depth: int = 0) -> bool:
+def _alike(run: Run, value: Value, depth: int = 0) -> bool:
     """Whether a value is the same on all ranks."""
     value = run.settle(value)
     if depth > 4:
@@ -104,7 +101,7 @@ def _alike(run: Interpreter, value: Value, depth: int = 0) -> bool:
     return True
 
 
-def _code_alike(run: Interpreter, cls: Class) -> bool:
+def _code_alike(run: Run, cls: Class) -> bool:
     """Whether a dataset's code gives the same on all ranks, as far as its words and calls tell."""
     for one in cls.mro():
         text = one.site.source.tree.code_for_node(one.node)
@@ -138,7 +135,7 @@ def _called(node: cst.CSTNode) -> set[str]:
     return found
 
 
-def _callee_alike(run: Interpreter, cls: Class, name: str) -> bool:
+def _callee_alike(run: Run, cls: Class, name: str) -> bool:
     value = cls.scope.lookup(name)
     if value is None:
         # Local names hold what __init__ got or what the class made: its attributes are looked at.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from fsdplint.interpreter import meta_device
+from fsdplint.interpreter.escape import modules_in
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.randomness import set_by
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.ranks import WORLD_SIZE, used
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
     Bound,
     Const,
@@ -38,9 +39,6 @@ from fsdplint.trace import (
     Sharded,
 )
 
-if TYPE_CHECKING:
-    from fsdplint.interpreter.run import Interpreter
-
 DIST = "torch.distributed"
 # name -> position of the `group` argument
 COLLECTIVES = {
@@ -55,14 +53,14 @@ COLLECTIVES = {
 _REDUCTION = re.compile(r"^(all_)?(reduce|gather)")
 
 
-def note_reduction(run: Interpreter, name: str, call: Call) -> None:
+def note_reduction(run: Run, name: str, call: Call) -> None:
     """A function out of sight that by its name puts together what the ranks have."""
     if call.values and _REDUCTION.search(name):
         run.emit(Collective, call.node, api=name)
 
 
 @function(f"{DIST}.")
-def other(run: Interpreter, name: str, call: Call) -> Value:
+def other(run: Run, name: str, call: Call) -> Value:
     """What has no model: a process group, a constant, a helper, a functional collective."""
     note_reduction(run, name.rpartition(".")[2], call)
     meta_device.left_by_arguments(run, call.values)
@@ -71,60 +69,60 @@ def other(run: Interpreter, name: str, call: Call) -> Value:
 
 
 @function(f"{DIST}.init_process_group")
-def init_group(run: Interpreter, name: str, call: Call) -> Value:
+def init_group(run: Run, name: str, call: Call) -> Value:
     backend = constant(call.arg(0, "backend"))
     run.emit(ProcessGroupInit, call.node, backend=backend if isinstance(backend, str) else None)
     return Const(None)
 
 
 @function(f"{DIST}.destroy_process_group")
-def destroy_group(run: Interpreter, name: str, call: Call) -> Value:
+def destroy_group(run: Run, name: str, call: Call) -> Value:
     run.emit(ProcessGroupDestroyed, call.node)
     return Const(None)
 
 
 @function(f"{DIST}.get_rank")
-def get_rank(run: Interpreter, name: str, call: Call) -> Value:
+def get_rank(run: Run, name: str, call: Call) -> Value:
     group = call.arg(0, "group")
     return RankValue("global" if group is None or is_none(group) else "group")
 
 
 @function(f"{DIST}.get_node_local_rank", "torch.distributed.get_group_rank")
-def get_local_rank(run: Interpreter, name: str, call: Call) -> Value:
+def get_local_rank(run: Run, name: str, call: Call) -> Value:
     return RankValue("local")
 
 
 @function("torch.accelerator.current_device_index", "torch.accelerator.current_device_idx",
           *(f"torch.{kind}.current_device" for kind in ("cuda", "xpu", "mtia")))  # fmt: skip
-def current_device(run: Interpreter, name: str, call: Call) -> Value:
+def current_device(run: Run, name: str, call: Call) -> Value:
     """The number of this process's device, which no two ranks of a machine share."""
     return Unknown(origin=f"{name}()", by_process=True)
 
 
 @method("Made", "get_local_rank", "get_coordinate")
-def place_in_mesh(run: Interpreter, receiver: Made, name: str, call: Call) -> Value:
+def place_in_mesh(run: Run, receiver: Made, name: str, call: Call) -> Value:
     return Unknown(origin=run.text(call.node), by_process=True)
 
 
 @function(f"{DIST}.get_world_size")
-def world_size(run: Interpreter, name: str, call: Call) -> Value:
+def world_size(run: Run, name: str, call: Call) -> Value:
     return Unknown(origin=WORLD_SIZE)
 
 
 @function(f"{DIST}.algorithms.Join", f"{DIST}.algorithms.join.Join")
-def join(run: Interpreter, name: str, call: Call) -> Value:
-    modules = run.modules_in(call.arg(0, "joinables") or Unknown())
+def join(run: Run, name: str, call: Call) -> Value:
+    modules = modules_in(run, call.arg(0, "joinables") or Unknown())
     run.emit(JoinUsed, call.node, modules=tuple(module.id for module in modules))
     return Context("harmless")
 
 
 @function(f"{DIST}.is_available")
-def available(run: Interpreter, name: str, call: Call) -> Value:
+def available(run: Run, name: str, call: Call) -> Value:
     return Const(True)
 
 
 @function(f"{DIST}.is_initialized", f"{DIST}.is_torchelastic_launched")
-def initialized(run: Interpreter, name: str, call: Call) -> Value:
+def initialized(run: Run, name: str, call: Call) -> Value:
     # A mesh, and `fully_shard` without one, make the default group where there is none.
     kinds = (ProcessGroupInit, MeshBuilt, Sharded, ProcessGroupDestroyed)
     known: list[Event] = [event for event in run.trace if isinstance(event, kinds)]
@@ -143,7 +141,7 @@ def initialized(run: Interpreter, name: str, call: Call) -> Value:
 
 
 @function(*(f"{DIST}.{name}" for name in COLLECTIVES))
-def collective(run: Interpreter, name: str, call: Call) -> Value:
+def collective(run: Run, name: str, call: Call) -> Value:
     """A collective of the whole world; one of a subgroup is none that every rank takes part in."""
     last = name.rpartition(".")[2]
     set_by(run, call, call.values)
@@ -158,7 +156,7 @@ def collective(run: Interpreter, name: str, call: Call) -> Value:
 
 
 @function(f"{DIST}.device_mesh.init_device_mesh", f"{DIST}.init_device_mesh")
-def device_mesh(run: Interpreter, name: str, call: Call) -> Value:
+def device_mesh(run: Run, name: str, call: Call) -> Value:
     kind = constant(call.arg(0, "device_type"))
     shape = call.arg(1, "mesh_shape")
     names = call.kwargs.get("mesh_dim_names")
@@ -188,7 +186,7 @@ def _prefix(value: Value | None) -> str | None:
 
 @function("torch.cuda.set_device", "torch.accelerator.set_device_index", "torch.npu.set_device",
           "torch.xpu.set_device")  # fmt: skip
-def set_device(run: Interpreter, name: str, call: Call) -> Value:
+def set_device(run: Run, name: str, call: Call) -> Value:
     text = run.text(call.node)
     used(run, call.node, *call.values)
     run.emit(DeviceSet, call.node, device=text.partition("(")[2].rstrip(")"))
@@ -196,7 +194,7 @@ def set_device(run: Interpreter, name: str, call: Call) -> Value:
 
 
 @function("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
-def spawn(run: Interpreter, name: str, call: Call) -> Value:
+def spawn(run: Run, name: str, call: Call) -> Value:
     """`mp.spawn(fn, args=...)` calls fn(rank, *args) on every rank."""
     target = run.settle(call.arg(0, "fn") or Unknown())
     args = call.arg(1, "args")

@@ -3,15 +3,12 @@ strategies."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.values import Const, Dict, Partial, Sequence, Symbol, Value
 from fsdplint.trace import FrameworkConfigured
-
-if TYPE_CHECKING:
-    from fsdplint.interpreter.run import Interpreter
 
 _ACCELERATE = ("accelerate", "accelerate.utils", "accelerate.utils.dataclasses")
 _ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments")
@@ -31,12 +28,12 @@ _RUNNERS = (
 
 
 @function(*(f"{home}.FullyShardedDataParallelPlugin" for home in _ACCELERATE))
-def plugin(run: Interpreter, name: str, call: Call) -> Value:
+def plugin(run: Run, name: str, call: Call) -> Value:
     return _configured(run, name, call, "accelerate")
 
 
 @function(*_TRANSFORMERS)
-def training_arguments(run: Interpreter, name: str, call: Call) -> Value:
+def training_arguments(run: Run, name: str, call: Call) -> Value:
     """The settings of `fsdp_config="file.json"` are read; `fsdp_config_file` is the file's path."""
     options = _options(run, call)
     path = options.get("fsdp_config")
@@ -54,16 +51,16 @@ def training_arguments(run: Interpreter, name: str, call: Call) -> Value:
     *(f"{home}.strategies.fsdp.FSDPStrategy" for home in _LIGHTNING),
     *_RUNNERS,
 )
-def lightning(run: Interpreter, name: str, call: Call) -> Value:
+def lightning(run: Run, name: str, call: Call) -> Value:
     return _configured(run, name, call, "lightning")
 
 
-def _options(run: Interpreter, call: Call) -> dict[str, object]:
+def _options(run: Run, call: Call) -> dict[str, object]:
     return {key: constant(run, value) for key, value in call.kwargs.items()}
 
 
 def _configured(
-    run: Interpreter,
+    run: Run,
     name: str,
     call: Call,
     framework: str,
@@ -77,10 +74,10 @@ def _configured(
         options=_options(run, call) if options is None else options,
         open=call.open or bool(call.args),
     )
-    return run.call_unknown(Symbol(name), call)
+    return call_unknown(run, Symbol(name), call)
 
 
-def constant(run: Interpreter, value: Value) -> object:
+def constant(run: Run, value: Value) -> object:
     """A value as a constant of Python, names of libraries as text; `...` where it is not known."""
     value = run.settle(value)
     if isinstance(value, Const):

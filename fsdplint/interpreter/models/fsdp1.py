@@ -11,6 +11,10 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.nn import wrap
 from fsdplint.interpreter.models.python import module_is
 from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.module_attributes import certainly_lacks
+from fsdplint.interpreter.module_tree import child_values, sharding_inside
+from fsdplint.interpreter.modules import as_module, new_module, submodule_values
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
     Class,
     Const,
@@ -32,7 +36,6 @@ from fsdplint.trace import Fsdp1Used, Sharding, Wrapped
 if TYPE_CHECKING:
     import libcst as cst
 
-    from fsdplint.interpreter.run import Interpreter
 
 FSDP1 = "torch.distributed.fsdp.FullyShardedDataParallel"
 # The order of the constructor's parameters (torch 2.0 to 2.13).
@@ -58,10 +61,10 @@ def option(value: Value) -> object:
 
 
 @function(FSDP1)
-def constructor(run: Interpreter, name: str, call: Call) -> Value:
+def constructor(run: Run, name: str, call: Call) -> Value:
     # What it is given is a module, seen or not; its result is a wrapper either way.
-    module = run.as_module(call.arg(0, "module")) or run.new_module(
-        call.node, "model", children_known=False
+    module = as_module(run, call.arg(0, "module")) or new_module(
+        run, call.node, "model", children_known=False
     )
     given = dict(zip(PARAMETERS, call.args, strict=False)) | call.kwargs
     given.pop("module", None)
@@ -90,7 +93,7 @@ Test = Callable[[ModuleValue], bool | None]
 
 
 def _units(
-    run: Interpreter, inner: ModuleValue, policy: Value | None, node: cst.CSTNode
+    run: Run, inner: ModuleValue, policy: Value | None, node: cst.CSTNode
 ) -> list[ModuleValue] | None:
     """The modules that a policy wraps on their own; None where that can't be told."""
     policy = run.settle(policy) if policy is not None else None
@@ -100,7 +103,7 @@ def _units(
     if test is None:
         return None
     found = []
-    for part in run.submodule_values(ModulesOf(inner, "modules"))[1:]:
+    for part in submodule_values(run, ModulesOf(inner, "modules"))[1:]:
         answer = test(part) if isinstance(part, ModuleValue) else None
         if not isinstance(part, ModuleValue) or answer is None:
             return None
@@ -109,7 +112,7 @@ def _units(
     return found
 
 
-def _test(run: Interpreter, policy: Value, node: cst.CSTNode) -> Test | None:
+def _test(run: Run, policy: Value, node: cst.CSTNode) -> Test | None:
     """What a policy says of a module, by the module's class or by a function of the program."""
     given = None
     if isinstance(policy, Made) and policy.name == f"{WRAP}.ModuleWrapPolicy":
@@ -128,28 +131,24 @@ def _test(run: Interpreter, policy: Value, node: cst.CSTNode) -> Test | None:
     return functools.partial(_is_one_of, run, [run.settle(kind) for kind in given.items])
 
 
-def _is_one_of(run: Interpreter, kinds: list[Value], part: ModuleValue) -> bool | None:
+def _is_one_of(run: Run, kinds: list[Value], part: ModuleValue) -> bool | None:
     answers = [module_is(run, part, kind) for kind in kinds]
     return True if True in answers else (None if None in answers else False)
 
 
-def _answer(
-    run: Interpreter, function: Function, node: cst.CSTNode, part: ModuleValue
-) -> bool | None:
+def _answer(run: Run, function: Function, node: cst.CSTNode, part: ModuleValue) -> bool | None:
     answer = constant(run.call(function, Call(node, [part])))
     return answer if isinstance(answer, bool) else None
 
 
-def _mesh(run: Interpreter, value: Value | None) -> str | None:
+def _mesh(run: Run, value: Value | None) -> str | None:
     """The name of a mesh in the trace, if it is one that `init_device_mesh` made."""
     value = run.settle(value) if value is not None else None
     name = constant(value.get("id")) if isinstance(value, Made) else None
     return name if isinstance(name, str) else None
 
 
-def _mixes(
-    run: Interpreter, inner: ModuleValue, units: list[ModuleValue], given: dict[str, Value]
-) -> bool:
+def _mixes(run: Run, inner: ModuleValue, units: list[ModuleValue], given: dict[str, Value]) -> bool:
     """Whether parameters with and without gradients certainly come into one flat parameter."""
     original = given.get("use_orig_params")
     if original is not None and constant(original) is not False:
@@ -166,22 +165,20 @@ def _mixes(
             if info.own_parameters:
                 frozen = frozen or module.surely_frozen
                 trainable = trainable or not info.frozen
-            below = run.child_values(module)
+            below = child_values(run, module)
             stack.extend(m for m in below if m.id not in apart and m.wrapper != "fsdp1")
         if frozen and trainable:
             return True
     return False
 
 
-def _used(
-    run: Interpreter, api: str, call: Call, *, collective: bool = False
-) -> ModuleValue | None:
+def _used(run: Run, api: str, call: Call, *, collective: bool = False) -> ModuleValue | None:
     """Record the use of a static method; its first argument is certainly a module.
 
     It does nothing, and so nothing together, where the module is FSDP2's.
     """
-    module = run.as_module(call.arg(0, "module") or call.arg(0, "model"))
-    if module is not None and run.sharding_inside(module) is Sharding.FSDP2:
+    module = as_module(run, call.arg(0, "module") or call.arg(0, "model"))
+    if module is not None and sharding_inside(run, module) is Sharding.FSDP2:
         collective = False
     run.emit(
         Fsdp1Used,
@@ -194,13 +191,13 @@ def _used(
 
 
 @function(f"{FSDP1}.state_dict_type")
-def state_dict_type(run: Interpreter, name: str, call: Call) -> Value:
+def state_dict_type(run: Run, name: str, call: Call) -> Value:
     module = _used(run, "state_dict_type", call)
     return Context("state_dict_type", module, _types(call))
 
 
 @function(f"{FSDP1}.set_state_dict_type")
-def set_state_dict_type(run: Interpreter, name: str, call: Call) -> Value:
+def set_state_dict_type(run: Run, name: str, call: Call) -> Value:
     module = _used(run, "set_state_dict_type", call)
     if module is not None:
         module.attributes["*state_dict_type"] = Context("state_dict_type", module, _types(call))
@@ -214,7 +211,7 @@ def _types(call: Call) -> dict[str, Value]:
 
 
 @function(f"{FSDP1}.summon_full_params")
-def summon(run: Interpreter, name: str, call: Call) -> Value:
+def summon(run: Run, name: str, call: Call) -> Value:
     module = _used(run, "summon_full_params", call, collective=True)
     return Context("summon_full_params", module)
 
@@ -223,40 +220,40 @@ def summon(run: Interpreter, name: str, call: Call) -> Value:
         "optim_state_dict_to_load", "fsdp_modules", "full_optim_state_dict",
         "scatter_full_optim_state_dict", "shard_full_optim_state_dict",
         "sharded_optim_state_dict")  # fmt: skip
-def static_by_instance(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+def static_by_instance(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     """A static method called through the wrapped model."""
     return run.call(Symbol(f"{FSDP1}.{name}"), call)
 
 
 @function(f"{FSDP1}.fsdp_modules")
-def fsdp_modules(run: Interpreter, name: str, call: Call) -> Value:
+def fsdp_modules(run: Run, name: str, call: Call) -> Value:
     module = _used(run, "fsdp_modules", call)
     return ModulesOf(module, "modules") if module is not None else Unknown()
 
 
 @function(f"{FSDP1}.get_state_dict_type", f"{FSDP1}.rekey_optim_state_dict")
-def other_static(run: Interpreter, name: str, call: Call) -> Value:
+def other_static(run: Run, name: str, call: Call) -> Value:
     _used(run, name.rpartition(".")[2], call)
     return Unknown()
 
 
 @method("ModuleValue", "summon_full_params")
-def summon_of_fsdp2(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+def summon_of_fsdp2(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     """FSDP1's method, asked of a module that is not in FSDP1's wrapper."""
-    fsdp2 = run.sharding_inside(receiver) is Sharding.FSDP2
-    if fsdp2 and run.certainly_lacks(receiver, name):
+    fsdp2 = sharding_inside(run, receiver) is Sharding.FSDP2
+    if fsdp2 and certainly_lacks(run, receiver, name):
         run.emit(Fsdp1Used, call.node, api=name, module=receiver.id)
     return Context("summon_full_params", receiver)
 
 
 @method("fsdp1", "register_comm_hook", "check_is_root", "apply", "flatten_sharded_optim_state_dict")
-def fsdp1_method(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+def fsdp1_method(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     run.emit(Fsdp1Used, call.node, api=name, module=receiver.id, collective=name == "apply")
     return Unknown()
 
 
 @function("torch.distributed.fsdp.wrap.enable_wrap")
-def enable_wrap(run: Interpreter, name: str, call: Call) -> Value:
+def enable_wrap(run: Run, name: str, call: Call) -> Value:
     run.emit(Fsdp1Used, call.node, api="enable_wrap", module=None)
     details = dict(call.kwargs)
     if call.open:
@@ -265,9 +262,9 @@ def enable_wrap(run: Interpreter, name: str, call: Call) -> Value:
 
 
 @function("torch.distributed.fsdp.wrap.wrap")
-def wrap_in_block(run: Interpreter, name: str, call: Call) -> Value:
+def wrap_in_block(run: Run, name: str, call: Call) -> Value:
     """`FSDP(module, ...)` with the arguments of the `enable_wrap` block that it runs in."""
-    module = run.as_module(call.arg(0, "module"))
+    module = as_module(run, call.arg(0, "module"))
     for context in reversed(run.contexts):
         if isinstance(context, Context) and context.kind == "enable_wrap":
             given = context.details | call.kwargs

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import can_do_without
 from fsdplint.interpreter.models.fsdp1 import option
 from fsdplint.interpreter.models.python import OPTIONAL_NO_SYNC
 from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.module_tree import sharding_inside
+from fsdplint.interpreter.modules import as_module
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
     Const,
     Context,
@@ -34,18 +35,15 @@ from fsdplint.trace import (
 )
 from fsdplint.trace.torch_versions import ARGUMENTS, METHODS
 
-if TYPE_CHECKING:
-    from fsdplint.interpreter.run import Interpreter
-
 FSDP = "torch.distributed.fsdp"
 
 
 @function(f"{FSDP}.fully_shard")
-def fully_shard(run: Interpreter, name: str, call: Call) -> Value:
+def fully_shard(run: Run, name: str, call: Call) -> Value:
     """`fully_shard(module, ...)` or, for one communication group, `fully_shard([a, b], ...)`."""
     target = run.settle(call.arg(0, "module") or Unknown())
     items = target.items if isinstance(target, Sequence) else [target]
-    modules = [m for m in (run.as_module(item) for item in items) if m is not None]
+    modules = [m for m in (as_module(run, item) for item in items) if m is not None]
     if not modules:
         return target
     for module in modules:
@@ -67,7 +65,7 @@ def fully_shard(run: Interpreter, name: str, call: Call) -> Value:
     return modules[0] if not isinstance(target, Sequence) else target
 
 
-def _mesh(run: Interpreter, value: Value | None) -> str:
+def _mesh(run: Run, value: Value | None) -> str:
     value = run.settle(value) if value is not None else None
     if not isinstance(value, Made) or not value.name.endswith(".init_device_mesh"):
         return ""
@@ -83,8 +81,8 @@ def _option(value: Value) -> object:
 
 
 @function(f"{FSDP}.register_fsdp_forward_method")
-def register_method(run: Interpreter, name: str, call: Call) -> Value:
-    module = run.as_module(call.arg(0, "module"))
+def register_method(run: Run, name: str, call: Call) -> Value:
+    module = as_module(run, call.arg(0, "module"))
     what = constant(call.arg(1, "method_name"))
     if module is not None:
         # A name that is not known may be any: "*"
@@ -104,7 +102,7 @@ def register_method(run: Interpreter, name: str, call: Call) -> Value:
           f"{FSDP}.LocalOptimStateDictConfig", f"{FSDP}.wrap.ModuleWrapPolicy",
           f"{FSDP}.wrap.CustomPolicy", f"{FSDP}.DataParallelMeshDims",
           "torch.distributed.checkpoint.state_dict.StateDictOptions")  # fmt: skip
-def made(run: Interpreter, name: str, call: Call) -> Value:
+def made(run: Run, name: str, call: Call) -> Value:
     """Configuration objects: their arguments are read where they are used."""
     args = {str(number): value for number, value in enumerate(call.args)} | call.kwargs
     if name.endswith(".MixedPrecisionPolicy") and not call.open:
@@ -128,7 +126,7 @@ def _dtype(value: Value | None) -> str | None:
         "set_requires_all_reduce", "set_reshard_after_forward",
         "set_reshard_after_backward", "set_gradient_divide_factor",
         "set_reduce_scatter_divide_factor")  # fmt: skip
-def set_sync(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+def set_sync(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     given = call.values
     enabled = constant(given[0]) if given else None
     run.emit(
@@ -144,32 +142,32 @@ def set_sync(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> 
 
 
 @method("ModuleValue", *METHODS.keys() - {"set_reshard_after_forward"})
-def other_method(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+def other_method(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     _not_everywhere(run, name, receiver, call)
     return Unknown()
 
 
-def _not_everywhere(run: Interpreter, api: str, module: ModuleValue, call: Call) -> None:
+def _not_everywhere(run: Run, api: str, module: ModuleValue, call: Call) -> None:
     """Record a use of what not every torch with FSDP2 has."""
-    if run.sharding_inside(module) is Sharding.FSDP2:
+    if sharding_inside(run, module) is Sharding.FSDP2:
         optional = can_do_without(run.source, call.node)
         run.emit(Fsdp2Used, call.node, api=api, module=module.id, optional=optional)
 
 
 @method("ModuleValue", "unshard", "reshard")
-def gather(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+def gather(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     run.emit(
         Gathered,
         call.node,
         module=receiver.id,
         gathered=name == "unshard",
-        collective=name == "unshard" and run.sharding_inside(receiver) is not None,
+        collective=name == "unshard" and sharding_inside(run, receiver) is not None,
     )
     return Unknown()
 
 
 @method("ModuleValue", "no_sync", OPTIONAL_NO_SYNC)
-def no_sync(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+def no_sync(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     """FSDP1's and DDP's context manager; FSDP2 has none."""
     run.emit(
         SyncSwitched,
@@ -183,12 +181,12 @@ def no_sync(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> V
 
 
 @method("ModuleValue", "clip_grad_norm_")
-def clip_method(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+def clip_method(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     run.emit(
         Clipped,
         call.node,
         api="method",
         modules=(receiver.id,),
-        collective=run.sharding_inside(receiver) is not None,
+        collective=sharding_inside(run, receiver) is not None,
     )
     return TensorValue("norm", (receiver,))

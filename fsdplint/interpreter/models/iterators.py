@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import libcst as cst
 
 from fsdplint.interpreter import lazy
+from fsdplint.interpreter.branch_conditions import Outcome, truth_of
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.models.data import loader_in
 from fsdplint.interpreter.models.registry import function
+from fsdplint.interpreter.optimizers import take_parameters
+from fsdplint.interpreter.parameter_filters import doubt_filter
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
     Batches,
     Bound,
@@ -29,13 +34,10 @@ from fsdplint.interpreter.values import (
     is_none,
 )
 
-if TYPE_CHECKING:
-    from fsdplint.interpreter.run import Interpreter
-
 
 @function("builtins.list", "builtins.tuple", "builtins.set", "builtins.sorted", "builtins.iter",
           "builtins.frozenset", "itertools.chain")  # fmt: skip
-def collect(run: Interpreter, name: str, call: Call) -> Value:
+def collect(run: Run, name: str, call: Call) -> Value:
     if not call.args:
         return Sequence([], name.rpartition(".")[2])
     if name.endswith((".iter", ".chain")) and lazy.has_lazy(call):
@@ -44,22 +46,22 @@ def collect(run: Interpreter, name: str, call: Call) -> Value:
         return lazy.lazy(
             run,
             call.node,
-            lambda: Sequence([i for v in call.args for i in run.iterate(v)[0]], "list"),
+            lambda: Sequence([i for v in call.args for i in iterate(run, v)[0]], "list"),
         )
     if len(call.args) > 1:
-        return Sequence([i for v in call.args for i in run.iterate(v)[0]], "list")
+        return Sequence([i for v in call.args for i in iterate(run, v)[0]], "list")
     value = call.args[0]
     if isinstance(value, ParametersOf):
-        return value if name.endswith((".iter", ".chain")) else run.take(value)
+        return value if name.endswith((".iter", ".chain")) else take_parameters(run, value)
     if isinstance(value, ModulesOf | Unknown):
         return value
-    items, exact = run.iterate(value)
+    items, exact = iterate(run, value)
     if name.endswith(".sorted"):
         return _sorted(run, items, exact, call)
     return Sequence(items, name.rpartition(".")[2], not exact)
 
 
-def _sorted(run: Interpreter, items: list[Value], exact: bool, call: Call) -> Value:
+def _sorted(run: Run, items: list[Value], exact: bool, call: Call) -> Value:
     """Sorted strings or numbers, also in pairs with something else; functions of the program whose
     order can't be worked out are not known at all, lest they be called in another one."""
     reverse = call.kwargs.get("reverse", Const(False))
@@ -76,7 +78,7 @@ def _sorted(run: Interpreter, items: list[Value], exact: bool, call: Call) -> Va
     return Sequence(items, "list", not exact)
 
 
-def _sort_key(run: Interpreter, item: Value) -> Any:
+def _sort_key(run: Run, item: Value) -> Any:
     """What decides where an element comes to stand, None where that is not known."""
     item = run.settle(item)
     if isinstance(item, Sequence) and item.kind == "tuple" and item.items and not item.open:
@@ -85,14 +87,14 @@ def _sort_key(run: Interpreter, item: Value) -> Any:
     return key if type(key) in (str, int, float) else None
 
 
-def _is_code(run: Interpreter, item: Value) -> bool:
+def _is_code(run: Run, item: Value) -> bool:
     item = run.settle(item)
     parts = item.items if isinstance(item, Sequence) else [item]
     return any(isinstance(run.settle(part), Function | Bound | Partial | Class) for part in parts)
 
 
 @function("builtins.reversed")
-def reverse(run: Interpreter, name: str, call: Call) -> Value:
+def reverse(run: Run, name: str, call: Call) -> Value:
     value = call.args[0] if call.args else Unknown()
     if isinstance(value, ModulesOf):
         return ModulesOf(value.module, value.method, not value.reversed)
@@ -102,9 +104,7 @@ def reverse(run: Interpreter, name: str, call: Call) -> Value:
 
 
 @function("builtins.filter")
-def keep(run: Interpreter, name: str, call: Call) -> Value:
-    from fsdplint.interpreter.branch_conditions import Outcome, truth_of
-
+def keep(run: Run, name: str, call: Call) -> Value:
     value = run.settle(call.args[1]) if len(call.args) > 1 else Unknown()
     if isinstance(value, ParametersOf):
         return replace(value, made_at=None)
@@ -116,7 +116,7 @@ def keep(run: Interpreter, name: str, call: Call) -> Value:
     test = call.args[0]
 
     def elements() -> Value:
-        items, exact = run.iterate(value)
+        items, exact = iterate(run, value)
         kept = Sequence([], "list", not exact)
         for item in items:
             result = item if is_none(test) else run.call(test, Call(node, [item]))
@@ -125,22 +125,22 @@ def keep(run: Interpreter, name: str, call: Call) -> Value:
                 kept.items.append(item)
                 kept.open = kept.open or verdict.outcome is Outcome.VARYING
                 if verdict.guards or verdict.outcome is Outcome.VARYING:
-                    run.doubt_choice(item)
+                    doubt_filter(run, item)
         return kept
 
     return lazy.lazy(run, node, elements, value)
 
 
 @function("builtins.map", "itertools.starmap")
-def apply(run: Interpreter, name: str, call: Call) -> Value:
+def apply(run: Run, name: str, call: Call) -> Value:
     if len(call.args) < 2:
         return Unknown()
 
     def elements() -> Value:
-        columns = [run.iterate(value) for value in call.args[1:]]
+        columns = [iterate(run, value) for value in call.args[1:]]
         rows = [list(row) for row in zip(*(items for items, _ in columns), strict=False)]
         if name.endswith(".starmap"):
-            rows = [run.iterate(row[0])[0] for row in rows]
+            rows = [iterate(run, row[0])[0] for row in rows]
         results = [run.call(call.args[0], Call(call.node, row)) for row in rows]
         return Sequence(results, "list", not all(exact for _, exact in columns))
 
@@ -148,7 +148,7 @@ def apply(run: Interpreter, name: str, call: Call) -> Value:
 
 
 @function("builtins.range")
-def counted(run: Interpreter, name: str, call: Call) -> Value:
+def counted(run: Run, name: str, call: Call) -> Value:
     number = call.args[0].value if len(call.args) == 1 and isinstance(call.args[0], Const) else None
     if number in {0, 1}:
         return Sequence([Const(0)] * number, "list")
@@ -157,7 +157,7 @@ def counted(run: Interpreter, name: str, call: Call) -> Value:
 
 @function("builtins.enumerate", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.trange", "builtins.zip",
           "itertools.islice", "itertools.cycle", "builtins.next")  # fmt: skip
-def pass_through(run: Interpreter, name: str, call: Call) -> Value:
+def pass_through(run: Run, name: str, call: Call) -> Value:
     value = call.arg(0, "iterable") or Unknown()
     last = name.rpartition(".")[2]
     if lazy.has_lazy(call):
@@ -171,21 +171,21 @@ def pass_through(run: Interpreter, name: str, call: Call) -> Value:
     if loader is not None:
         return Unknown(varying=True) if last == "next" else Batches(loader)
     if last == "enumerate":
-        items, exact = run.iterate(value)
+        items, exact = iterate(run, value)
         pairs: list[Value] = [Sequence([Unknown(varying=True), item], "tuple") for item in items]
         return Sequence(pairs, "list", not exact) if exact else _endless(pairs)
     if last == "zip":
-        columns = [run.iterate(v) for v in call.args]
+        columns = [iterate(run, v) for v in call.args]
         if columns and all(exact for _, exact in columns):
             rows = zip(*(items for items, _ in columns), strict=False)
             return Sequence([Sequence(list(row), "tuple") for row in rows], "list")
         return Unknown(varying=True)
     if last == "next":
-        return run.iterate(value)[0][0] if run.iterate(value)[0] else Unknown(varying=True)
+        return iterate(run, value)[0][0] if iterate(run, value)[0] else Unknown(varying=True)
     return value
 
 
-def _passed_on(run: Interpreter, name: str, call: Call) -> Value:
+def _passed_on(run: Run, name: str, call: Call) -> Value:
     lazy.consume_arguments(run, call)
     return pass_through(run, name, call)
 

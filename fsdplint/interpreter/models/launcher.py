@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import method
 from fsdplint.interpreter.ranks import ARGUMENT
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Const, Unknown, Value, constant
-
-if TYPE_CHECKING:
-    from fsdplint.interpreter.run import Interpreter
 
 
 @method("Unknown", "add_argument")
-def add_argument(run: Interpreter, receiver: Unknown, name: str, call: Call) -> Value:
+def add_argument(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     names = [constant(value) for value in call.args]
     default = call.kwargs.get("default")
     plain = not call.open and "dest" not in call.kwargs and constant(default) in (0, -1)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.checkpoint import parameter_layout
 from fsdplint.interpreter.models.registry import FUNCTIONS, function
+from fsdplint.interpreter.module_tree import sharding_of_parameters
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import ParametersOf, Sequence, Value
 from fsdplint.trace import Layout, TensorsMixed
-
-if TYPE_CHECKING:
-    from fsdplint.interpreter.run import Interpreter
 
 METHODS = {"lerp", "lerp_", "add", "add_", "sub", "sub_", "mul", "mul_", "copy_"}
 # What keeps the values of a tensor in a tensor of its own, or in a view of it.
@@ -23,12 +21,12 @@ _COPIES = {"clone", "detach", "cpu", "cuda", "float", "double", "to", "contiguou
 
 @function("torch.lerp", "torch._foreach_lerp_", "torch._foreach_add_", "torch._foreach_sub_",
           "torch._foreach_mul_", "torch._foreach_copy_")  # fmt: skip
-def many(run: Interpreter, name: str, call: Call) -> Value:
+def many(run: Run, name: str, call: Call) -> Value:
     note_mixed(run, name, call.values, call.node)
     return FUNCTIONS["torch."](run, name, call)
 
 
-def note_mixed(run: Interpreter, api: str, values: list[Value], node: cst.CSTNode) -> None:
+def note_mixed(run: Run, api: str, values: list[Value], node: cst.CSTNode) -> None:
     """Say so where one operation gets plain and sharded tensors."""
     found: dict[Layout, list[str]] = {}
     for value in values:
@@ -41,7 +39,7 @@ def note_mixed(run: Interpreter, api: str, values: list[Value], node: cst.CSTNod
         run.emit(TensorsMixed, node, api=api, plain=plain, sharded=sharded)
 
 
-def _parameters(run: Interpreter, value: Value) -> ParametersOf | None:
+def _parameters(run: Run, value: Value) -> ParametersOf | None:
     value = run.settle(value)
     if isinstance(value, Sequence) and value.items:
         found = [_parameters(run, item) for item in value.items]
@@ -49,8 +47,8 @@ def _parameters(run: Interpreter, value: Value) -> ParametersOf | None:
     return value if isinstance(value, ParametersOf) else None
 
 
-def copied(run: Interpreter, receiver: ParametersOf, name: str) -> ParametersOf:
+def copied(run: Run, receiver: ParametersOf, name: str) -> ParametersOf:
     """What a method that leaves a parameter's values as they are makes of it."""
-    if name in _COPIES and run.sharding_of_parameters(receiver) is None:
+    if name in _COPIES and sharding_of_parameters(run, receiver) is None:
         return replace(receiver, plain=True, name="")
     return replace(receiver, name="") if receiver.name else receiver

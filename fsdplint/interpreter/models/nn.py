@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import libcst as cst
 
 from fsdplint.interpreter import grad_mode as gradmode
 from fsdplint.interpreter import meta_device
+from fsdplint.interpreter.attributes import parameter_named, read_attribute
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.freezing import doubt_frozen, freeze_parameters, set_frozen
+from fsdplint.interpreter.iteration import iterate
+from fsdplint.interpreter.models.nn_classes import COMPOSITE, CONTAINERS, PARAMETERIZED, PARTS
 from fsdplint.interpreter.models.python import derived, duplicate_module
 from fsdplint.interpreter.models.randomness import set_by
 from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.module_attributes import element_of
+from fsdplint.interpreter.module_tree import add_child, child_values, sharding_inside
+from fsdplint.interpreter.modules import (
+    append_element,
+    as_module,
+    attach_module,
+    make_container,
+    new_module,
+    set_element,
+    set_module_attribute,
+    submodule_values,
+)
+from fsdplint.interpreter.optimizers import take_parameters
+from fsdplint.interpreter.parameter_marks import mark_parameters
 from fsdplint.interpreter.ranks import used
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
     Const,
     Context,
@@ -42,41 +61,11 @@ from fsdplint.trace import (
     RequiresGradSet,
 )
 
-if TYPE_CHECKING:
-    from fsdplint.interpreter.run import Interpreter
-
-# torch.nn classes that register parameters; every other one has none of its own.
-PARAMETERIZED = re.compile(
-    r"[Ll]inear$|Conv(Transpose)?\dd$|(Batch|Group|Instance|Layer|RMS)Norm(\dd)?$|^Embedding|^(RNN|LSTM|GRU)"
-    r"|^(MultiheadAttention|PReLU|Transformer|TransformerEncoder|TransformerDecoder)$|^Parameter"
-)
-CONTAINERS = {"Sequential", "ModuleList", "ModuleDict"}
-# Classes with submodules that depend on their arguments.
-COMPOSITE = {"Transformer", "TransformerEncoder", "TransformerDecoder"}
-# Classes whose submodules are always the same, by name.
-PARTS = {
-    "MultiheadAttention": {"out_proj": "NonDynamicallyQuantizableLinear"},
-    "TransformerEncoderLayer": {
-        "self_attn": "MultiheadAttention", "linear1": "Linear", "dropout": "Dropout",
-        "linear2": "Linear", "norm1": "LayerNorm", "norm2": "LayerNorm", "dropout1": "Dropout",
-        "dropout2": "Dropout",
-    },
-    "TransformerDecoderLayer": {
-        "self_attn": "MultiheadAttention", "multihead_attn": "MultiheadAttention",
-        "linear1": "Linear", "dropout": "Dropout", "linear2": "Linear", "norm1": "LayerNorm",
-        "norm2": "LayerNorm", "norm3": "LayerNorm", "dropout1": "Dropout", "dropout2": "Dropout",
-        "dropout3": "Dropout",
-    },
-}  # fmt: skip
-# Classes of torch.nn that inherit from others of it.
-SUBCLASSES = {"torch.nn.NonDynamicallyQuantizableLinear": "torch.nn.Linear"}
-
-
 _FIXED = re.compile(r"\.(constant|zeros|ones|eye|dirac)_$")  # not at random
 
 
 @function("torch.nn.")
-def torch_class(run: Interpreter, name: str, call: Call) -> Value:
+def torch_class(run: Run, name: str, call: Call) -> Value:
     """`torch.nn.Linear(...)` and the like; functions (functional, init, utils) are quiet."""
     last = name.rpartition(".")[2]
     if name.count(".") != 2 or not last[:1].isupper():
@@ -90,9 +79,10 @@ def torch_class(run: Interpreter, name: str, call: Call) -> Value:
     return _library_module(run, last, call)
 
 
-def _library_module(run: Interpreter, name: str, call: Call) -> ModuleValue:
+def _library_module(run: Run, name: str, call: Call) -> ModuleValue:
     """A module of a class of torch.nn, with its submodules."""
-    module = run.new_module(
+    module = new_module(
+        run,
         call.node,
         name,
         library_class=f"torch.nn.{name}",
@@ -103,7 +93,7 @@ def _library_module(run: Interpreter, name: str, call: Call) -> ModuleValue:
     module.on_meta = module.on_meta or str(device).startswith("meta")
     module.surely_meta = meta_device.given_device(run, call, module.surely_meta)
     for part, kind in PARTS.get(name, {}).items():
-        run.set_module_attribute(module, part, _library_module(run, kind, call))
+        set_module_attribute(run, module, part, _library_module(run, kind, call))
     if name in {"TransformerEncoder", "TransformerDecoder"} and call.args:
         _stack(run, module, name, call)
     run.emit(ModuleBuilt, call.node, module=module.id, on_meta=module.on_meta)
@@ -125,33 +115,33 @@ def _registers_parameters(name: str, call: Call) -> bool | None:
     return known if isinstance(known, bool) else None
 
 
-def _stack(run: Interpreter, module: ModuleValue, name: str, call: Call) -> None:
+def _stack(run: Run, module: ModuleValue, name: str, call: Call) -> None:
     """`TransformerEncoder(layer, num_layers)` holds copies of the layer."""
-    layer = run.as_module(call.args[0])
+    layer = as_module(run, call.args[0])
     norm = call.arg(2, "norm")
     if layer is None or not (norm is None or is_none(norm) or isinstance(norm, ModuleValue)):
         return
     copies = Sequence([duplicate_module(run, layer, call)], open=True)
-    layers = run.make_container(call.node, "torch.nn.ModuleList", copies)
-    run.set_module_attribute(module, "layers", layers)
+    layers = make_container(run, call.node, "torch.nn.ModuleList", copies)
+    set_module_attribute(run, module, "layers", layers)
     if isinstance(norm, ModuleValue):
-        run.set_module_attribute(module, "norm", norm)
+        set_module_attribute(run, module, "norm", norm)
     info = run.trace.modules[module.id]
     info.children_known, info.own_parameters = True, False
 
 
-def _container(run: Interpreter, name: str, call: Call) -> Value:
+def _container(run: Run, name: str, call: Call) -> Value:
     if name == "torch.nn.Sequential":
         items: Value | None = Sequence(list(call.args), "list", call.open)
         if len(call.args) == 1 and isinstance(call.args[0], Dict):
             items = call.args[0]
     else:
         items = call.args[0] if call.args else None
-    return run.make_container(call.node, name, items)
+    return make_container(run, call.node, name, items)
 
 
 @function("torch.")
-def tensor_result(run: Interpreter, name: str, call: Call) -> Value:
+def tensor_result(run: Run, name: str, call: Call) -> Value:
     """torch functions that nothing else describes: tensors in, tensors out."""
     if not name.startswith("torch.nn."):
         meta_device.left_by_arguments(run, call.values)
@@ -161,14 +151,14 @@ def tensor_result(run: Interpreter, name: str, call: Call) -> Value:
         if isinstance(value, ParametersOf):
             if name.startswith("torch.nn.init.") and _FIXED.search(name):
                 set_by(run, call, [value])
-            return run.take(value, element=True)
+            return take_parameters(run, value, element=True)
     if name.startswith("torch.cuda.") or name.startswith("torch.backends."):
         return Unknown(origin=f"{name}()")
     return derived(call)
 
 
 @function("torch.device")
-def device(run: Interpreter, name: str, call: Call) -> Value:
+def device(run: Run, name: str, call: Call) -> Value:
     kind = constant(call.arg(0, "type"))
     used(run, call.node, *call.values)
     args = {str(n): v for n, v in enumerate(call.args)} | call.kwargs
@@ -178,12 +168,12 @@ def device(run: Interpreter, name: str, call: Call) -> Value:
 
 
 @function("accelerate.init_empty_weights", "torch.nn.utils.init.skip_init")
-def empty_weights(run: Interpreter, name: str, call: Call) -> Value:
+def empty_weights(run: Run, name: str, call: Call) -> Value:
     return Context("meta_device")
 
 
 @function("torch.no_grad", "torch.inference_mode", "torch.enable_grad", "torch.set_grad_enabled")
-def grad_mode(run: Interpreter, name: str, call: Call) -> Value:
+def grad_mode(run: Run, name: str, call: Call) -> Value:
     """Within `with` or as a decorator it holds for a block; else from here on."""
     kind = name.rpartition(".")[2]
     mode = call.arg(0, "mode")
@@ -198,13 +188,13 @@ def grad_mode(run: Interpreter, name: str, call: Call) -> Value:
 
 @function("torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast",
           "torch.backends.cuda.sdp_kernel", "torch.profiler.profile")  # fmt: skip
-def harmless_context(run: Interpreter, name: str, call: Call) -> Value:
+def harmless_context(run: Run, name: str, call: Call) -> Value:
     return Context("harmless")
 
 
 @function("torch.compile")
-def compile_module(run: Interpreter, name: str, call: Call) -> Value:
-    module = run.as_module(call.arg(0, "model"))
+def compile_module(run: Run, name: str, call: Call) -> Value:
+    module = as_module(run, call.arg(0, "model"))
     if module is None:
         return call.args[0] if call.args else Unknown()
     wrapper = wrap(run, module, "OptimizedModule", "compile", call)
@@ -212,11 +202,9 @@ def compile_module(run: Interpreter, name: str, call: Call) -> Value:
     return wrapper
 
 
-def wrap(
-    run: Interpreter, inner: ModuleValue, class_name: str, kind: str, call: Call
-) -> ModuleValue:
+def wrap(run: Run, inner: ModuleValue, class_name: str, kind: str, call: Call) -> ModuleValue:
     """A module that wraps another one."""
-    wrapper = run.new_module(call.node, class_name, own_parameters=False)
+    wrapper = new_module(run, call.node, class_name, own_parameters=False)
     wrapper.inner, wrapper.wrapper = inner, kind
     info = run.trace.modules[wrapper.id]
     info.inner, info.wrapper = inner.id, kind
@@ -224,8 +212,8 @@ def wrap(
 
 
 @function("torch.nn.parallel.DistributedDataParallel", "torch.nn.DataParallel")
-def data_parallel(run: Interpreter, name: str, call: Call) -> Value:
-    module = run.as_module(call.arg(0, "module"))
+def data_parallel(run: Run, name: str, call: Call) -> Value:
+    module = as_module(run, call.arg(0, "module"))
     if module is None:
         return Unknown()
     if name.endswith("DistributedDataParallel"):
@@ -244,9 +232,9 @@ CHECKPOINTING = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
 
 
 @function(f"{CHECKPOINTING}.checkpoint_wrapper", f"{CHECKPOINTING}.offload_wrapper")
-def checkpoint_wrapper(run: Interpreter, name: str, call: Call) -> Value:
+def checkpoint_wrapper(run: Run, name: str, call: Call) -> Value:
     """The wrapper stands for the module itself: what it holds keeps its name for the user."""
-    module = run.as_module(call.arg(0, "module"))
+    module = as_module(run, call.arg(0, "module"))
     if module is None:
         return Unknown()
     run.emit(Checkpointed, call.node, module=module.id)
@@ -254,16 +242,16 @@ def checkpoint_wrapper(run: Interpreter, name: str, call: Call) -> Value:
 
 
 @function(f"{CHECKPOINTING}.apply_activation_checkpointing")
-def apply_checkpointing(run: Interpreter, name: str, call: Call) -> Value:
-    module = run.as_module(call.arg(0, "model"))
+def apply_checkpointing(run: Run, name: str, call: Call) -> Value:
+    module = as_module(run, call.arg(0, "model"))
     if module is not None:
         run.emit(Checkpointed, call.node, module=module.id)
     return Const(None)
 
 
 @function("torch.optim.swa_utils.AveragedModel")
-def averaged(run: Interpreter, name: str, call: Call) -> Value:
-    module = run.as_module(call.arg(0, "model"))
+def averaged(run: Run, name: str, call: Call) -> Value:
+    module = as_module(run, call.arg(0, "model"))
     if module is None:
         return Unknown()
     copy = duplicate_module(run, module, call)
@@ -276,8 +264,8 @@ def averaged(run: Interpreter, name: str, call: Call) -> Value:
 
 @method("ModuleValue", "parameters", "named_parameters")
 @method("Unknown", "parameters", "named_parameters")
-def parameters(run: Interpreter, receiver: Value, name: str, call: Call) -> Value:
-    module = run.as_module(receiver)
+def parameters(run: Run, receiver: Value, name: str, call: Call) -> Value:
+    module = as_module(run, receiver)
     if module is None:
         return derived(call)
     return ParametersOf((module,), named=name.startswith("named"))
@@ -285,13 +273,13 @@ def parameters(run: Interpreter, receiver: Value, name: str, call: Call) -> Valu
 
 @method("ModuleValue", "modules", "named_modules", "children", "named_children")
 @method("Unknown", "modules", "named_modules", "named_children")
-def submodules(run: Interpreter, receiver: Value, name: str, call: Call) -> Value:
-    module = run.as_module(receiver)
+def submodules(run: Run, receiver: Value, name: str, call: Call) -> Value:
+    module = as_module(run, receiver)
     return ModulesOf(module, name) if module is not None else derived(call)
 
 
 @method("ModuleValue", "to", "cuda", "cpu", "to_empty", "half", "bfloat16", "float", "type")
-def move(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+def move(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     dtype = {"half": "float16", "bfloat16": "bfloat16", "float": "float32"}.get(name)
     target = None
     for value in call.values:
@@ -309,61 +297,59 @@ def move(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Valu
 
 
 @method("ModuleValue", "train", "eval")
-def mode(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+def mode(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     return receiver
 
 
 @method("ModuleValue", "requires_grad_")
-def requires_grad(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+def requires_grad(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     value = call.arg(0, "requires_grad")
-    run.set_frozen([receiver], not (value is None or constant(value) is True))
+    set_frozen(run, [receiver], not (value is None or constant(value) is True))
     if value is not None and constant(value) is not False:
-        run.doubt_frozen([receiver])
+        doubt_frozen(run, [receiver])
     run.emit(RequiresGradSet, call.node, modules=(receiver.id,))
     return receiver
 
 
 @method("ParametersOf", "requires_grad_")
-def parameter_requires_grad(
-    run: Interpreter, receiver: ParametersOf, name: str, call: Call
-) -> Value:
+def parameter_requires_grad(run: Run, receiver: ParametersOf, name: str, call: Call) -> Value:
     value = call.arg(0, "requires_grad")
-    run.freeze_parameters(receiver, Const(True) if value is None else value)
+    freeze_parameters(run, receiver, Const(True) if value is None else value)
     run.emit(RequiresGradSet, call.node, modules=tuple(m.id for m in receiver.modules))
     return receiver
 
 
 @method("ParametersOf", "register_hook", "register_post_accumulate_grad_hook")
-def parameter_hook(run: Interpreter, receiver: ParametersOf, name: str, call: Call) -> Value:
-    return HookHandle(mark=run.mark(receiver, name, hook=True))
+def parameter_hook(run: Run, receiver: ParametersOf, name: str, call: Call) -> Value:
+    return HookHandle(mark=mark_parameters(run, receiver, name, hook=True))
 
 
 @method("ModuleValue", "apply")
-def apply(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+def apply(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     """`m.apply(fn)`: the function gets every submodule, children before their parents."""
     if call.args:
-        for child in reversed(run.submodule_values(ModulesOf(receiver, "modules"))):
+        for child in reversed(submodule_values(run, ModulesOf(receiver, "modules"))):
             run.call(call.args[0], Call(call.node, [child]))
     return receiver
 
 
 @method("ModuleValue", "append", "add_module", "register_module", "insert")
-def add(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+def add(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     if not call.args:
         return Unknown()
     value = run.settle(call.args[-1])
     if name == "append":
-        run.append_element(receiver, value)
+        append_element(run, receiver, value)
     elif isinstance(value, ModuleValue):
         key = constant(call.args[0])
-        if value.inner is not None and value.inner in run.child_values(receiver):
+        if value.inner is not None and value.inner in child_values(run, receiver):
             # a part goes into its own wrapper: `layers.register_module(name, torch.compile(layer))`
-            run.set_element(receiver, Unknown(), value)
+            set_element(run, receiver, Unknown(), value)
             if isinstance(key, str):
                 receiver.attributes[key] = value
             return receiver
-        run.attach(receiver, value)
-        run.add_child(receiver, str(key) if key is not None else "*", value)
+        attach_module(run, receiver, value)
+        add_child(run, receiver, str(key) if key is not None else "*", value)
         if isinstance(key, str):
             receiver.attributes[key] = value
         elif receiver.elements is not None:
@@ -372,15 +358,15 @@ def add(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value
 
 
 @method("ModuleValue", "extend")
-def extend(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
-    for item in run.iterate(call.args[0])[0] if call.args else []:
-        run.append_element(receiver, item)
+def extend(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    for item in iterate(run, call.args[0])[0] if call.args else []:
+        append_element(run, receiver, item)
     return receiver
 
 
 @method("ModuleValue", "items", "values", "keys")
-def mapping_view(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
-    children: list[Any] = run.submodule_values(receiver)
+def mapping_view(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    children: list[Any] = submodule_values(run, receiver)
     if name == "values":
         return Sequence(children, "list")
     if name == "keys":
@@ -389,31 +375,31 @@ def mapping_view(run: Interpreter, receiver: ModuleValue, name: str, call: Call)
 
 
 @method("ModuleValue", "get_submodule")
-def submodule(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+def submodule(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     path = constant(call.arg(0, "target"))
     value: Value = receiver
     if not isinstance(path, str):
-        return run.element(receiver, Unknown())
+        return element_of(run, receiver, Unknown())
     for part in path.split("."):
-        value = run.settle(run.get_attribute(value, part, call.node)) if part else value
+        value = run.settle(read_attribute(run, value, part, call.node)) if part else value
     return value
 
 
 @method("ModuleValue", "get_parameter")
-def parameter(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+def parameter(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     path = constant(call.arg(0, "target"))
-    return run.parameter_named(receiver, path) if isinstance(path, str) else Unknown()
+    return parameter_named(run, receiver, path) if isinstance(path, str) else Unknown()
 
 
 @method("ModuleValue", "register_parameter")
-def register_parameter(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+def register_parameter(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     run.trace.modules[receiver.id].own_parameters = True
     receiver.surely_meta = False
     return Const(None)
 
 
 @method("ModuleValue", "compile")
-def compile_in_place(run: Interpreter, receiver: ModuleValue, name: str, call: Call) -> Value:
+def compile_in_place(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     run.emit(Compiled, call.node, module=receiver.id, result=receiver.id)
     return Const(None)
 
@@ -423,9 +409,9 @@ def compile_in_place(run: Interpreter, receiver: ModuleValue, name: str, call: C
 
 @method("TensorValue", "backward")
 @method("Unknown", "backward")
-def backward(run: Interpreter, receiver: Value, name: str, call: Call) -> Value:
+def backward(run: Run, receiver: Value, name: str, call: Call) -> Value:
     sharded = any(
-        run.sharding_inside(value) is not None
+        sharding_inside(run, value) is not None
         for value in run.objects.values()
         if isinstance(value, ModuleValue)
     )

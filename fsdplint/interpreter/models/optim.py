@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.fsdp1 import option
 from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.module_tree import sharding_inside
+from fsdplint.interpreter.optimizers import (
+    build_optimizer,
+    fill_optimizer,
+    lose_optimizer,
+    owners_of,
+    stale_of,
+)
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
     Const,
     Made,
@@ -29,12 +37,9 @@ from fsdplint.trace import (
     ScalerStepped,
 )
 
-if TYPE_CHECKING:
-    from fsdplint.interpreter.run import Interpreter
-
 
 @function("torch.optim.")
-def optimizer(run: Interpreter, name: str, call: Call) -> Value:
+def optimizer(run: Run, name: str, call: Call) -> Value:
     last = name.rpartition(".")[2]
     if name.startswith("torch.optim.lr_scheduler.") or name.startswith("torch.optim.swa_utils."):
         return Made(name, {str(n): v for n, v in enumerate(call.args)} | call.kwargs)
@@ -43,35 +48,35 @@ def optimizer(run: Interpreter, name: str, call: Call) -> Value:
         return run.call(Method(receiver, last), replace(call, args=call.args[1:]))
     if not last[:1].isupper() or last == "Optimizer":
         return Unknown()
-    return run.build_optimizer(last, call)
+    return build_optimizer(run, last, call)
 
 
 @function("torch.distributed.optim.ZeroRedundancyOptimizer")
-def zero_optimizer(run: Interpreter, name: str, call: Call) -> Value:
-    return run.build_optimizer("ZeroRedundancyOptimizer", call)
+def zero_optimizer(run: Run, name: str, call: Call) -> Value:
+    return build_optimizer(run, "ZeroRedundancyOptimizer", call)
 
 
 @method("OptimizerValue", "__init__")
-def init(run: Interpreter, receiver: OptimizerValue, name: str, call: Call) -> Value:
-    run.fill_optimizer(receiver, call)
+def init(run: Run, receiver: OptimizerValue, name: str, call: Call) -> Value:
+    fill_optimizer(run, receiver, call)
     return Const(None)
 
 
 @method("OptimizerValue", "step")
-def step(run: Interpreter, receiver: OptimizerValue, name: str, call: Call) -> Value:
+def step(run: Run, receiver: OptimizerValue, name: str, call: Call) -> Value:
     run.emit(OptimizerStepped, call.node, optimizer=receiver.id)
     return Unknown()
 
 
 @method("OptimizerValue", "zero_grad")
-def zero_grad(run: Interpreter, receiver: OptimizerValue, name: str, call: Call) -> Value:
+def zero_grad(run: Run, receiver: OptimizerValue, name: str, call: Call) -> Value:
     return Const(None)
 
 
 @method("OptimizerValue", "add_param_group")
-def add_group(run: Interpreter, receiver: OptimizerValue, name: str, call: Call) -> Value:
-    run.lose_optimizer(receiver)
-    modules, _ = run.owners_of(call.arg(0, "param_group"))
+def add_group(run: Run, receiver: OptimizerValue, name: str, call: Call) -> Value:
+    lose_optimizer(run, receiver)
+    modules, _ = owners_of(run, call.arg(0, "param_group"))
     receiver.modules = (*receiver.modules, *(m for m in modules if m not in receiver.modules))
     return Const(None)
 
@@ -85,7 +90,7 @@ ENABLED = {
 
 
 @function(*ENABLED)
-def grad_scaler(run: Interpreter, name: str, call: Call) -> Value:
+def grad_scaler(run: Run, name: str, call: Call) -> Value:
     if name.endswith(".ShardedGradScaler"):
         run.emit(Fsdp1Used, call.node, api="ShardedGradScaler")
     given = {str(n): v for n, v in enumerate(call.args)} | call.kwargs
@@ -105,7 +110,7 @@ def grad_scaler(run: Interpreter, name: str, call: Call) -> Value:
 @method("Made", "step")
 @method("ScalerValue", "step")
 @method("Unknown", "step")
-def scaler_step(run: Interpreter, receiver: Value, name: str, call: Call) -> Value:
+def scaler_step(run: Run, receiver: Value, name: str, call: Call) -> Value:
     """`scaler.step(optimizer)`."""
     target = run.settle(call.args[0]) if call.args else None
     if isinstance(target, OptimizerValue):
@@ -117,35 +122,35 @@ def scaler_step(run: Interpreter, receiver: Value, name: str, call: Call) -> Val
 
 @method("Made", "scale")
 @method("ScalerValue", "scale")
-def scaled(run: Interpreter, receiver: Made, name: str, call: Call) -> Value:
+def scaled(run: Run, receiver: Made, name: str, call: Call) -> Value:
     return call.args[0] if call.args else Unknown()
 
 
 @method("Unknown", "scale")
-def maybe_scaled(run: Interpreter, receiver: Unknown, name: str, call: Call) -> Value:
+def maybe_scaled(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     value = call.args[0] if call.args else None
     return value if isinstance(value, TensorValue) else Unknown()
 
 
 @method("Made", "unscale_", "update", "state_dict", "load_state_dict")
 @method("ScalerValue", "unscale_", "update", "state_dict", "load_state_dict")
-def scaler_other(run: Interpreter, receiver: Made, name: str, call: Call) -> Value:
+def scaler_other(run: Run, receiver: Made, name: str, call: Call) -> Value:
     return Unknown()
 
 
 @function("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_",
           "torch.nn.utils.clip_grad_norm")  # fmt: skip
-def clip(run: Interpreter, name: str, call: Call) -> Value:
-    modules, _ = run.owners_of(call.arg(0, "parameters"))
+def clip(run: Run, name: str, call: Call) -> Value:
+    modules, _ = owners_of(run, call.arg(0, "parameters"))
     last = name.rpartition(".")[2]
     by_norm = "norm" in last
-    sharded = any(run.sharding_inside(module) is not None for module in modules)
+    sharded = any(sharding_inside(run, module) is not None for module in modules)
     run.emit(
         Clipped,
         call.node,
         api="utils",
         modules=tuple(m.id for m in modules),
-        stale=run.stale_of(call.arg(0, "parameters")),
+        stale=stale_of(run, call.arg(0, "parameters")),
         by_norm=by_norm,
         max_norm=option(call.arg(1, "max_norm") or Unknown()),
         collective=sharded and by_norm,

@@ -4,17 +4,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import libcst as cst
 
 from fsdplint.discovery.module_resolver import absolute
 from fsdplint.interpreter import meta_device
-from fsdplint.interpreter.attributes import LOADER_PARTS
+from fsdplint.interpreter.assignment import assign_attribute
+from fsdplint.interpreter.attributes import LOADER_PARTS, read_attribute
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.imports import import_module
+from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.models import tensors
+from fsdplint.interpreter.models.nn_classes import SUBCLASSES
 from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.module_attributes import element_of
+from fsdplint.interpreter.module_tree import child_values
+from fsdplint.interpreter.modules import new_module, set_element
+from fsdplint.interpreter.optimizers import take_parameters
+from fsdplint.interpreter.parameter_filters import (
+    doubt_filter,
+    tested_in_loop,
+    with_current_filters,
+)
+from fsdplint.interpreter.parameter_marks import read_mark
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank, environment
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.values import (
     Class,
     Const,
@@ -41,9 +57,6 @@ from fsdplint.interpreter.values import (
 )
 from fsdplint.trace import ModuleCopied
 
-if TYPE_CHECKING:
-    from fsdplint.interpreter.run import Interpreter
-
 
 def derived(call: Call, origin: str = "") -> Unknown:
     """An unknown value made from the arguments: it varies, or differs by rank, as they do."""
@@ -67,7 +80,7 @@ def varies(value: Value) -> bool:
           "tempfile.", "glob.", "gc.", "wandb.", "string.", "uuid.", "socket.", "subprocess.",
           "torch.utils.tensorboard.", "tqdm.write", "rich.", "loguru.", "os.", "inspect.", "dis.",
           "types.", "pprint.")  # fmt: skip
-def quiet(run: Interpreter, name: str, call: Call) -> Value:
+def quiet(run: Run, name: str, call: Call) -> Value:
     """Functions that leave modules alone and whose result is nothing in particular."""
     if name.startswith(("time.", "random.", "datetime.")):
         return Unknown(varying=True)
@@ -78,12 +91,12 @@ def quiet(run: Interpreter, name: str, call: Call) -> Value:
 
 
 @function("os.getpid")
-def process_id(run: Interpreter, name: str, call: Call) -> Value:
+def process_id(run: Run, name: str, call: Call) -> Value:
     return Unknown(origin=f"{name}()", by_process=True)
 
 
 @function("builtins.int", "builtins.str", "builtins.float", "builtins.bool", "builtins.abs")
-def convert(run: Interpreter, name: str, call: Call) -> Value:
+def convert(run: Run, name: str, call: Call) -> Value:
     value = call.args[0] if call.args else Const(None)
     if isinstance(value, ShardTensor):
         tensors.read(run, value, name.rpartition(".")[2], call.node)
@@ -108,7 +121,7 @@ def convert(run: Interpreter, name: str, call: Call) -> Value:
 
 
 @function("builtins.len")
-def length(run: Interpreter, name: str, call: Call) -> Value:
+def length(run: Run, name: str, call: Call) -> Value:
     value = call.args[0] if call.args else None
     if isinstance(value, Sequence | Dict) and not value.open:
         return Const(len(value.items))
@@ -116,7 +129,7 @@ def length(run: Interpreter, name: str, call: Call) -> Value:
 
 
 @function("builtins.isinstance", "builtins.issubclass")
-def is_instance(run: Interpreter, name: str, call: Call) -> Value:
+def is_instance(run: Run, name: str, call: Call) -> Value:
     if len(call.args) < 2:
         return Unknown()
     value, kinds = run.settle(call.args[0]), call.args[1]
@@ -153,13 +166,13 @@ def is_instance(run: Interpreter, name: str, call: Call) -> Value:
 DTENSOR = {"torch.distributed.tensor.DTensor", "torch.distributed._tensor.DTensor"}
 
 
-def _is_dtensor(run: Interpreter, value: Value) -> bool:
+def _is_dtensor(run: Run, value: Value) -> bool:
     """Whether a value is certainly a DTensor: a parameter or gradient of a sharded module."""
     tensor = tensors.as_shard(run, value)
     return tensor is not None and tensor.certain
 
 
-def _visits_modules(run: Interpreter, node: cst.CSTNode) -> bool:
+def _visits_modules(run: Run, node: cst.CSTNode) -> bool:
     """Whether a test asks for the class of what a loop over `x.modules()` visits.
 
     Of a module of unknown class it is then false: the class that such a loop looks for is that of
@@ -175,7 +188,7 @@ def _visits_modules(run: Interpreter, node: cst.CSTNode) -> bool:
     return re.search(r"\.(named_)?modules\(", run.text(loop.iter)) is not None
 
 
-def module_is(run: Interpreter, value: ModuleValue, kind: Value) -> bool | None:
+def module_is(run: Run, value: ModuleValue, kind: Value) -> bool | None:
     if isinstance(kind, Class):
         if value.cls is None:
             same = run.trace.modules[value.id].class_name == kind.name
@@ -193,8 +206,6 @@ def module_is(run: Interpreter, value: ModuleValue, kind: Value) -> bool | None:
     if name.endswith("DistributedDataParallel"):
         return value.wrapper == "ddp"
     if value.library_class is not None:
-        from fsdplint.interpreter.models.nn import SUBCLASSES
-
         return name in {value.library_class, SUBCLASSES.get(value.library_class)}
     if value.cls is not None:
         if name in value.cls.library_bases():
@@ -204,7 +215,7 @@ def module_is(run: Interpreter, value: ModuleValue, kind: Value) -> bool | None:
 
 
 @function("builtins.getattr")
-def get_attribute(run: Interpreter, name: str, call: Call) -> Value:
+def get_attribute(run: Run, name: str, call: Call) -> Value:
     if len(call.args) >= 2 and isinstance(call.args[1], Const):
         attribute, module = str(call.args[1].value), run.settle(call.args[0])
         if (
@@ -217,24 +228,24 @@ def get_attribute(run: Interpreter, name: str, call: Call) -> Value:
                 return run.settle(call.args[2]) if has is False else derived(call)
             if attribute == "no_sync" and _wrapped_by_fsdp1(module):
                 return Method(module, OPTIONAL_NO_SYNC)
-        value = run.get_attribute(call.args[0], attribute, call.node)
+        value = read_attribute(run, call.args[0], attribute, call.node)
         return run.settle(value)
     value = run.settle(call.args[0]) if call.args else Unknown()
     if isinstance(value, ModuleValue):
-        return run.element(value, Unknown())
+        return element_of(run, value, Unknown())
     return derived(call)
 
 
 @function("builtins.setattr")
-def set_attribute(run: Interpreter, name: str, call: Call) -> Value:
+def set_attribute(run: Run, name: str, call: Call) -> Value:
     if len(call.args) == 3:
         target, key, value = call.args
         target = run.settle(target)
         if isinstance(key, Const):
-            run.set_attribute(target, str(key.value), value)
+            assign_attribute(run, target, str(key.value), value)
         elif isinstance(target, ModuleValue):
             meta_device.attribute_set(target, value)
-            run.set_element(target, key, value)
+            set_element(run, target, key, value)
         elif isinstance(target, Instance):
             target.havoc = True
             for attribute, old in list(target.attributes.items()):
@@ -270,12 +281,12 @@ def _wrapper_has(module: ModuleValue, attribute: str) -> bool | None:
 
 
 @function("builtins.hasattr", "builtins.callable")
-def has_attribute(run: Interpreter, name: str, call: Call) -> Value:
+def has_attribute(run: Run, name: str, call: Call) -> Value:
     if call.args and isinstance(run.settle(call.args[0]), Unknown):
         return Unknown(origin=run.text(call.node), varying=derived(call).varying)
     if call.args and isinstance(run.settle(call.args[0]), StateValue | ParametersOf | ShardTensor):
         value, attribute = run.settle(call.args[0]), constant(call.arg(1, "name"))
-        run.ask(value, str(attribute), call.node)
+        read_mark(run, value, str(attribute), call.node)
         if attribute in tensors.OF_DTENSORS and _is_dtensor(run, value):
             return Const(True)
         return Unknown(varying=True)  # differs from tensor to tensor
@@ -298,7 +309,7 @@ def has_attribute(run: Interpreter, name: str, call: Call) -> Value:
 
 
 @function("builtins.dict", "collections.OrderedDict", "collections.defaultdict")
-def make_dict(run: Interpreter, name: str, call: Call) -> Value:
+def make_dict(run: Run, name: str, call: Call) -> Value:
     result = Dict({}, call.open, made_at=run.site(call.node))
     for value in call.args:
         value = run.settle(value)
@@ -309,7 +320,7 @@ def make_dict(run: Interpreter, name: str, call: Call) -> Value:
             result.tensors.update(value.tensors)
             result.open = result.open or value.open
         elif isinstance(value, ParametersOf):
-            result.tensors["*"] = run.take(value, element=True)
+            result.tensors["*"] = take_parameters(run, value, element=True)
             result.open = True
         elif isinstance(value, Sequence) and all(
             isinstance(i, Sequence) and len(i.items) == 2 for i in value.items
@@ -328,15 +339,15 @@ def make_dict(run: Interpreter, name: str, call: Call) -> Value:
 
 
 @function("builtins.vars")
-def attributes_of(run: Interpreter, name: str, call: Call) -> Value:
+def attributes_of(run: Run, name: str, call: Call) -> Value:
     value = run.settle(call.args[0]) if call.args else Unknown()
     if isinstance(value, OptimizerValue):
-        return run.get_attribute(value, "__dict__", call.node)
+        return read_attribute(run, value, "__dict__", call.node)
     return derived(call)
 
 
 @function("builtins.super")
-def super_of(run: Interpreter, name: str, call: Call) -> Value:
+def super_of(run: Run, name: str, call: Call) -> Value:
     for frame in reversed(run.frames):
         if frame.owner is not None and frame.function is not None:
             receiver = frame.receiver
@@ -346,7 +357,7 @@ def super_of(run: Interpreter, name: str, call: Call) -> Value:
 
 
 @function("builtins.type")
-def type_of(run: Interpreter, name: str, call: Call) -> Value:
+def type_of(run: Run, name: str, call: Call) -> Value:
     value = run.settle(call.args[0]) if call.args else Unknown()
     cls = getattr(value, "cls", None)
     if isinstance(cls, Class):
@@ -358,30 +369,30 @@ def type_of(run: Interpreter, name: str, call: Call) -> Value:
 
 
 @function("functools.partial")
-def partial(run: Interpreter, name: str, call: Call) -> Value:
+def partial(run: Run, name: str, call: Call) -> Value:
     if not call.args:
         return Unknown()
     return Partial(call.args[0], call.args[1:], dict(call.kwargs), call.open)
 
 
 @function("functools.update_wrapper")
-def update_wrapper(run: Interpreter, name: str, call: Call) -> Value:
+def update_wrapper(run: Run, name: str, call: Call) -> Value:
     return call.arg(0, "wrapper") or Unknown()
 
 
 @function("functools.wraps")
-def wraps(run: Interpreter, name: str, call: Call) -> Value:
+def wraps(run: Run, name: str, call: Call) -> Value:
     """What it is called with, then, it gives back: nothing is called here."""
     return Partial(Symbol("functools.update_wrapper"))
 
 
 @function("functools.lru_cache", "functools.cache")
-def decorator(run: Interpreter, name: str, call: Call) -> Value:
+def decorator(run: Run, name: str, call: Call) -> Value:
     return call.args[0] if call.args else Unknown()
 
 
 @function("copy.deepcopy", "copy.copy")
-def copy(run: Interpreter, name: str, call: Call) -> Value:
+def copy(run: Run, name: str, call: Call) -> Value:
     value = run.settle(call.args[0]) if call.args else Unknown()
     if not isinstance(value, ModuleValue):
         if isinstance(value, Unknown):
@@ -392,10 +403,11 @@ def copy(run: Interpreter, name: str, call: Call) -> Value:
     return duplicate
 
 
-def duplicate_module(run: Interpreter, value: ModuleValue, call: Call) -> ModuleValue:
+def duplicate_module(run: Run, value: ModuleValue, call: Call) -> ModuleValue:
     """A copy of a module and of everything in it."""
     info = run.trace.modules[value.id]
-    made = run.new_module(
+    made = new_module(
+        run,
         call.node,
         info.class_name,
         cls=value.cls,
@@ -408,7 +420,7 @@ def duplicate_module(run: Interpreter, value: ModuleValue, call: Call) -> Module
     made.attributes = dict(value.attributes)
     if value.elements is not None:
         made.elements = Sequence([], "list")
-    for name, child in zip(info.children, run.child_values(value), strict=False):
+    for name, child in zip(info.children, child_values(run, value), strict=False):
         duplicate = duplicate_module(run, child, call)
         run.trace.modules[duplicate.id].repeated = run.trace.modules[child.id].repeated
         if made.elements is not None:
@@ -419,41 +431,41 @@ def duplicate_module(run: Interpreter, value: ModuleValue, call: Call) -> Module
 
 
 @function("importlib.import_module")
-def import_named(run: Interpreter, name: str, call: Call) -> Value:
+def import_named(run: Run, name: str, call: Call) -> Value:
     """A module by its name; a relative one is looked for in the package that is named."""
     wanted, package = constant(call.arg(0, "name")), constant(call.arg(1, "package"))
     full = None
     if isinstance(wanted, str):
         full = absolute(wanted, package if isinstance(package, str) else None)
-    return run.call_unknown(Symbol(name), call) if full is None else run.import_module(full)
+    return call_unknown(run, Symbol(name), call) if full is None else import_module(run, full)
 
 
 @function("contextlib.nullcontext")
-def null_context(run: Interpreter, name: str, call: Call) -> Value:
+def null_context(run: Run, name: str, call: Call) -> Value:
     return Context("null")
 
 
 @function("os.getenv", "os.environ.get")
-def getenv(run: Interpreter, name: str, call: Call) -> Value:
+def getenv(run: Run, name: str, call: Call) -> Value:
     return environment(call.arg(0, "key") or Unknown())
 
 
 @function("os.path.")
-def path(run: Interpreter, name: str, call: Call) -> Value:
+def path(run: Run, name: str, call: Call) -> Value:
     known = all(isinstance(v, Const) or isinstance(v, Unknown) and v.origin for v in call.values)
     asks = name.endswith(("exists", "isfile", "isdir"))
     return derived(call, run.text(call.node) if known or asks else "")
 
 
 @function("builtins.open")
-def open_file(run: Interpreter, name: str, call: Call) -> Value:
+def open_file(run: Run, name: str, call: Call) -> Value:
     path = call.arg(0, "file")
     known = isinstance(path, Const) or isinstance(path, Unknown) and path.origin
     return derived(call, f"open({run.text(call.node)})" if known else "")
 
 
 @function("dataclasses.dataclass", "dataclasses.field", "torch.no_grad_decorator")
-def dataclass_field(run: Interpreter, name: str, call: Call) -> Value:
+def dataclass_field(run: Run, name: str, call: Call) -> Value:
     default = call.kwargs.get("default")
     if default is not None:
         return default
@@ -464,27 +476,27 @@ def dataclass_field(run: Interpreter, name: str, call: Call) -> Value:
 
 
 @method("Sequence", "append", "add")
-def append(run: Interpreter, receiver: Sequence, name: str, call: Call) -> Value:
+def append(run: Run, receiver: Sequence, name: str, call: Call) -> Value:
     if call.args:
-        receiver.items.append(run.chosen_here(call.args[0]))
-        if run.tested_in_loop():
-            run.doubt_choice(call.args[0])
+        receiver.items.append(with_current_filters(run, call.args[0]))
+        if tested_in_loop(run):
+            doubt_filter(run, call.args[0])
         if run.loop_depth:
             receiver.open = True
     return Const(None)
 
 
 @method("Sequence", "extend", "update")
-def extend(run: Interpreter, receiver: Sequence, name: str, call: Call) -> Value:
+def extend(run: Run, receiver: Sequence, name: str, call: Call) -> Value:
     if call.args:
-        items, exact = run.iterate(call.args[0])
+        items, exact = iterate(run, call.args[0])
         receiver.extend(items)
         receiver.open = receiver.open or not exact
     return Const(None)
 
 
 @method("Dict", "items", "values", "keys")
-def dict_view(run: Interpreter, receiver: Dict, name: str, call: Call) -> Value:
+def dict_view(run: Run, receiver: Dict, name: str, call: Call) -> Value:
     if name == "keys":
         return Sequence([Const(k) for k in receiver.items], "list", receiver.open)
     if name == "values":
@@ -496,7 +508,7 @@ def dict_view(run: Interpreter, receiver: Dict, name: str, call: Call) -> Value:
 
 
 @method("Dict", "get", "pop", "setdefault")
-def dict_get(run: Interpreter, receiver: Dict, name: str, call: Call) -> Value:
+def dict_get(run: Run, receiver: Dict, name: str, call: Call) -> Value:
     key = call.args[0] if call.args else Unknown()
     if isinstance(key, Const) and key.value in receiver.items:
         value = receiver.items[key.value]
@@ -511,7 +523,7 @@ def dict_get(run: Interpreter, receiver: Dict, name: str, call: Call) -> Value:
 
 
 @method("Dict", "update")
-def dict_update(run: Interpreter, receiver: Dict, name: str, call: Call) -> Value:
+def dict_update(run: Run, receiver: Dict, name: str, call: Call) -> Value:
     for value in call.args:
         if isinstance(value, Dict):
             receiver.items.update(value.items)
@@ -527,17 +539,17 @@ def dict_update(run: Interpreter, receiver: Dict, name: str, call: Call) -> Valu
 
 
 @method("Dict", "copy")
-def dict_copy(run: Interpreter, receiver: Dict, name: str, call: Call) -> Value:
+def dict_copy(run: Run, receiver: Dict, name: str, call: Call) -> Value:
     return Dict(dict(receiver.items), receiver.open, dict(receiver.tensors))
 
 
 @method("Const", "format", "join")
-def text_of(run: Interpreter, receiver: Const, name: str, call: Call) -> Value:
+def text_of(run: Run, receiver: Const, name: str, call: Call) -> Value:
     return derived(call)
 
 
 @method("Const", "split", "lower", "upper", "strip", "startswith", "endswith", "replace")
-def fold_text(run: Interpreter, receiver: Const, name: str, call: Call) -> Value:
+def fold_text(run: Run, receiver: Const, name: str, call: Call) -> Value:
     if isinstance(receiver.value, str) and all(isinstance(a, Const) for a in call.args):
         try:
             result = getattr(receiver.value, name)(

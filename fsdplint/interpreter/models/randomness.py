@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.datasets import note_seed
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.ranks import WORLD_SIZE
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
     Const,
     Context,
@@ -22,9 +22,6 @@ from fsdplint.interpreter.values import (
 )
 from fsdplint.trace import Seeded, WeightsSet
 
-if TYPE_CHECKING:
-    from fsdplint.interpreter.run import Interpreter
-
 # Functions out of sight that may have seeded the generator, or brought the ranks' weights together.
 SEEDS = re.compile(r"seed|rng|determinis", re.I)
 SETS = re.compile(r"broadcast|sync|copy|load|scatter|init|share", re.I)
@@ -36,13 +33,13 @@ RANDOM = {"normal_", "uniform_", "trunc_normal_", "random_", "exponential_", "be
 @function("torch.manual_seed", "torch.random.manual_seed", "transformers.set_seed",
           "lightning.seed_everything", "pytorch_lightning.seed_everything",
           "lightning.pytorch.seed_everything", "lightning.fabric.seed_everything")  # fmt: skip
-def manual_seed(run: Interpreter, name: str, call: Call) -> Value:
+def manual_seed(run: Run, name: str, call: Call) -> Value:
     note_seed(run, call.arg(0, "seed"))
     run.emit(Seeded, call.node, per_rank=differs(run, call.arg(0, "seed")))
     return Unknown()
 
 
-def differs(run: Interpreter, seed: Value | None) -> bool | None:
+def differs(run: Run, seed: Value | None) -> bool | None:
     """Whether a seed differs between ranks; None where that can't be told."""
     seed = run.settle(seed) if seed is not None else None
     if isinstance(seed, RankValue):
@@ -58,7 +55,7 @@ def differs(run: Interpreter, seed: Value | None) -> bool | None:
 
 
 @function("torch.set_rng_state", "torch.seed", "torch.random.set_rng_state", "torch.random.seed")
-def other_seed(run: Interpreter, name: str, call: Call) -> Value:
+def other_seed(run: Run, name: str, call: Call) -> Value:
     if name.endswith("seed"):
         note_seed(run, None)
     run.emit(Seeded, call.node, per_rank=None)
@@ -66,7 +63,7 @@ def other_seed(run: Interpreter, name: str, call: Call) -> Value:
 
 
 @function("torch.random.fork_rng")
-def forked(run: Interpreter, name: str, call: Call) -> Value:
+def forked(run: Run, name: str, call: Call) -> Value:
     """The generator's state is put back at the end of the block."""
 
     def restore() -> None:
@@ -75,7 +72,7 @@ def forked(run: Interpreter, name: str, call: Call) -> Value:
     return Context("fork_rng", on_exit=restore)
 
 
-def out_of_sight(run: Interpreter, name: str, call: Call) -> None:
+def out_of_sight(run: Run, name: str, call: Call) -> None:
     """What a function that can't be followed may do to the generator or to parameters."""
     if SEEDS.search(name):
         run.emit(Seeded, call.node, per_rank=None)
@@ -83,7 +80,7 @@ def out_of_sight(run: Interpreter, name: str, call: Call) -> None:
         set_by(run, call, call.values)
 
 
-def set_by(run: Interpreter, call: Call, values: list[Value]) -> None:
+def set_by(run: Run, call: Call, values: list[Value]) -> None:
     """Say that the parameters among the values may hold something else now."""
     modules = [m.id for v in values for m in _owners(v)]
     if modules:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.checkpoint import parameter_layout
 from fsdplint.interpreter.models.registry import FUNCTIONS, function, method
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
     Method,
     ModuleValue,
@@ -18,22 +17,19 @@ from fsdplint.interpreter.values import (
 )
 from fsdplint.trace import Layout, RawRead
 
-if TYPE_CHECKING:
-    from fsdplint.interpreter.run import Interpreter
-
 READERS = ("numpy", "tolist", "data_ptr", "untyped_storage", "storage")
 
 
 @method("StateValue", *READERS)
 @method("ParametersOf", *READERS)
 @method("ShardTensor", *READERS)
-def read_method(run: Interpreter, receiver: Value, name: str, call: Call) -> Value:
+def read_method(run: Run, receiver: Value, name: str, call: Call) -> Value:
     note(run, receiver, name, call)
     return Unknown(varying=True)
 
 
 @function("numpy.asarray", "numpy.array", "numpy.ascontiguousarray", "torch.utils.dlpack.to_dlpack")
-def read_function(run: Interpreter, name: str, call: Call) -> Value:
+def read_function(run: Run, name: str, call: Call) -> Value:
     value = run.settle(call.args[0]) if call.args else Unknown()
     if isinstance(value, StateValue) and not value.tensor:
         value = Unknown()  # a dict makes an array of one object
@@ -42,13 +38,13 @@ def read_function(run: Interpreter, name: str, call: Call) -> Value:
 
 
 @function("numpy.save")
-def save_array(run: Interpreter, name: str, call: Call) -> Value:
+def save_array(run: Run, name: str, call: Call) -> Value:
     if len(call.args) > 1:
         note(run, run.settle(call.args[1]), name, call)
     return FUNCTIONS["numpy."](run, name, call)
 
 
-def note(run: Interpreter, value: Value, api: str, call: Call) -> None:
+def note(run: Run, value: Value, api: str, call: Call) -> None:
     layout, of = Layout.UNKNOWN, None
     if isinstance(value, Method):
         value = run.settle(value.receiver)  # `parameter.data`

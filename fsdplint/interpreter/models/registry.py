@@ -1,23 +1,21 @@
 """The models of functions and methods, by their names.
 
-A model of a function is called with the interpreter, the canonical name and the call; a model of a
+A model of a function is called with the run, the canonical name and the call; a model of a
 method also gets the receiver. Names that end in "." stand for everything under them. What has no
-model is followed only as far as its arguments: see `Calls.call_unknown`.
+model is followed only as far as its arguments: see `unknown_calls`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import ModuleValue, Value
 
-if TYPE_CHECKING:
-    from fsdplint.interpreter.frames import Call
-    from fsdplint.interpreter.run import Interpreter
-
-FunctionModel = Callable[["Interpreter", str, "Call"], Value]
-MethodModel = Callable[["Interpreter", Any, str, "Call"], Value]
+FunctionModel = Callable[[Run, str, Call], Value]
+MethodModel = Callable[[Run, Any, str, Call], Value]
 
 FUNCTIONS: dict[str, FunctionModel] = {}
 METHODS: dict[tuple[str, str], MethodModel] = {}

@@ -6,13 +6,13 @@ something makes a plain number of it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import libcst as cst
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import FUNCTIONS, function, method
+from fsdplint.interpreter.module_tree import sharding_of_parameters
 from fsdplint.interpreter.ranks import WORLD_SIZE
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
     Const,
     ModuleValue,
@@ -36,9 +36,6 @@ from fsdplint.trace import (
 )
 from fsdplint.trace.groups import Groups
 
-if TYPE_CHECKING:
-    from fsdplint.interpreter.run import Interpreter
-
 # Their result is a DTensor that waits for a reduction (seen on torch 2.13).
 REDUCTIONS = (
     "norm", "sum", "mean", "max", "min", "amax", "amin", "any", "all", "prod", "count_nonzero",
@@ -58,18 +55,18 @@ OF_PARAMETERS = {"data", "grad"}
 _PLAIN_ARGUMENTS = {"p", "ord", "dtype", "input"}
 
 
-def gradient(run: Interpreter, parameter: ParametersOf) -> ShardTensor:
+def gradient(run: Run, parameter: ParametersOf) -> ShardTensor:
     """`p.grad`"""
     certain = surely_sharded(run, parameter, gradient=True)
     return ShardTensor("gradient", parameter.modules, certain=certain)
 
 
-def gradients_sharded(run: Interpreter, parameters: Value | None) -> bool:
+def gradients_sharded(run: Run, parameters: Value | None) -> bool:
     """Whether the gradients of some parameters are certainly DTensors here."""
     return isinstance(parameters, ParametersOf) and surely_sharded(run, parameters, gradient=True)
 
 
-def as_shard(run: Interpreter, value: Value | None) -> ShardTensor | None:
+def as_shard(run: Run, value: Value | None) -> ShardTensor | None:
     """A parameter or gradient as a tensor; None for every other value."""
     if isinstance(value, ShardTensor):
         return value
@@ -79,7 +76,7 @@ def as_shard(run: Interpreter, value: Value | None) -> ShardTensor | None:
     return None
 
 
-def surely_sharded(run: Interpreter, parameter: ParametersOf, *, gradient: bool = False) -> bool:
+def surely_sharded(run: Run, parameter: ParametersOf, *, gradient: bool = False) -> bool:
     """Whether a parameter (or its gradient) is certainly a DTensor here.
 
     Each belongs to a module that `fully_shard` shards; none was left out of that; and no forward
@@ -101,7 +98,7 @@ def surely_sharded(run: Interpreter, parameter: ParametersOf, *, gradient: bool 
     return True
 
 
-def _is_at_rest(run: Interpreter, family: set[str], gradient: bool) -> bool:
+def _is_at_rest(run: Run, family: set[str], gradient: bool) -> bool:
     """Whether the last thing that happened to the modules left them sharded."""
     if any(e.api == "set_reshard_after_backward" for e in run.trace.of(SyncSwitched)):
         return False
@@ -118,9 +115,7 @@ def _is_at_rest(run: Interpreter, family: set[str], gradient: bool) -> bool:
 # Reductions -------------------------------------------------------------------------------------
 
 
-def _reduced(
-    run: Interpreter, tensor: ShardTensor, name: str, args: list[Value], call: Call
-) -> Value:
+def _reduced(run: Run, tensor: ShardTensor, name: str, args: list[Value], call: Call) -> Value:
     whole = not call.open and set(call.kwargs) <= _PLAIN_ARGUMENTS
     if tensor.reduction or not whole or (args and not name.endswith("norm")) or len(args) > 1:
         return TensorValue("derived", tensor.modules)
@@ -129,7 +124,7 @@ def _reduced(
 
 @method("ParametersOf", *REDUCTIONS)
 @method("ShardTensor", *REDUCTIONS)
-def reduce_method(run: Interpreter, receiver: Value, name: str, call: Call) -> Value:
+def reduce_method(run: Run, receiver: Value, name: str, call: Call) -> Value:
     tensor = as_shard(run, receiver)
     if tensor is None:
         return Unknown(varying=True)
@@ -138,7 +133,7 @@ def reduce_method(run: Interpreter, receiver: Value, name: str, call: Call) -> V
 
 @function(*(f"torch.{name}" for name in REDUCTIONS), "torch.linalg.norm",
           "torch.linalg.vector_norm")  # fmt: skip
-def reduce_function(run: Interpreter, name: str, call: Call) -> Value:
+def reduce_function(run: Run, name: str, call: Call) -> Value:
     tensor = as_shard(run, call.arg(0, "input"))
     if tensor is None:
         return FUNCTIONS["torch."](run, name, call)
@@ -147,7 +142,7 @@ def reduce_function(run: Interpreter, name: str, call: Call) -> Value:
 
 
 @function("torch.isnan", "torch.isinf", "torch.isfinite", "torch.abs", "torch.square")
-def elementwise_function(run: Interpreter, name: str, call: Call) -> Value:
+def elementwise_function(run: Run, name: str, call: Call) -> Value:
     tensor = as_shard(run, call.arg(0, "input"))
     if tensor is None:
         return FUNCTIONS["torch."](run, name, call)
@@ -157,7 +152,7 @@ def elementwise_function(run: Interpreter, name: str, call: Call) -> Value:
 
 
 @method("ShardTensor", *dict.fromkeys(ELEMENTWISE + SAME))
-def elementwise_method(run: Interpreter, receiver: ShardTensor, name: str, call: Call) -> Value:
+def elementwise_method(run: Run, receiver: ShardTensor, name: str, call: Call) -> Value:
     if name in SAME or not receiver.reduction:
         return receiver
     return TensorValue("derived", receiver.modules)
@@ -165,9 +160,7 @@ def elementwise_method(run: Interpreter, receiver: ShardTensor, name: str, call:
 
 @method("ParametersOf", "full_tensor")
 @method("ShardTensor", "full_tensor")
-def full_tensor(
-    run: Interpreter, receiver: ParametersOf | ShardTensor, name: str, call: Call
-) -> Value:
+def full_tensor(run: Run, receiver: ParametersOf | ShardTensor, name: str, call: Call) -> Value:
     if not (isinstance(receiver, ShardTensor) and receiver.reduction == PartialRead.CLIPPED):
         gather(run, receiver, call.node)
     if isinstance(receiver, ParametersOf):
@@ -175,13 +168,13 @@ def full_tensor(
     return TensorValue("full", receiver.modules)
 
 
-def gather(run: Interpreter, value: Value, node: cst.CSTNode) -> None:
+def gather(run: Run, value: Value, node: cst.CSTNode) -> None:
     """`full_tensor()` of a parameter or gradient: FSDP1's flat ones have no such method."""
-    if run.sharding_of_parameters(value) is Sharding.FSDP2:
+    if sharding_of_parameters(run, value) is Sharding.FSDP2:
         run.emit(Collective, node, api="full_tensor", collective=True)
 
 
-def gather_unseen(run: Interpreter, function: Unknown, node: cst.CSTNode) -> None:
+def gather_unseen(run: Run, function: Unknown, node: cst.CSTNode) -> None:
     """`full_tensor()` of the weight or bias of a layer whose class can't be seen."""
     value = function.owner
     while value is not None and _name(value) in OF_PARAMETERS:
@@ -201,14 +194,14 @@ def _name(value: Unknown) -> str:
 
 
 @method("ShardTensor", "to_local")
-def to_local(run: Interpreter, receiver: ShardTensor, name: str, call: Call) -> Value:
+def to_local(run: Run, receiver: ShardTensor, name: str, call: Call) -> Value:
     return TensorValue("local", receiver.modules)
 
 
 # Numbers ----------------------------------------------------------------------------------------
 
 
-def read(run: Interpreter, value: Value, api: str, node: cst.CSTNode) -> bool:
+def read(run: Run, value: Value, api: str, node: cst.CSTNode) -> bool:
     """A Python number is made of a value; whether it is one of a parameter or gradient."""
     if not isinstance(value, ShardTensor):
         return False
@@ -218,13 +211,13 @@ def read(run: Interpreter, value: Value, api: str, node: cst.CSTNode) -> bool:
 
 
 @method("ShardTensor", "item")
-def item(run: Interpreter, receiver: ShardTensor, name: str, call: Call) -> Value:
+def item(run: Run, receiver: ShardTensor, name: str, call: Call) -> Value:
     read(run, receiver, "item", call.node)
     return Unknown(varying=True)
 
 
 @method("ShardTensor", "numel", "dim", "size", "nelement", "element_size")
-def measured(run: Interpreter, receiver: ShardTensor, name: str, call: Call) -> Value:
+def measured(run: Run, receiver: ShardTensor, name: str, call: Call) -> Value:
     return Unknown(varying=True)
 
 
@@ -278,7 +271,7 @@ def through_method(value: TensorValue, name: str, call: Call) -> TensorValue:
 # Sharded and plain tensors together -------------------------------------------------------------
 
 
-def note_mixed(run: Interpreter, value: Value | None, api: str, node: cst.CSTNode) -> None:
+def note_mixed(run: Run, value: Value | None, api: str, node: cst.CSTNode) -> None:
     """All parameters of a module are worked on together, some of which were left out of sharding.
 
     Only `module.parameters()` itself counts: what was chosen from it may be of one kind.
@@ -297,7 +290,7 @@ def note_mixed(run: Interpreter, value: Value | None, api: str, node: cst.CSTNod
             return
 
 
-def _leaves_out(run: Interpreter, module: ModuleValue) -> bool:
+def _leaves_out(run: Run, module: ModuleValue) -> bool:
     """Whether a sharded module has trainable parameters that `ignored_params` left out."""
     ignored = module.attributes.get("*ignored")
     if not module.sharded or not isinstance(ignored, ParametersOf) or ignored.element:

@@ -1,0 +1,183 @@
+"""`if` and `match`: the branches that a test's verdict selects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import libcst as cst
+
+from fsdplint.interpreter.branch_conditions import (
+    Outcome,
+    Verdict,
+    compare_rank,
+    decide,
+    rank_guard,
+    truth,
+    varying_guard,
+)
+from fsdplint.interpreter.merging import join_by_rank, matters
+from fsdplint.interpreter.run import Run, executes
+from fsdplint.interpreter.signals import Signal, terminates, until
+from fsdplint.interpreter.values import Condition, Const, RankTest, RankValue, Unknown, Value
+
+
+@executes(cst.If)
+def execute_if(run: Run, node: cst.If) -> Signal | None:
+    ends = terminates(node.body)
+    orelse = node.orelse
+    other = orelse.body if isinstance(orelse, cst.Else) else None
+    prefer = ends is None or terminates(other) is not None
+    run.decisions.leaving = (ends is None) != (terminates(other) is None)
+    verdict = truth(run, node.test, prefer)
+    run.decisions.leaving = False
+    _note_branches(run, node, verdict)
+    return branch(
+        run,
+        node.test,
+        verdict,
+        lambda: run.execute_suite(node.body),
+        lambda: _orelse(run, orelse),
+        ends,
+        terminates(other),
+    )
+
+
+def _note_branches(run: Run, node: cst.If, verdict: Verdict) -> None:
+    """A decision is worth looking at both ways if either branch does something that counts."""
+    if verdict.guards and run.project.words.stand_in(node):
+        keys = [key for _, key in verdict.guards]
+        run.decisions.relevant.update(keys)
+        if run.project.fsdp_words.stand_in(node):
+            run.decisions.urgent.update(keys)
+
+
+def _orelse(run: Run, node: cst.If | cst.Else | None) -> Signal | None:
+    if isinstance(node, cst.If):
+        return execute_if(run, node)
+    return run.execute_suite(node.body) if node is not None else None
+
+
+def branch(
+    run: Run,
+    test: cst.BaseExpression,
+    verdict: Verdict,
+    then: Callable[[], Signal | None],
+    orelse: Callable[[], Signal | None],
+    then_ends: str | None = None,
+    else_ends: str | None = None,
+) -> Signal | None:
+    """Execute the side or the sides of a branch that its test's verdict asks for."""
+    if verdict.outcome is Outcome.RANK and verdict.rank_test is not None:
+        return _rank_branch(run, test, verdict, then, orelse)
+    if verdict.outcome is Outcome.VARYING:
+        with run.guarded([*verdict.guards, (varying_guard(run, test, False), "")]):
+            one = orelse()
+        with run.guarded([*verdict.guards, (varying_guard(run, test, True), "")]):
+            two = then()
+        if one is not None and two is not None:
+            return two if two.kind == "return" else one
+        for signal in (one, two):
+            if signal is not None and signal.kind == "return" and signal.value is not None:
+                run.frames[-1].partial.append((None, signal.value))
+        return None
+    taken, skipped_ends = (
+        (then, else_ends) if verdict.outcome is Outcome.TRUE else (orelse, then_ends)
+    )
+    with run.guarded(verdict.guards):
+        signal = taken()
+    leaves = skipped_ends in {"return", "break", "continue"}  # a failing check is no way to run
+    if signal is None and leaves and skipped_ends is not None and verdict.guards:
+        run.leave_guards(verdict.guards, until(skipped_ends))
+    return signal
+
+
+def _rank_branch(
+    run: Run,
+    test: cst.BaseExpression,
+    verdict: Verdict,
+    then: Callable[[], Signal | None],
+    orelse: Callable[[], Signal | None],
+) -> Signal | None:
+    rank_test = verdict.rank_test
+    assert rank_test is not None
+    here = run.ranks()
+    if here.partial and here is rank_test.true_on is not rank_test.false_on:
+        return then()  # only the ranks for which the test holds come here
+    if here.partial and here is rank_test.false_on is not rank_test.true_on:
+        return orelse()
+    yes = [*verdict.guards, (rank_guard(run, test, rank_test, True), "")]
+    no = [*verdict.guards, (rank_guard(run, test, rank_test, False), "")]
+    names = dict(run.scope.names)
+    with run.guarded(yes):
+        one = then()
+    kept = {
+        name: value
+        for name, value in run.scope.names.items()
+        if names.get(name) is not value and matters(value)
+    }
+    with run.guarded(no):
+        two = orelse()
+    for name, value in kept.items():
+        if not matters(run.scope.names.get(name)):
+            run.scope.names[name] = value
+    if one is not None and two is not None:
+        if one.kind == two.kind == "return":
+            return Signal("return", join_by_rank(rank_test, one.value, two.value))
+        return one if one.kind == "return" else two
+    for signal, rest, left in ((one, no, True), (two, yes, False)):
+        if signal is not None:
+            if signal.kind == "return" and signal.value is not None:
+                key = rank_test if left else RankTest(rank_test.false_on, rank_test.true_on)
+                run.frames[-1].partial.append((key, signal.value))
+            if signal.kind != "raise":  # a check that fails, not ranks that part
+                run.leave_guards(rest, until(signal.kind))
+    return None
+
+
+@executes(cst.Match)
+def execute_match(run: Run, node: cst.Match) -> Signal | None:
+    subject = run.eval(node.subject)
+    text = run.text(node.subject)
+    for number, case in enumerate(node.cases):
+        pattern = _pattern(run, case.pattern)
+        if isinstance(case.pattern, cst.MatchAs) and case.pattern.pattern is None:
+            return run.execute_suite(case.body)
+        if isinstance(subject, Const) and isinstance(pattern, Const):
+            if subject.value == pattern.value:
+                return run.execute_suite(case.body)
+            continue
+        if isinstance(subject, RankValue) and isinstance(pattern, Const):
+            return _match_rank(run, node, subject, number)
+        origin = subject.origin if isinstance(subject, Unknown) else text
+        operand = pattern.value if isinstance(pattern, Const) else number
+        key = f"{origin or text} == {operand!r}"
+        condition = Condition(key, f"{text} == {operand!r}", False, origin, "==", operand)
+        verdict = decide(run, condition, node.subject, True)
+        if verdict.outcome is Outcome.TRUE:
+            with run.guarded(verdict.guards):
+                return run.execute_suite(case.body)
+    return None
+
+
+def _match_rank(run: Run, node: cst.Match, rank: RankValue, number: int) -> Signal | None:
+    """The cases of `match rank` from one with a number on."""
+    if number == len(node.cases):
+        return None
+    case = node.cases[number]
+    pattern = _pattern(run, case.pattern)
+    test = compare_rank(rank, cst.Equal(), pattern) if isinstance(pattern, Const) else None
+    if not isinstance(test, RankTest):
+        return run.execute_suite(case.body)
+    return branch(
+        run,
+        node.subject,
+        Verdict(Outcome.RANK, [], test),
+        lambda: run.execute_suite(case.body),
+        lambda: _match_rank(run, node, rank, number + 1),
+    )
+
+
+def _pattern(run: Run, pattern: cst.MatchPattern) -> Value:
+    if isinstance(pattern, cst.MatchValue):
+        return run.eval(pattern.value)
+    return Unknown()

@@ -1,0 +1,223 @@
+"""Calls: what each kind of value does when it is called."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from fsdplint.interpreter import lazy
+from fsdplint.interpreter.escape import escape
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.functions import call_function
+from fsdplint.interpreter.iteration import iterate
+from fsdplint.interpreter.models import mixing, tensors
+from fsdplint.interpreter.models.randomness import RANDOM, set_by
+from fsdplint.interpreter.models.registry import find_function, find_method
+from fsdplint.interpreter.module_calls import call_library_method, call_module_method
+from fsdplint.interpreter.optimizers import lose_optimizer, note_group_change
+from fsdplint.interpreter.parameter_marks import note_row_edit
+from fsdplint.interpreter.run import Run, calls, evaluates
+from fsdplint.interpreter.unknown_calls import call_unknown
+from fsdplint.interpreter.values import (
+    Bound,
+    Const,
+    Dict,
+    Function,
+    GeneratorContext,
+    Instance,
+    Method,
+    ModuleValue,
+    OptimizerValue,
+    ParametersOf,
+    Partial,
+    Sequence,
+    ShardTensor,
+    StateValue,
+    Super,
+    Symbol,
+    TensorValue,
+    Unknown,
+    Value,
+)
+
+# Methods that tell something of a tensor.
+_MEASURES = {"numel", "dim", "ndimension", "size", "nelement", "element_size", "item", "get_device",
+             "is_floating_point", "is_contiguous", "stride", "nbytes"}  # fmt: skip
+
+
+# Methods of optimizers that no model describes and that leave the groups as they are.
+_KEEPS_GROUPS = re.compile(
+    r"^(backward|clip|eval|get_|is_|print|register_|scale|set_lr|train|unscale|update|zero_grad)|hook"
+)
+
+
+# Methods of lists and dicts that change nothing.
+_READERS = {"copy", "count", "get", "index", "items", "keys", "values", "__getitem__", "__iter__",
+            "__len__", "__contains__"}  # fmt: skip
+
+
+@evaluates(cst.Call)
+def eval_call(run: Run, node: cst.Call) -> Value:
+    function = run.eval(node.func)
+    note_row_edit(run, node)
+    call = Call(node)
+    for arg in node.args:
+        value = run.eval(arg.value)
+        if arg.star == "*":
+            items, exact = iterate(run, value)
+            if exact:
+                call.args.extend(items)
+                _stands_for_several(run, value)
+            else:
+                call.open = True
+        elif arg.star == "**":
+            _spread(call, value)
+        elif arg.keyword is not None:
+            call.kwargs[arg.keyword.value] = value
+        else:
+            call.args.append(value)
+    result = run.call(function, call)
+    if result.made_at is None:
+        result.made_at = run.site(node)
+    return result
+
+
+def _stands_for_several(run: Run, value: Value) -> None:
+    """Say of the modules in a list of unknown length that there may be more of their kind."""
+    value = run.settle(value)
+    if isinstance(value, Sequence) and value.open:
+        for item in value.items:
+            if isinstance(item, ModuleValue):
+                run.trace.modules[item.id].repeated = True
+
+
+def _spread(call: Call, value: Value) -> None:
+    if isinstance(value, Dict):
+        for key, item in value.items.items():
+            call.kwargs[str(key)] = item
+        call.open = call.open or value.open
+    else:
+        call.open = True
+
+
+@calls(Function)
+def call_plain_function(run: Run, function: Function, call: Call) -> Value:
+    if "contextmanager" in function.decorators:
+        return GeneratorContext(function, call.args, call.kwargs)
+    return call_function(run, function, None, call.args, call.kwargs, call.node, call.open)
+
+
+@calls(Bound)
+def call_bound(run: Run, bound: Bound, call: Call) -> Value:
+    function = bound.function
+    if not isinstance(function, Function):
+        return run.call(function, Call(call.node, [bound.receiver, *call.args], call.kwargs))
+    if "contextmanager" in function.decorators:
+        return GeneratorContext(bound, call.args, call.kwargs)
+    if isinstance(bound.receiver, ModuleValue):
+        return call_module_method(run, bound.receiver, function, call)
+    return call_function(
+        run, function, bound.receiver, call.args, call.kwargs, call.node, call.open
+    )
+
+
+@calls(Partial)
+def call_partial(run: Run, partial: Partial, call: Call) -> Value:
+    whole = Call(
+        call.node,
+        [*partial.args, *call.args],
+        {**partial.kwargs, **call.kwargs},
+        call.open or partial.open,
+    )
+    return run.call(partial.function, whole)
+
+
+@calls(Instance)
+def call_instance(run: Run, instance: Instance, call: Call) -> Value:
+    method = instance.cls.lookup("__call__")
+    if not isinstance(method, Function):
+        return call_unknown(run, instance, call)
+    return call_function(run, method, instance, call.args, call.kwargs, call.node)
+
+
+@calls(ParametersOf, ShardTensor, StateValue, TensorValue)
+def call_tensor(run: Run, value: Value, call: Call) -> Value:
+    """Nothing that the program can call: what a method's name was taken for."""
+    return value
+
+
+@calls(Symbol)
+def call_symbol(run: Run, symbol: Symbol, call: Call) -> Value:
+    model = find_function(symbol.name)
+    if model is not None:
+        if lazy.function_consumes(symbol.name):
+            lazy.consume_arguments(run, call)
+        result = model(run, symbol.name, call)
+    else:
+        result = call_unknown(run, symbol, call)
+    if isinstance(result, Unknown) and not any(result is value for value in call.values):
+        result.library = result.library or symbol.name
+    return result
+
+
+@calls(Method)
+def call_method(run: Run, method: Method, call: Call) -> Value:
+    receiver = run.settle(method.receiver)
+    if method.name not in _READERS:
+        note_group_change(run, receiver, _only_key(method.name, call))
+    model = find_method(receiver, method.name)
+    if model is not None:
+        if lazy.method_consumes(method.name):
+            lazy.consume_arguments(run, call)
+        return model(run, receiver, method.name, call)
+    if isinstance(receiver, Super):
+        return _call_super(run, receiver, method.name, call)
+    if isinstance(receiver, ModuleValue):
+        return call_library_method(run, receiver, method.name, call)
+    measured = method.name in _MEASURES
+    if isinstance(receiver, StateValue):
+        return Unknown(varying=True) if measured else receiver
+    if isinstance(receiver, TensorValue):
+        return tensors.through_method(receiver, method.name, call)
+    if isinstance(receiver, ParametersOf):
+        if receiver.element and method.name.endswith("_") and method.name not in RANDOM:
+            set_by(run, call, [receiver])
+        if receiver.element and method.name in mixing.METHODS:
+            mixing.note_mixed(run, method.name, [receiver, *call.values], call.node)
+        if receiver.element and not measured:
+            return mixing.copied(run, receiver, method.name)
+        return Unknown(varying=True)  # differs between parameters and modules
+    if isinstance(receiver, OptimizerValue):
+        if not _KEEPS_GROUPS.search(method.name):
+            lose_optimizer(run, receiver)
+        return Unknown(origin="")
+    if isinstance(receiver, Const):
+        return Unknown(origin="")
+    return call_unknown(run, method, call)
+
+
+def _call_super(run: Run, receiver: Super, name: str, call: Call) -> Value:
+    """A method of a library's base class."""
+    target = receiver.receiver
+    if isinstance(target, ModuleValue):
+        if name == "__init__":
+            return Const(None)
+        model = find_method(target, name)
+        if model is not None:
+            return model(run, target, name, call)
+        return call_library_method(run, target, name, call)
+    if isinstance(target, OptimizerValue):
+        return call_method(run, Method(target, name), call)
+    if name != "__init__":
+        escape(run, call)
+    return Unknown()
+
+
+def _only_key(name: str, call: Call) -> Value | None:
+    """The key of the only element of a dict that a method changes."""
+    if name in ("__setitem__", "__delitem__", "pop", "setdefault") and call.args:
+        return call.args[0]
+    if name == "update" and not call.args and not call.open and "params" not in call.kwargs:
+        return Const("")
+    return None

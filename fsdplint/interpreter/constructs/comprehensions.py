@@ -1,0 +1,108 @@
+"""Comprehensions and generator expressions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import libcst as cst
+
+from fsdplint.interpreter import lazy
+from fsdplint.interpreter.assignment import assign
+from fsdplint.interpreter.branch_conditions import Outcome, truth
+from fsdplint.interpreter.frames import Frame
+from fsdplint.interpreter.iteration import iterate
+from fsdplint.interpreter.parameter_filters import doubt_filter, with_filters
+from fsdplint.interpreter.run import Run, evaluates
+from fsdplint.interpreter.values import (
+    Dict,
+    ParametersOf,
+    Scope,
+    Sequence,
+    ShardTensor,
+    StateValue,
+    Value,
+)
+
+
+@evaluates(cst.ListComp)
+def eval_list_comp(run: Run, node: cst.ListComp) -> Value:
+    return _comprehension(run, node.elt, node.for_in, "list", node)
+
+
+@evaluates(cst.SetComp)
+def eval_set_comp(run: Run, node: cst.SetComp) -> Value:
+    return _comprehension(run, node.elt, node.for_in, "set", node)
+
+
+@evaluates(cst.GeneratorExp)
+def eval_generator_exp(run: Run, node: cst.GeneratorExp) -> Value:
+    """A generator does its work when it is consumed; only what it runs over is there before."""
+    source = run.eval(node.for_in.iter)
+
+    def elements() -> Sequence:
+        return _comprehension(run, node.elt, node.for_in, "list", node, source)
+
+    return lazy.lazy(run, node, elements, source)
+
+
+@evaluates(cst.DictComp)
+def eval_dict_comp(run: Run, node: cst.DictComp) -> Value:
+    result = _comprehension(run, node.value, node.for_in, "list", node)
+    states = [v for v in result.items if isinstance(v, StateValue)]
+    if states:
+        return states[0]
+    if result.items and all(_of_parameters(item) for item in result.items):
+        return Dict(open=True, tensors={"*": result.items[0]})
+    return Dict({f"*{n}": item for n, item in enumerate(result.items)}, open=True)
+
+
+def _comprehension(
+    run: Run,
+    element: cst.BaseExpression,
+    for_in: cst.CompFor,
+    kind: str,
+    node: Any,
+    source: Value | None = None,
+) -> Sequence:
+    result = Sequence([], kind, made_at=run.site(node))
+    frame = run.frames[-1]
+    scope = Scope(run.source, run.scope, "function", run.scope.module_name)
+    run.frames.append(Frame(frame.function, scope, frame.receiver, frame.owner))
+    try:
+        exact = _comprehend(run, element, for_in, result, source)
+    finally:
+        run.frames.pop()
+    result.open = not exact
+    return result
+
+
+def _comprehend(
+    run: Run,
+    element: cst.BaseExpression,
+    for_in: cst.CompFor,
+    result: Sequence,
+    source: Value | None = None,
+) -> bool:
+    """Add the elements of one `for` of a comprehension; whether they are exactly known."""
+    items, exact = iterate(run, source if source is not None else run.eval(for_in.iter))
+    for item in items[:64]:
+        assign(run, for_in.target, item)
+        verdicts = [truth(run, condition.test) for condition in for_in.ifs]
+        if any(v.outcome is Outcome.FALSE for v in verdicts):
+            continue
+        exact = exact and not any(v.outcome is Outcome.VARYING for v in verdicts)
+        if for_in.inner_for_in is not None:
+            exact = _comprehend(run, element, for_in.inner_for_in, result) and exact
+        else:
+            tests = [condition.test for condition in for_in.ifs]
+            chosen = with_filters(run, run.eval(element), tests)
+            if any(v.guards or v.outcome is Outcome.VARYING for v in verdicts):
+                doubt_filter(run, chosen)
+            result.items.append(chosen)
+    return exact
+
+
+def _of_parameters(value: Value) -> bool:
+    if isinstance(value, ShardTensor):
+        return not value.reduction
+    return isinstance(value, ParametersOf) and value.element

@@ -1,0 +1,159 @@
+"""`with` and `try`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import libcst as cst
+
+from fsdplint.interpreter.assignment import assign
+from fsdplint.interpreter.branch_conditions import Outcome, decide
+from fsdplint.interpreter.functions import call_method_if_any, call_with_yield
+from fsdplint.interpreter.imports import absolute_name, locate_module
+from fsdplint.interpreter.run import Run, executes
+from fsdplint.interpreter.signals import Signal
+from fsdplint.interpreter.values import (
+    Condition,
+    Context,
+    GeneratorContext,
+    Instance,
+    Unknown,
+    Value,
+)
+
+
+@executes(cst.With)
+def execute_with(run: Run, node: cst.With) -> Signal | None:
+    return _with_items(run, list(node.items), node.body)
+
+
+def _with_items(run: Run, items: list[cst.WithItem], body: cst.BaseSuite) -> Signal | None:
+    if not items:
+        return run.execute_suite(body)
+    item, rest = items[0], items[1:]
+    context = run.eval(item.item)
+    if isinstance(context, GeneratorContext):
+        return _with_generator(run, context, item, lambda: _with_items(run, rest, body))
+    target = item.asname.name if item.asname is not None else None
+    with entered_context(run, context, target):
+        return _with_items(run, rest, body)
+
+
+@contextmanager
+def entered_context(
+    run: Run, context: Value, target: cst.BaseExpression | None = None
+) -> Iterator[None]:
+    if target is not None:
+        assign(
+            run,
+            target,
+            context.module
+            if isinstance(context, Context) and context.module
+            else _entered_as(context),
+        )
+    if isinstance(context, Instance):
+        call_method_if_any(run, context, "__enter__")
+    run.contexts.append(context)
+    try:
+        yield
+    finally:
+        run.contexts.pop()
+        if isinstance(context, Context) and context.on_exit is not None:
+            context.on_exit()
+        if isinstance(context, Instance):
+            call_method_if_any(run, context, "__exit__")
+
+
+def _with_generator(
+    run: Run,
+    context: GeneratorContext,
+    item: cst.WithItem,
+    body: Callable[[], Signal | None],
+) -> Signal | None:
+    """Run a @contextmanager's function with the `with` block in the place of its `yield`."""
+    signals: list[Signal | None] = []
+    here = run.frames[-1]
+    source = run.source
+
+    def on_yield(value: Value) -> None:
+        if signals:
+            return
+        inner = run.frames[-1], run.source
+        run.frames.append(here)
+        run.source = source
+        try:
+            if item.asname is not None:
+                assign(run, item.asname.name, value)
+            signals.append(body())
+        finally:
+            run.frames.pop()
+            run.source = inner[1]
+
+    function = context.function
+    call_with_yield(run, function, context, item.item, on_yield)
+    if not signals:
+        signals.append(body())
+    return signals[0]
+
+
+@executes(cst.Try)
+def execute_try(run: Run, node: cst.Try) -> Signal | None:
+    optional = _optional_import(run, node)
+    if optional is not None:
+        text = f"{optional} is installed"
+        condition = Condition(text, text, False, text, "truth")
+        verdict = decide(run, condition, cst.Name("installed"), True)
+        if run.project.words.stand_in(node):
+            run.decisions.relevant.add(text)
+        if verdict.outcome is Outcome.FALSE:
+            with run.guarded(verdict.guards):
+                signal = run.execute_suite(node.handlers[0].body)
+                if node.finalbody is not None:
+                    signal = run.execute_suite(node.finalbody.body) or signal
+            return signal
+    signal = run.execute_suite(node.body)
+    if signal is not None and signal.kind == "raise":
+        signal = None
+        for handler in node.handlers:
+            signal = run.execute_suite(handler.body)
+            break
+    elif node.orelse is not None and signal is None:
+        signal = run.execute_suite(node.orelse.body)
+    if node.finalbody is not None:
+        final = run.execute_suite(node.finalbody.body)
+        signal = final or signal
+    return signal
+
+
+def _optional_import(run: Run, node: cst.Try) -> str | None:
+    """The library that a `try: import ... except ImportError: ...` can do without."""
+    if not node.handlers or not isinstance(node.body, cst.IndentedBlock):
+        return None
+    caught = node.handlers[0].type
+    if caught is None or "Import" not in run.text(caught) and "Module" not in run.text(caught):
+        return None
+    for line in node.body.body:
+        for statement in line.body if isinstance(line, cst.SimpleStatementLine) else ():
+            name = ""
+            if isinstance(statement, cst.Import):
+                name = statement.names[0].evaluated_name
+            elif isinstance(statement, cst.ImportFrom):
+                name = absolute_name(statement)
+            top = name.partition(".")[0]
+            # torch is always there; the project's own files are too
+            if top and top != "torch" and locate_module(run, name) is None:
+                return top
+    return None
+
+
+@executes(cst.TryStar)
+def execute_try_star(run: Run, node: cst.TryStar) -> Signal | None:
+    return run.execute_suite(node.body)
+
+
+def _entered_as(context: Value) -> Unknown:
+    """What `with context as name` binds: an opened file is as much one per rank as its path."""
+    if isinstance(context, Unknown) and context.origin.startswith("open("):
+        return context
+    return Unknown(origin="")

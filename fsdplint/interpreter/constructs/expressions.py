@@ -1,0 +1,144 @@
+"""Names, attributes, subscripts, and expressions around another one."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.interpreter import branch_conditions, lazy
+from fsdplint.interpreter.assignment import assign
+from fsdplint.interpreter.attributes import read_attribute, subscript
+from fsdplint.interpreter.branch_conditions import Outcome, truth
+from fsdplint.interpreter.merging import decisive, either, join_by_rank
+from fsdplint.interpreter.module_attributes import WRAPPER_ATTRIBUTES, lacks_wrapper_attribute
+from fsdplint.interpreter.ranks import depends_on_rank, named
+from fsdplint.interpreter.run import Run, evaluates
+from fsdplint.interpreter.values import (
+    Const,
+    Function,
+    Sequence,
+    ShardTensor,
+    Symbol,
+    TensorValue,
+    Unknown,
+    Value,
+)
+from fsdplint.trace import PickedByRank
+
+BUILTINS = frozenset(
+    "abs all any bool bytes callable classmethod delattr dict dir divmod enumerate eval "
+    "exit filter float format frozenset getattr globals hasattr hash id input int "
+    "isinstance issubclass iter len list locals map max min next object open ord pow "
+    "print property quit range repr reversed round set setattr slice sorted staticmethod "
+    "str sum super tuple type vars zip Exception ValueError RuntimeError "
+    "NotImplementedError KeyError TypeError ImportError AssertionError StopIteration "
+    "KeyboardInterrupt OSError FileNotFoundError AttributeError __import__".split()
+)
+
+
+@evaluates(cst.Name)
+def eval_name(run: Run, node: cst.Name) -> Value:
+    name = node.value
+    if name in {"True", "False", "None"}:
+        return Const({"True": True, "False": False, "None": None}[name], made_at=run.site(node))
+    value = run.scope.lookup(name)
+    if value is not None:
+        return value
+    if name in BUILTINS:
+        return Symbol(f"builtins.{name}")
+    return named(name, name)
+
+
+@evaluates(cst.Attribute)
+def eval_attribute(run: Run, node: cst.Attribute) -> Value:
+    value = run.eval(node.value)
+    if node.attr.value in WRAPPER_ATTRIBUTES and lacks_wrapper_attribute(run, value, node):
+        return value  # as the program goes on once this is mended
+    return read_attribute(run, value, node.attr.value, node)
+
+
+@evaluates(cst.Subscript)
+def eval_subscript(run: Run, node: cst.Subscript) -> Value:
+    value = run.eval(node.value)
+    index: Value = Unknown()
+    is_slice = False
+    for item in node.slice:
+        if isinstance(item.slice, cst.Index):
+            index = run.eval(item.slice.value)
+        else:
+            is_slice = True
+            _slice(run, item.slice, node)
+    if isinstance(value, ShardTensor):
+        return TensorValue("derived", value.modules)
+    if is_slice:
+        return value
+    return subscript(run, value, index, node)
+
+
+def _slice(run: Run, item: cst.CSTNode, node: cst.Subscript) -> None:
+    bounds = [part for part in item.children if isinstance(part, cst.BaseExpression)]
+    if any(depends_on_rank(run.eval(bound)) for bound in bounds):
+        run.emit(PickedByRank, node)
+
+
+@evaluates(cst.IfExp)
+def eval_if_exp(run: Run, node: cst.IfExp) -> Value:
+    verdict = truth(run, node.test)
+    if verdict.outcome is Outcome.TRUE:
+        with run.guarded(verdict.guards):
+            value = run.eval(node.body)
+    elif verdict.outcome is Outcome.FALSE:
+        with run.guarded(verdict.guards):
+            value = run.eval(node.orelse)
+    elif verdict.outcome is Outcome.RANK and verdict.rank_test is not None:
+        test = verdict.rank_test
+        with run.guarded([(branch_conditions.rank_guard(run, node.test, test, True), "")]):
+            one = run.eval(node.body)
+        with run.guarded([(branch_conditions.rank_guard(run, node.test, test, False), "")]):
+            two = run.eval(node.orelse)
+        value = join_by_rank(test, one, two)
+    else:
+        value = either(run.eval(node.body), run.eval(node.orelse))
+    if verdict.guards and decisive(value):
+        with run.guarded(verdict.guards):
+            run.mark_relevant()
+    return value
+
+
+@evaluates(cst.NamedExpr)
+def eval_named_expr(run: Run, node: cst.NamedExpr) -> Value:
+    value = run.eval(node.value)
+    assign(run, node.target, value)
+    return value
+
+
+@evaluates(cst.Lambda)
+def eval_lambda(run: Run, node: cst.Lambda) -> Value:
+    return Function(node, run.scope, run.site(node), made_at=run.site(node))
+
+
+@evaluates(cst.Await)
+def eval_await(run: Run, node: cst.Await) -> Value:
+    return run.eval(node.expression)
+
+
+@evaluates(cst.Yield)
+def eval_yield(run: Run, node: cst.Yield) -> Value:
+    value: Value = Const(None)
+    frame = run.frames[-1]
+    if isinstance(node.value, cst.From):
+        value = lazy.consume(run, run.eval(node.value.item))
+        if frame.on_yield is None and isinstance(value, Sequence):
+            frame.yields.extend(value.items)
+            return Unknown()
+    elif node.value is not None:
+        value = run.eval(node.value)
+    if frame.on_yield is not None:
+        frame.on_yield(value)
+    else:
+        frame.yields.append(value)
+    return Unknown()
+
+
+@evaluates(cst.StarredElement)
+def eval_starred_element(run: Run, node: cst.StarredElement) -> Value:
+    return run.eval(node.value)

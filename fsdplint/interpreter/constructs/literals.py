@@ -1,0 +1,136 @@
+"""Literals and displays: numbers, strings, tuples, lists, sets, dicts."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from fsdplint.interpreter.iteration import iterate
+from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank, used
+from fsdplint.interpreter.run import Run, evaluates
+from fsdplint.interpreter.values import Const, Dict, Sequence, StateValue, Symbol, Unknown, Value
+
+_DEVICE = re.compile(r"""f["'](cuda|cpu|xpu|npu):""", re.I)
+
+
+@evaluates(cst.Integer)
+def eval_integer(run: Run, node: cst.Integer) -> Value:
+    return _literal(run, node)
+
+
+@evaluates(cst.Float)
+def eval_float(run: Run, node: cst.Float) -> Value:
+    return _literal(run, node)
+
+
+@evaluates(cst.SimpleString)
+def eval_simple_string(run: Run, node: cst.SimpleString) -> Value:
+    return _literal(run, node)
+
+
+def _literal(run: Run, node: cst.Integer | cst.Float | cst.SimpleString) -> Value:
+    """A literal's constant, worked out once for all runs."""
+    literals = run.project.literals
+    if node not in literals:
+        literals[node] = Const(_evaluated(node.value), made_at=run.site(node))
+    return literals[node]
+
+
+def _evaluated(text: str) -> object:
+    """What a literal means; one that Python does not take (an unknown name) is its own text."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+@evaluates(cst.ConcatenatedString)
+def eval_concatenated_string(run: Run, node: cst.ConcatenatedString) -> Value:
+    value = node.evaluated_value
+    return Const(value) if value is not None else Unknown()
+
+
+@evaluates(cst.FormattedString)
+def eval_formatted_string(run: Run, node: cst.FormattedString) -> Value:
+    result = Unknown(origin=run.text(node))
+    for part in node.parts:
+        if isinstance(part, cst.FormattedStringExpression):
+            value = run.eval(part.expression)
+            result.by_rank = depends_on_rank(value) or result.by_rank
+            result.by_process = depends_on_process(value) or result.by_process
+            if _DEVICE.match(run.text(node)):
+                used(run, node, value)
+    return result
+
+
+@evaluates(cst.Ellipsis)
+def eval_ellipsis(run: Run, node: cst.Ellipsis) -> Value:
+    return Const(...)
+
+
+@evaluates(cst.Tuple)
+def eval_tuple(run: Run, node: cst.Tuple) -> Value:
+    return _sequence(run, node, "tuple")
+
+
+@evaluates(cst.List)
+def eval_list(run: Run, node: cst.List) -> Value:
+    return _sequence(run, node, "list")
+
+
+@evaluates(cst.Set)
+def eval_set(run: Run, node: cst.Set) -> Value:
+    return _sequence(run, node, "set")
+
+
+def _sequence(run: Run, node: cst.Tuple | cst.List | cst.Set, kind: str) -> Sequence:
+    result = Sequence([], kind, made_at=run.site(node))
+    for element in node.elements:
+        value = run.eval(element.value)
+        if isinstance(element, cst.StarredElement):
+            items, exact = iterate(run, value)
+            result.extend(items)
+            result.open = result.open or not exact
+        else:
+            result.items.append(value)
+    return result
+
+
+@evaluates(cst.Dict)
+def eval_dict(run: Run, node: cst.Dict) -> Value:
+    result = Dict(made_at=run.site(node))
+    for element in node.elements:
+        if isinstance(element, cst.DictElement):
+            key, value = run.eval(element.key), run.eval(element.value)
+            if isinstance(key, Const):
+                result.items[key.value] = value
+            elif isinstance(key, Symbol):
+                result.items[key.name] = value
+            else:
+                result.items[f"<{run.text(element.key)}>"] = value
+                result.open = True
+        elif isinstance(element, cst.StarredDictElement):
+            value = run.eval(element.value)
+            if isinstance(value, Dict):
+                result.items.update(value.items)
+                result.tensors.update(value.tensors)
+                result.open = result.open or value.open
+            else:
+                result.open = True
+                if isinstance(value, StateValue):
+                    result.tensors[f"**{value.id}"] = value
+                elif isinstance(value, Unknown):
+                    result.items.update(_known_elements(value))
+    return result
+
+
+def _known_elements(value: Unknown) -> Iterator[tuple[object, Value]]:
+    """What is known of the elements of an unknown mapping, by their keys."""
+    for key, part in value.parts.items():
+        if key.startswith("[") and key != "[]":
+            with contextlib.suppress(ValueError, SyntaxError):  # a key that is no plain constant
+                yield ast.literal_eval(key[1:-1]), part

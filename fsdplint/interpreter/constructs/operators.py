@@ -1,0 +1,194 @@
+"""Operators: comparisons, `and`, `or`, `not`, arithmetic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import libcst as cst
+
+from fsdplint.interpreter import branch_conditions
+from fsdplint.interpreter.branch_conditions import Outcome
+from fsdplint.interpreter.merging import matters
+from fsdplint.interpreter.models import mixing, tensors
+from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank
+from fsdplint.interpreter.run import Run, evaluates
+from fsdplint.interpreter.values import (
+    MAX_BITS,
+    MAX_ELEMENTS,
+    Condition,
+    Const,
+    ParametersOf,
+    RankTest,
+    RankValue,
+    Sequence,
+    TensorValue,
+    Unknown,
+    Value,
+)
+
+
+@evaluates(cst.Comparison)
+def eval_comparison(run: Run, node: cst.Comparison) -> Value:
+    return branch_conditions.compare(run, node)
+
+
+@evaluates(cst.BooleanOperation)
+def eval_boolean_operation(run: Run, node: cst.BooleanOperation) -> Value:
+    """`a or b` and `a and b` give an operand; where both are tests, a test."""
+    left = run.eval(node.left)
+    is_and = isinstance(node.operator, cst.And)
+    if isinstance(left, Const):
+        return run.eval(node.right) if bool(left.value) == is_and else left
+    if isinstance(left, RankTest | RankValue | Condition):
+        verdict = branch_conditions.truth_of(run, left, node.left, True)
+        return _boolean_value(run, left, verdict, node, is_and)
+    if isinstance(left, Unknown):
+        right = run.eval(node.right)
+        if isinstance(right, RankValue) and not is_and:
+            return right  # `settings.rank_number or dist.get_rank()`
+        if isinstance(right, RankTest):
+            return right if is_and else left
+        return right if matters(right) else left
+    return run.eval(node.right) if is_and else left
+
+
+def _boolean_value(
+    run: Run,
+    value: Value,
+    left: branch_conditions.Verdict,
+    node: cst.BooleanOperation,
+    is_and: bool,
+) -> Value:
+    if left.outcome in {Outcome.TRUE, Outcome.FALSE}:
+        if (left.outcome is Outcome.TRUE) != is_and:
+            return Const(not is_and)
+        with run.guarded(left.guards):
+            return run.eval(node.right)
+    guards = list(left.guards)
+    if left.rank_test is not None:
+        guards.append((branch_conditions.rank_guard(run, node.left, left.rank_test, is_and), ""))
+    with run.guarded(guards):
+        right = run.eval(node.right)
+    if isinstance(value, RankValue) and not is_and and _is_rank(right, value.scope):
+        return value
+    if isinstance(right, Const) and bool(right.value) != is_and:
+        return right
+    return left.rank_test if left.rank_test is not None else Unknown(varying=True)
+
+
+def _is_rank(other: Value, scope: str) -> bool:
+    """Whether `rank or other` is the rank: the other is it too, or what the rank is if false."""
+    if isinstance(other, Const):
+        return other.value in (0, "0") and other.value is not False
+    return isinstance(other, RankValue) and other.scope == scope
+
+
+@evaluates(cst.UnaryOperation)
+def eval_unary_operation(run: Run, node: cst.UnaryOperation) -> Value:
+    value = run.eval(node.expression)
+    if isinstance(node.operator, cst.Not):
+        if isinstance(value, Const):
+            return Const(not value.value)
+        if isinstance(value, RankTest):
+            return RankTest(value.false_on, value.true_on)
+        if isinstance(value, RankValue):
+            sets = branch_conditions._rank_sets(value.scope)
+            return RankTest(*sets)
+        if isinstance(value, Condition):
+            return Condition(
+                value.key,
+                value.text,
+                not value.negated,
+                value.subject,
+                value.relation,
+                value.operand,
+            )
+        if isinstance(value, Unknown) and value.promoted is None and not value.varying:
+            made = branch_conditions.condition(run, value, node.expression)
+            made.negated = not made.negated
+            return made
+        return value if isinstance(value, Unknown) else Const(False)
+    if isinstance(value, Const) and isinstance(node.operator, cst.Minus):
+        return Const(-value.value) if isinstance(value.value, int | float) else Unknown()
+    return value
+
+
+@evaluates(cst.BinaryOperation)
+def eval_binary_operation(run: Run, node: cst.BinaryOperation) -> Value:
+    left, right = run.eval(node.left), run.eval(node.right)
+    return arithmetic(run, left, right, node.operator, node)
+
+
+def arithmetic(
+    run: Run,
+    left: Value,
+    right: Value,
+    op: cst.BaseBinaryOp | None = None,
+    node: cst.CSTNode | None = None,
+) -> Value:
+    if isinstance(left, Const) and isinstance(right, Const) and op is not None:
+        return _fold(op, left.value, right.value)
+    if isinstance(left, Sequence) and isinstance(right, Sequence):
+        result = Sequence(list(left.items), left.kind, left.open or right.open)
+        result.extend(right.items)
+        return result
+    if isinstance(left, Sequence) and isinstance(op, cst.Multiply):
+        return Sequence(left.items, left.kind, True)
+    if isinstance(left, RankValue) and isinstance(op, cst.Modulo):
+        return RankValue("group")
+    of_shards = tensors.combined(left, right)
+    if of_shards is not None:
+        return of_shards
+    for value in (left, right):
+        if isinstance(value, TensorValue):
+            other = right if value is left else left
+            return tensors.scaled(value, op, other) if value is left else tensors.fresh(value)
+    if isinstance(left, ParametersOf) and isinstance(right, ParametersOf) and node is not None:
+        mixing.note_mixed(run, "arithmetic", [left, right], node)
+    for value in (left, right):
+        if isinstance(value, ParametersOf):
+            return value
+    varying = any(isinstance(v, Unknown) and v.varying for v in (left, right))
+    by_rank = depends_on_rank(left) or depends_on_rank(right)
+    origin = run.text(node) if node is not None and not varying else ""
+    library = _library(left, right) or _library(right, left)
+    return Unknown(
+        origin=origin,
+        varying=varying,
+        by_rank=by_rank,
+        by_process=depends_on_process(left) or depends_on_process(right),
+        library=library,
+    )
+
+
+def _library(one: Value, other: Value) -> str:
+    """The library's function that a value computed from two comes from, where one decides it."""
+    if not isinstance(one, Unknown) or not one.library:
+        return ""
+    alike = isinstance(other, Const) or (isinstance(other, Unknown) and other.library)
+    return one.library if alike else ""
+
+
+def _is_large(value: object) -> bool:
+    if isinstance(value, int):
+        return value.bit_length() > MAX_BITS
+    return isinstance(value, str | bytes | tuple) and len(value) > MAX_ELEMENTS
+
+
+def _fold(op: cst.BaseBinaryOp, left: Any, right: Any) -> Value:
+    if _is_large(left) or _is_large(right):
+        return Unknown()  # the result of doing it again and again would be larger than the memory
+    try:
+        if isinstance(op, cst.Add):
+            return Const(left + right)
+        if isinstance(op, cst.Subtract):
+            return Const(left - right)
+        if isinstance(op, cst.Multiply) and isinstance(left, int | float):
+            return Const(left * right) if isinstance(right, int | float) else Unknown()
+        if isinstance(op, cst.Divide):
+            return Const(left / right)
+        if isinstance(op, cst.FloorDivide):
+            return Const(left // right)
+    except (TypeError, ZeroDivisionError, OverflowError):
+        return Unknown()
+    return Unknown()

@@ -1,0 +1,181 @@
+"""Simple statements and definitions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import libcst as cst
+
+from fsdplint.interpreter import lazy
+from fsdplint.interpreter.assignment import assign
+from fsdplint.interpreter.branch_conditions import rank_guard
+from fsdplint.interpreter.constructs.operators import arithmetic
+from fsdplint.interpreter.frames import SUITE, Frame, GuardEntry
+from fsdplint.interpreter.functions import apply_decorators, make_function
+from fsdplint.interpreter.imports import (
+    absolute_name,
+    import_from,
+    import_module,
+    note_import,
+    public_names,
+)
+from fsdplint.interpreter.optimizers import note_group_change
+from fsdplint.interpreter.parameter_marks import unmark_parameters
+from fsdplint.interpreter.run import Run, executes
+from fsdplint.interpreter.signals import Signal, is_exit, raises
+from fsdplint.interpreter.values import Class, Const, Dict, RankTest, Scope, Symbol
+from fsdplint.interpreter.values import Sequence as SequenceValue
+from fsdplint.trace import Fsdp1Used
+
+FSDP1 = "torch.distributed.fsdp.FullyShardedDataParallel"
+
+
+@executes(cst.SimpleStatementLine)
+def execute_simple_statement_line(run: Run, node: cst.SimpleStatementLine) -> Signal | None:
+    return run.execute_block(node.body)
+
+
+@executes(cst.Expr)
+def execute_expr(run: Run, node: cst.Expr) -> Signal | None:
+    run.eval(node.value)
+    exits = isinstance(node.value, cst.Call) and is_exit(node.value)
+    return Signal("exit") if exits else None
+
+
+@executes(cst.Assign)
+def execute_assign(run: Run, node: cst.Assign) -> None:
+    value = run.eval(node.value)
+    for target in node.targets:
+        assign(run, target.target, value)
+
+
+@executes(cst.AnnAssign)
+def execute_ann_assign(run: Run, node: cst.AnnAssign) -> None:
+    if node.value is not None:
+        assign(run, node.target, run.eval(node.value))
+
+
+@executes(cst.AugAssign)
+def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
+    left, right = run.eval(node.target), run.eval(node.value)
+    note_group_change(run, left)
+    if isinstance(left, SequenceValue):
+        right = lazy.consume(run, right)
+        if isinstance(right, SequenceValue):
+            left.extend(right.items)
+            left.open = left.open or right.open
+        else:
+            left.open = True
+        return
+    if isinstance(left, Dict) and isinstance(right, Dict):
+        left.items.update(right.items)
+        return
+    divides = cst.Divide() if isinstance(node.operator, cst.DivideAssign) else None
+    assign(run, node.target, arithmetic(run, left, right, divides))
+
+
+@executes(cst.Return)
+def execute_return(run: Run, node: cst.Return) -> Signal:
+    return Signal("return", run.eval(node.value) if node.value is not None else Const(None))
+
+
+@executes(cst.Raise)
+def execute_raise(run: Run, node: cst.Raise) -> Signal:
+    if node.exc is not None:
+        run.eval(node.exc)
+    return Signal(raises(node))
+
+
+@executes(cst.Break)
+def execute_break(run: Run, node: cst.Break) -> Signal:
+    return Signal("break")
+
+
+@executes(cst.Continue)
+def execute_continue(run: Run, node: cst.Continue) -> Signal:
+    return Signal("continue")
+
+
+@executes(cst.Assert)
+def execute_assert(run: Run, node: cst.Assert) -> None:
+    """`assert rank == 0`: only these ranks come here, for reasons that may not be seen."""
+    test = run.eval(node.test)
+    if isinstance(test, RankTest) and test.true_on.partial:
+        guard = replace(rank_guard(run, node.test, test, True), asserted=True)
+        run.guards = [*run.guards, GuardEntry(guard, "", SUITE)]
+
+
+@executes(cst.Del)
+def execute_del(run: Run, node: cst.Del) -> None:
+    if isinstance(node.target, cst.Name):
+        run.scope.names.pop(node.target.value, None)
+    elif isinstance(node.target, cst.Subscript):
+        note_group_change(run, run.eval(node.target.value))
+    elif isinstance(node.target, cst.Attribute):
+        unmark_parameters(run, run.eval(node.target.value), node.target.attr.value)
+
+
+@executes(cst.Global)
+def execute_global(run: Run, node: cst.Global) -> None:
+    for item in node.names:
+        run.scope.aliases[item.name.value] = run.scope.module
+
+
+@executes(cst.Nonlocal)
+def execute_nonlocal(run: Run, node: cst.Nonlocal) -> None:
+    for item in node.names:
+        owner = run.scope.owner(item.name.value)
+        if owner is not None:
+            run.scope.aliases[item.name.value] = owner
+
+
+@executes(cst.Import)
+def execute_import(run: Run, node: cst.Import) -> None:
+    for alias in node.names:
+        full = alias.evaluated_name
+        if alias.asname is not None and isinstance(alias.asname.name, cst.Name):
+            run.scope.assign(alias.asname.name.value, import_module(run, full))
+        else:
+            head = full.partition(".")[0]
+            run.scope.assign(head, import_module(run, head))
+        note_import(run, node, full, ())
+
+
+@executes(cst.ImportFrom)
+def execute_import_from(run: Run, node: cst.ImportFrom) -> None:
+    base = absolute_name(node)
+    if isinstance(node.names, cst.ImportStar):
+        module = import_module(run, base)
+        for name, value in public_names(run, module):
+            run.scope.assign(name, value)
+        note_import(run, node, base, ("*",))
+        return
+    for alias in node.names:
+        local = alias.evaluated_alias or alias.evaluated_name
+        run.scope.assign(local, import_from(run, base, alias.evaluated_name))
+    note_import(run, node, base, tuple(alias.evaluated_name for alias in node.names))
+
+
+@executes(cst.FunctionDef)
+def execute_function_def(run: Run, node: cst.FunctionDef) -> None:
+    run.scope.assign(node.name.value, apply_decorators(run, make_function(run, node), node))
+
+
+@executes(cst.ClassDef)
+def execute_class_def(run: Run, node: cst.ClassDef) -> None:
+    bases = [run.eval(arg.value) for arg in node.bases if not arg.star]
+    for arg, base in zip(node.bases, bases, strict=False):
+        if isinstance(base, Symbol) and base.name == FSDP1:
+            run.emit(Fsdp1Used, arg.value, api="subclass")
+    klass = Class(node.name.value, node, run.scope, run.site(node), bases)
+    klass.dataclass = any(
+        "dataclass" in run.text(decorator.decorator) for decorator in node.decorators
+    )
+    scope = Scope(run.source, run.scope, "class", run.scope.module_name, klass.attributes)
+    frame = Frame(None, scope, owner=klass)
+    run.frames.append(frame)
+    try:
+        run.execute_block(node.body.body)
+    finally:
+        run.frames.pop()
+    run.scope.assign(node.name.value, klass)

@@ -1,0 +1,72 @@
+"""What leaves the code that can be followed: modules and data given to unknown functions."""
+
+from __future__ import annotations
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.freezing import doubt_wholly_frozen
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.values import (
+    Batches,
+    Bound,
+    Dict,
+    Instance,
+    LoaderValue,
+    Made,
+    Method,
+    ModuleValue,
+    SamplerValue,
+    Sequence,
+    Value,
+)
+from fsdplint.trace import DataEscaped, Escaped
+
+
+def escape(run: Run, call: Call) -> None:
+    """The modules among the arguments went out of sight."""
+    for value in call.values:
+        for module in modules_in(run, value):
+            info = run.trace.modules.get(module.id)
+            if not module.wrapper:
+                doubt_wholly_frozen(run, module)
+            if info is not None and not info.escaped:
+                info.escaped = True
+                run.emit(Escaped, call.node, module=module.id)
+        for data in data_in(run, value):
+            run.emit(DataEscaped, call.node, data=data)
+
+
+def modules_in(run: Run, value: Value, depth: int = 0) -> list[ModuleValue]:
+    """The modules that a value is or holds."""
+    value = run.settle(value)
+    if isinstance(value, ModuleValue):
+        return [value]
+    parts = _parts_of(value) if depth <= 2 else []
+    return [m for part in parts for m in modules_in(run, part, depth + 1)]
+
+
+def data_in(run: Run, value: Value, depth: int = 0) -> list[str]:
+    """The ids of the samplers and loaders that a value is or holds."""
+    value = run.settle(value)
+    if isinstance(value, Batches):
+        value = value.loader
+    if isinstance(value, SamplerValue):
+        return [value.id]
+    if isinstance(value, LoaderValue):
+        return [value.id, *([value.sampler.id] if value.sampler is not None else [])]
+    parts = _parts_of(value) if depth <= 2 else []
+    return [data for part in parts for data in data_in(run, part, depth + 1)]
+
+
+def _parts_of(value: Value) -> list[Value]:
+    """What a value holds that somebody who gets it can get at."""
+    if isinstance(value, Sequence):
+        return value.items
+    if isinstance(value, Dict):
+        return list(value.items.values())
+    if isinstance(value, Instance):
+        return list(value.attributes.values())
+    if isinstance(value, Made) and value.name == "torch.utils.data.BatchSampler":
+        return list(value.args.values())
+    if isinstance(value, Bound | Method):
+        return [value.receiver]
+    return []

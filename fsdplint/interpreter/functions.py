@@ -1,0 +1,224 @@
+"""The project's functions: how they are made, bound and executed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import libcst as cst
+
+from fsdplint.interpreter import grad_mode, lazy
+from fsdplint.interpreter.frames import MAX_DEPTH, MAX_RECURSION, MAX_RECURSION_STEPS, Frame
+from fsdplint.interpreter.merging import join_by_rank
+from fsdplint.interpreter.ranks import named
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.values import (
+    Bound,
+    Class,
+    Const,
+    Dict,
+    Function,
+    GeneratorContext,
+    Instance,
+    Scope,
+    Sequence,
+    Symbol,
+    Unknown,
+    Value,
+)
+from fsdplint.syntax.qualified_names import dotted
+
+
+def make_function(run: Run, node: cst.FunctionDef) -> Function:
+    """The value of a `def`, before its decorators."""
+    names = []
+    contexts = []
+    for decorator in node.decorators:
+        value = run.eval(decorator.decorator)
+        context = grad_mode.of_decorator(value)
+        if context is not None or isinstance(value, Unknown):
+            contexts.append(context or value)
+        target = decorator.decorator
+        if isinstance(target, cst.Call):
+            target = target.func
+        name = (dotted(target) or "").rpartition(".")[2]
+        if name not in ("cache", "lru_cache") or _of_functools(run, target):
+            names.append(name)
+    frame = run.frames[-1]
+    owner = frame.owner if frame.scope.kind == "class" else None
+    function = Function(
+        node,
+        run.scope,
+        run.site(node),
+        owner=owner,
+        decorators=tuple(names),
+        contexts=tuple(contexts),
+    )
+    function.made_at = function.site
+    for param in parameters_of(node.params):
+        if param.default is not None:
+            function.defaults[param.name.value] = run.eval(param.default)
+    return function
+
+
+def _of_functools(run: Run, node: cst.BaseExpression) -> bool:
+    value = run.settle(run.eval(node))
+    return isinstance(value, Symbol) and value.name.startswith("functools.")
+
+
+def apply_decorators(run: Run, function: Function, node: cst.FunctionDef) -> Value:
+    """What a function is after the decorators that the project itself defines."""
+    value: Value = function
+    if function.name == "forward":
+        return function  # it is called as such, whatever is around it
+    for decorator in reversed(node.decorators):
+        wrapper = run.settle(run.evaluations.get(decorator.decorator, Unknown()))
+        if isinstance(wrapper, Function):
+            result = call_function(run, wrapper, None, [value], {}, decorator.decorator)
+            if isinstance(result, Function):
+                result.owner = function.owner
+                value = result
+    return value
+
+
+def parameters_of(params: cst.Parameters) -> list[cst.Param]:
+    return [*params.posonly_params, *params.params, *params.kwonly_params]
+
+
+def call_function(
+    run: Run,
+    function: Function,
+    receiver: Value | None,
+    args: list[Value],
+    kwargs: dict[str, Value],
+    node: cst.CSTNode,
+    open_call: bool = False,
+    on_yield: Callable[[Value], None] | None = None,
+) -> Value:
+    """Execute a function of the project and give what it returns."""
+
+    def execute() -> Value:
+        return _execute_function(run, function, receiver, args, kwargs, node, open_call, on_yield)
+
+    if on_yield is None and lazy.is_generator(run, function.node):
+        return lazy.lazy(run, node, execute)
+    return run.memory.once(function, [receiver, *args], kwargs, execute)
+
+
+def _execute_function(
+    run: Run,
+    function: Function,
+    receiver: Value | None,
+    args: list[Value],
+    kwargs: dict[str, Value],
+    node: cst.CSTNode,
+    open_call: bool,
+    on_yield: Callable[[Value], None] | None,
+) -> Value:
+    run.reached.add(function.node)
+    active = [frame for frame in run.frames if frame.function is function]
+    if len(active) >= MAX_RECURSION or len(run.frames) > MAX_DEPTH:
+        return Unknown()
+    if active and run.steps - active[0].begun > MAX_RECURSION_STEPS:
+        return Unknown()  # it calls itself several times at every level
+    scope = Scope(function.site.source, function.scope, "function", function.scope.module_name)
+    self_argument = receiver
+    if receiver is None and function.owner is not None and args:
+        self_argument = args[0]  # called through a decorator
+    frame = Frame(function, scope, self_argument, function.owner, on_yield=on_yield)
+    frame.begun = run.steps
+    _bind_parameters(function, scope, receiver, args, kwargs, open_call)
+    if open_call and isinstance(node, cst.ClassDef | cst.FunctionDef):  # no call in the program
+        owner = function.owner.node if function.owner is not None else function.node
+        for value in scope.names.values():
+            if isinstance(value, Unknown):
+                value.stands_in = owner
+    outer_source, outer_guards = run.source, list(run.guards)
+    run.stack.append(run.site(node))
+    run.frames.append(frame)
+    run.source = function.site.source
+    run.contexts.extend(function.contexts)
+    try:
+        if isinstance(function.node, cst.Lambda):
+            return run.eval(function.node.body)
+        signal = run.execute_suite(function.node.body)
+    finally:
+        del run.contexts[len(run.contexts) - len(function.contexts) :]
+        run.frames.pop()
+        run.stack.pop()
+        run.source = outer_source
+        run.drop_guards(outer_guards, "function")
+    if frame.yields:
+        return Sequence(frame.yields, "list", True)
+    result = signal.value if signal is not None and signal.kind == "return" else None
+    for test, value in reversed(frame.partial):
+        result = join_by_rank(test, value, result)
+    return result if result is not None else Const(None)
+
+
+def _bind_parameters(
+    function: Function,
+    scope: Scope,
+    receiver: Value | None,
+    args: list[Value],
+    kwargs: dict[str, Value],
+    open_call: bool,
+) -> None:
+    params = function.node.params
+    positional = [p.name.value for p in (*params.posonly_params, *params.params)]
+    given = ([receiver] if receiver is not None else []) + list(args)
+    names = dict(zip(positional, given, strict=False))
+    rest = given[len(positional) :]
+    extra: dict[Any, Value] = {}
+    known = {p.name.value for p in parameters_of(params)}
+    for name, value in kwargs.items():
+        (names if name in known else extra)[name] = value
+    for param in parameters_of(params):
+        name = param.name.value
+        if name in names:
+            scope.names[name] = names[name]
+        elif name in function.defaults and not open_call:
+            scope.names[name] = function.defaults[name]
+        else:
+            scope.names[name] = named(name, f"{function.name}({name})")
+    if isinstance(params.star_arg, cst.Param):
+        scope.names[params.star_arg.name.value] = Sequence(rest, "tuple", open_call)
+    if params.star_kwarg is not None:
+        scope.names[params.star_kwarg.name.value] = Dict(extra, open_call)
+
+
+def call_with_yield(
+    run: Run,
+    function: Value,
+    context: GeneratorContext,
+    node: cst.CSTNode,
+    on_yield: Callable[[Value], None],
+) -> None:
+    receiver = None
+    if isinstance(function, Bound):
+        receiver, function = function.receiver, function.function
+    if isinstance(function, Function):
+        call_function(
+            run, function, receiver, context.args, context.kwargs, node, on_yield=on_yield
+        )
+
+
+def call_method_if_any(run: Run, receiver: Instance, name: str) -> Value | None:
+    method = receiver.cls.lookup(name)
+    if isinstance(method, Function):
+        return call_function(run, method, receiver, [], {}, method.node)
+    return None
+
+
+def bind(run: Run, found: Value, receiver: Value, cls: Class, node: cst.CSTNode) -> Value:
+    """What a class attribute is when it is read off an instance."""
+    found = run.settle(found)
+    if not isinstance(found, Function):
+        return found
+    if "staticmethod" in found.decorators:
+        return found
+    if "classmethod" in found.decorators:
+        return Bound(found, cls)
+    if any(d in found.decorators for d in ("property", "cached_property")):
+        return call_function(run, found, receiver, [], {}, node)
+    return Bound(found, receiver)

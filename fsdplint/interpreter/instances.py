@@ -1,0 +1,77 @@
+"""Objects of the project's classes."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.interpreter.escape import escape
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.functions import call_function, call_method_if_any
+from fsdplint.interpreter.modules import build_module
+from fsdplint.interpreter.optimizers import build_optimizer
+from fsdplint.interpreter.ranks import defaulted
+from fsdplint.interpreter.run import Run, calls
+from fsdplint.interpreter.values import Class, Const, Function, Instance, Unknown, Value
+
+# Base classes of libraries whose subclasses are nn.Modules. What they add to the class can't be
+# seen, except for nn.Module itself.
+MODULE_BASES = {
+    "torch.nn.Module",
+    "pytorch_lightning.LightningModule",
+    "lightning.LightningModule",
+    "lightning.pytorch.LightningModule",
+    "transformers.PreTrainedModel",
+    "diffusers.ModelMixin",
+}
+
+
+OPTIMIZER_BASES = {"torch.optim.Optimizer"}
+
+
+@calls(Class)
+def instantiate(run: Run, klass: Class, call: Call) -> Value:
+    """Make an object of a class of the project: a module, an optimizer or a plain instance."""
+    run.instantiated.add(klass.node)
+    bases = klass.library_bases()
+    init = klass.lookup("__init__")
+    if any(b in MODULE_BASES for b in bases):
+        return build_module(run, klass, call)
+    if any(b in OPTIMIZER_BASES or b.startswith("torch.optim.") for b in bases):
+        return build_optimizer(run, klass.name, call)
+    if klass.has_unknown_base() or any("FullyShardedDataParallel" in b for b in bases):
+        escape(run, call)
+    instance = Instance(klass)
+    if klass.dataclass:
+        _dataclass_fields(instance, klass, call)
+    if isinstance(init, Function):
+        call_function(run, init, instance, call.args, call.kwargs, call.node, call.open)
+    if isinstance(klass.lookup("__post_init__"), Function):
+        call_method_if_any(run, instance, "__post_init__")
+    return instance
+
+
+def _dataclass_fields(instance: Instance, klass: Class, call: Call) -> None:
+    fields = [name for c in reversed(klass.mro()) for name in _field_names(c)]
+    for name, value in zip(fields, call.args, strict=False):
+        instance.attributes[name] = value
+    for name, value in call.kwargs.items():
+        instance.attributes[name] = value
+    for name in fields:
+        if name not in instance.attributes:
+            default = klass.lookup(name)
+            # A default that a user may override from outside: not a constant of the program.
+            origin = f"{klass.name}.{name}"
+            if default is None or isinstance(default, Const | Unknown):
+                default = defaulted(name, origin, default) or Unknown(origin, default=default)
+            instance.attributes[name] = default
+
+
+def _field_names(klass: Class) -> list[str]:
+    names = []
+    for line in klass.node.body.body:
+        for statement in (
+            getattr(line, "body", ()) if isinstance(line, cst.SimpleStatementLine) else ()
+        ):
+            if isinstance(statement, cst.AnnAssign) and isinstance(statement.target, cst.Name):
+                names.append(statement.target.value)
+    return names

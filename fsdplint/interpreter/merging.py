@@ -1,0 +1,110 @@
+"""One value for what has several: on other ranks, in other branches, at other times."""
+
+from __future__ import annotations
+
+from fsdplint.interpreter.values import (
+    Condition,
+    Const,
+    Context,
+    Dict,
+    Lazy,
+    LazyImport,
+    Made,
+    ModulesOf,
+    ModuleValue,
+    OptimizerValue,
+    ParametersOf,
+    Partial,
+    RankTest,
+    Sequence,
+    ShardTensor,
+    StateValue,
+    Symbol,
+    TensorValue,
+    Unknown,
+    Value,
+)
+from fsdplint.trace import Layout
+
+
+def join_by_rank(test: RankTest | None, one: Value | None, two: Value | None) -> Value:
+    """The value of something that is `one` on the ranks of a test and `two` on the others."""
+    one = one if one is not None else Const(None)
+    two = two if two is not None else Const(None)
+    if (
+        test is not None
+        and isinstance(one, Const)
+        and isinstance(two, Const)
+        and isinstance(one.value, bool)
+        and bool(one.value) != bool(two.value)
+    ):
+        if one.value:
+            return test
+        return RankTest(test.false_on, test.true_on)
+    if matters(one) or not matters(two):
+        return one
+    return two
+
+
+def either(one: Value, two: Value) -> Value:
+    """One value for what is `one` at times and `two` at others: where both are states, the one
+    that nothing is wrong with; what some tensors go through may change the others alike."""
+    if isinstance(one, StateValue) and isinstance(two, StateValue):
+        return two if two.layout in (Layout.FULL, Layout.UNKNOWN) else one
+    for value, other in ((one, two), (two, one)):
+        if _one_tensor(value) and isinstance(other, Unknown) and other.promoted is None:
+            return other
+    if isinstance(one, ShardTensor) != isinstance(two, ShardTensor):
+        return TensorValue("derived")  # made a plain tensor in one of the cases
+    return one if matters(one) else two
+
+
+def matters(value: Value | None) -> bool:
+    """Whether a value is one that the contract speaks of: losing it may lose a finding."""
+    if value is None:
+        return False
+    value = value.loaded or value if isinstance(value, LazyImport) else value
+    if isinstance(value, Unknown):
+        return value.promoted is not None or value.within is not None
+    if isinstance(value, Sequence):
+        return any(matters(item) for item in value.items)
+    if isinstance(value, Dict):
+        return any(matters(item) for item in value.items.values())
+    if isinstance(value, Symbol):
+        return value.name.startswith("torch.") and not _is_dtype(value.name)
+    return not isinstance(value, Const | Condition | Unknown)
+
+
+def decisive(value: Value | None) -> bool:
+    """Whether it is worth a configuration of its own that a name holds this value."""
+    if isinstance(value, LazyImport):
+        value = value.loaded
+    if isinstance(value, Lazy):
+        return decisive(value.source)
+    if isinstance(value, Symbol):
+        return value.name.startswith("torch.distributed")
+    if isinstance(value, Sequence):
+        return any(decisive(item) for item in value.items)
+    return isinstance(
+        value,
+        ModuleValue
+        | OptimizerValue
+        | StateValue
+        | ParametersOf
+        | ModulesOf
+        | Partial
+        | Context
+        | Made,
+    )
+
+
+def _one_tensor(value: Value) -> bool:
+    if isinstance(value, ParametersOf):
+        return value.element
+    if isinstance(value, ShardTensor):
+        return not value.reduction
+    return isinstance(value, StateValue) and value.tensor
+
+
+def _is_dtype(name: str) -> bool:
+    return name.count(".") == 1 and name != "torch.compile"

@@ -1,0 +1,31 @@
+"""The classes of torch.nn: which of them register parameters, or hold submodules."""
+
+from __future__ import annotations
+
+import re
+
+# torch.nn classes that register parameters; every other one has none of its own.
+PARAMETERIZED = re.compile(
+    r"[Ll]inear$|Conv(Transpose)?\dd$|(Batch|Group|Instance|Layer|RMS)Norm(\dd)?$|^Embedding|^(RNN|LSTM|GRU)"
+    r"|^(MultiheadAttention|PReLU|Transformer|TransformerEncoder|TransformerDecoder)$|^Parameter"
+)
+CONTAINERS = {"Sequential", "ModuleList", "ModuleDict"}
+# Classes with submodules that depend on their arguments.
+COMPOSITE = {"Transformer", "TransformerEncoder", "TransformerDecoder"}
+# Classes whose submodules are always the same, by name.
+PARTS = {
+    "MultiheadAttention": {"out_proj": "NonDynamicallyQuantizableLinear"},
+    "TransformerEncoderLayer": {
+        "self_attn": "MultiheadAttention", "linear1": "Linear", "dropout": "Dropout",
+        "linear2": "Linear", "norm1": "LayerNorm", "norm2": "LayerNorm", "dropout1": "Dropout",
+        "dropout2": "Dropout",
+    },
+    "TransformerDecoderLayer": {
+        "self_attn": "MultiheadAttention", "multihead_attn": "MultiheadAttention",
+        "linear1": "Linear", "dropout": "Dropout", "linear2": "Linear", "norm1": "LayerNorm",
+        "norm2": "LayerNorm", "norm3": "LayerNorm", "dropout1": "Dropout", "dropout2": "Dropout",
+        "dropout3": "Dropout",
+    },
+}  # fmt: skip
+# Classes of torch.nn that inherit from others of it.
+SUBCLASSES = {"torch.nn.NonDynamicallyQuantizableLinear": "torch.nn.Linear"}

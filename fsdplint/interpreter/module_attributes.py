@@ -1,0 +1,147 @@
+"""nn.Modules: what their attributes and elements are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import libcst as cst
+
+from fsdplint.interpreter import meta_device
+from fsdplint.interpreter.functions import bind
+from fsdplint.interpreter.models.registry import find_method
+from fsdplint.interpreter.module_tree import sharding_inside
+from fsdplint.interpreter.modules import hidden_child
+from fsdplint.interpreter.optimizers import take_parameters
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.signals import is_in_try
+from fsdplint.interpreter.values import (
+    Class,
+    Const,
+    Made,
+    Method,
+    ModuleValue,
+    ParametersOf,
+    Unknown,
+    Value,
+)
+from fsdplint.trace import Fsdp1Used, Sharding
+from fsdplint.trace.groups import Groups
+
+# Attributes of modules that are known to be neither submodules nor methods of the user's.
+PLAIN_ATTRIBUTES = {"training", "device", "dtype", "config", "weight", "bias"}
+
+
+# Methods of nn.Module that do not run its forward and that no model describes.
+QUIET_METHODS = {
+    "train", "eval", "requires_grad_", "zero_grad", "register_buffer", "register_forward_hook",
+    "register_forward_pre_hook", "register_full_backward_hook", "extra_repr", "share_memory",
+    "get_parameter", "get_buffer", "apply", "buffers", "named_buffers", "double",
+    "gradient_checkpointing_enable", "gradient_checkpointing_disable", "enable_input_require_grads",
+    "print_trainable_parameters", "set_gradient_checkpointing", "get_input_embeddings",
+    "get_output_embeddings", "num_parameters", "tie_weights",
+}  # fmt: skip
+
+
+# What FSDP1's and DDP's wrappers have for the module inside.
+WRAPPER_ATTRIBUTES = {"module", "_fsdp_wrapped_module"}
+
+
+def module_attribute(run: Run, module: ModuleValue, name: str, node: cst.CSTNode) -> Value:
+    if name in {"_parameters", "__dict__"}:
+        meta_device.left(run, [module])
+    if name in module.attributes:
+        held = module.attributes[name]
+        if isinstance(held, ParametersOf) and held.name:  # shared: what it is by now
+            return take_parameters(run, replace(held, taken=None), element=True)
+        if _sharded_by_now(run, module, held):
+            return _own_parameter(run, module, name)
+        return held
+    if module.wrapper == "fsdp1" and name in {"module", "_fsdp_wrapped_module"}:
+        return module.inner or Unknown()
+    if module.wrapper == "ddp" and name == "module":
+        return module.inner or Unknown()
+    if module.wrapper == "compile" and name == "_orig_mod":
+        return module.inner or Unknown()
+    if module.cls is not None:
+        found = module.cls.lookup(name)
+        if found is not None:
+            return bind(run, found, module, module.cls, node)
+    if find_method(module, name) is not None or name in QUIET_METHODS or name == "forward":
+        return Method(module, name)
+    if module.wrapper and module.inner is not None:
+        # FSDP1 and torch.compile pass what they don't have on to what they wrap
+        return module_attribute(run, module.inner, name, node)
+    info = run.trace.modules[module.id]
+    if name in {"weight", "bias"} and (module.library_class or "").startswith("torch.nn."):
+        return _own_parameter(run, module, name)
+    if info.children_known or module.cls is not None and not module.cls.has_unknown_base():
+        return Method(module, name)
+    value = Unknown(origin=f"{info.class_name}.{name}", within=module)
+    if name in PLAIN_ATTRIBUTES:
+        value.within = None
+    value.owner = Unknown(promoted=module)
+    module.attributes[name] = value
+    return value
+
+
+def _own_parameter(run: Run, module: ModuleValue, name: str) -> ParametersOf:
+    one = take_parameters(run, ParametersOf((module,), complete=False), element=True)
+    return replace(one, name=name)
+
+
+def _sharded_by_now(run: Run, module: ModuleValue, held: Value) -> bool:
+    """Whether this is an `nn.Parameter` of a sharded model, read where none is gathered."""
+    is_parameter = isinstance(held, Made) and held.name == "torch.nn.Parameter"
+    if not is_parameter or run.calling:
+        return False
+    return Groups(run.trace).owner(module.id) is not None
+
+
+def lacks_wrapper_attribute(run: Run, value: Value, node: cst.Attribute) -> bool:
+    """Whether a wrapper's attribute is read off an FSDP2 model, which certainly has none."""
+    value = run.settle(value)
+    if not isinstance(value, ModuleValue) or sharding_inside(run, value) is not Sharding.FSDP2:
+        return False
+    if not certainly_lacks(run, value, node.attr.value) or is_in_try(run.source, node):
+        return False
+    run.emit(Fsdp1Used, node, api=node.attr.value, module=value.id)
+    return True
+
+
+def certainly_lacks(run: Run, module: ModuleValue, name: str) -> bool:
+    """Whether a module has no attribute of this name; its wrapper, if it has one, neither."""
+    if module.wrapper in {"fsdp1", "ddp"} or name in module.attributes:
+        return False
+    if module.inner is not None:
+        return certainly_lacks(run, module.inner, name)
+    info = run.trace.modules[module.id]
+    if not info.children_known or name in info.children:
+        return False
+    own = module.cls
+    if own is None:
+        return True
+    if any(own.lookup(one) is not None for one in (name, "__getattr__")):
+        return False
+    return not any(_may_set(klass, name) for klass in own.mro())
+
+
+def _may_set(klass: Class, name: str) -> bool:
+    """Whether the code of a class may give its objects an attribute, called so far or not."""
+    text = klass.site.source.code(klass.node)
+    ways = rf"\.{name}\b\s*(:[^=\n]*)?=[^=]|\bsetattr\b|\b(add|register)_module\b|__dict__"
+    return re.search(ways, text) is not None
+
+
+def element_of(run: Run, module: ModuleValue, index: Value) -> Value:
+    """`module[index]`."""
+    items = module.elements.items if module.elements is not None else []
+    if isinstance(index, Const) and isinstance(index.value, int) and items:
+        if -len(items) <= index.value < len(items):
+            return items[index.value]
+        return items[-1]
+    if isinstance(index, Const) and isinstance(index.value, str):
+        return module_attribute(run, module, index.value, cst.Name("element"))
+    if items:
+        return items[0]
+    return hidden_child(run, module)

@@ -1,0 +1,63 @@
+"""The tree of modules: what a module holds, and how that is sharded by now."""
+
+from __future__ import annotations
+
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.values import ModuleValue, Value
+from fsdplint.trace import Sharding
+from fsdplint.trace.groups import Groups
+
+
+def add_child(run: Run, parent: ModuleValue, name: str, child: ModuleValue) -> None:
+    if child is parent:
+        return
+    for part in run.trace.submodules(child.id):
+        # a part that refers back to what contains it: the tree stays one
+        below = run.trace.modules[part].children
+        for back in [key for key, held in below.items() if held == parent.id]:
+            del below[back]
+    children = run.trace.modules[parent.id].children
+    key = name
+    number = 0
+    while name == "*" and key in children and children[key] != child.id:
+        number += 1
+        key = f"*{number}"
+    children[key] = child.id
+
+
+def child_values(run: Run, module: ModuleValue) -> list[ModuleValue]:
+    """The direct children that are known, in order of registration."""
+    if module.wrapper and module.inner is not None:
+        return [module.inner]
+    values = [run.objects.get(c) for c in run.trace.modules[module.id].children.values()]
+    return [v for v in values if isinstance(v, ModuleValue)]
+
+
+def sharding_inside(run: Run, module: ModuleValue) -> Sharding | None:
+    """How the module or something in it is sharded by now."""
+    seen: set[str] = set()
+    stack = [module]
+    while stack:
+        current = stack.pop()
+        if current.id in seen:
+            continue
+        seen.add(current.id)
+        if current.wrapper == "fsdp1":
+            return Sharding.FSDP1
+        if current.sharded:
+            return Sharding.FSDP2
+        stack.extend(child_values(run, current))
+    return None
+
+
+def sharding_of_parameters(run: Run, parameters: Value) -> Sharding | None:
+    """How a parameter, or some of several, or their gradients are sharded by now."""
+    modules: tuple[ModuleValue, ...] = getattr(parameters, "modules", ())
+    groups = Groups(run.trace)
+    for module in modules:
+        if groups.owner(module.id) is not None:  # by itself, or by what it is part of
+            return Sharding.FSDP2
+        inside = sharding_inside(run, module)
+        if inside is not None:
+            return inside
+    return None

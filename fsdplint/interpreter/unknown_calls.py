@@ -1,0 +1,128 @@
+"""Calls of what cannot be followed."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from fsdplint.interpreter import lazy, meta_device
+from fsdplint.interpreter.escape import escape
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.functions import call_function
+from fsdplint.interpreter.models import tensors
+from fsdplint.interpreter.models.datasets import note_seed
+from fsdplint.interpreter.models.distributed import note_reduction
+from fsdplint.interpreter.models.randomness import out_of_sight
+from fsdplint.interpreter.models.registry import METHODS
+from fsdplint.interpreter.optimizers import lose_optimizer, optimizer_by_parameters
+from fsdplint.interpreter.parameter_marks import remove_hooks
+from fsdplint.interpreter.ranks import depends_on_rank, named
+from fsdplint.interpreter.run import Run, calls
+from fsdplint.interpreter.values import (
+    Bound,
+    Function,
+    Method,
+    ParameterName,
+    Partial,
+    RankValue,
+    Symbol,
+    TensorValue,
+    Unknown,
+    Value,
+)
+from fsdplint.trace import EpochSet, Escaped, PickedByRank, RunElsewhere, Sharded
+
+# Methods that take a part of something.
+PICKS = {"narrow", "select", "index_select", "shard", "skip", "take", "split", "chunk", "iloc"}
+
+
+# Unknown callees that get an optimizer and certainly leave its parameters as they are.
+_LEAVES_OPTIMIZERS = re.compile(r"sched|warmup|^(unscale_|step|update|info|debug|print)$", re.I)
+
+
+@calls(Value)
+def call_unknown(run: Run, function: Value, call: Call) -> Value:
+    """A call of something that can't be followed: modules that it gets may change, and
+    functions of the project that it gets may be called."""
+    function = run.settle(function)
+    with run.perhaps(call.node):  # it may go through the iterators that it gets
+        if isinstance(function, Method):
+            lazy.consume(run, function.receiver)  # `generator.send(...)`
+        lazy.consume_arguments(run, call)
+    if isinstance(function, Unknown) and isinstance(function.owner, ParameterName):
+        return ParameterName(varying=True)  # `name.endswith(".bias")`, `name.lower()`
+    origin = function.origin if isinstance(function, Unknown) else ""
+    name = origin.rpartition(".")[2]
+    if isinstance(function, Method):
+        name = function.name
+    if isinstance(function, Symbol):
+        name = function.name.rpartition(".")[2]
+        origin = function.name
+    if isinstance(function, Unknown):
+        method = METHODS.get(("Unknown", name))
+        owner = origin.rpartition(".")[0]
+        if method is not None and (owner or function.within is not None):
+            if function.owner is not None:
+                return method(run, run.settle(function.owner), name, call)
+        if name == "full_tensor":
+            tensors.gather_unseen(run, function, call.node)
+        if function.within is not None:
+            return _call_within(run, function, call)
+    note_reduction(run, name, call)
+    remove_hooks(run, function.owner if isinstance(function, Unknown) else None, call)
+    optimizer = optimizer_by_parameters(run, name, call)
+    if optimizer is not None:
+        return optimizer
+    out_of_sight(run, name or origin, call)
+    meta_device.left_by_arguments(run, call.values)
+    if name == "set_epoch":
+        run.emit(EpochSet, call.node)
+    if any(depends_on_rank(v) for v in call.values):
+        if name in PICKS or any(isinstance(v, Unknown) and v.varying for v in call.values):
+            run.emit(PickedByRank, call.node)
+    if "seed" in name and call.values:
+        note_seed(run, call.values[0])
+    escape(run, call)
+    if not _LEAVES_OPTIMIZERS.search(name):
+        for value in call.values:
+            lose_optimizer(run, run.settle(value))
+    for value in call.values:
+        call_back(run, value, call.node)
+    result = named(name, f"{origin}()" if origin else "")
+    if isinstance(result, Unknown):
+        result.library = function.library if isinstance(function, Unknown) else ""
+        result.by_rank = any(depends_on_rank(v) for v in call.values) or (
+            isinstance(function, Method) and isinstance(function.receiver, RankValue)
+        )
+        result.varying = any(isinstance(v, Unknown) and v.varying for v in call.values)
+        if any(isinstance(v, TensorValue) for v in call.values):
+            return TensorValue("derived")
+    return result
+
+
+def _call_within(run: Run, function: Unknown, call: Call) -> Value:
+    """A part of a module whose class can't be seen is called: a submodule or a method."""
+    escape(run, call)
+    return TensorValue("output")
+
+
+def call_back(run: Run, value: Value, node: cst.CSTNode) -> None:
+    """A function of the project was handed to code that may call it, or not, or later."""
+    value = run.settle(value)
+    receiver = None
+    if isinstance(value, Partial):
+        value = run.settle(value.function)
+    if isinstance(value, Bound):
+        receiver, value = value.receiver, value.function
+    if not isinstance(value, Function) or value.node in run.reached:
+        return
+    known, begin = set(run.trace.modules), len(run.trace.events)
+    run.emit(RunElsewhere, node)
+    with run.perhaps(node):
+        lazy.consume(run, call_function(run, value, receiver, [], {}, node))
+    run.emit(RunElsewhere, node)
+    for event in run.trace.events[begin:]:
+        if isinstance(event, Sharded) and event.module in known:
+            run.trace.modules[event.module].escaped = True
+            run.emit(Escaped, node, module=event.module)
