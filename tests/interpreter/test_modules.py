@@ -11,6 +11,7 @@ from programs import class_of, events, program
 from fsdplint.trace import (
     Called,
     Fsdp1Used,
+    Fsdp2Used,
     Layout,
     OptimizerBuilt,
     Saved,
@@ -522,3 +523,15 @@ def test_steps_run_in_the_order_of_their_names(
             assert not built or not sharded
         else:
             assert (sharded[0].index < built[0].index) is sharded_first
+
+
+def test_arguments_of_fully_shard_are_recorded_in_their_order(tmp_path: Path) -> None:
+    names = ["shard_placement_fn", "ignored_params", "mp_policy", "offload_policy"]
+    for number, order in enumerate((names, names[::-1])):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        arguments = ", ".join(f"{name}=None" for name in order)
+        found = program(folder, f"model = fully_shard(Net(), {arguments})\n")
+        used = [event.api.rpartition(".")[2] for event in found.traces[0].of(Fsdp2Used)]
+        assert len(used) > 1
+        assert used == [name for name in order if name in used]

@@ -60,8 +60,9 @@ def fully_shard(run: Run, name: str, call: Call) -> Value:
         positional=tuple(option(value) for value in call.args[1:]),
         mesh=_mesh(run, call.kwargs.get("mesh")),
     )
-    for key in call.kwargs.keys() & ARGUMENTS.keys():
-        _not_everywhere(run, f"fully_shard.{key}", modules[0], call)
+    for key in call.kwargs:
+        if key in ARGUMENTS:
+            _not_everywhere(run, f"fully_shard.{key}", modules[0], call)
     return modules[0] if not isinstance(target, Sequence) else target
 
 
