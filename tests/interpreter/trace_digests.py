@@ -1,10 +1,10 @@
 """Digests of what the interpreter finds out, to compare two states of its code.
 
     python tests/interpreter/trace_digests.py [FILE ...] > before.tsv
-    python tests/interpreter/trace_digests.py --text rules/FSDP103/bad-0
+    python tests/interpreter/trace_digests.py --text fixtures/fsdp1/apply.py
 
-There is one line for each program: the examples of every rule, the files of `fixtures/`, and the
-files given. A digest covers the steps of the run, every trace (each event with all of its fields,
+There is one line for each program: the files of `fixtures/`, the examples of the rules among them,
+and the files given. A digest covers the steps of the run, every trace (each event with all of its fields,
 the modules) and the values of every evaluated node with all that they refer to. Objects are
 numbered in the order in which they are met, and a node is named by its position in its file's tree,
 so that equal behaviour gives equal digests in every process. The fields of a value count by their
@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-import tempfile
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
@@ -30,8 +29,6 @@ import libcst as cst
 from fsdplint.config.options import DEFAULT
 from fsdplint.interpreter.exploration import _Loader
 from fsdplint.interpreter.program import Program
-from fsdplint.registry.examples import Bad, Good, without_markers
-from fsdplint.registry.rules import all_rules
 from fsdplint.source.nesting import deep_stack
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.trace import Trace
@@ -46,36 +43,19 @@ def main() -> None:
     parser.add_argument("--text", metavar="PROGRAM")
     arguments = parser.parse_args()
     files = [path.absolute() for path in arguments.files]
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "pyproject.toml").touch()
-        for name, home, file in [*examples(Path(folder)), *fixtures(), *given(files)]:
-            if arguments.text not in (None, name):
-                continue
-            os.chdir(home)
-            lines = deep_stack(lambda file=file: list(description(Path(file))))
-            if arguments.text is not None:
-                print(*lines, sep="\n")
-                continue
-            digest = hashlib.sha256("\n".join(lines).encode("utf-8", "replace")).hexdigest()
-            print(name, digest[:24], len(lines), sep="\t", flush=True)
+    for name, home, file in [*fixtures(), *given(files)]:
+        if arguments.text not in (None, name):
+            continue
+        os.chdir(home)
+        lines = deep_stack(lambda file=file: list(description(Path(file))))
+        if arguments.text is not None:
+            print(*lines, sep="\n")
+            continue
+        digest = hashlib.sha256("\n".join(lines).encode("utf-8", "replace")).hexdigest()
+        print(name, digest[:24], len(lines), sep="\t", flush=True)
 
 
 # Programs ----------------------------------------------------------------------------------------
-
-
-def examples(folder: Path) -> Iterator[tuple[str, Path, str]]:
-    """The examples of all rules, written below a folder: name, folder, file."""
-    for rule in all_rules():
-        for kind, programs in (("bad", rule.bad), ("good", rule.good)):
-            for number, example in enumerate(programs):
-                home = folder / rule.code / f"{kind}-{number}"
-                yield f"rules/{rule.code}/{kind}-{number}", home, write(home, example)
-
-
-def write(home: Path, example: Bad | Good) -> str:
-    home.mkdir(parents=True)
-    (home / example.filename).write_text(without_markers(example.code), encoding="utf-8")
-    return example.filename
 
 
 def fixtures() -> Iterator[tuple[str, Path, str]]:
