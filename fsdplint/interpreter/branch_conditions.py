@@ -41,7 +41,7 @@ from fsdplint.interpreter.values import (
 from fsdplint.trace import Guard, GuardKind, Ranks
 
 
-class Outcome(Enum):
+class Truth(Enum):
     TRUE = 1
     FALSE = 0
     RANK = 2
@@ -52,22 +52,20 @@ class Outcome(Enum):
 class Verdict:
     """The meaning of a test: `guards` are the decisions that it rests on, with their keys."""
 
-    outcome: Outcome
+    outcome: Truth
     guards: list[tuple[Guard, str]] = field(default_factory=list)
     rank_test: RankTest | None = None
 
     def negated(self) -> Verdict:
-        outcome = {Outcome.TRUE: Outcome.FALSE, Outcome.FALSE: Outcome.TRUE}.get(
-            self.outcome, self.outcome
-        )
+        outcome = {Truth.TRUE: Truth.FALSE, Truth.FALSE: Truth.TRUE}.get(self.outcome, self.outcome)
         test = self.rank_test
         if test is not None:
             test = RankTest(test.false_on, test.true_on)
         return Verdict(outcome, self.guards, test)
 
 
-TRUE = Verdict(Outcome.TRUE)
-FALSE = Verdict(Outcome.FALSE)
+TRUE = Verdict(Truth.TRUE)
+FALSE = Verdict(Truth.FALSE)
 
 COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
     cst.Equal: operator.eq,
@@ -111,10 +109,10 @@ def truth(run: Run, node: cst.BaseExpression, prefer: bool = True) -> Verdict:
 def _boolean(run: Run, node: cst.BooleanOperation, prefer: bool) -> Verdict:
     is_and = isinstance(node.operator, cst.And)
     left = truth(run, node.left, prefer)
-    decisive = Outcome.FALSE if is_and else Outcome.TRUE
+    decisive = Truth.FALSE if is_and else Truth.TRUE
     if left.outcome is decisive:
         return left
-    if left.outcome is Outcome.RANK and left.rank_test is not None:
+    if left.outcome is Truth.RANK and left.rank_test is not None:
         test = (
             left.rank_test if is_and else RankTest(left.rank_test.false_on, left.rank_test.true_on)
         )
@@ -127,12 +125,12 @@ def _boolean(run: Run, node: cst.BooleanOperation, prefer: bool) -> Verdict:
         # the left side did not matter, unless it was a decision
         return Verdict(decisive, right.guards)
     # Where the ranks part at all, the operand that varies has let the test of the rank decide.
-    if left.outcome is Outcome.RANK:
-        return Verdict(Outcome.RANK, guards, left.rank_test)
-    if left.outcome is Outcome.VARYING:
-        if right.outcome is Outcome.RANK:
-            return Verdict(Outcome.RANK, guards, right.rank_test)
-        return Verdict(Outcome.VARYING, guards)
+    if left.outcome is Truth.RANK:
+        return Verdict(Truth.RANK, guards, left.rank_test)
+    if left.outcome is Truth.VARYING:
+        if right.outcome is Truth.RANK:
+            return Verdict(Truth.RANK, guards, right.rank_test)
+        return Verdict(Truth.VARYING, guards)
     return Verdict(right.outcome, guards, right.rank_test)
 
 
@@ -141,26 +139,26 @@ def truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) -> 
     if isinstance(value, Const):
         return TRUE if value.value else FALSE
     if isinstance(value, RankTest):
-        return Verdict(Outcome.RANK, [], value)
+        return Verdict(Truth.RANK, [], value)
     if isinstance(value, RankValue):
-        return Verdict(Outcome.RANK, [], RankTest(*_swap(_rank_sets(value.scope))))
+        return Verdict(Truth.RANK, [], RankTest(*_swap(_rank_sets(value.scope))))
     if isinstance(value, Condition):
         return decide(run, value, node, prefer)
     if isinstance(value, StateValue) and value.on_one_rank and not value.tensor:
-        return Verdict(Outcome.RANK, [], RankTest(Ranks.ONE, Ranks.OTHERS))  # empty on the others
+        return Verdict(Truth.RANK, [], RankTest(Ranks.ONE, Ranks.OTHERS))  # empty on the others
     if isinstance(value, Sequence | Dict):
         if value.items or not value.open:
             return TRUE if value.items else FALSE
         return decide(run, condition(run, value, node), node, prefer)
     if isinstance(value, TensorValue):
         tensors.read(run, value, "bool", node)
-        return Verdict(Outcome.VARYING)
+        return Verdict(Truth.VARYING)
     if isinstance(value, Unknown):
         name_origin(run, value)
         if value.promoted is not None:
             return TRUE
         if value.varying or (not value.origin and run.loop_depth):
-            return Verdict(Outcome.VARYING)
+            return Verdict(Truth.VARYING)
         return decide(run, condition(run, value, node), node, prefer)
     return TRUE
 
@@ -180,7 +178,7 @@ def decide(run: Run, value: Condition, node: cst.BaseExpression, prefer: bool) -
         holds != value.negated,
         run.site(node),
     )
-    return Verdict(Outcome.TRUE if holds else Outcome.FALSE, [(guard, value.key)])
+    return Verdict(Truth.TRUE if holds else Truth.FALSE, [(guard, value.key)])
 
 
 def rank_guard(run: Run, node: cst.BaseExpression, test: RankTest, holds: bool) -> Guard:
@@ -244,9 +242,9 @@ def _condition(
     run: Run, node: cst.Comparison, left: Value, op: cst.BaseCompOp, right: Value
 ) -> Value:
     name_origin(run, left)
-    of_ranks = _of_ranks(left, op, right, alone=run.decisions.alone)
+    of_ranks = _of_ranks(left, op, right, single_rank=run.decisions.single_rank)
     if of_ranks is not None:
-        run.decisions.counted = True
+        run.decisions.world_size_tested = True
         return Const(of_ranks)
     varying = any(isinstance(v, Unknown) and v.varying for v in (left, right))
     text = run.text(node)
@@ -268,13 +266,13 @@ def _condition(
     return Condition(positive, positive, negated)
 
 
-def _of_ranks(left: Value, op: cst.BaseCompOp, right: Value, *, alone: bool) -> bool | None:
+def _of_ranks(left: Value, op: cst.BaseCompOp, right: Value, *, single_rank: bool) -> bool | None:
     """What a test of how many ranks there are comes to: a program is looked at as it runs under a
-    launcher, on more than one, unless it is `alone`. None for any other test."""
+    launcher, on more than one, unless it runs on a `single_rank`. None for any other test."""
     if isinstance(op, cst.In | cst.NotIn):
         launched = isinstance(left, Const) and left.value in LAUNCHED
         if launched and isinstance(right, Symbol) and right.name == "os.environ":
-            return isinstance(op, cst.In) != alone
+            return isinstance(op, cst.In) != single_rank
         return None
     if not isinstance(left, Unknown) or left.origin != WORLD_SIZE or not isinstance(right, Const):
         return None
@@ -283,7 +281,7 @@ def _of_ranks(left: Value, op: cst.BaseCompOp, right: Value, *, alone: bool) -> 
         return isinstance(op, NEGATED)
     if not isinstance(number, int):
         return None
-    if alone:
+    if single_rank:
         return _compared(1, op, number)
     if number == 2 and isinstance(op, cst.GreaterThanEqual):
         return True

@@ -45,8 +45,8 @@ class Decisions:
     Attributes:
         base: how conditions are decided that are not `forced` (True: as the program prefers).
         forced: conditions that are decided beforehand, with the value of their keys.
-        alone: the program runs on a single rank, and without a launcher.
-        counted: a test of the number of ranks, or of the launcher, was decided.
+        single_rank: the program runs on a single rank, and without a launcher.
+        world_size_tested: a test of the number of ranks, or of the launcher, was decided.
         leaving: the condition being decided chooses between going on and leaving the function; then
             every base goes on, and only a forced decision leaves.
         made: every decision, by key.
@@ -54,19 +54,19 @@ class Decisions:
         relevant: the keys on which something depended that the contract cares about.
         urgent: those of them that choose between code of FSDP and other code; looked at first,
             since the number of runs is bounded.
-        asked: what was to be decided, in the order of the run, by key.
+        questions: what was to be decided, in the order of the run, by key.
     """
 
     base: bool = True
     forced: tuple[tuple[Condition, bool], ...] = ()
-    alone: bool = False
-    counted: bool = False
+    single_rank: bool = False
+    world_size_tested: bool = False
     leaving: bool = False
     made: dict[str, bool] = field(default_factory=dict)
     conditions: dict[str, Condition] = field(default_factory=dict)
     relevant: set[str] = field(default_factory=set)
     urgent: set[str] = field(default_factory=set)
-    asked: dict[str, Question] = field(default_factory=dict)
+    questions: dict[str, Question] = field(default_factory=dict)
     _equal: dict[str, object] = field(default_factory=dict)
     _none: dict[str, bool] = field(default_factory=dict)
     _above: dict[str, int] = field(default_factory=dict)  # it is greater than this
@@ -84,27 +84,27 @@ class Decisions:
 
     def _decide_key(self, condition: Condition, prefer: bool) -> bool:
         known = self.made.get(condition.key)
-        if known is not None and condition.key in self.asked:
+        if known is not None and condition.key in self.questions:
             return known
         value = self._implied(condition) if known is None else known
         if value is None:
             value = prefer if self.base or self.leaving else not prefer
         if known is None:
             self._record(condition, value)
-        self.asked[condition.key] = Question(condition, prefer, self.leaving, value)
+        self.questions[condition.key] = Question(condition, prefer, self.leaving, value)
         return value
 
     def repeat(self, earlier: Decisions) -> bool:
         """Whether a run with these would be one that was made, since every question has the same
         answer. Then they become what they would be at its end."""
         made = Decisions(self.base, self.forced)
-        for question in earlier.asked.values():
+        for question in earlier.questions.values():
             made.leaving = question.leaving
             if made._decide_key(question.condition, question.prefer) != question.answer:
                 return False
-        self.made, self.conditions, self.asked = made.made, made.conditions, made.asked
+        self.made, self.conditions, self.questions = made.made, made.conditions, made.questions
         self.relevant, self.urgent = set(earlier.relevant), set(earlier.urgent)
-        self.counted = earlier.counted
+        self.world_size_tested = earlier.world_size_tested
         return True
 
     def _record(self, condition: Condition, value: bool) -> None:

@@ -149,7 +149,7 @@ class _Loader:
             if same is None:
                 run = self._run(decisions, body, source, complete, count == 1)
                 self._keep(run, exploration.is_new(decisions))
-                counted = counted or decisions.counted
+                counted = counted or decisions.world_size_tested
                 wraps |= {event.site for event in run.trace.of(Wrapped)}
                 same = decisions, run.steps, len(run.trace.events)
                 done.append(same)
@@ -185,7 +185,7 @@ class _Loader:
 
         Nothing is to be found in such a run, so that its trace is not kept.
         """
-        run = Run(self.project, Decisions(alone=True))
+        run = Run(self.project, Decisions(single_rank=True))
         with contextlib.suppress(OutOfSteps):
             body(run)
         self.steps += run.steps

@@ -64,7 +64,7 @@ def left(run: Run, modules: Iterable[ModuleValue]) -> None:
         for part in run.trace.submodules(module.id):
             held = run.objects.get(part)
             if isinstance(held, ModuleValue):
-                held.surely_meta = False
+                held.must_be_meta = False
 
 
 def left_by_any(run: Run) -> None:
@@ -83,7 +83,7 @@ def left_by_arguments(run: Run, values: Iterable[Value]) -> None:
 def attribute_set(module: ModuleValue, value: Value) -> None:
     """An attribute of a module is set: it may be a parameter."""
     if not isinstance(value, Const | ModuleValue):
-        module.surely_meta = False
+        module.must_be_meta = False
 
 
 def moved(run: Run, module: ModuleValue, name: str, call: Call) -> None:
@@ -109,7 +109,7 @@ def loaded(run: Run, module: ModuleValue, state: Value, call: Call) -> None:
 def still_there(run: Run, module: ModuleValue, event: Called) -> bool:
     """Whether parameters that `fully_shard` has taken are certainly on meta in this call."""
     parts = [run.objects.get(part) for part in run.trace.submodules(module.id)]
-    there = [part for part in parts if isinstance(part, ModuleValue) and part.surely_meta]
+    there = [part for part in parts if isinstance(part, ModuleValue) and part.must_be_meta]
     if not there or sharding_inside(run, module) is not Sharding.FSDP2:
         return False
     site = event.site

@@ -39,7 +39,7 @@ def new_module(
 ) -> ModuleValue:
     module = ModuleValue(run.new_id("module"), cls, library_class=library_class)
     module.on_meta = any(getattr(c, "kind", "") == "meta_device" for c in run.contexts)
-    module.surely_meta = (cls is not None or library_class is not None) and meta_device.begun(run)
+    module.must_be_meta = (cls is not None or library_class is not None) and meta_device.begun(run)
     module.made_at = run.site(node)
     run.objects[module.id] = module
     run.trace.modules[module.id] = Module(

@@ -249,12 +249,12 @@ class Class(Value):
 class Instance(Value):
     """An object of a class of the project that is not an nn.Module.
 
-    havoc: attributes may have been set by name at run time (setattr with an unknown name).
+    attributes_unknown: `setattr` with an unknown name may have set any attribute.
     """
 
     cls: Class
     attributes: dict[str, Value] = field(default_factory=dict)
-    havoc: bool = False
+    attributes_unknown: bool = False
 
 
 @dataclass(eq=False, repr=False)
@@ -308,7 +308,7 @@ class ModuleValue(Value):
     elements: Sequence | None = None  # of a ModuleList or Sequential
     library_class: str | None = None
     on_meta: bool = False  # perhaps
-    surely_meta: bool = False  # its own parameters, as they are now, on every rank
+    must_be_meta: bool = False  # its own parameters, as they are now, on every rank
     stands_for_parts: bool = False  # for any part of a module whose class can't be seen
     surely_frozen: bool = False  # some of its own parameters, if it has any, have no gradient
     wholly_frozen: bool = False  # surely none of its parameters, parts included, has a gradient

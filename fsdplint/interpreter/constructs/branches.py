@@ -7,7 +7,7 @@ from collections.abc import Callable
 import libcst as cst
 
 from fsdplint.interpreter.branch_conditions import (
-    Outcome,
+    Truth,
     Verdict,
     compare_rank,
     decide,
@@ -67,9 +67,9 @@ def branch(
     else_ends: str | None = None,
 ) -> Signal | None:
     """Execute the side or the sides of a branch that its test's verdict asks for."""
-    if verdict.outcome is Outcome.RANK and verdict.rank_test is not None:
+    if verdict.outcome is Truth.RANK and verdict.rank_test is not None:
         return _rank_branch(run, test, verdict, then, orelse)
-    if verdict.outcome is Outcome.VARYING:
+    if verdict.outcome is Truth.VARYING:
         with run.guarded([*verdict.guards, (varying_guard(run, test, False), "")]):
             one = orelse()
         with run.guarded([*verdict.guards, (varying_guard(run, test, True), "")]):
@@ -81,7 +81,7 @@ def branch(
                 run.frames[-1].partial.append((None, signal.value))
         return None
     taken, skipped_ends = (
-        (then, else_ends) if verdict.outcome is Outcome.TRUE else (orelse, then_ends)
+        (then, else_ends) if verdict.outcome is Truth.TRUE else (orelse, then_ends)
     )
     with run.guarded(verdict.guards):
         signal = taken()
@@ -153,7 +153,7 @@ def execute_match(run: Run, node: cst.Match) -> Signal | None:
         key = f"{origin or text} == {operand!r}"
         condition = Condition(key, f"{text} == {operand!r}", False, origin, "==", operand)
         verdict = decide(run, condition, node.subject, True)
-        if verdict.outcome is Outcome.TRUE:
+        if verdict.outcome is Truth.TRUE:
             with run.guarded(verdict.guards):
                 return run.execute_suite(case.body)
     return None
@@ -171,7 +171,7 @@ def _match_rank(run: Run, node: cst.Match, rank: RankValue, number: int) -> Sign
     return branch(
         run,
         node.subject,
-        Verdict(Outcome.RANK, [], test),
+        Verdict(Truth.RANK, [], test),
         lambda: run.execute_suite(case.body),
         lambda: _match_rank(run, node, rank, number + 1),
     )

@@ -8,7 +8,7 @@ import libcst as cst
 
 from fsdplint.interpreter import lazy
 from fsdplint.interpreter.assignment import assign
-from fsdplint.interpreter.branch_conditions import Outcome, truth
+from fsdplint.interpreter.branch_conditions import Truth, truth
 from fsdplint.interpreter.frames import Frame
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.parameter_filters import doubt_filter, with_filters
@@ -88,15 +88,15 @@ def _comprehend(
     for item in items[:64]:
         assign(run, for_in.target, item)
         verdicts = [truth(run, condition.test) for condition in for_in.ifs]
-        if any(v.outcome is Outcome.FALSE for v in verdicts):
+        if any(v.outcome is Truth.FALSE for v in verdicts):
             continue
-        exact = exact and not any(v.outcome is Outcome.VARYING for v in verdicts)
+        exact = exact and not any(v.outcome is Truth.VARYING for v in verdicts)
         if for_in.inner_for_in is not None:
             exact = _comprehend(run, element, for_in.inner_for_in, result) and exact
         else:
             tests = [condition.test for condition in for_in.ifs]
             chosen = with_filters(run, run.eval(element), tests)
-            if any(v.guards or v.outcome is Outcome.VARYING for v in verdicts):
+            if any(v.guards or v.outcome is Truth.VARYING for v in verdicts):
                 doubt_filter(run, chosen)
             result.items.append(chosen)
     return exact

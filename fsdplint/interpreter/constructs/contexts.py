@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import libcst as cst
 
 from fsdplint.interpreter.assignment import assign
-from fsdplint.interpreter.branch_conditions import Outcome, decide
+from fsdplint.interpreter.branch_conditions import Truth, decide
 from fsdplint.interpreter.functions import call_method_if_any, call_with_yield
 from fsdplint.interpreter.imports import absolute_name, locate_module
 from fsdplint.interpreter.run import Run, executes
@@ -106,7 +106,7 @@ def execute_try(run: Run, node: cst.Try) -> Signal | None:
         verdict = decide(run, condition, cst.Name("installed"), True)
         if run.project.words.stand_in(node):
             run.decisions.relevant.add(text)
-        if verdict.outcome is Outcome.FALSE:
+        if verdict.outcome is Truth.FALSE:
             with run.guarded(verdict.guards):
                 signal = run.execute_suite(node.handlers[0].body)
                 if node.finalbody is not None:

@@ -7,7 +7,7 @@ import libcst as cst
 from fsdplint.interpreter import branch_conditions, lazy
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.attributes import read_attribute, subscript
-from fsdplint.interpreter.branch_conditions import Outcome, truth
+from fsdplint.interpreter.branch_conditions import Truth, truth
 from fsdplint.interpreter.merging import decisive, either, join_by_rank
 from fsdplint.interpreter.module_attributes import WRAPPER_ATTRIBUTES, lacks_wrapper_attribute
 from fsdplint.interpreter.ranks import depends_on_rank, named
@@ -83,13 +83,13 @@ def _slice(run: Run, item: cst.CSTNode, node: cst.Subscript) -> None:
 @evaluates(cst.IfExp)
 def eval_if_exp(run: Run, node: cst.IfExp) -> Value:
     verdict = truth(run, node.test)
-    if verdict.outcome is Outcome.TRUE:
+    if verdict.outcome is Truth.TRUE:
         with run.guarded(verdict.guards):
             value = run.eval(node.body)
-    elif verdict.outcome is Outcome.FALSE:
+    elif verdict.outcome is Truth.FALSE:
         with run.guarded(verdict.guards):
             value = run.eval(node.orelse)
-    elif verdict.outcome is Outcome.RANK and verdict.rank_test is not None:
+    elif verdict.outcome is Truth.RANK and verdict.rank_test is not None:
         test = verdict.rank_test
         with run.guarded([(branch_conditions.rank_guard(run, node.test, test, True), "")]):
             one = run.eval(node.body)

@@ -7,7 +7,7 @@ from typing import Any
 import libcst as cst
 
 from fsdplint.interpreter import branch_conditions
-from fsdplint.interpreter.branch_conditions import Outcome
+from fsdplint.interpreter.branch_conditions import Truth
 from fsdplint.interpreter.merging import matters
 from fsdplint.interpreter.models import mixing, tensors
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank
@@ -59,8 +59,8 @@ def _boolean_value(
     node: cst.BooleanOperation,
     is_and: bool,
 ) -> Value:
-    if left.outcome in {Outcome.TRUE, Outcome.FALSE}:
-        if (left.outcome is Outcome.TRUE) != is_and:
+    if left.outcome in {Truth.TRUE, Truth.FALSE}:
+        if (left.outcome is Truth.TRUE) != is_and:
             return Const(not is_and)
         with run.guarded(left.guards):
             return run.eval(node.right)

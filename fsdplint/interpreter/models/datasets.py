@@ -69,7 +69,7 @@ def _dataset_alike(run: Run, value: Value) -> bool:
         return not value.open and all(_alike(run, item) for item in value.args.values())
     if isinstance(value, Unknown) and value.library.startswith("torchvision.datasets."):
         return _alike(run, value)
-    if not isinstance(value, Instance) or value.havoc:
+    if not isinstance(value, Instance) or value.attributes_unknown:
         return False
     bases = value.cls.library_bases()
     if bases != [f"{DATA}.Dataset"] or value.cls.has_unknown_base():

@@ -8,7 +8,7 @@ from typing import Any
 import libcst as cst
 
 from fsdplint.interpreter import lazy
-from fsdplint.interpreter.branch_conditions import Outcome, truth_of
+from fsdplint.interpreter.branch_conditions import Truth, truth_of
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.models.data import loader_in
@@ -121,10 +121,10 @@ def keep(run: Run, name: str, call: Call) -> Value:
         for item in items:
             result = item if is_none(test) else run.call(test, Call(node, [item]))
             verdict = truth_of(run, result, node, True)
-            if verdict.outcome is not Outcome.FALSE:
+            if verdict.outcome is not Truth.FALSE:
                 kept.items.append(item)
-                kept.open = kept.open or verdict.outcome is Outcome.VARYING
-                if verdict.guards or verdict.outcome is Outcome.VARYING:
+                kept.open = kept.open or verdict.outcome is Truth.VARYING
+                if verdict.guards or verdict.outcome is Truth.VARYING:
                     doubt_filter(run, item)
         return kept
 

@@ -91,7 +91,7 @@ def _library_module(run: Run, name: str, call: Call) -> ModuleValue:
     )
     device = constant(call.kwargs.get("device"))
     module.on_meta = module.on_meta or str(device).startswith("meta")
-    module.surely_meta = meta_device.given_device(run, call, module.surely_meta)
+    module.must_be_meta = meta_device.given_device(run, call, module.must_be_meta)
     for part, kind in PARTS.get(name, {}).items():
         set_module_attribute(run, module, part, _library_module(run, kind, call))
     if name in {"TransformerEncoder", "TransformerDecoder"} and call.args:
@@ -394,7 +394,7 @@ def parameter(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
 @method("ModuleValue", "register_parameter")
 def register_parameter(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     run.trace.modules[receiver.id].own_parameters = True
-    receiver.surely_meta = False
+    receiver.must_be_meta = False
     return Const(None)
 
 

@@ -247,7 +247,7 @@ def set_attribute(run: Run, name: str, call: Call) -> Value:
             meta_device.attribute_set(target, value)
             set_element(run, target, key, value)
         elif isinstance(target, Instance):
-            target.havoc = True
+            target.attributes_unknown = True
             for attribute, old in list(target.attributes.items()):
                 if isinstance(old, Const):
                     target.attributes[attribute] = Unknown(
