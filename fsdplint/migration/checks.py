@@ -152,7 +152,7 @@ def _inner_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) ->
             module = event.of if isinstance(event, StateTaken) else event.into
             inner = any(other.inner == module for other in trace.before(event, Wrapped))
             site = event.site
-            if isinstance(site, NodeSite) and site.node in migration.typed:
+            if isinstance(site, NodeSite) and site.node in migration.states.typed_calls:
                 continue  # a block is about this very module, which FSDP1 may wrap as well
             if inner and isinstance(site, NodeSite) and not _known(migration, site.node):
                 reason = INNER_STATE()
@@ -197,7 +197,7 @@ def _devices(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None
 
 def _local_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """FSDP2's sharded states take the place of local ones where nobody else reads them."""
-    found = migration.local_states
+    found = migration.states.local_uses
     if len(found) == 1:
         ((name, (source, node)),) = found.items()
         other = "loaded" if name == "state_dict" else "saved"

@@ -18,11 +18,10 @@ from fsdplint.edits.rewrite import Rewrite
 from fsdplint.fixes.syntax import library_name
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import ModuleValue, Unknown, Value
-from fsdplint.migration.analysis.conditional_imports import Choice
 from fsdplint.migration.analysis.isinstance_narrowing import asked
 from fsdplint.migration.analysis.unreached_code import Unreached, stands_in
 from fsdplint.migration.blockers import Blocked
-from fsdplint.migration.facts import Precision
+from fsdplint.migration.facts import Blocks, ConditionalImports, Policies, Precision, StateDicts
 from fsdplint.migration.names import FSDP, PREFIX, fsdp1_name
 from fsdplint.migration.text import call, flat, in_string, width
 from fsdplint.source.source import Source, once
@@ -70,49 +69,33 @@ class Migration:
     Attributes:
         names: every reference to a name of FSDP1 in the files, by node.
         symbols: the canonical dotted name of every reference to anything imported.
-        claimed: references that a step accounts for.
-        untouched: the nodes of functions that nothing calls and that stay as they are.
+        uncalled: the nodes of functions that nothing calls and that stay as they are.
+        consumed: references that a step accounts for.
+        emitted_helpers: keys of the helper functions that are written already.
+        blocking_if_called: functions that nothing calls, and that block where something does.
         notes: what changes in cost or in a detail of behaviour, by its words.
+        imports, precision, policies, blocks, states: the facts of the passes on these (`facts`).
     """
 
     program: Program
     sources: list[Source]
-    untouched: frozenset[cst.CSTNode] = frozenset()
+    uncalled: frozenset[cst.CSTNode] = frozenset()
     rewrite: Rewrite = field(default_factory=Rewrite)
     steps: list[Step] = field(default_factory=list)
     blockers: list[Blocked] = field(default_factory=list)
     notes: dict[str, Note] = field(default_factory=dict)
     names: dict[cst.CSTNode, str] = field(default_factory=dict)
     symbols: dict[cst.CSTNode, str] = field(default_factory=dict)
+    consumed: set[cst.CSTNode] = field(default_factory=set)
+    emitted_helpers: set[str] = field(default_factory=set)
+    blocking_if_called: dict[cst.CSTNode, Source] = field(default_factory=dict)
+    imports: ConditionalImports = field(default_factory=ConditionalImports)
     precision: Precision = field(default_factory=Precision)
-    claimed: set[cst.CSTNode] = field(default_factory=set)
-    mapped: set[str] = field(default_factory=set)  # notes of helper functions already written
-    variables: dict[cst.CSTNode, object] = field(default_factory=dict)  # configs, by definition
-    # The first use of each method of models whose states are FSDP1's local ones.
-    local_states: dict[str, tuple[Source, cst.CSTNode]] = field(default_factory=dict)
-    # The wrapping policies that were rewritten where they are made.
-    policies: dict[cst.CSTNode, object] = field(default_factory=dict)
-    policy_calls: set[cst.CSTNode] = field(default_factory=set)  # of methods that return them
-    typed: set[cst.CSTNode] = field(default_factory=set)  # states of what a block is about
-    gathers_optimizer: bool = False  # whether plain optimizer states are gathered now
-    unwrapped: set[cst.CSTNode] = field(default_factory=set)  # blocks that lose their head
-    gathered: set[cst.CSTNode] = field(default_factory=set)  # blocks in which all is unsharded
-    whole: set[cst.CSTNode] = field(default_factory=set)  # blocks in which parameters are whole
-    local: set[cst.CSTNode] = field(default_factory=set)  # functions that say `to_local()` now
-    unread: dict[cst.CSTNode, Source] = field(default_factory=dict)  # what would block if called
-    kept: dict[cst.CSTNode, list[str]] = field(default_factory=dict)  # those that hold options
-    # Calls for the state of a module with parts of FSDP1's, or of such a part: is it whole?
-    parts: dict[cst.CSTNode, bool] | None = None
-    holders: set[str] | None = None  # modules with wrapped parts, which are not wrapped themselves
-    choices: dict[Source, list[Choice]] = field(default_factory=dict)  # names of two libraries
-    theirs: list[tuple[Choice, cst.CSTNode]] = field(default_factory=list)
-    # Uses of policies that are another library's in some configurations, and their names by path.
-    shared: set[cst.CSTNode] = field(default_factory=set)
-    shared_names: set[tuple[str, str]] = field(default_factory=set)
-    # Policies that code besides the constructors reads, and where: they stay as they are.
-    kept_policies: dict[cst.CSTNode, tuple[Source, cst.CSTNode]] = field(default_factory=dict)
-    _assumed: dict[cst.CSTNode, str] | None = None
-    _asked: dict[cst.CSTNode, str] | None = None
+    policies: Policies = field(default_factory=Policies)
+    blocks: Blocks = field(default_factory=Blocks)
+    states: StateDicts = field(default_factory=StateDicts)
+    _unreached_modules: dict[cst.CSTNode, str] | None = None
+    _narrowed: dict[cst.CSTNode, str] | None = None
     _values: dict[cst.CSTNode, list[Value]] = field(default_factory=dict)
     _texts: dict[Source, dict[Span, str]] = field(default_factory=dict)
     _owned: dict[Source, list[Span]] = field(default_factory=dict)
@@ -122,7 +105,7 @@ class Migration:
             for node, full in symbols_in(source).items():
                 self.symbols[node] = full
                 name = fsdp1_name(full)
-                if name is not None and node not in self.untouched and not _stands_in(source, node):
+                if name is not None and node not in self.uncalled and not _stands_in(source, node):
                     self.names[node] = name
 
     # Reading ----------------------------------------------------------------------------------
@@ -160,7 +143,7 @@ class Migration:
     def wrapped(self, node: cst.CSTNode) -> str:
         """Whether a node is a module that FSDP1 wraps: "always", "sometimes" or "" for not."""
         values = self.values(node)
-        if node in self.untouched or (not values and self.on_other_side(node)):
+        if node in self.uncalled or (not values and self.on_other_side(node)):
             return ""
         if all(stands_in(value, node) for value in values):
             return self._unreached().get(node) or self.tested(node)
@@ -171,21 +154,21 @@ class Migration:
 
     def on_other_side(self, node: cst.CSTNode) -> bool:
         """Whether a node is only reached where another library's class takes FSDP1's name."""
-        return any(x.is_theirs(node) for choices in self.choices.values() for x in choices)
+        return any(x.is_theirs(node) for choices in self.imports.choices.values() for x in choices)
 
     def _unreached(self) -> dict[cst.CSTNode, str]:
-        if self._assumed is None:
+        if self._unreached_modules is None:
             files = self.program.sources.values()
-            self._assumed = Unreached(self.sources, self.values, is_fsdp1, files).found
-        return self._assumed
+            self._unreached_modules = Unreached(self.sources, self.values, is_fsdp1, files).found
+        return self._unreached_modules
 
     def tested(self, node: cst.CSTNode) -> str:
         """The same for what nothing is known of but that a test around it asks for its class."""
-        if self._asked is None:
-            self._asked = asked(self.sources, lambda node: self.fsdp1(node) == FSDP)
+        if self._narrowed is None:
+            self._narrowed = asked(self.sources, lambda node: self.fsdp1(node) == FSDP)
         if not all(isinstance(v, Unknown) or stands_in(v, node) for v in self.values(node)):
             return ""
-        return self._asked.get(node, "")
+        return self._narrowed.get(node, "")
 
     # Writing ----------------------------------------------------------------------------------
 
@@ -225,7 +208,7 @@ class Migration:
         indent = line_indent(source, source.span(node)[0])
         parent = source.parent(node)
         while parent is not None:
-            if parent in self.unwrapped:
+            if parent in self.blocks.unwrapped:
                 indent = indent.removesuffix(source.tree.default_indent)
             parent = source.parent(parent)
         return indent
@@ -296,7 +279,7 @@ class Migration:
         """All references to FSDP1 within a node are accounted for."""
         for part in source.descend(node):
             if part in self.names:
-                self.claimed.add(part)
+                self.consumed.add(part)
         self.forget(source, node)
 
     def step(self, source: Source, node: cst.CSTNode, title: str) -> None:

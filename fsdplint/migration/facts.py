@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import libcst as cst
+
+from fsdplint.migration.analysis.conditional_imports import Choice
+from fsdplint.source.source import Source
+
+if TYPE_CHECKING:
+    from fsdplint.migration.constructor.policy import Policy
+    from fsdplint.migration.state_dicts.kinds import Config
 
 
 @dataclass
@@ -28,3 +36,75 @@ class Precision:
     own_casts: bool = False
     lowers: bool = False
     calls: list[cst.Call] = field(default_factory=list)
+
+
+@dataclass
+class ConditionalImports:
+    """Names that are FSDP1's in some configurations only (`analysis.ambiguous_imports`).
+
+    Attributes:
+        choices: such names, by file.
+        other_arm: the uses of these names that are certainly the other library's.
+    """
+
+    choices: dict[Source, list[Choice]] = field(default_factory=dict)
+    other_arm: list[tuple[Choice, cst.CSTNode]] = field(default_factory=list)
+
+
+@dataclass
+class Policies:
+    """Wrapping policies (`constructor.policy`).
+
+    Attributes:
+        rewritten: the policies that were rewritten where they are made, by node.
+        calls: the calls of methods that return them.
+        unchanged: policies that code besides the constructors reads, and where.
+        shared: uses of policies that are another library's in some configurations.
+        shared_names: the names of those, by path.
+    """
+
+    rewritten: dict[cst.CSTNode, Policy] = field(default_factory=dict)
+    calls: set[cst.CSTNode] = field(default_factory=set)
+    unchanged: dict[cst.CSTNode, tuple[Source, cst.CSTNode]] = field(default_factory=dict)
+    shared: set[cst.CSTNode] = field(default_factory=set)
+    shared_names: set[tuple[str, str]] = field(default_factory=set)
+
+
+@dataclass
+class Blocks:
+    """Blocks and functions of training code (`training`).
+
+    Attributes:
+        unwrapped: blocks that lose their head.
+        gathered: blocks in which every module is unsharded.
+        whole_parameters: blocks in which parameters are whole.
+        local_shard_functions: functions that call `to_local()` now.
+    """
+
+    unwrapped: set[cst.CSTNode] = field(default_factory=set)
+    gathered: set[cst.CSTNode] = field(default_factory=set)
+    whole_parameters: set[cst.CSTNode] = field(default_factory=set)
+    local_shard_functions: set[cst.CSTNode] = field(default_factory=set)
+
+
+@dataclass
+class StateDicts:
+    """State dicts and their configs (`state_dicts`).
+
+    Attributes:
+        configs: the configs that variables hold, by definition.
+        option_variables: the definitions that hold `StateDictOptions` now, and their arguments.
+        local_uses: the first use of each method of models whose states are FSDP1's local ones.
+        typed_calls: calls for the states that a `state_dict_type` block is about.
+        gathers_optimizer: whether states of optimizers, taken without FSDP1's API, are gathered now.
+        part_calls: calls for the state of a module with wrapped parts, or of a part: is it whole?
+        holders: modules with wrapped parts that are not wrapped themselves.
+    """
+
+    configs: dict[cst.CSTNode, Config] = field(default_factory=dict)
+    option_variables: dict[cst.CSTNode, list[str]] = field(default_factory=dict)
+    local_uses: dict[str, tuple[Source, cst.CSTNode]] = field(default_factory=dict)
+    typed_calls: set[cst.CSTNode] = field(default_factory=set)
+    gathers_optimizer: bool = False
+    part_calls: dict[cst.CSTNode, bool] | None = None
+    holders: set[str] | None = None

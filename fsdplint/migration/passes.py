@@ -89,7 +89,7 @@ def references(migration: Migration) -> Iterator[tuple[Source, cst.CSTNode, str]
     """The references to FSDP1 that nothing has accounted for so far."""
     for source in migration.sources:
         for node in nodes(source):
-            if node in migration.names and node not in migration.claimed:
+            if node in migration.names and node not in migration.consumed:
                 yield source, node, migration.names[node]
 
 
@@ -152,7 +152,7 @@ def _rewrite_value(migration: Migration, source: Source, node: cst.CSTNode, name
         return
     rewriter(migration, source, node, name)
     step = symbols.APIS[name.partition(".")[0]].step
-    if step and node in migration.claimed:
+    if step and node in migration.consumed:
         call = source.parent(node)
         at = call if isinstance(call, cst.Call) and call.func is node else node
         migration.step(source, at, step)
@@ -179,7 +179,7 @@ def collect_summons(state: PassState) -> None:
     migration = state.migration
     for source, node in _summons(migration):
         with migration.collecting():
-            migration.claimed.add(node)
+            migration.consumed.add(node)
             state.summons.append(summon.collect(migration, source, node, state.migration.precision))
 
 
@@ -313,7 +313,7 @@ def _rewrite_untyped_state(
     migration, states = state.migration, state.states[source]
     name = migration.fsdp1(func).removeprefix(FSDP + ".")
     attribute = func.attr.value
-    if name and name in kinds.OPTIMIZER_METHODS and func not in migration.claimed:
+    if name and name in kinds.OPTIMIZER_METHODS and func not in migration.consumed:
         states.rewrite(call, kinds.DEFAULT)
     elif attribute in ("state_dict", "load_state_dict") and (
         _receives(migration, func) or (state.types.calls and _is_fsdp2(migration, func.value))
@@ -366,7 +366,7 @@ def rewrite_class(state: PassState) -> None:
             continue
         with migration.collecting():
             if name == f"{FSDP}.fsdp_modules":
-                migration.claimed.add(node)
+                migration.consumed.add(node)
                 classes.rewrite_modules(migration, source, node)
             elif name == FSDP:
                 _rewrite_class(state, source, node)
@@ -416,7 +416,7 @@ def check_old_loads(state: PassState) -> None:
     migration = state.migration
     for source in migration.sources:
         for node in nodes(source):
-            if migration.symbol(node) != kinds.OLD_OPTIMIZER_LOAD or node in migration.claimed:
+            if migration.symbol(node) != kinds.OLD_OPTIMIZER_LOAD or node in migration.consumed:
                 continue
             reason = OLD_CHECKPOINT()
             migration.blockers.append(Blocked(source, node, reason))
@@ -433,8 +433,8 @@ def drop_imports(state: PassState) -> None:
 def drop_variables(state: PassState) -> None:
     """Variables for configs of state dicts that nothing reads any longer."""
     migration = state.migration
-    for node in migration.variables:
-        if node in migration.kept:
+    for node in migration.states.configs:
+        if node in migration.states.option_variables:
             continue
         for source in migration.sources:
             if source.parent(node) is None:

@@ -70,7 +70,7 @@ def _make_plan(
     plan = Plan(group=f"migration of {sources[0].path}", sources=sources)
     nodes_of = (node for function in untouched for node in descend(function))
     migration = Migration(program, sources, frozenset(nodes_of))
-    migration.unread.update(untouched.items())
+    migration.blocking_if_called.update(untouched.items())
     too_large = _too_many_uses(migration) or _cut_short(migration)
     if too_large is not None:
         plan.blockers = [too_large]

@@ -83,7 +83,7 @@ def _choose(migration: Migration, choice: Choice) -> bool:
         if side == OURS and not _was_theirs(migration, choice, node):
             continue
         if side == THEIRS:
-            migration.theirs.append((choice, node))
+            migration.imports.other_arm.append((choice, node))
             del migration.symbols[node]
             migration.names.pop(node, None)
         else:
@@ -99,7 +99,7 @@ def _choose(migration: Migration, choice: Choice) -> bool:
         reason = NAME_OF_TWO_LIBRARIES(name=name, other=choice.theirs.full)
         migration.blockers.append(Blocked(source, node, reason))
     if not unclear:
-        migration.choices.setdefault(source, []).append(choice)
+        migration.imports.choices.setdefault(source, []).append(choice)
         package = choice.theirs.module.partition(".")[0]
         migration.note(
             f"what is about `{package}` stays as it is",
@@ -132,11 +132,11 @@ def _share(migration: Migration, choice: Choice) -> None:
     """Leave a policy that either library may make as it is: what torch's side gets is a function of
     three parameters, and is called as one."""
     source, name = choice.source, choice.ours.local
-    migration.shared_names.add((source.path, choice.ours.spelling))
+    migration.policies.shared_names.add((source.path, choice.ours.spelling))
     for node in list(migration.names):
         if source.parent(node) is not None and dotted(node) == name:
             del migration.names[node]
-            migration.shared.add(node)
+            migration.policies.shared.add(node)
 
 
 def _was_theirs(migration: Migration, choice: Choice, node: cst.CSTNode) -> bool:
@@ -163,7 +163,7 @@ def check_given(migration: Migration) -> None:
         for code in (source.code(x.value) for x in node.args[1:])
         if not CONSTANT.fullmatch(code)
     }
-    for choice, node in migration.theirs:
+    for choice, node in migration.imports.other_arm:
         source = choice.source
         call = source.parent(node)
         if isinstance(call, cst.Arg):  # partial(FSDP, ...)
@@ -199,7 +199,7 @@ def _becomes(migration: Migration, value: Value, depth: int = 0) -> bool:
 def check_edits(migration: Migration, fix: Fix) -> list[Blocked]:
     """The blockers: what stands on the other library's side would change."""
     blockers = []
-    for source, choices in migration.choices.items():
+    for source, choices in migration.imports.choices.items():
         for edit in fix.edits:
             node = node_at(source, edit.start) if edit.path == source.path else None
             if node is not None and edit.start < edit.end:
@@ -216,10 +216,10 @@ def place_imports(migration: Migration, fix: Fix) -> Fix:
     kept = tuple(
         (path, name)
         for path, name in fix.unused
-        if (path, name.removesuffix("!")) not in migration.shared_names
+        if (path, name.removesuffix("!")) not in migration.policies.shared_names
     )
     fix = replace(fix, unused=kept)
-    for source, choices in migration.choices.items():
+    for source, choices in migration.imports.choices.items():
         wanted = [item for path, item in fix.imports if path == source.path]
         only_ours = _all_ours(migration, source, choices)
         moved = {item: _beside(choices, source, item, only_ours) for item in wanted}

@@ -83,7 +83,7 @@ def check(migration: Migration) -> None:
                 # What takes its place was only tried on FSDP2's states.
                 name = OLD_OPTIMIZER_LOAD.rpartition(".")[2]
                 others.append(blocked(migration, source, node, name))
-    if not states and not others and not migration.shared and not (plain and not kinds):
+    if not states and not others and not migration.policies.shared and not (plain and not kinds):
         others = kinds or _through_other_names(migration) or _rewritten(migration)
     migration.blockers += others
     for source, node in states:

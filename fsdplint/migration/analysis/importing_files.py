@@ -27,7 +27,7 @@ def check(migration: Migration, edits: Iterable[Edit]) -> list[Blocked]:
     for edit in edits:
         changed.setdefault(edit.path, []).append(edit)
     exposed: dict[Path, Exposed] = {}
-    for source in dict.fromkeys([*migration.sources, *migration.unread.values()]):
+    for source in dict.fromkeys([*migration.sources, *migration.blocking_if_called.values()]):
         found = _exposed(migration, source, changed.get(source.path, []))
         if found:
             exposed[Path(source.path)] = source, found
@@ -120,7 +120,7 @@ def _exposed(migration: Migration, source: Source, edits: list[Edit]) -> dict[st
     for name, node in definitions:
         start, end = source.span(node)
         changed = any(_meets(start, end, left, right) for left, right in spans)
-        if changed or node in migration.unread:
+        if changed or node in migration.blocking_if_called:
             touched[name] = node
     while True:
         more = [
@@ -135,7 +135,7 @@ def _exposed(migration: Migration, source: Source, edits: list[Edit]) -> dict[st
     return {
         name: node
         for name, node in touched.items()
-        if node in migration.unread or _matters(migration, source, node)
+        if node in migration.blocking_if_called or _matters(migration, source, node)
     }
 
 

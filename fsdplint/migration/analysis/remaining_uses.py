@@ -48,7 +48,7 @@ def _imported(migration: Migration) -> Iterator[tuple[tuple[str, str], tuple[Sou
         for item in bindings_of(source).imports():
             if fsdp1_name(canonical(item.full)) is None:
                 continue
-            if (source.path, item.spelling) not in migration.shared_names:
+            if (source.path, item.spelling) not in migration.policies.shared_names:
                 yield (_stem(Path(source.path)), item.local), (source, item)
 
 

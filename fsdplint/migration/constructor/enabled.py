@@ -46,10 +46,10 @@ def collect(migration: Migration) -> list[Enabled]:
             if migration.fsdp1(node) == "enable_wrap":
                 one = _enabled(migration, source, node)
                 if isinstance(one, Reason):
-                    migration.claimed.add(node)
+                    migration.consumed.add(node)
                     migration.blockers.append(Blocked(source, node, one))
                 else:
-                    migration.unwrapped.add(one.block)
+                    migration.blocks.unwrapped.add(one.block)
                     found.append(one)
     for source in migration.sources:
         for node in nodes(source):
@@ -84,7 +84,7 @@ def _attach(migration: Migration, source: Source, node: cst.CSTNode, blocks: lis
     ):
         reason = WRAP_OUTSIDE_BLOCK()
     if reason is not None:
-        migration.claimed.add(node)
+        migration.consumed.add(node)
         migration.blockers.append(Blocked(source, node, reason))
         return
     assert isinstance(call, cst.Call) and owner is not None
@@ -99,7 +99,7 @@ def rewrite(migration: Migration, one: Enabled, precision: Precision) -> None:
     """
     migration.claim(one.source, one.block.items[0])
     for call in one.wraps:
-        migration.claimed.add(call.func)
+        migration.consumed.add(call.func)
     shared: list[str] = []
     for call in reversed(one.wraps):
         own, rest = arguments(call, ("module",))

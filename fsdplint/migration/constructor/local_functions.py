@@ -25,11 +25,11 @@ def size_helper(
     """The function that shards by size, with FSDP1's order and count."""
     name = "shard_large_modules"
     key = f"size {source.path} {leaves} {excluded}"
-    if key in migration.mapped:
+    if key in migration.emitted_helpers:
         return name
-    if any(k.startswith(f"size {source.path}") for k in migration.mapped):
+    if any(k.startswith(f"size {source.path}") for k in migration.emitted_helpers):
         raise Blocked(source, at, TWO_SIZE_POLICIES())
-    migration.mapped.add(key)
+    migration.emitted_helpers.add(key)
     top = top_level(source, at)
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
     if leaves is None:
@@ -66,9 +66,9 @@ def size_helper(
 def policy_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
     """The function that applies a policy of three parameters the way FSDP1 does."""
     name = "shard_by_policy"
-    if f"policy {source.path}" in migration.mapped:
+    if f"policy {source.path}" in migration.emitted_helpers:
         return name
-    migration.mapped.add(f"policy {source.path}")
+    migration.emitted_helpers.add(f"policy {source.path}")
     top = top_level(source, at)
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
     migration.rewrite.insert_function(
@@ -101,9 +101,9 @@ def policy_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
 def matching_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
     """The function that shards the submodules for which a test holds."""
     name = "shard_matching_modules"
-    if f"matching {source.path}" in migration.mapped:
+    if f"matching {source.path}" in migration.emitted_helpers:
         return name
-    migration.mapped.add(f"matching {source.path}")
+    migration.emitted_helpers.add(f"matching {source.path}")
     top = top_level(source, at)
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)
     migration.rewrite.insert_function(
@@ -126,9 +126,9 @@ def initialize_helper(migration: Migration, source: Source, at: cst.CSTNode) -> 
     """
     top = top_level(source, at)
     name = fresh(source, top, "initialize", "initialize_module")
-    if f"initialize {source.path}" in migration.mapped:
+    if f"initialize {source.path}" in migration.emitted_helpers:
         return name
-    migration.mapped.add(f"initialize {source.path}")
+    migration.emitted_helpers.add(f"initialize {source.path}")
     sharded = migration.need(source, "torch.distributed.fsdp", "FSDPModule", top)
     migration.rewrite.insert_function(
         source,
@@ -158,11 +158,11 @@ def reset_helper(migration: Migration, source: Source, at: cst.CSTNode, device: 
     top = top_level(source, at)
     name = fresh(source, top, "reset_module", "reset_own_parameters")
     key = f"reset {source.path} {device}"
-    if key in migration.mapped:
+    if key in migration.emitted_helpers:
         return name
-    if any(k.startswith(f"reset {source.path}") for k in migration.mapped):
+    if any(k.startswith(f"reset {source.path}") for k in migration.emitted_helpers):
         raise Blocked(source, at, META_TO_SEVERAL_DEVICES())
-    migration.mapped.add(key)
+    migration.emitted_helpers.add(key)
     no_grad = migration.torch(source, top) + ".no_grad()"
     migration.rewrite.insert_function(
         source,
@@ -184,9 +184,9 @@ def initializing_helper(migration: Migration, source: Source, at: cst.CSTNode) -
     order (it decides which random numbers each of them gets).
     """
     name = "initialize_and_shard"
-    if f"initializing {source.path}" in migration.mapped:
+    if f"initializing {source.path}" in migration.emitted_helpers:
         return name
-    migration.mapped.add(f"initializing {source.path}")
+    migration.emitted_helpers.add(f"initializing {source.path}")
     top = top_level(source, at)
     initialize = initialize_helper(migration, source, at)
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", top)

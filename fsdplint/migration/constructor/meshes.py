@@ -86,7 +86,7 @@ class Meshes:
         alone = "NO_SHARD" in self.choices
         hybrid = bool(self.choices & set(HYBRID))
         key = f"groups {self.source.path} {sorted(self.choices)} {optional} {self.never_none}"
-        if key in self.migration.mapped:
+        if key in self.migration.emitted_helpers:
             return name
         self._only(f"groups {self.source.path}", key)
         top = top_level(self.source, self.at)
@@ -125,9 +125,9 @@ class Meshes:
 
     def _only(self, prefix: str, key: str) -> None:
         """One function of a kind is enough for a file."""
-        if any(other.startswith(prefix) for other in self.migration.mapped):
+        if any(other.startswith(prefix) for other in self.migration.emitted_helpers):
             raise Blocked(self.source, self.at, GROUPS_DIFFER())
-        self.migration.mapped.add(key)
+        self.migration.emitted_helpers.add(key)
 
     def _alone(self, at: cst.CSTNode) -> str:
         """A group of this rank only: the shards of a model that is replicated."""
@@ -162,7 +162,7 @@ class Meshes:
         """The function that gives the mesh for a strategy and the mesh that the program has."""
         name = "mesh_for_strategy"
         key = f"chooser {self.source.path} {sorted(self.choices)} {optional}"
-        if key in self.migration.mapped:
+        if key in self.migration.emitted_helpers:
             return name
         self._only(f"chooser {self.source.path}", key)
         top = top_level(self.source, self.at)

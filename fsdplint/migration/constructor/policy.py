@@ -131,7 +131,7 @@ class Policies(PolicySources):
         are written out.
         """
         made = self._local(node)
-        if made not in self.migration.kept_policies or not isinstance(made, cst.Call):
+        if made not in self.migration.policies.unchanged or not isinstance(made, cst.Call):
             return False
         named = {arg.keyword.value: arg.value for arg in made.args if arg.keyword is not None}
         name = fsdp1_name(self.migration.symbol(made.func)) or fsdp1_name(
@@ -451,7 +451,7 @@ class Policies(PolicySources):
             if found != {"test"}:
                 name = fresh(self.source, self.at, "wrap_policy", "shard_policy")
             self.policy.before.append(f"{name} = {text}")
-        made = [part for part in self._arms_made(node) if part in self.migration.policy_calls]
+        made = [part for part in self._arms_made(node) if part in self.migration.policies.calls]
         if made and not all(self.migration.values(part) for part in made):
             self.policy.root = True  # of whichever class the methods' object is
         if not sites or self._may_be_none(node):
@@ -485,7 +485,7 @@ class Policies(PolicySources):
         parameters.
         """
         node = site.node
-        if node in self.migration.kept_policies:
+        if node in self.migration.policies.unchanged:
             return self._kept_kind(site)
         if isinstance(node, cst.FunctionDef | cst.Lambda):
             if len(node.params.params) >= 3 or isinstance(node.params.star_arg, cst.Param):
@@ -493,7 +493,7 @@ class Policies(PolicySources):
             raise Blocked(site.source, node, POLICY_UNSUPPORTED())
         if isinstance(node, cst.Call) and node.args:
             first = node.args[0].value
-            if first in self.migration.shared:
+            if first in self.migration.policies.shared:
                 return "function"
             if self.migration.fsdp1(first) == "size_based_auto_wrap_policy":
                 return "size"
@@ -512,7 +512,7 @@ class Policies(PolicySources):
         node = site.node
         if isinstance(node, cst.Call):
             if fsdp1_name(self.migration.symbol(node.func)) == "CustomPolicy":
-                source, use = self.migration.kept_policies[node]
+                source, use = self.migration.policies.unchanged[node]
                 line = source.location(use).line
                 reason = CUSTOM_POLICY_SHARED(line=line)
                 raise Blocked(site.source, node, reason)
@@ -528,12 +528,10 @@ def convert(
     Raises:
         Blocked: it cannot be expressed.
     """
-    if node in migration.policies:
-        known = migration.policies[node]
-        assert isinstance(known, Policy)
-        return known
+    if node in migration.policies.rewritten:
+        return migration.policies.rewritten[node]
     reader = Policies(migration, source, node)
-    policy = migration.policies[node] = reader.policy
+    policy = migration.policies.rewritten[node] = reader.policy
     policy.variable = "module"
     if sharder and reader._size(node):
         head = policy.helper.removesuffix(")")

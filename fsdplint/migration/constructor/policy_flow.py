@@ -50,7 +50,7 @@ class Flow:
                     return place
             if (values := self._of_class(node)) is not None:
                 return next(filter(None, (self.unseen(*one) for one in values)), None)
-        if node in self.migration.policies or self._known(node):
+        if node in self.migration.policies.rewritten or self._known(node):
             return None
         return None if any(x in self.migration.names for x in descend(node)) else (source, node)
 
@@ -82,7 +82,7 @@ class Flow:
                     place = self.unseen(function.site.source, value)
                     if place is not None:
                         return place
-        seen = self._known(node) or node in self.migration.policy_calls
+        seen = self._known(node) or node in self.migration.policies.calls
         if functions or seen or self._is_here(node):
             return None
         return source, node

@@ -76,7 +76,7 @@ class PolicyMethods:
         if not result.sites:
             return None
         self._check_uses()
-        self.migration.policy_calls.add(call)
+        self.migration.policies.calls.add(call)
         return result
 
     def _follow(self, source: Source, call: cst.Call, result: Methods) -> None:
@@ -129,7 +129,7 @@ class PolicyMethods:
         if isinstance(node, cst.Call) and method_called(self.migration, node):
             if receivers.methods(self.migration, method_called(self.migration, node)):
                 self._follow(source, node, result)
-                self.migration.policy_calls.add(node)
+                self.migration.policies.calls.add(node)
                 return
         reason = POLICY_UNSEEN(policy=source.code(node))
         raise Blocked(source, node, reason)
@@ -191,7 +191,7 @@ class PolicyMethods:
 
 def written(migration: Migration, node: cst.BaseExpression) -> bool:
     """Whether an expression makes a policy of FSDP1."""
-    if node in migration.kept_policies:
+    if node in migration.policies.unchanged:
         return True
     if migration.called(node) in ("ModuleWrapPolicy", "CustomPolicy"):
         return True

@@ -34,9 +34,9 @@ def keep(migration: Migration) -> None:
             if isinstance(node, cst.BaseExpression) and written(migration, node):
                 use = other_use(migration, source, node)
                 if use is not None:
-                    migration.kept_policies[node] = use.source, use.node
+                    migration.policies.unchanged[node] = use.source, use.node
     for source in migration.sources:
-        for policy in [node for node in nodes(source) if node in migration.kept_policies]:
+        for policy in [node for node in nodes(source) if node in migration.policies.unchanged]:
             for part in source.descend(policy):
                 if part in migration.names:
                     _leave(migration, source, part)
@@ -86,11 +86,11 @@ def _whole(migration: Migration, use: Use) -> cst.CSTNode | None:
 def _leave(migration: Migration, source: Source, node: cst.CSTNode) -> None:
     """Forget a reference to a policy's function, and keep its import."""
     del migration.names[node]
-    migration.shared.add(node)
+    migration.policies.shared.add(node)
     text = dotted(node) or ""
     for item in bindings_of(source).imports():
         if f"{text}.".startswith(f"{item.spelling}."):
-            migration.shared_names.add((source.path, item.spelling))
+            migration.policies.shared_names.add((source.path, item.spelling))
 
 
 def _is_expected(migration: Migration, use: Use) -> bool:

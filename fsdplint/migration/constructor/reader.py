@@ -310,7 +310,7 @@ class Reader:
             if found and len(found) == 1 and self._off(found[0].value):
                 self._drop(value)
                 if not all(
-                    part in migration.claimed for part in reading.named(migration, found[0].value)
+                    part in migration.consumed for part in reading.named(migration, found[0].value)
                 ):
                     raise Blocked(self.source, value, CPU_OFFLOAD_SHARED())
                 return

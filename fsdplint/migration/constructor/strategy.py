@@ -175,7 +175,7 @@ def alone(migration: Migration) -> str:
     It has one of its own where a mesh is asked which strategy it is for: hybrid sharding on
     machines with one device each has a mesh of the same shape.
     """
-    return "alone" if ASKED in migration.mapped else "shard"
+    return "alone" if ASKED in migration.emitted_helpers else "shard"
 
 
 def conditional(source: Source, test: str) -> str:
@@ -249,9 +249,9 @@ def _helper(
 ) -> str:
     """A function that gives the arguments of `fully_shard` for a strategy known at run time."""
     name = "sharding_arguments"
-    if f"strategy {source.path}" in migration.mapped:
+    if f"strategy {source.path}" in migration.emitted_helpers:
         return name
-    migration.mapped.add(f"strategy {source.path}")
+    migration.emitted_helpers.add(f"strategy {source.path}")
     quote = quote_of(source)
 
     def q(text: str) -> str:

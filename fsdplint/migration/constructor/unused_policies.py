@@ -36,7 +36,7 @@ def rewrite(migration: Migration) -> None:
     for source in migration.sources:
         for node in list(nodes(source)):
             name = migration.fsdp1(node)
-            if name in POLICIES and node not in migration.claimed:
+            if name in POLICIES and node not in migration.consumed:
                 _policy(migration, source, node)
 
 

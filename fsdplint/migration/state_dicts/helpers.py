@@ -34,7 +34,7 @@ def rewrite_helper(
     for config in (kind.model, kind.optimizer):
         if config.variable is not None:
             if function_of(source, config.variable[1]) is function:
-                migration.variables.pop(config.variable[1], None)
+                migration.states.configs.pop(config.variable[1], None)
             config.name, config.variable = "", None  # the blocks may not see the name
     parameters = [p.name.value for p in function.params.params]
     if source.parent(source.parent(function) or function) is not None and _is_method(

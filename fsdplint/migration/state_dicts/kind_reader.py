@@ -120,7 +120,7 @@ class KindReader:
         if where is not None:
             config.name = expression(self.migration, self.source, arg.value)
             config.variable = where
-            self.migration.variables.setdefault(node, config)
+            self.migration.states.configs.setdefault(node, config)
         return config
 
     def _may_be_chosen(

@@ -138,7 +138,7 @@ class States(ModelStates):
         load = self.migration.need(self.source, "torch.distributed.checkpoint", "load", read)
         key = expression(self.migration, self.source, given["optimizer_key"].value)
         reader = expression(self.migration, self.source, given["storage_reader"].value)
-        self.migration.claimed.add(read.func)
+        self.migration.consumed.add(read.func)
         self.migration.forget(self.source, read)
         function, taken = self._getter(read, named, "")
         line = f"{name.value} = {{{key}: {function}({', '.join(map(flat, taken))})}}"
@@ -308,7 +308,7 @@ class States(ModelStates):
         line = self.source.parent(statement_of(self.source, node))
         body = self.source.parent(line) if line is not None else None
         block = self.source.parent(body) if isinstance(body, cst.IndentedBlock) else None
-        if isinstance(block, cst.With) and block in self.migration.unwrapped:
+        if isinstance(block, cst.With) and block in self.migration.blocks.unwrapped:
             return block if len(block.body.body) == 1 else None
         return None
 
@@ -367,7 +367,7 @@ class States(ModelStates):
         line = self.source.parent(statement_of(self.source, node))
         body = self.source.parent(line) if line is not None else None
         owner = self.source.parent(body) if body is not None else None
-        while isinstance(owner, cst.With) and owner in self.migration.unwrapped:
+        while isinstance(owner, cst.With) and owner in self.migration.blocks.unwrapped:
             body = self.source.parent(owner)
             owner = self.source.parent(body) if body is not None else None
         return body

@@ -70,7 +70,7 @@ def rewrite_take(migration: Migration, states: States, node: cst.Call) -> None:
     if place is not None:
         _move_out(migration, states.source, node, place)
     migration.note(NOTE, states.source, node)
-    migration.gathers_optimizer = True
+    migration.states.gathers_optimizer = True
 
 
 def rewrite_load(migration: Migration, states: States, node: cst.Call) -> None:
@@ -80,7 +80,7 @@ def rewrite_load(migration: Migration, states: States, node: cst.Call) -> None:
         Blocked: one rank alone loads it, or the model is not in sight.
     """
     modules = _modules(migration, node)
-    if not modules or not migration.gathers_optimizer or len(node.args) != 1:
+    if not modules or not migration.states.gathers_optimizer or len(node.args) != 1:
         return
     for trace in migration.program.traces:
         for event in trace.of(StateLoaded):
@@ -215,7 +215,7 @@ def _variable(
     migration: Migration, source: Source, node: cst.CSTNode, options: list[str]
 ) -> str | None:
     """The variable that holds the same options already, for the model's state."""
-    for held, parts in migration.kept.items():
+    for held, parts in migration.states.option_variables.items():
         if parts != options or source.parent(held) is None:
             continue
         statement = statement_of(source, held)

@@ -20,9 +20,9 @@ from fsdplint.trace import Sharding, StateLoaded, StateTaken, Trace, Wrapped
 
 def calls(migration: Migration) -> dict[cst.CSTNode, bool]:
     """The calls that take or load such a state, and whether FSDP1 has whole parameters there."""
-    if migration.parts is None:
-        migration.parts = _find(migration)
-    return migration.parts
+    if migration.states.part_calls is None:
+        migration.states.part_calls = _find(migration)
+    return migration.states.part_calls
 
 
 def _find(migration: Migration) -> dict[cst.CSTNode, bool]:
@@ -65,14 +65,14 @@ def _covered(trace: Trace, module: str, apart: set[str]) -> bool:
 
 def holders(migration: Migration) -> set[str]:
     """The modules that FSDP1 does not wrap, but parts of which it does."""
-    if migration.holders is None:
-        migration.holders = {
+    if migration.states.holders is None:
+        migration.states.holders = {
             module
             for trace in migration.program.traces
             for module, info in trace.modules.items()
             if not info.wrapper and trace.sharded_within(module) is Sharding.FSDP1
         }
-    return migration.holders
+    return migration.states.holders
 
 
 def check(migration: Migration) -> None:

@@ -75,7 +75,7 @@ def _apart(migration: Migration, source: Source, node: cst.Call) -> bool:
         return True
     within: cst.CSTNode = node
     for parent in ancestors(source, node):
-        if parent in migration.gathered or parent in migration.whole:
+        if parent in migration.blocks.gathered or parent in migration.blocks.whole_parameters:
             return True
         if isinstance(parent, cst.If) and parent.orelse is within:
             test = parent.test

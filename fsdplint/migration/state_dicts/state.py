@@ -65,7 +65,7 @@ class ModelStates(KindReader):
         item = self.source.parent(call) if isinstance(call, cst.Call) else None
         block = self.source.parent(item) if isinstance(item, cst.WithItem) else None
         if isinstance(block, cst.With) and len(block.items) == 1:
-            self.migration.unwrapped.add(block)
+            self.migration.blocks.unwrapped.add(block)
 
     def block(self, node: cst.Call) -> None:
         """Rewrite the `with` whose head a call of `state_dict_type` is.
@@ -89,7 +89,7 @@ class ModelStates(KindReader):
         """Rewrite the uses in a block of state of one kind, and take its head away."""
         kind = replace(kind)  # a variable of the options is this block's own
         if len(block.items) == 1:
-            self.migration.unwrapped.add(block)
+            self.migration.blocks.unwrapped.add(block)
         self._modules = self._ids(node)
         called: list[Function] = []
         known = trainers.save_themselves(self.migration, self.source, block, model, kind)
@@ -101,7 +101,7 @@ class ModelStates(KindReader):
             lines.append(f"{kind.options} = {self.make(list(keys[0]), block)}")
         for use in uses:
             if isinstance(use.func, cst.Attribute) and self.source.code(use.func.value) == model:
-                self.migration.typed.add(use)
+                self.migration.states.typed_calls.add(use)
             self.rewrite(use, kind)
         for function in called:
             self.others[function.site.source].rewrite_called(
@@ -256,7 +256,7 @@ class ModelStates(KindReader):
         assert isinstance(node.func, cst.Attribute)
         compiled = compiled_states.is_compiled(self.migration, node.func.value)
         if kind.local:
-            self.migration.local_states.setdefault(node.func.attr.value, (self.source, node))
+            self.migration.states.local_uses.setdefault(node.func.attr.value, (self.source, node))
         if node.func.attr.value == "state_dict":
             inference.leave(self.migration, self.source, node)
         if compiled and not kind.full and not kind.model.offload:
@@ -409,10 +409,10 @@ class ModelStates(KindReader):
         assert config.variable is not None
         source, node = config.variable
         config.used = True
-        if node in self.migration.kept:
-            if self.migration.kept[node] != parts:
+        if node in self.migration.states.option_variables:
+            if self.migration.states.option_variables[node] != parts:
                 raise Blocked(source, node, CONFIG_OF_TWO_KINDS())
             return
-        self.migration.kept[node] = parts
+        self.migration.states.option_variables[node] = parts
         options = self.migration.need(source, MODULE, "StateDictOptions", node)
         self.migration.put_call(source, node, options, parts)

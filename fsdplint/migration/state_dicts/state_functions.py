@@ -98,9 +98,9 @@ def write_once(
 
 
 def _first(migration: Migration, key: str) -> bool:
-    if key in migration.mapped:
+    if key in migration.emitted_helpers:
         return False
-    migration.mapped.add(key)
+    migration.emitted_helpers.add(key)
     return True
 
 

@@ -50,7 +50,7 @@ def rewrite_class_reference(migration: Migration, source: Source, node: cst.CSTN
         if rewrite_partial(migration, source, node) or _rewrite_type(migration, source, node):
             return
         if _asks_whether_imported(source, node):
-            migration.claimed.add(node)
+            migration.consumed.add(node)
             return
         raise Blocked(source, node, reason(migration, source, node))
     migration.claim(source, node)

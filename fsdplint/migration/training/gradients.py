@@ -63,8 +63,8 @@ def rewrite(migration: Migration, source: Source) -> None:
         for node in sums:
             text = migration.text(source, node)
             migration.substitute(source, node, f"{text}.to_local()")
-            migration.local.add(node)
-        migration.local.add(function)
+            migration.blocks.local_shard_functions.add(node)
+        migration.blocks.local_shard_functions.add(function)
         migration.step(source, sums[0], TITLE)
 
 
@@ -90,7 +90,7 @@ def _rewrite_finite(
             return
         migration.substitute(source, node, f"{migration.text(source, node)}.to_local()")
         migration.step(source, node, FINITE)
-    migration.local.add(test)
+    migration.blocks.local_shard_functions.add(test)
     migration.note(FINITE_NOTE, source, test, detail=FINITE_DETAIL)
 
 
@@ -102,7 +102,10 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
         symbols = symbols_in(source)
         seen: set[cst.CSTNode] = set()
         for function in nodes(source):
-            if not isinstance(function, cst.FunctionDef) or function in migration.local:
+            if (
+                not isinstance(function, cst.FunctionDef)
+                or function in migration.blocks.local_shard_functions
+            ):
                 continue
             names = {n.attr.value for n in descend(function) if isinstance(n, cst.Attribute)}
             if not names & {"norm", "all_reduce", "vector_norm"}:
@@ -114,7 +117,7 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
                     continue
                 seen.add(node)
                 if _called_by_nobody(migration, source, function):
-                    migration.unread[function] = source
+                    migration.blocking_if_called[function] = source
                     continue
                 reason = _reason(source, function, node, symbols)
                 migration.blockers.append(Blocked(source, node, reason))
@@ -216,8 +219,8 @@ def _harmless(
             return symbols[call.func].endswith("_") or (
                 out is not None and source.code(out).removesuffix(".data") == text
             )
-        return finite_test(source, node, symbols) in migration.local
-    if finite_test(source, node, symbols) in migration.local:
+        return finite_test(source, node, symbols) in migration.blocks.local_shard_functions
+    if finite_test(source, node, symbols) in migration.blocks.local_shard_functions:
         return True
     if isinstance(parent, cst.Attribute) and parent.attr.value == "data":
         parent = source.parent(parent)

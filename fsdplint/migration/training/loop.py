@@ -113,7 +113,7 @@ def _switched_each_time(migration: Migration, source: Source, node: cst.Call) ->
     if kinds == "or plain":
         kind = migration.need(source, "torch.distributed.fsdp", "FSDPModule", block)
         lines = [f"if isinstance({model}, {kind}):", f"\t{lines[0]}"]
-    migration.unwrapped.add(block)
+    migration.blocks.unwrapped.add(block)
     migration.unwrap(source, block, lines)
     migration.forget(source, block.items[0])
     return True
@@ -306,7 +306,7 @@ def _method_as_value(migration: Migration, source: Source, node: cst.Attribute) 
 def _check_call(migration: Migration, source: Source, node: cst.Attribute) -> None:
     """Block on a method of the program's own that runs parts of the model outside of its forward."""
     name = node.attr.value
-    if any(around in migration.gathered for around in ancestors(source, node)):
+    if any(around in migration.blocks.gathered for around in ancestors(source, node)):
         return
     if _runs_submodules(migration, node):
         generates = name in ("generate", "sample")

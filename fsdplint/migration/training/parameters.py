@@ -73,7 +73,10 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
             if found is None or (statement := statement_of(source, found)) in seen:
                 continue
             around = {found, *ancestors(source, found)}
-            if around & migration.whole or around & migration.local:
+            if (
+                around & migration.blocks.whole_parameters
+                or around & migration.blocks.local_shard_functions
+            ):
                 continue
             seen.add(statement)
             text = " ".join(source.code(found).split())

@@ -41,7 +41,7 @@ def rewrite(migration: Migration, source: Source, node: cst.Attribute) -> None:
     Raises:
         Blocked: the module is a part of a wrapped model, and not such an embedding.
     """
-    if any(around in migration.gathered for around in ancestors(source, node)):
+    if any(around in migration.blocks.gathered for around in ancestors(source, node)):
         return
     root = _root(migration, node.value)
     if root is None:
@@ -75,7 +75,7 @@ def check_calls(migration: Migration, source: Source) -> None:
             continue
         around = set(ancestors(source, call))
         function = function_of(source, call)
-        if around & migration.gathered or _is_forward(function):
+        if around & migration.blocks.gathered or _is_forward(function):
             continue
         part = call.func.func if isinstance(call.func, cst.Call) else call.func
         root = _root(migration, part)

@@ -26,7 +26,7 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
             if isinstance(site, NodeSite) and _assigns(site.node) and _wrapped(trace, event):
                 found[site.node] = site.source
     for node, source in found.items():
-        if {node, *ancestors(source, node)} & migration.whole:
+        if {node, *ancestors(source, node)} & migration.blocks.whole_parameters:
             continue  # parameters that are written while they are whole have a blocker of their own
         reason = DATA_REPLACED(code=source.code(node))
         migration.blockers.append(Blocked(source, node, reason))

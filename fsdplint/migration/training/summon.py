@@ -154,11 +154,11 @@ class Summon:
     def mark(self) -> None:
         """Say that the body loses its head, which the texts in it depend on."""
         if len(self.block.items) == 1 and not left_early(self.block.body):
-            self.migration.unwrapped.add(self.block)
+            self.migration.blocks.unwrapped.add(self.block)
         if self.form == "gathered":
-            self.migration.gathered.add(self.block)
+            self.migration.blocks.gathered.add(self.block)
         if self.form != "written":
-            self.migration.whole.add(self.block)
+            self.migration.blocks.whole_parameters.add(self.block)
 
     def write(self) -> None:
         migration, source = self.migration, self.source

@@ -111,7 +111,7 @@ def _open(migration: Migration, source: Source, block: cst.With, after: list[str
         migration.own(source, block.items[0])
         no_sync.restore_at_last(migration.rewrite, source, block, after)
         return
-    migration.unwrapped.add(block)
+    migration.blocks.unwrapped.add(block)
     migration.unwrap(source, block, [])
     migration.rewrite.insert_after(source, block, after)
 
@@ -210,7 +210,7 @@ def rewrite_held(migration: Migration, source: Source, node: cst.Attribute) -> b
     if found is None or not isinstance(assign, cst.Assign) or assign.value is not value:
         return False
     block, _ = found
-    if block in migration.unwrapped:
+    if block in migration.blocks.unwrapped:
         return True  # rewritten with another of its branches
     name = _name(assign)
     assert name is not None

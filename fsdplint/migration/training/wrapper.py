@@ -135,7 +135,7 @@ def _of_parameters(migration: Migration, source: Source, node: cst.Attribute) ->
     model = expression(migration, source, node.value)
     if "NO_SHARD" not in chosen:
         return f"next({model}.parameters()).device_mesh.get_group(-1)"
-    migration.mapped.add(strategy.ASKED)
+    migration.emitted_helpers.add(strategy.ASKED)
     return f"{_group_function(migration, source, node)}({model})"
 
 
@@ -278,7 +278,7 @@ def check_private(migration: Migration, source: Source, node: cst.Attribute) -> 
     member = MEMBERS.get(name)
     if member is None or member.gone is None or not member.private:
         return
-    if is_constant(node.value, "self") or node in migration.untouched:
+    if is_constant(node.value, "self") or node in migration.uncalled:
         return
     if member.common_name:
         function = function_of(source, node)
@@ -296,7 +296,7 @@ def rewrite_inner(migration: Migration, source: Source, node: cst.Attribute) -> 
     Raises:
         Blocked: it is assigned.
     """
-    if node in migration.untouched:
+    if node in migration.uncalled:
         return
     if isinstance(source.parent(node), cst.AssignTarget | cst.AugAssign | cst.Del):
         raise Blocked(source, node, INNER_ASSIGNED(name=INNER))
@@ -314,7 +314,7 @@ def check_names(migration: Migration, source: Source) -> None:
     for node in nodes(source):
         if not isinstance(node, cst.SimpleString) or INNER not in node.value:
             continue
-        if node in migration.untouched:
+        if node in migration.uncalled:
             continue
         if not _takes_off(source, node):
             reason = INNER_NAME_SEARCHED(name=INNER)
