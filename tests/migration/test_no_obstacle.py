@@ -11,9 +11,9 @@ from fsdplint.config.options import Options
 from fsdplint.config.target_torch import explicit
 from fsdplint.engine.check import check
 from fsdplint.interpreter import load
+from fsdplint.migration.blockers.program import WRAPPER_ASKED
 from fsdplint.migration.names import fsdp1_name
 from fsdplint.migration.planner import plans_of
-from fsdplint.migration.rule import NOT_COVERED
 from fsdplint.registry.rules import all_rules
 from fsdplint.source.source import Source
 from fsdplint.syntax.qualified_names import canonical, symbols_in
@@ -113,7 +113,7 @@ def test_no_sync_with_a_default_matters_to_a_backward(
     (tmp_path / "sample.py").write_text(SAMPLE.format(mode=mode, end=end))
     program = load([tmp_path / "train.py", tmp_path / "sample.py"])
     (rule,) = [rule() for rule in all_rules() if rule.code == "FSDP205"]
-    assert [one.blocker for one in check(program, [rule])] == [NOT_COVERED] * found
+    assert [one.blocker for one in check(program, [rule])] == [WRAPPER_ASKED.message] * found
 
 
 MOVED = """
