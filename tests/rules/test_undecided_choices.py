@@ -107,3 +107,36 @@ DECIDED = {
 @pytest.mark.parametrize("body", DECIDED.values(), ids=DECIDED)
 def test_parents_before_children_are_found(tmp_path: Path, body: str) -> None:
     assert found(tmp_path, body)
+
+
+COPIED = """\
+import copy
+import sys
+
+
+def shard(model):
+    for module in reversed(list(model.modules())[1:]):
+        if module in model.blocks():
+            fully_shard(module)
+    fully_shard(model)
+
+
+model = library.__dict__[sys.argv[1]]()
+{before}
+average = copy.deepcopy(model)
+shard(model)
+shard(average)
+"""
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "for module in model.modules():\n    print(isinstance(module, nn.Linear))",
+        "for module in model.modules():\n    module.train()",
+    ],
+    ids=["unread", "tested", "used"],
+)
+def test_a_copy_has_parts_of_its_own(tmp_path: Path, before: str) -> None:
+    assert not found(tmp_path, COPIED.format(before=before))

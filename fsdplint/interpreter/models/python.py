@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from dataclasses import replace
 from typing import Any
 
 import libcst as cst
@@ -417,17 +418,51 @@ def duplicate_module(run: Run, value: ModuleValue, call: Call) -> ModuleValue:
         container=info.container,
     )
     made.sharded = value.sharded
-    made.attributes = dict(value.attributes)
+    made.stands_for_parts = value.stands_for_parts
     if value.elements is not None:
         made.elements = Sequence([], "list")
+    copies: dict[ModuleValue, ModuleValue] = {value: made}
     for name, child in zip(info.children, child_values(run, value), strict=False):
         duplicate = duplicate_module(run, child, call)
+        copies[child] = duplicate
         run.trace.modules[duplicate.id].repeated = run.trace.modules[child.id].repeated
         if made.elements is not None:
             made.elements.items.append(duplicate)
         made.attributes[name] = duplicate
         run.trace.modules[made.id].children[name] = duplicate.id
+    owner = Unknown(promoted=made)
+    for name, part in value.attributes.items():
+        made.attributes.setdefault(name, _copied_part(run, part, copies, owner))
     return made
+
+
+def _copied_part(
+    run: Run, part: Value, copies: dict[ModuleValue, ModuleValue], owner: Unknown
+) -> Value:
+    """What the copy of a module holds where the original holds this.
+
+    A part of unknown class becomes a child of the module that it was read off, once the program
+    uses it as a module, and an unknown method is called on its owner. A copy needs its own of both.
+    """
+    part = run.settle(part)
+    if isinstance(part, ModuleValue):
+        return copies.get(part, part)
+    if not isinstance(part, Unknown) or part.within not in copies and not _read_off(part, copies):
+        return part
+    within = None if part.within is None else copies.get(part.within)
+    copied = replace(part, within=within, owner=owner, parts={})
+    copied.parts = {
+        name: _copied_part(run, inner, copies, copied) for name, inner in part.parts.items()
+    }
+    return copied
+
+
+def _read_off(part: Unknown, modules: Container[ModuleValue | None]) -> bool:
+    """Whether an unknown value was read off one of these modules, however indirectly."""
+    owner: Unknown | None = part.owner
+    while owner is not None and owner.promoted is None:
+        owner = owner.owner
+    return owner is not None and owner.promoted in modules
 
 
 @function("importlib.import_module")
