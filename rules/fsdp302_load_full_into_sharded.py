@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
@@ -34,6 +34,8 @@ class LoadFullIntoSharded(Rule):
     as one per rank if it is made of the rank, of the number of the process's device or of another value
     that each process has of its own. Nothing is reported either where the program itself writes the
     sharded state into the same file: it reads DTensors (FSDP301 reports a file that all ranks write).
+    A file with an optimizer's state is reported only where the program writes such a file itself, and
+    gathers the state first: `optimizer.state_dict()` holds DTensors, in a file of another run too.
 
     ## Why is this bad?
     `load_state_dict` copies tensor by tensor into the sharded parameters, which only take DTensors:
@@ -117,7 +119,7 @@ def _full_tensor_evidence(trace: Trace, event: StateLoaded) -> list[tuple[Event,
         return None
     for other in trace.before(event, Loaded):
         if other.state is not None and other.state == event.state:
-            if not whole_file(other.api) or other.per_rank or _saved_sharded(trace, event, other):
+            if not whole_file(other.api) or other.per_rank or _may_be_sharded(trace, event, other):
                 return None
             return [(other, "read here")]
     if event.layout not in (Layout.FULL, Layout.PLAIN):
@@ -126,16 +128,30 @@ def _full_tensor_evidence(trace: Trace, event: StateLoaded) -> list[tuple[Event,
     return [(t, "taken here") for t in taken[-1:]]
 
 
-def _saved_sharded(trace: Trace, event: StateLoaded, read: Loaded) -> bool:
-    """Whether the program itself writes sharded tensors of that kind into the file that is read."""
-    optimizer = optimizer_of(trace, event.into) is not None
-    kinds = {t.state: optimizer_of(trace, t.of) is not None for t in trace.of(StateTaken)}
-    return any(
-        saved.path == read.path
-        and any(
-            layout is Layout.SHARDED and kinds.get(state) is optimizer
-            for state, layout in zip(saved.states, saved.layouts, strict=False)
+def _may_be_sharded(trace: Trace, event: StateLoaded, read: Loaded) -> bool:
+    """Whether the file that is read may hold sharded tensors of that kind."""
+    if optimizer_of(trace, event.into) is None:
+        return bool(read.path) and any(
+            layout is Layout.SHARDED
+            for saved in trace.of(Saved)
+            if saved.path == read.path
+            for layout in _layouts(trace, saved, of_optimizer=False)
         )
-        for saved in trace.of(Saved)
-        if read.path and whole_file(saved.api)
-    )
+    # An optimizer's state is the sharded one unless the program gathers it, and reads its own files.
+    saves = [saved for saved in trace.of(Saved) if whole_file(saved.api)]
+    same = [saved for saved in saves if read.path and saved.path == read.path]
+    layouts = [x for saved in same or saves for x in _layouts(trace, saved, of_optimizer=True)]
+    return not layouts or any(x not in (Layout.FULL, Layout.PLAIN) for x in layouts)
+
+
+def _layouts(trace: Trace, saved: Saved, *, of_optimizer: bool) -> Iterator[Layout]:
+    """The layouts of the states of one kind that are written into one process's file.
+
+    A state of unknown origin and layout may be an optimizer's.
+    """
+    kinds = {t.state: optimizer_of(trace, t.of) is not None for t in trace.of(StateTaken)}
+    if whole_file(saved.api):
+        for state, layout in zip(saved.states, saved.layouts, strict=False):
+            origin = kinds.get(state, True if layout is Layout.UNKNOWN else None)
+            if origin is of_optimizer:
+                yield layout
