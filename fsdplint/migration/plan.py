@@ -55,10 +55,8 @@ class Plan:
             (s.title for s in self.steps if s.source is source and inside(source, s.node, node)),
             "Migrate to FSDP2",
         )
-        if self.notes and title == wrap.TITLE:
-            texts = [note.text for note in self.notes[: self.NAMED]]
-            if len(self.notes) > self.NAMED:
-                texts.append(f"{len(self.notes) - self.NAMED} more: see `fsdplint migrate`")
+        texts = self._remarks(whole=title == wrap.TITLE)
+        if texts:
             title = f"{title} ({'; '.join(texts)})"
         return Fix(
             title=title,
@@ -69,6 +67,16 @@ class Plan:
             unused=self.unused,
             notes=tuple(_public(note) for note in self.notes),
         )
+
+    def _remarks(self, *, whole: bool) -> list[str]:
+        """What a title says of the notes: why the rewrite is unsafe; the others, if `whole`, after it."""
+        unsafe = [note.text for note in self.notes if note.unsafe]
+        if not whole:
+            return unsafe
+        texts = unsafe + [note.text for note in self.notes if not note.unsafe]
+        room = max(self.NAMED, len(unsafe))
+        more = len(texts) - room
+        return [*texts[:room], *([f"{more} more: see `fsdplint migrate`"] if more > 0 else [])]
 
     def refuse(self, program: Program, reason: str, at: Location | None) -> None:
         """Block the migration, whose result is wrong; at the line that this is about, if there is

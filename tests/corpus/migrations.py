@@ -42,7 +42,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from programs import NEWEST, WORKERS, Program, read_index
 
-from fsdplint.diagnostics.finding import Finding
+from fsdplint.diagnostics.finding import Finding, Safety
 from fsdplint.engine.changes import Changes
 from fsdplint.engine.migration import MigrationRun
 from fsdplint.engine.operations import fix_files
@@ -204,6 +204,8 @@ def _reasons(finding: Finding, copy: Path) -> Iterator[str]:
     name = os.path.relpath(os.path.realpath(at.path), os.path.realpath(copy))
     if finding.blocker:
         yield f"{name}:{at.line} {finding.blocker}"
+    elif finding.fix is not None and finding.fix.safety is Safety.UNSAFE:
+        yield f"{name}:{at.line} unsafe: {finding.fix.title}"
     elif finding.fix is not None:
         yield f"{name}:{at.line} the fix was not applied"
     elif not finding.help.startswith("Not migrated, because of"):

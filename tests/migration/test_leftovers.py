@@ -184,6 +184,15 @@ def test_other_groups_make_the_fix_unsafe(text: str, safety: Safety, tmp_path: P
     assert found.safety is safety
 
 
+def test_the_titles_of_an_unsafe_fix_say_why(tmp_path: Path) -> None:
+    wrapped = "model = FSDP(Net(), use_orig_params=True, sync_module_states=True)"
+    text = DECAY.replace("model = FSDP(Net(), use_orig_params=True)", wrapped)
+    found, _ = plan(tmp_path, f"{text}model.clip_grad_norm_(1.0)\n")
+    titles = {found.fix(step.source, step.node).title for step in found.steps}
+    assert len(titles) > 1
+    assert all("(parameters have their whole shape" in title for title in titles)
+
+
 STRATEGY = """
 def shard(net, strategy=ShardingStrategy.SHARD_GRAD_OP):
     print(strategy.{name})
