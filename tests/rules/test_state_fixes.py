@@ -36,6 +36,13 @@ for layer in model:
 fully_shard(model)
 optimizer = torch.optim.AdamW(model.parameters())
 """
+# A file of an optimizer's whole tensors, which only this program's own save shows.
+GATHERED = """\
+options = StateDictOptions(full_state_dict=True)
+state = get_optimizer_state_dict(model, optimizer, options=options)
+if dist.get_rank() == 0:
+    torch.save({"o": state}, "c.pt")
+"""
 
 
 def rule(code: str) -> Rule:
@@ -328,8 +335,8 @@ LOADED = {
         None,
     ),
     "an optimizer": (
-        'checkpoint = torch.load("c.pt")\noptimizer.load_state_dict(checkpoint["o"])\n',
-        'checkpoint = torch.load("c.pt")\nset_optimizer_state_dict(\n'
+        f'{GATHERED}checkpoint = torch.load("c.pt")\noptimizer.load_state_dict(checkpoint["o"])\n',
+        f'{GATHERED}checkpoint = torch.load("c.pt")\nset_optimizer_state_dict(\n'
         '    model, optimizer, checkpoint["o"], options=StateDictOptions(full_state_dict=True)\n)\n',
     ),
 }
