@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 
 from fsdplint.runtime.launch.progress import OnStandardError, Progress, line
-from fsdplint.runtime.recorder.heartbeat import Beat, Pulse, read_beats
+from fsdplint.runtime.recorder.heartbeat import Beat, Heartbeat, read_beats
 
 
 class Terminal(io.StringIO):
@@ -40,7 +40,7 @@ def test_a_line_that_is_renewed_on_a_terminal(tmp_path: Path) -> None:
     progress = OnStandardError(stream)
     tick = progress.follow(tmp_path, 8)
     tick(1.0)
-    rank = Pulse()
+    rank = Heartbeat()
     rank.open(str(tmp_path), 0)
     rank.stepped(2)
     tick(2.0)
@@ -49,8 +49,8 @@ def test_a_line_that_is_renewed_on_a_terminal(tmp_path: Path) -> None:
     Progress().follow(tmp_path)(3.0)  # says nothing
 
 
-def test_a_pulse(tmp_path: Path) -> None:
-    rank = Pulse()
+def test_the_heartbeat_of_a_rank(tmp_path: Path) -> None:
+    rank = Heartbeat()
     rank.collective("all_gather")  # not opened: there is nobody to show it to
     rank.open(str(tmp_path), 7)
     assert read_beats(tmp_path) == {7: Beat()}
