@@ -121,7 +121,7 @@ class OptimizerBeforeShard(Rule):
         built, last = finding.events[0], finding.events[1]
         if last.index < built.index:
             return None
-        if isinstance(built, OptimizerBuilt) and isinstance(last, Wrapped) and built.chosen_by:
+        if isinstance(built, OptimizerBuilt) and isinstance(last, Wrapped) and built.filtered_by:
             return _use_original_parameters(last, program)
         place = common_block(built, last)
         if place is None:
@@ -145,7 +145,7 @@ def _use_original_parameters(event: Wrapped, program: Program) -> Fix | None:
         return None
     if not set_option(rewrite, *found, "use_orig_params", "True"):
         return None
-    rewrite.relies_on(*found)
+    rewrite.depends_on(*found)
     return rewrite.fix("Wrap with use_orig_params=True", Safety.UNSAFE)
 
 

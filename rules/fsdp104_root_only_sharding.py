@@ -51,7 +51,7 @@ class RootOnlySharding(Rule):
     name = "root-only-sharding"
     severity = Severity.WARNING
     fixable = Safety.UNSAFE
-    unanimous = True
+    all_configurations = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         groups = Groups(trace)

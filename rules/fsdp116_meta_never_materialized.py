@@ -35,7 +35,7 @@ class MetaNeverMaterialized(Rule):
     code = "FSDP116"
     name = "meta-never-materialized"
     severity = Severity.ERROR
-    unanimous = True  # what one configuration leaves out may be what is always asked for
+    all_configurations = True  # what one configuration leaves out may be what is always asked for
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         told: set[str] = set()

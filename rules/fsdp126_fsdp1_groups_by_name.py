@@ -79,7 +79,7 @@ class Fsdp1GroupsByName(Rule):
 
         built, wrapped = finding.events[0], finding.events[1]
         found = call_at(wrapped.site)
-        if not isinstance(built, OptimizerBuilt) or built.chosen_by != (LEAF_NAME,):
+        if not isinstance(built, OptimizerBuilt) or built.filtered_by != (LEAF_NAME,):
             return None
         rewrite = Rewrite()
         if found is None or not set_option(rewrite, *found, "use_orig_params", "True"):
@@ -94,10 +94,10 @@ DIMENSIONS, LEAF_NAME = "dimensions", "leaf name"
 def _reason(event: Wrapped, built: OptimizerBuilt) -> str:
     """Why the choice of the groups is wrong; "" where it is not known to be."""
     original = uses_original_parameters(event)
-    if original is False and LEAF_NAME in built.chosen_by:
+    if original is False and LEAF_NAME in built.filtered_by:
         return "FSDP1 without `use_orig_params=True` has flat parameters only, without their names"
-    if original is False and (DIMENSIONS in built.chosen_by or built.empty_groups):
+    if original is False and (DIMENSIONS in built.filtered_by or built.empty_groups):
         return "FSDP1 without `use_orig_params=True` has flat parameters only, of one dimension"
-    if original and shards(event) and (DIMENSIONS in built.chosen_by or built.empty_groups):
+    if original and shards(event) and (DIMENSIONS in built.filtered_by or built.empty_groups):
         return "FSDP1 leaves each rank with parts of them that have one dimension"
     return ""

@@ -69,5 +69,5 @@ class Fsdp1NonuniformRequiresGrad(Rule):
         rewrite = Rewrite()
         if found is None or not set_option(rewrite, *found, "use_orig_params", "True"):
             return None
-        rewrite.relies_on(*found)
+        rewrite.depends_on(*found)
         return rewrite.fix("Wrap with use_orig_params=True", Safety.SAFE)

@@ -158,7 +158,7 @@ def _dict_display(
 
     if isinstance(node, cst.Dict):
         return source, node
-    made = {value.made_at for value in program.values(node)}
+    made = {value.created_at for value in program.values(node)}
     if len(made) != 1:
         return None
     (site,) = made

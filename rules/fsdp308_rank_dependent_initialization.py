@@ -50,7 +50,7 @@ class RankDependentInitialization(Rule):
     name = "rank-dependent-initialization"
     severity = Severity.WARNING
     fixable = Safety.UNSAFE
-    blends = True
+    init_depends_on_sharding = True
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         for found in own_weights(trace):

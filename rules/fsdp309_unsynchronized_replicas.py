@@ -44,7 +44,7 @@ class UnsynchronizedReplicas(Rule):
     name = "unsynchronized-replicas"
     severity = Severity.ERROR
     fixable = Safety.UNSAFE
-    blends = True
+    init_depends_on_sharding = True
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         for found in own_weights(trace):

@@ -57,7 +57,7 @@ class EveryRankSameData(Rule):
     code = "FSDP511"
     name = "every-rank-same-data"
     severity = Severity.WARNING
-    unanimous = True
+    all_configurations = True
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         if not trace.complete or not _only_data_parallel(trace):

@@ -48,9 +48,9 @@ class EpochNeverSet(Rule):
     code = "FSDP512"
     name = "epoch-never-set"
     severity = Severity.WARNING
-    reorders = True
+    changes_data_order = True
     fixable = Safety.SAFE
-    unanimous = True
+    all_configurations = True
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         if not trace.complete or not trace.shardings():

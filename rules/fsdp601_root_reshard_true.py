@@ -46,7 +46,7 @@ class RootReshardTrue(Rule):
     name = "root-reshard-true"
     severity = Severity.WARNING
     fixable = Safety.SAFE
-    unanimous = True
+    all_configurations = True
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         groups = Groups(trace)

@@ -131,7 +131,7 @@ def _cache(job: Job) -> Cache:
 def _exit_code(found: Iterable[Finding], problems: Iterable[object]) -> int:
     if any(True for _ in problems):
         return FAILED
-    return FOUND if any(one.rule.counts for one in found) else CLEAN
+    return FOUND if any(one.rule.affects_exit_code for one in found) else CLEAN
 
 
 # Output -------------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ class Fix:
         imports: (path, import) pairs that the edited files need.
         group: fixes with the same group are applied together or not at all (a migration).
         unused: (path, local name) pairs of imports that the edits may have left without a use.
-        relies_on: (path, start, end) spans of code that has to stay as it is for this fix to be
+        depends_on: (path, start, end) spans of code that has to stay as it is for this fix to be
             right: what is done to it by another fix comes in another round.
         notes: what it changes besides what it mends.
     """
@@ -89,7 +89,7 @@ class Fix:
     imports: tuple[tuple[str, Import], ...] = ()
     group: str | None = None
     unused: tuple[tuple[str, str], ...] = ()
-    relies_on: tuple[tuple[str, int, int], ...] = ()
+    depends_on: tuple[tuple[str, int, int], ...] = ()
     notes: tuple[Note, ...] = ()
 
 
@@ -107,18 +107,18 @@ class RuleInfo:
     fix_since: ClassVar[str] = "2.4"  # the oldest torch that has what its fixes use
     # Whether a finding counts only if every configuration that comes to its place shows it: for
     # what costs and is no mistake where a program has it as one of its choices.
-    unanimous: ClassVar[bool] = False
+    all_configurations: ClassVar[bool] = False
     # Whether only a real run can show it (`fsdplint run`): the interpreter's traces are not given
     # to the rule.
     runtime_only: ClassVar[bool] = False
     # Whether its fix gives the steps other data, on purpose: no run after it can agree with one
     # before. A proof leaves these fixes out, and says so.
-    reorders: ClassVar[bool] = False
+    changes_data_order: ClassVar[bool] = False
     # Whether the weights that a program with a finding starts with depend on how its model is cut:
     # a migration, which cuts it in another way, does not train the same model then.
-    blends: ClassVar[bool] = False
+    init_depends_on_sharding: ClassVar[bool] = False
     # Whether a finding makes the exit code 1.
-    counts: ClassVar[bool] = True
+    affects_exit_code: ClassVar[bool] = True
     # The entry point that a rule of another package comes from, and the address of its page.
     plugin: ClassVar[str | None] = None
     url: ClassVar[str | None] = None

@@ -54,7 +54,7 @@ def apply(sources: Mapping[str, Source], fixes: Sequence[Fix]) -> Applied:
     result = Applied()
     chosen: list[list[Fix]] = []
     # What relies on code comes after what may change it: a migration goes before repairs to FSDP1.
-    for unit in sorted(_units(fixes), key=lambda unit: any(fix.relies_on for fix in unit)):
+    for unit in sorted(_units(fixes), key=lambda unit: any(fix.depends_on for fix in unit)):
         try:
             _check(sources, unit)
         except BrokenFixError as error:
@@ -149,7 +149,7 @@ def _clash(unit: Sequence[Fix], other: Sequence[Fix]) -> bool:
 
 def _disturbs(unit: Sequence[Fix], other: Sequence[Fix]) -> bool:
     """Whether a unit changes code that the other relies on."""
-    relied = [span for fix in other for span in fix.relies_on]
+    relied = [span for fix in other for span in fix.depends_on]
     return any(
         edit.path == path and edit.start < end and start < max(edit.end, edit.start + 1)
         for path, start, end in relied

@@ -163,7 +163,7 @@ class Rewrite:
         """
         self._unused[source.path, name + "!" if anyway else name] = None
 
-    def relies_on(self, source: Source, node: cst.CSTNode) -> None:
+    def depends_on(self, source: Source, node: cst.CSTNode) -> None:
         """Say that the fix is right only as long as a node stays as it is."""
         start, end = source.span(node)
         self._relied[source.path, start, end] = None
@@ -196,7 +196,7 @@ class Rewrite:
             imports=tuple(self._imports),
             group=group,
             unused=tuple(self._unused),
-            relies_on=tuple(self._relied),
+            depends_on=tuple(self._relied),
         )
 
     def _of(self, source: Source) -> Statements:

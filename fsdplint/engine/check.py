@@ -108,7 +108,9 @@ def check(
             for finding in _ask(rule, rule.check_config, config):
                 chosen[rule.code, finding.site.location()] = (finding, rule)
     for key, (finding, rule) in list(chosen.items()):
-        if rule.unanimous and not all(_shows(trace, finding, rule) for trace in program.traces):
+        if rule.all_configurations and not all(
+            _shows(trace, finding, rule) for trace in program.traces
+        ):
             del chosen[key]
     result = sorted(chosen.values(), key=lambda pair: finding_order(pair[0]))
     for finding, rule in result if effort.fixes else ():

@@ -172,6 +172,6 @@ def _fix(data: Mapping[str, Any]) -> Fix:
         tuple((path, Import(**one)) for path, one in data["imports"]),
         data["group"],
         tuple((path, name) for path, name in data["unused"]),
-        tuple((path, start, end) for path, start, end in data["relies_on"]),
+        tuple((path, start, end) for path, start, end in data["depends_on"]),
         tuple(_note(one) for one in data["notes"]),
     )

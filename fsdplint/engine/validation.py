@@ -293,7 +293,7 @@ class Known:
             start = _offset(before, lines[0]) + column - 1
             moved.append(Edit(edit.path, start, start + edit.end - edit.start, edit.text))
         imports = tuple((path, replace(one, at=None)) for path, one in fix.imports)
-        return replace(fix, edits=tuple(moved), imports=imports, relies_on=())
+        return replace(fix, edits=tuple(moved), imports=imports, depends_on=())
 
     def _old(self, at: Location) -> range:
         if at.path not in self._maps:

@@ -120,10 +120,10 @@ class _Change:
         values = self.program.values(node)
         if not isinstance(node, cst.Name) or len(values) != 1 or not isinstance(values[0], Made):
             return None
-        made_at = values[0].made_at
-        if made_at is None or made_at.source is not self.source:
+        created_at = values[0].created_at
+        if created_at is None or created_at.source is not self.source:
             return None
-        call, scope = made_at.node, function_around(self.source, node)
+        call, scope = created_at.node, function_around(self.source, node)
         assign = self.source.parent(call)
         if not isinstance(call, cst.Call) or not isinstance(assign, cst.Assign):
             return None

@@ -42,7 +42,7 @@ def rely_on_wrapping(rewrite: Rewrite, events: Iterable[Event]) -> None:
     """Say that a fix is right only as long as these wrappings stay: not after a migration."""
     for event in events:
         if isinstance(event, Wrapped) and isinstance(event.site, NodeSite):
-            rewrite.relies_on(event.site.source, event.site.node)
+            rewrite.depends_on(event.site.source, event.site.node)
 
 
 def forget_name(rewrite: Rewrite, source: Source, node: object) -> None:

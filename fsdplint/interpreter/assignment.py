@@ -112,8 +112,8 @@ def _assign_subscript(run: Run, target: cst.Subscript, value: Value) -> None:
 
 
 def assign_attribute(run: Run, target: Value, name: str, value: Value) -> None:
-    if isinstance(target, Unknown) and target.promoted is not None:
-        target = target.promoted
+    if isinstance(target, Unknown) and target.refined is not None:
+        target = target.refined
     if isinstance(target, ModuleValue):
         set_module_attribute(run, target, name, value)
     elif isinstance(target, OptimizerValue) and name in OPTIMIZER_PARTS:

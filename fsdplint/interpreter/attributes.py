@@ -202,7 +202,7 @@ def _parameter_in(run: Run, value: Dict, name: object) -> Value | None:
     held = value.tensors.get("*")
     if not isinstance(name, str) or not isinstance(held, ParametersOf) or held.plain:
         return None
-    if not held.element or held.chosen_by or len(held.modules) != 1:
+    if not held.element or held.filtered_by or len(held.modules) != 1:
         return None
     return parameter_named(run, held.modules[0], name)
 

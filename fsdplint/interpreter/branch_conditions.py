@@ -155,7 +155,7 @@ def truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) -> 
         return Verdict(Truth.VARYING)
     if isinstance(value, Unknown):
         name_origin(run, value)
-        if value.promoted is not None:
+        if value.refined is not None:
             return TRUE
         if value.varying or (not value.origin and run.loop_depth):
             return Verdict(Truth.VARYING)
@@ -233,9 +233,9 @@ def name_origin(run: Run, value: Value) -> None:
     """Give an unknown value that comes from a call a stable name, so that what is decided about it
     once holds for it everywhere."""
     if isinstance(value, Unknown) and not (value.origin or value.varying or run.loop_depth):
-        made_at = value.made_at
-        if made_at is not None and value.within is None:
-            value.origin = run.text(made_at.node)
+        created_at = value.created_at
+        if created_at is not None and value.within is None:
+            value.origin = run.text(created_at.node)
 
 
 def _condition(

@@ -23,7 +23,7 @@ def set_frozen(
             held = run.objects.get(part)
             if isinstance(held, ModuleValue):
                 held.surely_frozen = frozen and surely
-                held.wholly_frozen = frozen and (held.wholly_frozen or (wholly and not run.guards))
+                held.all_frozen = frozen and (held.all_frozen or (wholly and not run.guards))
 
 
 def freeze_parameters(run: Run, parameters: ParametersOf, value: Value) -> None:
@@ -33,7 +33,7 @@ def freeze_parameters(run: Run, parameters: ParametersOf, value: Value) -> None:
     if not (isinstance(value, Const) and value.value is True):
         # Not taken back where it is set to True: that may be another parameter of them.
         set_frozen(run, parameters.modules, True, wholly=parameters.each)
-    if not (isinstance(value, Const) and value.value is False) or parameters.chosen_by:
+    if not (isinstance(value, Const) and value.value is False) or parameters.filtered_by:
         doubt_frozen(run, parameters.modules)
 
 
@@ -43,13 +43,13 @@ def doubt_frozen(run: Run, modules: Iterable[ModuleValue]) -> None:
         for part in run.trace.submodules(module.id):
             held = run.objects.get(part)
             if isinstance(held, ModuleValue):
-                held.surely_frozen = held.wholly_frozen = False
+                held.surely_frozen = held.all_frozen = False
         doubt_wholly_frozen(run, module)
 
 
 def doubt_wholly_frozen(run: Run, module: ModuleValue) -> None:
     """A module, what it holds and what holds it may have parameters with gradients again."""
     for other, held in run.objects.items():
-        if isinstance(held, ModuleValue) and held.wholly_frozen:
+        if isinstance(held, ModuleValue) and held.all_frozen:
             if run.trace.related(other, module.id):
-                held.wholly_frozen = False
+                held.all_frozen = False

@@ -54,7 +54,7 @@ def make_function(run: Run, node: cst.FunctionDef) -> Function:
         decorators=tuple(names),
         contexts=tuple(contexts),
     )
-    function.made_at = function.site
+    function.created_at = function.site
     for param in parameters_of(node.params):
         if param.default is not None:
             function.defaults[param.name.value] = run.eval(param.default)
@@ -132,7 +132,7 @@ def _execute_function(
         owner = function.owner.node if function.owner is not None else function.node
         for value in scope.names.values():
             if isinstance(value, Unknown):
-                value.stands_in = owner
+                value.synthetic_for = owner
     outer_source, outer_guards = run.source, list(run.guards)
     run.stack.append(run.site(node))
     run.frames.append(frame)

@@ -52,7 +52,7 @@ def either(one: Value, two: Value) -> Value:
     if isinstance(one, StateValue) and isinstance(two, StateValue):
         return two if two.layout in (Layout.FULL, Layout.UNKNOWN) else one
     for value, other in ((one, two), (two, one)):
-        if _one_tensor(value) and isinstance(other, Unknown) and other.promoted is None:
+        if _one_tensor(value) and isinstance(other, Unknown) and other.refined is None:
             return other
     if isinstance(one, ShardTensor) != isinstance(two, ShardTensor):
         return TensorValue("derived")  # made a plain tensor in one of the cases
@@ -65,7 +65,7 @@ def matters(value: Value | None) -> bool:
         return False
     value = value.loaded or value if isinstance(value, LazyImport) else value
     if isinstance(value, Unknown):
-        return value.promoted is not None or value.within is not None
+        return value.refined is not None or value.within is not None
     if isinstance(value, Sequence):
         return any(matters(item) for item in value.items)
     if isinstance(value, Dict):

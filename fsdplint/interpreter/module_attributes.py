@@ -80,7 +80,7 @@ def module_attribute(run: Run, module: ModuleValue, name: str, node: cst.CSTNode
     value = Unknown(origin=f"{info.class_name}.{name}", within=module)
     if name in PLAIN_ATTRIBUTES:
         value.within = None
-    value.owner = Unknown(promoted=module)
+    value.owner = Unknown(refined=module)
     module.attributes[name] = value
     return value
 

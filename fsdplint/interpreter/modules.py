@@ -40,7 +40,7 @@ def new_module(
     module = ModuleValue(run.new_id("module"), cls, library_class=library_class)
     module.on_meta = any(getattr(c, "kind", "") == "meta_device" for c in run.contexts)
     module.must_be_meta = (cls is not None or library_class is not None) and meta_device.begun(run)
-    module.made_at = run.site(node)
+    module.created_at = run.site(node)
     run.objects[module.id] = module
     run.trace.modules[module.id] = Module(
         module.id,
@@ -93,15 +93,15 @@ def as_module(run: Run, value: Value | None) -> ModuleValue | None:
         name = named_class.name
     elif isinstance(named_class, Symbol):
         name = named_class.name.rpartition(".")[2]
-    node = value.made_at.node if value.made_at is not None else cst.Name("module")
+    node = value.created_at.node if value.created_at is not None else cst.Name("module")
     module = new_module(run, node, name, children_known=False)
     module.attributes.update(
         (key, part) for key, part in value.parts.items() if not key.startswith("[")
     )
     if "[]" in value.parts:
         module.attributes["*"] = value.parts["[]"]
-    module.stands_in = value.stands_in
-    value.promoted = module
+    module.synthetic_for = value.synthetic_for
+    value.refined = module
     if value.within is not None:
         run.trace.modules[module.id].repeated = value.varying
         module.stands_for_parts = value.varying

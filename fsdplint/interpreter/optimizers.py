@@ -55,7 +55,7 @@ def optimizers_in(
 def build_optimizer(run: Run, class_name: str, call: Call) -> OptimizerValue:
     """An optimizer over its first argument."""
     optimizer = OptimizerValue(run.new_id("optimizer"), class_name)
-    optimizer.made_at = run.site(call.node)
+    optimizer.created_at = run.site(call.node)
     run.objects[optimizer.id] = optimizer
     fill_optimizer(run, optimizer, call)
     return optimizer
@@ -73,7 +73,7 @@ def fill_optimizer(run: Run, optimizer: OptimizerValue, call: Call) -> None:
         class_name=optimizer.class_name,
         modules=tuple(m.id for m in modules),
         complete=complete,
-        chosen_by=tuple(sorted(filters_of(run, parameters))),
+        filtered_by=tuple(sorted(filters_of(run, parameters))),
         stale=stale_of(run, parameters),
     )
     for way in ("foreach", "fused"):

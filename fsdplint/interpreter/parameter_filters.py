@@ -70,7 +70,7 @@ def with_filters(run: Run, value: Value, tests: Iterable[cst.CSTNode]) -> Value:
     if not found:
         return value
     if isinstance(value, ParametersOf):
-        return dataclasses.replace(value, chosen_by=value.chosen_by | found)
+        return dataclasses.replace(value, filtered_by=value.filtered_by | found)
     assert isinstance(value, Sequence)
     return dataclasses.replace(
         value, items=[with_filters(run, item, tests) for item in value.items]
@@ -107,7 +107,7 @@ def filters_of(run: Run, value: Value | None) -> set[str]:
     """By what the parameters in an optimizer's first argument were chosen."""
     value = run.settle(value) if value is not None else None
     if isinstance(value, ParametersOf):
-        return set(value.chosen_by)
+        return set(value.filtered_by)
     parts: list[Value] = []
     if isinstance(value, Sequence):
         parts = value.items

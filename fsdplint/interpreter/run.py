@@ -175,8 +175,8 @@ class Run:
                 value.loaded = Unknown()  # what an import that goes round in a circle comes to
                 value.loaded = self.settle(value.load())
             value = value.loaded
-        if isinstance(value, Unknown) and value.promoted is not None:
-            return value.promoted
+        if isinstance(value, Unknown) and value.refined is not None:
+            return value.refined
         if isinstance(value, Lazy) and value.elements is not None:
             return value.elements
         return value

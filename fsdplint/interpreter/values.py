@@ -1,8 +1,8 @@
 """What the interpreter knows of a value: what the FSDP contract cares about, else Unknown.
 
 Values are mutable where the program's objects are (lists, dicts, instances, modules) and are
-compared by identity. `made_at` is the node that made a value (the call of `partial(...)`, the dict
-display, ...), so that a rewrite can find the definition of what it reads at a use.
+compared by identity. `created_at` is the node that made a value (the call of `partial(...)`, the
+dict display, ...), so that a rewrite can find the definition of what it reads at a use.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_BITS = 4_000  # of a number that is reckoned with
 class Value:
     """Base of all values."""
 
-    made_at: NodeSite | None = field(default=None, kw_only=True, repr=False)
+    created_at: NodeSite | None = field(default=None, kw_only=True, repr=False)
 
     def __repr__(self) -> str:  # for all of them: making one for each takes its time
         shown = (f"{one.name}={getattr(self, one.name)!r}" for one in fields(self) if one.repr)
@@ -90,11 +90,11 @@ class Unknown(Value):
     within: it was read off this module, whose children are not all known.
     owner: the unknown value that it was read off.
     label: the first name that the program gave it.
-    promoted: what it turned out to be, once it was used as a module.
+    refined: what it turned out to be, once it was used as a module.
     library: the library's function that it comes from, "" where that is not known.
     parts: what was read off it (attributes; "[]" for its elements), so that reading the same thing
         twice gives the same value.
-    stands_in: the class (or function) that is executed by itself, and that this is an argument of.
+    synthetic_for: the class or function that is executed by itself, of which this is an argument.
     """
 
     origin: str = ""
@@ -105,10 +105,10 @@ class Unknown(Value):
     within: ModuleValue | None = None
     owner: Unknown | None = field(default=None, repr=False)
     label: str = ""
-    promoted: ModuleValue | None = None
+    refined: ModuleValue | None = None
     library: str = ""
     parts: dict[str, Value] = field(default_factory=dict, repr=False)
-    stands_in: cst.CSTNode | None = field(default=None, repr=False)
+    synthetic_for: cst.CSTNode | None = field(default=None, repr=False)
 
 
 @dataclass(eq=False, repr=False)
@@ -295,7 +295,7 @@ class ScalerValue(Made):
 class ModuleValue(Value):
     """An nn.Module. `id` is its name in the trace; `attributes` what its code set on it.
 
-    stands_in: the class (or function) of which this is an argument that was made up, since no
+    synthetic_for: the class (or function) of which this is an argument that was made up, since no
         program was seen to call it.
     """
 
@@ -311,8 +311,8 @@ class ModuleValue(Value):
     must_be_meta: bool = False  # its own parameters, as they are now, on every rank
     stands_for_parts: bool = False  # for any part of a module whose class can't be seen
     surely_frozen: bool = False  # some of its own parameters, if it has any, have no gradient
-    wholly_frozen: bool = False  # surely none of its parameters, parts included, has a gradient
-    stands_in: cst.CSTNode | None = field(default=None, repr=False)
+    all_frozen: bool = False  # surely none of its parameters, parts included, has a gradient
+    synthetic_for: cst.CSTNode | None = field(default=None, repr=False)
 
 
 @dataclass(eq=False, repr=False)
@@ -342,7 +342,7 @@ class ParametersOf(Value):
     element: bool = False  # one parameter of them, not the iterable
     plain: bool = False  # copies or views from before the modules were sharded
     taken: int | None = None
-    chosen_by: frozenset[str] = frozenset()  # see Choosing
+    filtered_by: frozenset[str] = frozenset()  # see Choosing
     name: str = ""
     each: bool = False
     optimizer: OptimizerValue | None = None

@@ -19,7 +19,7 @@ from fsdplint.fixes.syntax import library_name
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import ModuleValue, Unknown, Value
 from fsdplint.migration.analysis.isinstance_narrowing import asked
-from fsdplint.migration.analysis.unreached_code import Unreached, stands_in
+from fsdplint.migration.analysis.unreached_code import Unreached, is_synthetic
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.facts import Blocks, ConditionalImports, Policies, Precision, StateDicts
 from fsdplint.migration.names import FSDP, PREFIX, fsdp1_name
@@ -128,7 +128,7 @@ class Migration:
         known = self._values.get(node)
         if known is None:
             found = self.program.values(node)
-            known = [value for value in found if not stands_in(value, node)] or found
+            known = [value for value in found if not is_synthetic(value, node)] or found
             self._values[node] = known
         return known
 
@@ -145,7 +145,7 @@ class Migration:
         values = self.values(node)
         if node in self.uncalled or (not values and self.on_other_side(node)):
             return ""
-        if all(stands_in(value, node) for value in values):
+        if all(is_synthetic(value, node) for value in values):
             return self._unreached().get(node) or self.tested(node)
         found = [is_fsdp1(value) for value in values]
         if not any(found):
@@ -166,7 +166,7 @@ class Migration:
         """The same for what nothing is known of but that a test around it asks for its class."""
         if self._narrowed is None:
             self._narrowed = asked(self.sources, lambda node: self.fsdp1(node) == FSDP)
-        if not all(isinstance(v, Unknown) or stands_in(v, node) for v in self.values(node)):
+        if not all(isinstance(v, Unknown) or is_synthetic(v, node) for v in self.values(node)):
             return ""
         return self._narrowed.get(node, "")
 

@@ -55,8 +55,8 @@ def _calls(program: Program) -> Iterator[tuple[FrameworkConfigured, cst.Call]]:
 def _made(values: Iterable[Value]) -> Iterator[NodeSite]:
     """Where values are made, functions defined, also those that a partial is of."""
     for value in values:
-        if value.made_at is not None:
-            yield value.made_at
+        if value.created_at is not None:
+            yield value.created_at
         if isinstance(value, Function):
             yield value.site
         if isinstance(value, Partial):

@@ -95,7 +95,7 @@ class CutShort(Rule):
 
     code, name = CUT_SHORT
     severity = Severity.INFO
-    counts = False
+    affects_exit_code = False
     bad: ClassVar[tuple[Bad, ...]] = (
         Bad(
             "from torch.distributed.fsdp import fully_shard\n\nmodel = make()\n"

@@ -207,7 +207,7 @@ def merged(path: str, text: str, roots: Iterable[Checked]) -> list[Seen]:
     return [
         one
         for one in sorted(chosen.values(), key=lambda seen: (seen.at, seen.finding.rule.code))
-        if not one.finding.rule.unanimous or all(_has(root, path, one) for root in readers)
+        if not one.finding.rule.all_configurations or all(_has(root, path, one) for root in readers)
     ]
 
 

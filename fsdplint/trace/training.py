@@ -21,7 +21,7 @@ class OptimizerBuilt(Event):
     """An optimizer over the parameters of `modules` (those whose parameters were passed).
 
     complete: whether all of its parameters are known to come from `modules`.
-    chosen_by: what the program asked of parameters to put them into groups (static traces only):
+    filtered_by: what the program asked of parameters to put them into groups (static traces only):
         "dimensions" (`p.ndim`), "leaf name" (`"bias" in name`).
     empty_groups: how many of its groups have no parameter (recorded traces only).
     stale: modules of which it got parameters that sharding had replaced by then.
@@ -32,7 +32,7 @@ class OptimizerBuilt(Event):
     class_name: str = ""
     modules: tuple[str, ...] = reference(default=())
     complete: bool = True
-    chosen_by: tuple[str, ...] = unrecorded("groups are made before the call", default=())
+    filtered_by: tuple[str, ...] = unrecorded("groups are made before the call", default=())
     empty_groups: int = 0
     stale: tuple[str, ...] = reference(default=())
 

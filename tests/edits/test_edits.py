@@ -44,7 +44,7 @@ def test_the_earlier_fix_wins() -> None:
 
 
 def test_a_fix_waits_for_one_that_it_relies_on() -> None:
-    leaning = fix(edit(6, 7, "g"), relies_on=(("train.py", 0, 5),))
+    leaning = fix(edit(6, 7, "g"), depends_on=(("train.py", 0, 5),))
     inside, outside = fix(edit(4, 5, "2")), fix(edit(8, 9, "h"))
     result = applied("x = 1\ny\nz\n", inside, outside, leaning)
     assert (result.applied, result.deferred) == ([inside, outside], [leaning])

@@ -78,8 +78,8 @@ def eval_call(run: Run, node: cst.Call) -> Value:
         else:
             call.args.append(value)
     result = run.call(function, call)
-    if result.made_at is None:
-        result.made_at = run.site(node)
+    if result.created_at is None:
+        result.created_at = run.site(node)
     return result
 
 

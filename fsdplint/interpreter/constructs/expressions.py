@@ -39,7 +39,7 @@ BUILTINS = frozenset(
 def eval_name(run: Run, node: cst.Name) -> Value:
     name = node.value
     if name in {"True", "False", "None"}:
-        return Const({"True": True, "False": False, "None": None}[name], made_at=run.site(node))
+        return Const({"True": True, "False": False, "None": None}[name], created_at=run.site(node))
     value = run.scope.lookup(name)
     if value is not None:
         return value
@@ -113,7 +113,7 @@ def eval_named_expr(run: Run, node: cst.NamedExpr) -> Value:
 
 @evaluates(cst.Lambda)
 def eval_lambda(run: Run, node: cst.Lambda) -> Value:
-    return Function(node, run.scope, run.site(node), made_at=run.site(node))
+    return Function(node, run.scope, run.site(node), created_at=run.site(node))
 
 
 @evaluates(cst.Await)

@@ -36,7 +36,7 @@ def _literal(run: Run, node: cst.Integer | cst.Float | cst.SimpleString) -> Valu
     """A literal's constant, worked out once for all runs."""
     literals = run.project.literals
     if node not in literals:
-        literals[node] = Const(_evaluated(node.value), made_at=run.site(node))
+        literals[node] = Const(_evaluated(node.value), created_at=run.site(node))
     return literals[node]
 
 
@@ -88,7 +88,7 @@ def eval_set(run: Run, node: cst.Set) -> Value:
 
 
 def _sequence(run: Run, node: cst.Tuple | cst.List | cst.Set, kind: str) -> Sequence:
-    result = Sequence([], kind, made_at=run.site(node))
+    result = Sequence([], kind, created_at=run.site(node))
     for element in node.elements:
         value = run.eval(element.value)
         if isinstance(element, cst.StarredElement):
@@ -102,7 +102,7 @@ def _sequence(run: Run, node: cst.Tuple | cst.List | cst.Set, kind: str) -> Sequ
 
 @evaluates(cst.Dict)
 def eval_dict(run: Run, node: cst.Dict) -> Value:
-    result = Dict(made_at=run.site(node))
+    result = Dict(created_at=run.site(node))
     for element in node.elements:
         if isinstance(element, cst.DictElement):
             key, value = run.eval(element.key), run.eval(element.value)

@@ -103,7 +103,7 @@ def eval_unary_operation(run: Run, node: cst.UnaryOperation) -> Value:
                 value.relation,
                 value.operand,
             )
-        if isinstance(value, Unknown) and value.promoted is None and not value.varying:
+        if isinstance(value, Unknown) and value.refined is None and not value.varying:
             made = branch_conditions.condition(run, value, node.expression)
             made.negated = not made.negated
             return made

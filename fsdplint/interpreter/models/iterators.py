@@ -107,7 +107,7 @@ def reverse(run: Run, name: str, call: Call) -> Value:
 def keep(run: Run, name: str, call: Call) -> Value:
     value = run.settle(call.args[1]) if len(call.args) > 1 else Unknown()
     if isinstance(value, ParametersOf):
-        return replace(value, made_at=None)
+        return replace(value, created_at=None)
     node = call.node
     if not isinstance(value, Sequence | ModulesOf | ModuleValue | Lazy):
         return value

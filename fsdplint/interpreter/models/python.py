@@ -311,7 +311,7 @@ def has_attribute(run: Run, name: str, call: Call) -> Value:
 
 @function("builtins.dict", "collections.OrderedDict", "collections.defaultdict")
 def make_dict(run: Run, name: str, call: Call) -> Value:
-    result = Dict({}, call.open, made_at=run.site(call.node))
+    result = Dict({}, call.open, created_at=run.site(call.node))
     for value in call.args:
         value = run.settle(value)
         if isinstance(value, StateValue):
@@ -430,7 +430,7 @@ def duplicate_module(run: Run, value: ModuleValue, call: Call) -> ModuleValue:
             made.elements.items.append(duplicate)
         made.attributes[name] = duplicate
         run.trace.modules[made.id].children[name] = duplicate.id
-    owner = Unknown(promoted=made)
+    owner = Unknown(refined=made)
     for name, part in value.attributes.items():
         made.attributes.setdefault(name, _copied_part(run, part, copies, owner))
     return made
@@ -460,9 +460,9 @@ def _copied_part(
 def _read_off(part: Unknown, modules: Container[ModuleValue | None]) -> bool:
     """Whether an unknown value was read off one of these modules, however indirectly."""
     owner: Unknown | None = part.owner
-    while owner is not None and owner.promoted is None:
+    while owner is not None and owner.refined is None:
         owner = owner.owner
-    return owner is not None and owner.promoted in modules
+    return owner is not None and owner.refined in modules
 
 
 @function("importlib.import_module")

@@ -279,10 +279,10 @@ def note_mixed(run: Run, value: Value | None, api: str, node: cst.CSTNode) -> No
     value = run.settle(value) if value is not None else Unknown()
     if not isinstance(value, ParametersOf) or value.element or not value.complete:
         return
-    made_at = value.made_at.node if value.made_at is not None else None
-    if not isinstance(made_at, cst.Call) or not isinstance(made_at.func, cst.Attribute):
+    created_at = value.created_at.node if value.created_at is not None else None
+    if not isinstance(created_at, cst.Call) or not isinstance(created_at.func, cst.Attribute):
         return
-    if made_at.func.attr.value != "parameters" or run.calling:
+    if created_at.func.attr.value != "parameters" or run.calling:
         return
     for module in value.modules:
         if not run.trace.family_escaped(module.id) and _leaves_out(run, module):

@@ -185,7 +185,7 @@ def _becomes(migration: Migration, value: Value, depth: int = 0) -> bool:
         return fsdp1_name(value.name) is not None and not value.name.endswith("_wrap_policy")
     if isinstance(value, ModuleValue):
         return False
-    site = value.made_at
+    site = value.created_at
     if site is not None and migration.changed(site.source, site.node):
         return True
     inner: list[Value] = []

@@ -119,7 +119,7 @@ def _asks_plain_model(migration: Migration, source: Source, node: cst.CSTNode) -
     model = asked_model(source, node)
     values = migration.values(model) if model is not None else []
     return bool(values) and all(
-        isinstance(value, ModuleValue) and not value.wrapper and value.stands_in is None
+        isinstance(value, ModuleValue) and not value.wrapper and value.synthetic_for is None
         for value in values
     )
 

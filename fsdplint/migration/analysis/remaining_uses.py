@@ -13,7 +13,7 @@ from fsdplint.interpreter.values import ParametersOf, Sequence, Unknown
 from fsdplint.migration import symbols
 from fsdplint.migration.analysis.external_wrapping import constructors
 from fsdplint.migration.analysis.importing_files import not_given, others, shown
-from fsdplint.migration.analysis.unreached_code import stands_in
+from fsdplint.migration.analysis.unreached_code import is_synthetic
 from fsdplint.migration.analysis.variables import definitions, reads
 from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers.program import METHOD_NOT_REACHED, NAME_IN_PATCH, NAME_PASSED_ON
@@ -86,7 +86,7 @@ def _unknown(migration: Migration, node: cst.Attribute) -> bool:
     if isinstance(node.value, cst.Call):
         return False
     values = migration.values(node.value)
-    return all(isinstance(value, Unknown) or stands_in(value, node) for value in values)
+    return all(isinstance(value, Unknown) or is_synthetic(value, node) for value in values)
 
 
 def _clips_itself(migration: Migration, source: Source, call: cst.Call) -> bool:

@@ -156,7 +156,7 @@ class Unreached:
                 found = [(node, value) for node in uses for value in self.values(node)]
                 if not found:
                     continue
-                if not all(stands_in(value, node) for node, value in found):
+                if not all(is_synthetic(value, node) for node, value in found):
                     always = all(is_wrapped(value) for _, value in found)
                     given[name] = given.get(name, True) and always
                 elif not self._is_called(method) and not bindings(source, method).get(name):
@@ -175,13 +175,13 @@ class Unreached:
         )
 
 
-def stands_in(value: Value, node: cst.CSTNode) -> bool:
+def is_synthetic(value: Value, node: cst.CSTNode) -> bool:
     """Whether a value is an argument made up to execute the class or function of a node by
     itself.
     """
-    if not isinstance(value, ModuleValue) or value.stands_in is None:
+    if not isinstance(value, ModuleValue) or value.synthetic_for is None:
         return False
-    return node in _within(value.stands_in)
+    return node in _within(value.synthetic_for)
 
 
 @functools.lru_cache(maxsize=64)

@@ -94,7 +94,9 @@ class Buffers:
             else:
                 rest.append(node)
         for node in rest:
-            sites = {v.made_at.node for v in self.migration.values(node) if v.made_at is not None}
+            sites = {
+                v.created_at.node for v in self.migration.values(node) if v.created_at is not None
+            }
             calls = [call for call in self.precision.calls if call in sites]
             found.update(calls or self.precision.calls)
             maybe_none = maybe_none or self.may_be_none(node)
@@ -154,7 +156,7 @@ def _holds_unknown(value: Value, depth: int = 0) -> bool:
     if not isinstance(value, ModuleValue) or depth > DEPTH:
         return False
     for held in value.attributes.values():
-        if isinstance(held, Unknown) and (held.origin.endswith("()") or held.promoted is not None):
+        if isinstance(held, Unknown) and (held.origin.endswith("()") or held.refined is not None):
             return True
         if _holds_unknown(held, depth + 1):
             return True

@@ -61,7 +61,7 @@ def _frozen_modules(migration: Migration, node: cst.BaseExpression) -> bool:
     parts = elements(node)
     values = [migration.values(part) for part in parts or ()]
     return bool(values) and all(
-        found and all(isinstance(value, ModuleValue) and value.wholly_frozen for value in found)
+        found and all(isinstance(value, ModuleValue) and value.all_frozen for value in found)
         for found in values
     )
 

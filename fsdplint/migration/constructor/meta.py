@@ -111,7 +111,7 @@ def _still_empty(migration: Migration, trace: Trace, event: Wrapped) -> bool:
 
 def _built_empty(migration: Migration, module: ModuleValue) -> bool:
     """Whether a module whose code is out of sight is made in a block for the meta device."""
-    site = module.made_at
+    site = module.created_at
     if site is None:
         return False
     blocks = [n for n in ancestors(site.source, site.node) if isinstance(n, cst.With)]

@@ -52,7 +52,7 @@ class PolicySources:
         for value in self.migration.values(node):
             if _none(value):
                 continue
-            site = value.made_at
+            site = value.created_at
             if site is None or not _is_policy(value):
                 return {}
             sites[site.node] = site

@@ -105,7 +105,9 @@ def _is_idle(migration: Migration, whole: cst.BaseExpression) -> bool:
         node
         for node in migration.program.evaluations
         if node is not whole
-        and any(v.made_at is not None and v.made_at.node is whole for v in migration.values(node))
+        and any(
+            v.created_at is not None and v.created_at.node is whole for v in migration.values(node)
+        )
     }
     seen = False
     for source in migration.program.sources.values() if found else ():

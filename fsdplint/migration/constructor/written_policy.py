@@ -58,7 +58,7 @@ def _in_classes(migration: Migration, policy: cst.CSTNode) -> None:
                 value = node.value if isinstance(node, cst.Assign | cst.AnnAssign) else None
                 if not isinstance(value, cst.Name | cst.Attribute):
                     continue
-                made = (one.made_at for one in migration.values(value))
+                made = (one.created_at for one in migration.values(value))
                 if any(site is not None and site.node is policy for site in made):
                     text = source.code(value)
                     migration.substitute(source, value, f"staticmethod({text})")

@@ -145,7 +145,7 @@ class KindReader:
             found = definitions(self.source, node)
             if found and len(found) == 1:
                 return self.source, found[0].value
-        made = [v.made_at for v in self.migration.values(node) if isinstance(v, Made)]
+        made = [v.created_at for v in self.migration.values(node) if isinstance(v, Made)]
         sites = {s.node: s for s in made if isinstance(s, NodeSite)}
         if len(sites) == 1:
             site = next(iter(sites.values()))

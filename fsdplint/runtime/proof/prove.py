@@ -89,7 +89,7 @@ def prove(options: Options, progress: Progress | None = None) -> Proof:
     if options.against is not None:
         return _prove_pair(options, script, script_of(options.against), progress)
     fixes = fixes_of(script, options.unsafe, target_torch=options.target_torch)
-    aside = [_put_aside(finding) for finding in fixes.applied if finding.rule.reorders]
+    aside = [_put_aside(finding) for finding in fixes.applied if finding.rule.changes_data_order]
     if aside:
         codes = tuple({judged.code for judged in aside})
         fixes = fixes_of(script, options.unsafe, codes, options.target_torch)

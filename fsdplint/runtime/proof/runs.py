@@ -291,7 +291,7 @@ def initial_weights_reason(before: Trace, after: Trace) -> str:
     """Why the whole weights of the two differ from the start, as a rule finds it in both runs."""
     from fsdplint.registry.rules import all_rules
 
-    for rule in (cls() for cls in all_rules() if cls.blends):
+    for rule in (cls() for cls in all_rules() if cls.init_depends_on_sharding):
         found = next(iter(rule.check(before)), None)
         if found is not None and list(rule.check(after)):
             at = found.site.location()
