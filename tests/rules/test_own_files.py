@@ -31,6 +31,7 @@ fully_shard(model, mesh=mesh)
 optimizer = torch.optim.AdamW(model.parameters())
 """
 LOAD = 'optimizer.load_state_dict(torch.load(path)["optim"])\n'
+LOAD_MODEL = 'model.load_state_dict(torch.load(path)["model"])\n'
 SAVE = 'torch.save({"optim": optimizer.state_dict()}, path)\n'
 
 
@@ -57,9 +58,9 @@ def test_a_rank_may_read_what_it_wrote(tmp_path: Path, path: str) -> None:
     assert codes(tmp_path, f"path = {path}\n{SAVE}{LOAD}") == []
 
 
-@pytest.mark.parametrize("path", ['"optim.pt"', "args.path", 'f"{args.path}/optim.pt"'])
+@pytest.mark.parametrize("path", ['"model.pt"', "args.path", 'f"{args.path}/model.pt"'])
 def test_a_file_of_all_ranks_holds_whole_tensors(tmp_path: Path, path: str) -> None:
-    assert codes(tmp_path, f"path = {path}\n{LOAD}") == ["FSDP302"]
+    assert codes(tmp_path, f"path = {path}\n{LOAD_MODEL}") == ["FSDP302"]
 
 
 @pytest.mark.parametrize("path", ['"optim.pt"', "args.path", 'f"{args.path}/optim.pt"'])
@@ -76,7 +77,7 @@ def test_a_file_that_the_program_writes_holds_what_it_writes(tmp_path: Path, pat
     ],
 )
 def test_another_file_says_nothing_of_the_one_that_is_read(tmp_path: Path, save: str) -> None:
-    assert codes(tmp_path, f"path = args.path\n{LOAD}{save}") == ["FSDP302"]
+    assert codes(tmp_path, f"path = args.path\n{LOAD_MODEL}{save}") == ["FSDP302"]
 
 
 def test_a_device_is_no_test_of_the_rank(tmp_path: Path) -> None:

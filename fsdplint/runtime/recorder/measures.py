@@ -81,7 +81,6 @@ class Measures:
         self.bytes = 0
         self.exchanged = False  # whether there was an all-to-all: experts live on single ranks
         self.started = time.perf_counter()
-        self.peak.restart()
         self._versions: dict[int, int] = {}
         self._before: dict[str, float] | None = None
         self._gradients = 0

@@ -71,4 +71,5 @@ def begin() -> Recording:
     """Begin the recording of another run."""
     global _recording
     _recording = Recording()
+    _recording.measures.peak.restart()  # only the process of a recorded program may do that
     return _recording
