@@ -28,6 +28,12 @@ ENGINE = (
     "operations",
 )  # fmt: skip
 
+# Folders whose modules import each other in one direction only.
+WITHOUT_CIRCLES = (
+    "trace", "source", "syntax", "diagnostics", "config", "discovery", "interpreter", "edits",
+    "registry", "fixes", "report", "migration", "rules", "engine", "cli",
+)  # fmt: skip
+
 
 def modules() -> dict[str, Path]:
     found = {}
@@ -82,6 +88,28 @@ def room(module: str) -> int | None:
     if parts[1:2] != ["runtime"] or len(parts) < 3:
         return None
     return next(number for number, names in enumerate(RUNTIME) if parts[2] in names)
+
+
+def reachable(module: str) -> set[str]:
+    """The modules that a module imports, directly or through others."""
+    found: set[str] = set()
+    pending = [*graph()[module]]
+    while pending:
+        target = pending.pop()
+        if target not in found and target in graph():
+            found.add(target)
+            pending.extend(graph()[target])
+    return found
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    rooms = tuple(f"fsdplint.{name}." for name in WITHOUT_CIRCLES)
+    circles = [
+        module
+        for module in graph()
+        if f"{module}.".startswith(rooms) and module in reachable(module)
+    ]
+    assert circles == []
 
 
 def test_the_recorder_imports_no_session() -> None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from fsdplint.migration.analysis.conditional_imports import Choice
+from fsdplint.migration.constructor.wrapping_policy import Policy
+from fsdplint.migration.state_dicts.kinds import Config
 from fsdplint.source.source import Source
-
-if TYPE_CHECKING:
-    from fsdplint.migration.constructor.policy import Policy
-    from fsdplint.migration.state_dicts.kinds import Config
 
 
 @dataclass

@@ -8,7 +8,7 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.interpreter.values import Class, ModuleValue
-from fsdplint.migration.constructor.policy import Policy
+from fsdplint.migration.constructor.wrapping_policy import Policy
 from fsdplint.migration.context import Migration
 from fsdplint.migration.facts import Precision
 from fsdplint.source.source import NodeSite

@@ -13,8 +13,8 @@ from fsdplint.fixes.syntax import library_name
 from fsdplint.migration.analysis.variables import fresh
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import CAST_INPUTS_DIFFER_IN_DICT, OFFLOAD_UNKNOWN
-from fsdplint.migration.constructor.policy import Policy
 from fsdplint.migration.constructor.strategy import KEY, conditional
+from fsdplint.migration.constructor.wrapping_policy import Policy
 from fsdplint.migration.context import Migration
 from fsdplint.migration.text import WIDTH, call, dict_display, quoted, spread, statement
 from fsdplint.source.source import Source

@@ -8,8 +8,6 @@ order and count by a small local function.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import libcst as cst
 
 from fsdplint.fixes.syntax import library_name
@@ -42,6 +40,7 @@ from fsdplint.migration.constructor.policy_flow import Flow
 from fsdplint.migration.constructor.policy_methods import PolicyMethods
 from fsdplint.migration.constructor.policy_sources import PolicySources
 from fsdplint.migration.constructor.receivers import methods
+from fsdplint.migration.constructor.wrapping_policy import Policy
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import fsdp1_name
 from fsdplint.migration.text import flat, simple
@@ -51,32 +50,6 @@ from fsdplint.syntax.layout import descend, statement_of
 
 CLASSES = ("ModuleWrapPolicy", "transformer_auto_wrap_policy", "_module_wrap_policy")
 SIZE = ("min_num_params", "force_leaf_modules", "exclude_wrap_modules")
-
-
-@dataclass
-class Policy:
-    """How submodules are chosen.
-
-    Attributes:
-        test: a test on `variable`, or "" where a helper does it all.
-        guard: a condition under which there is a policy at all, "" if there always is.
-        helper: head of the call of a helper, `shard_large_modules({model}, 1000`, where there is
-            one.
-        before: lines that have to come before the loop.
-        variables: definitions of variables that are needed no longer, with their names.
-        root: whether the test might hold for the root itself.
-        classes: the classes that are tested for, as far as they are known.
-        variable: the loop's variable.
-    """
-
-    test: str = ""
-    guard: str = ""
-    helper: str = ""
-    before: list[str] = field(default_factory=list)
-    variables: list[tuple[Source, Definition]] = field(default_factory=list)
-    root: bool = False
-    classes: list[cst.BaseExpression] | None = field(default_factory=list)
-    variable: str = "module"
 
 
 class Policies(PolicySources):

@@ -29,39 +29,6 @@ ARGUMENTS = {*PARAMETERS[1:], "ignored_parameters"}  # torch 2.0 had the last on
 SILENT = {"limit_all_gathers", "use_orig_params", "device_id"}
 
 
-def read_keywords(
-    migration: Migration,
-    source: Source,
-    node: cst.Call,
-    named: dict[str, cst.Arg],
-    rest: list[cst.Arg],
-    precision: Precision,
-) -> Keywords:
-    """Translate the arguments of a constructor call.
-
-    Raises:
-        Blocked: an argument has no faithful rewrite yet.
-    """
-    keywords = Keywords(migration, source, node)
-    values = {name: arg.value for name, arg in named.items() if name != "module"}
-    if rest:
-        from fsdplint.migration.constructor.mapping import read_mapping
-
-        read_mapping(migration, source, node, rest, values, keywords, precision)
-    reader = Reader(migration, source, node, keywords, precision, values)
-    blocked: list[Blocked] = []
-    for name, value in values.items():
-        try:
-            reader.read(name, value)
-        except Blocked as found:
-            blocked.append(found)
-    if blocked:
-        migration.blockers.extend(blocked[1:])
-        raise blocked[0]
-    reader.mesh()
-    return keywords
-
-
 class Reader:
     """Translates one argument after the other into `keywords`."""
 

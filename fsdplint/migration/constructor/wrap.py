@@ -23,10 +23,10 @@ from fsdplint.migration.blockers.constructor import (
 )
 from fsdplint.migration.blockers.policies import IGNORED_WITH_SIZE_POLICY, PARAM_INIT_FN_WITH_POLICY
 from fsdplint.migration.constructor import casts, meta
+from fsdplint.migration.constructor.constructor_arguments import read_keywords
 from fsdplint.migration.constructor.keywords import Keywords, is_simple
 from fsdplint.migration.constructor.local_functions import initialize_helper, initializing_helper
-from fsdplint.migration.constructor.policy import Policy
-from fsdplint.migration.constructor.reader import read_keywords
+from fsdplint.migration.constructor.wrapping_policy import Policy
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.facts import Precision
 from fsdplint.migration.names import PARAMETERS

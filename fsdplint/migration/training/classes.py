@@ -252,7 +252,7 @@ def rewrite_partial(migration: Migration, source: Source, node: cst.CSTNode) -> 
     call = source.parent(arg) if isinstance(arg, cst.Arg) else None
     if not isinstance(call, cst.Call) or migration.symbol(call.func) != "functools.partial":
         return False
-    from fsdplint.migration.constructor.reader import read_keywords
+    from fsdplint.migration.constructor.constructor_arguments import read_keywords
     from fsdplint.migration.facts import Precision
 
     if call.args[0] is not arg or any(a.keyword is None for a in call.args[1:]):

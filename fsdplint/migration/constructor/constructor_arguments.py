@@ -1,0 +1,44 @@
+"""The arguments of a call of FSDP1's constructor, as keywords of `fully_shard`."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.constructor.keywords import Keywords
+from fsdplint.migration.constructor.mapping import read_mapping
+from fsdplint.migration.constructor.reader import Reader
+from fsdplint.migration.context import Migration
+from fsdplint.migration.facts import Precision
+from fsdplint.source.source import Source
+
+
+def read_keywords(
+    migration: Migration,
+    source: Source,
+    node: cst.Call,
+    named: dict[str, cst.Arg],
+    rest: list[cst.Arg],
+    precision: Precision,
+) -> Keywords:
+    """Translate the arguments of a constructor call.
+
+    Raises:
+        Blocked: an argument has no faithful rewrite yet.
+    """
+    keywords = Keywords(migration, source, node)
+    values = {name: arg.value for name, arg in named.items() if name != "module"}
+    if rest:
+        read_mapping(migration, source, node, rest, values, keywords, precision)
+    reader = Reader(migration, source, node, keywords, precision, values)
+    blocked: list[Blocked] = []
+    for name, value in values.items():
+        try:
+            reader.read(name, value)
+        except Blocked as found:
+            blocked.append(found)
+    if blocked:
+        migration.blockers.extend(blocked[1:])
+        raise blocked[0]
+    reader.mesh()
+    return keywords
