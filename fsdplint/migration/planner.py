@@ -18,7 +18,8 @@ from fsdplint.migration.analysis.components import parts
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.program import PROGRAM_TOO_LARGE, REWRITES_CLASH, TOO_MANY_USES
 from fsdplint.migration.context import Migration
-from fsdplint.migration.passes import PASSES, PassState, references
+from fsdplint.migration.passes import PASSES
+from fsdplint.migration.passes.state import PassState, references
 from fsdplint.migration.plan import Plan, inside
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend

@@ -1,0 +1,84 @@
+"""Passes over what no earlier pass has rewritten."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.migration import checks, symbols
+from fsdplint.migration.analysis import ambiguous_imports
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.state_dicts import OLD_CHECKPOINT
+from fsdplint.migration.constructor import (
+    unused_policies,
+)
+from fsdplint.migration.context import nodes
+from fsdplint.migration.names import FSDP, fsdp1_name
+from fsdplint.migration.passes.state import PassState, references
+from fsdplint.migration.state_dicts import (
+    kinds,
+)
+from fsdplint.source.source import Source
+from fsdplint.syntax.bindings import bindings_of
+from fsdplint.syntax.layout import statement_of
+from fsdplint.syntax.qualified_names import canonical
+
+
+def check_program(state: PassState) -> None:
+    """Drop unused policies, and block on code that breaks although every use has a rewrite."""
+    if not state.migration.blockers:
+        ambiguous_imports.check_given(state.migration)
+        unused_policies.rewrite(state.migration)
+        checks.run(state.migration)
+
+
+def check_references(state: PassState) -> None:
+    """Block on every reference that no pass has accounted for."""
+    migration = state.migration
+    cause = bool(migration.blockers)
+    for source, node, name in references(migration):
+        # A reference that belongs to a blocked use is not reported a second time.
+        if not (cause and symbols.is_carried(name)):
+            # `FSDP.forward` that is not called here is stored or replaced.
+            member = name.startswith(f"{FSDP}.") and not _is_called(source, node)
+            internal = "name" if member or symbols.is_internal(name) else ""
+            migration.blockers.append(
+                Blocked(source, node, symbols.reason(name), internal=internal)
+            )
+
+
+def _is_called(source: Source, node: cst.CSTNode) -> bool:
+    call = source.parent(node)
+    return isinstance(call, cst.Call) and call.func is node
+
+
+def check_old_loads(state: PassState) -> None:
+    """Block on `load_sharded_optimizer_state_dict`, which reads only the files of FSDP1."""
+    migration = state.migration
+    for source in migration.sources:
+        for node in nodes(source):
+            if migration.symbol(node) != kinds.OLD_OPTIMIZER_LOAD or node in migration.consumed:
+                continue
+            reason = OLD_CHECKPOINT()
+            migration.blockers.append(Blocked(source, node, reason))
+
+
+def drop_imports(state: PassState) -> None:
+    """Drop the imports of FSDP1."""
+    for source in state.migration.sources:
+        for item in bindings_of(source).imports():
+            if fsdp1_name(canonical(item.full)) is not None:
+                state.migration.rewrite.unused(source, item.spelling, anyway=True)
+
+
+def drop_variables(state: PassState) -> None:
+    """Delete variables that hold configs of state dicts and have no reader left."""
+    migration = state.migration
+    for node in migration.states.configs:
+        if node in migration.states.option_variables:
+            continue
+        for source in migration.sources:
+            if source.parent(node) is None:
+                continue
+            statement = statement_of(source, node)
+            if isinstance(statement, cst.Assign | cst.AnnAssign) and statement.value is node:
+                migration.delete_statement(source, statement)

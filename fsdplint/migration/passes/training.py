@@ -1,0 +1,114 @@
+"""Passes over training code: blocks, methods and attributes of the wrapper, gradients."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.fixes.clipping import CLIP
+from fsdplint.migration.constructor import (
+    enabled,
+)
+from fsdplint.migration.context import Migration, attributes, nodes
+from fsdplint.migration.passes.state import PassState, references
+from fsdplint.migration.training import (
+    classes,
+    clipping,
+    gradients,
+    loop,
+    part_forward,
+    summon,
+    wrapper,
+)
+from fsdplint.source.source import Source
+
+
+def collect_enable_wrap(state: PassState) -> None:
+    """Collect the `enable_wrap` blocks, whose bodies change their indentation."""
+    state.blocks = enabled.collect(state.migration)
+
+
+def collect_summons(state: PassState) -> None:
+    """Collect the `summon_full_params` blocks, and choose their rewrite before their bodies change."""
+    migration = state.migration
+    for source, node in _summons(migration):
+        with migration.collecting():
+            migration.consumed.add(node)
+            state.summons.append(summon.collect(migration, source, node, state.migration.precision))
+
+
+def _summons(migration: Migration) -> list[tuple[Source, cst.CSTNode]]:
+    """The references to `summon_full_params`, through the class or a wrapped model."""
+    found = [(s, n) for s, n, name in references(migration) if name == summon.API]
+    for source in migration.sources:
+        for node in attributes(source):
+            if node.attr.value == "summon_full_params" and migration.wrapped(node.value):
+                found.append((source, node))
+    return found
+
+
+def rewrite_wrapper_members(state: PassState) -> None:
+    """Rewrite methods and attributes of FSDP1 modules other than their state dicts."""
+    migration = state.migration
+    for source in migration.sources:
+        for call in nodes(source):
+            if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute):
+                with migration.collecting():
+                    _rewrite_method(migration, source, call, call.func)
+        for node in reversed(attributes(source)):
+            if node not in migration.symbols or migration.wrapped(node.value):
+                _rewrite_attribute(migration, source, node)
+        for call in nodes(source):
+            if isinstance(call, cst.Call) and migration.symbol(call.func) == CLIP:
+                with migration.collecting():
+                    clipping.complete_norm(migration, source, call)
+
+
+def _rewrite_method(
+    migration: Migration, source: Source, call: cst.Call, func: cst.Attribute
+) -> None:
+    name = func.attr.value
+    if name == "clip_grad_norm_":
+        if clipping.clips_own(migration, source, call) or migration.wrapped(func.value):
+            clipping.rewrite_clipping(migration, source, call)
+    elif name == "no_sync" and migration.wrapped(func.value):
+        loop.rewrite_no_sync(migration, source, call)
+
+
+def _rewrite_attribute(migration: Migration, source: Source, node: cst.Attribute) -> None:
+    name = node.attr.value
+    if name == wrapper.INNER:
+        with migration.collecting():
+            wrapper.rewrite_inner(migration, source, node)
+        return
+    if not migration.wrapped(node.value):
+        if name == "forward":
+            with migration.collecting():
+                part_forward.rewrite(migration, source, node)
+        with migration.collecting():
+            wrapper.check_private(migration, source, node)
+        return
+    if migration.tested(node.value) == "sometimes":
+        with migration.collecting():
+            loop.check_one_of_several(migration, source, node)
+    with migration.collecting():
+        if name == "module":
+            loop.rewrite_inner_module(migration, source, node)
+        elif name == "forward":
+            loop.rewrite_forward(migration, source, node)
+        else:
+            loop.check_attribute(migration, source, node)
+
+
+def write_summons(state: PassState) -> None:
+    """Rewrite the `summon_full_params` blocks, after their bodies."""
+    for one in state.summons:
+        with state.migration.collecting():
+            one.write()
+
+
+def rewrite_gradients(state: PassState) -> None:
+    """Rewrite reads of gradients and quoted annotations; check names of parameters."""
+    for source in state.migration.sources:
+        gradients.rewrite(state.migration, source)
+        wrapper.check_names(state.migration, source)
+        classes.rewrite_quoted(state.migration, source)

@@ -1,0 +1,85 @@
+"""Passes over imports, names and values: they are parts of all other code."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.migration import symbols
+from fsdplint.migration.analysis import ambiguous_imports
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.program import STAR_IMPORT
+from fsdplint.migration.constructor import (
+    enum_reads,
+    mesh_names,
+    policy_readers,
+    precision_reads,
+)
+from fsdplint.migration.context import Migration
+from fsdplint.migration.names import fsdp1_name
+from fsdplint.migration.passes.state import PassState, references
+from fsdplint.migration.rewriters import rewriter_of
+from fsdplint.source.source import Source
+from fsdplint.syntax.qualified_names import PUBLIC, dotted
+
+
+def resolve_imports(state: PassState) -> None:
+    """Block on `import *`, and resolve names that are FSDP1's in some configurations only."""
+    for source in state.migration.sources:
+        _check_star(state.migration, source)
+        ambiguous_imports.settle(state.migration, source)
+
+
+def _check_star(migration: Migration, source: Source) -> None:
+    """Block on `import *` from a private module of FSDP1: which names it gives is not known."""
+    for node in source.descend(source.tree):
+        if not isinstance(node, cst.ImportFrom) or not isinstance(node.names, cst.ImportStar):
+            continue
+        module = dotted(node.module) if node.module is not None else None
+        if node.relative or module is None or module in PUBLIC:
+            continue
+        if fsdp1_name(module) is not None:
+            reason = STAR_IMPORT(module=module)
+            migration.blockers.append(Blocked(source, node, reason))
+
+
+def keep_read_policies(state: PassState) -> None:
+    """Keep policies that code other than the constructor reads."""
+    policy_readers.keep(state.migration)
+
+
+def rewrite_mesh_names(state: PassState) -> None:
+    """Name the dimensions of meshes."""
+    mesh_names.rewrite(state.migration)
+
+
+def rewrite_enum_reads(state: PassState) -> None:
+    """Rewrite code that reads the name or value of a sharding strategy."""
+    enum_reads.rewrite(state.migration)
+
+
+def rewrite_values(state: PassState) -> None:
+    """Rewrite enums and config objects."""
+    migration = state.migration
+    for source, node, name in references(migration):
+        with migration.collecting():
+            _rewrite_value(migration, source, node, name)
+
+
+def _rewrite_value(migration: Migration, source: Source, node: cst.CSTNode, name: str) -> None:
+    rewriter = rewriter_of(name)
+    if rewriter is None:
+        return
+    rewriter(migration, source, node, name)
+    step = symbols.APIS[name.partition(".")[0]].step
+    if step and node in migration.consumed:
+        call = source.parent(node)
+        at = call if isinstance(call, cst.Call) and call.func is node else node
+        migration.step(source, at, step)
+
+
+def rewrite_precision_reads(state: PassState) -> None:
+    """Rewrite code that reads the fields of a `MixedPrecision`."""
+    migration = state.migration
+    for source in migration.sources:
+        with migration.collecting():
+            precision_reads.rewrite(migration, source, state.migration.precision)
