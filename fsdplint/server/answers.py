@@ -9,7 +9,7 @@ from lsprotocol import types
 
 from fsdplint.registry.rules import rule_by_code
 from fsdplint.server import convert
-from fsdplint.server.app import Server
+from fsdplint.server.language_server import Server
 from fsdplint.server.positions import Lines
 from fsdplint.server.views import View
 

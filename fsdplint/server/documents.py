@@ -5,7 +5,7 @@ from __future__ import annotations
 from lsprotocol import types
 
 from fsdplint.server import convert
-from fsdplint.server.app import Server
+from fsdplint.server.language_server import Server
 from fsdplint.server.schedule import Document
 from fsdplint.server.views import Cell, NotebookDocument
 from fsdplint.source.config_files import SUFFIXES as CONFIGS

@@ -16,11 +16,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import unquote
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
-from fsdplint.server.app import Server
+from fsdplint.server.language_server import Server
 from fsdplint.source.debug import debugging
 
 MAX_BYTES = 100 * 1024 * 1024  # of one message
@@ -135,9 +136,30 @@ class Session:
             if method is not None and number is not None:
                 self._refuse(number, INVALID_PARAMS, f"{method}: {error}")
             return
+        uri = self._unopened(message) if self._initialized else None
+        if uri is not None:  # the protocol has no answer to a notification
+            self._log(f"ignored {method}: {uri} is not open")
+            return
         self._server.protocol.handle_message(message)
         self._initialized = self._initialized or method == types.INITIALIZE
         self.shut_down = self.shut_down or method == types.SHUTDOWN
+
+    def _unopened(self, message: object) -> str | None:
+        """The document that a message changes although it is not open; None for other messages."""
+        workspace = self._server.workspace
+        if isinstance(message, types.DidChangeTextDocumentNotification):
+            uri, opened = message.params.text_document.uri, workspace.text_documents.keys()
+        elif isinstance(message, types.DidChangeNotebookDocumentNotification):
+            uri, opened = message.params.notebook_document.uri, workspace.notebook_documents.keys()
+        else:
+            return None
+        return None if unquote(uri) in opened else uri
+
+    def _log(self, text: str) -> None:
+        """Write a line into the editor's log of the server."""
+        self._server.window_log_message(
+            types.LogMessageParams(types.MessageType.Warning, f"fsdplint: {text}")
+        )
 
     def _permitted(self, method: object, number: object) -> bool:
         """Whether a message may come at this time; a request that may not is answered."""

@@ -22,6 +22,7 @@ class Editor(BaseLanguageClient):
         super().__init__("test-editor", "1")
         self.shown: dict[str, types.PublishDiagnosticsParams] = {}
         self.messages: list[str] = []
+        self.logs: list[str] = []
         self.texts: dict[str, str] = {}
         self.versions: dict[str, int] = {}
         self.notebooks: dict[str, list[str]] = {}  # the cells of notebooks
@@ -36,6 +37,11 @@ class Editor(BaseLanguageClient):
         @self.feature(types.WINDOW_SHOW_MESSAGE)
         def message(params: types.ShowMessageParams) -> None:
             self.messages.append(params.message)
+            self._news.set()
+
+        @self.feature(types.WINDOW_LOG_MESSAGE)
+        def log(params: types.LogMessageParams) -> None:
+            self.logs.append(params.message)
             self._news.set()
 
         @self.feature(types.CLIENT_REGISTER_CAPABILITY)

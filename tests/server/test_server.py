@@ -252,3 +252,31 @@ def test_settings(folder: Path) -> None:
         assert "did you mean 'exclude'?" in editor.messages[0]
 
     edit_with(folder, body, {"settings": {"ignore": ["FSDP101"]}})
+
+
+def test_a_change_of_a_document_that_is_not_open_is_logged_and_ignored(folder: Path) -> None:
+    async def body(editor: Editor) -> None:
+        uri = (folder / "parts.py").as_uri()
+        editor.versions[uri] = 1
+        editor.change(uri, BAD)
+        notebook = (folder / "train.ipynb").as_uri()
+        editor.notebook_document_did_change(
+            types.DidChangeNotebookDocumentParams(
+                types.VersionedNotebookDocumentIdentifier(2, notebook),
+                types.NotebookDocumentChangeEvent(),
+            )
+        )
+        train = editor.open(folder / "train.py", BAD)
+        await editor.expect(train, "FSDP101")
+        assert editor.messages == [] and uri not in editor.shown
+        assert editor.logs == [
+            f"fsdplint: ignored textDocument/didChange: {uri} is not open",
+            f"fsdplint: ignored notebookDocument/didChange: {notebook} is not open",
+        ]
+        # Afterwards the document can be opened, and changed.
+        editor.open(folder / "parts.py", FIXED)
+        await editor.expect(uri)
+        editor.change(uri, BAD)
+        await editor.expect(uri, "FSDP101")
+
+    edit_with(folder, body)

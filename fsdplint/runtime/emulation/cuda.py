@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from fsdplint.runtime.emulation import EMULATION, asked_by_user, missing, rerouted
 from fsdplint.runtime.emulation.devices import is_cuda
+from fsdplint.runtime.emulation.switch import EMULATION, asked_by_user, missing, rerouted
 from fsdplint.runtime.recorder import patching
 
 _MEMORY = 80 * 2**30

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fsdplint.runtime.emulation import asked_by_user
+from fsdplint.runtime.emulation.switch import asked_by_user
 from fsdplint.runtime.recorder.patching import argument
 
 _GPU = ("cuda", "hip")

@@ -13,7 +13,7 @@ import importlib
 from collections.abc import Iterator
 from typing import Any
 
-from fsdplint.runtime.emulation import rerouted
+from fsdplint.runtime.emulation.switch import rerouted
 
 _within_constructor = [False]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fsdplint.runtime.emulation import asked_by_user, rerouted
 from fsdplint.runtime.emulation.devices import is_cuda
+from fsdplint.runtime.emulation.switch import asked_by_user, rerouted
 from fsdplint.runtime.recorder import patching
 from fsdplint.runtime.recorder.patching import argument
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from fsdplint.runtime.emulation import rerouted
 from fsdplint.runtime.emulation.devices import is_cuda, on_cpu
+from fsdplint.runtime.emulation.switch import rerouted
 
 
 def install() -> None:

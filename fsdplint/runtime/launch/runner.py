@@ -55,7 +55,7 @@ def prepare() -> None:
     import torch.distributed.tensor
     import torch.optim.swa_utils  # noqa: F401
 
-    from fsdplint.runtime import emulation
+    from fsdplint.runtime.emulation import activation
     from fsdplint.runtime.recorder.patches import install
     from fsdplint.runtime.recorder.recording import current
 
@@ -64,17 +64,17 @@ def prepare() -> None:
             __import__(private)
         except ImportError:
             continue
-    emulation.install()
+    activation.install()
     install()
     os.register_at_fork(after_in_child=lambda: current().recorder.forget())
 
 
 def start(options: Options) -> None:
     """Begin a recording, open this rank's record, and set what the options ask for."""
-    from fsdplint.runtime import emulation
+    from fsdplint.runtime.emulation import activation as emulation
+    from fsdplint.runtime.emulation.switch import EMULATION
     from fsdplint.runtime.recorder import data_parallel_reference
     from fsdplint.runtime.recorder.recording import begin
-    from fsdplint.runtime.simulation import switch as simulation
 
     rank, world = rank_and_world()
     recording = begin()
@@ -89,11 +89,13 @@ def start(options: Options) -> None:
     emulation.choose("cpu" if options.simulate else options.device, local_ranks)
     if options.seed is not None:
         _seed(options.seed)
-    recording.recorder.open(options.record, rank, world, emulation.EMULATION.on)
+    recording.recorder.open(options.record, rank, world, EMULATION.on)
     if options.oracle:
         data_parallel_reference.install()
     if options.simulate is not None:
         recording.recorder.on = False  # without values there is nothing to compare
+        from fsdplint.runtime.simulation import activation as simulation
+
         simulation.install()
 
 
@@ -112,7 +114,7 @@ def _seed(seed: int) -> None:
 
 def run(options: Options) -> int:
     """Run the program; gives its exit code. Its exceptions are printed as Python would."""
-    from fsdplint.runtime import emulation
+    from fsdplint.runtime.emulation.switch import explained
     from fsdplint.runtime.recorder.patches.tensors import note_error
     from fsdplint.runtime.recorder.recording import current
 
@@ -131,7 +133,7 @@ def run(options: Options) -> int:
             note_error(raised)
         except Exception:
             recording.recorder.trouble()
-        raised = emulation.explained(raised)
+        raised = explained(raised)
         error = describe_error(raised)
         _print_error(raised)
     recording.recorder.in_backward = 0
@@ -143,14 +145,17 @@ def run(options: Options) -> int:
 
 @contextlib.contextmanager
 def _counting(options: Options) -> Iterator[None]:
-    """Simulate the other ranks, and count what this one holds and sends, where that is wanted."""
-    from fsdplint.runtime.simulation.switch import accounted, simulated
+    """Simulate the other ranks and count what this rank holds and sends, if the options ask."""
+    simulate = options.simulate is not None
+    if not simulate and not options.account:
+        yield
+        return
+    from fsdplint.runtime.simulation.activation import accounted, simulated
 
     with contextlib.ExitStack() as stack:
-        if options.simulate is not None:
+        if simulate:
             stack.enter_context(simulated(*rank_and_world()))
-        if options.account or options.simulate is not None:
-            stack.enter_context(accounted(options.steps))
+        stack.enter_context(accounted(options.steps))
         yield
 
 

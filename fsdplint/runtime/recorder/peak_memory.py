@@ -10,6 +10,8 @@ import contextlib
 import os
 from typing import Any
 
+from fsdplint.runtime.emulation.switch import EMULATION
+
 _STATUS = "/proc/self/status"
 _RESET = "/proc/self/clear_refs"
 
@@ -48,8 +50,6 @@ class Peak:
 
 
 def _cuda() -> Any:
-    from fsdplint.runtime.emulation import EMULATION
-
     if EMULATION.on:
         return None
     import torch

@@ -6,7 +6,7 @@ import contextlib
 from pickle import PicklingError
 from typing import Any
 
-from fsdplint.runtime.emulation import missing
+from fsdplint.runtime.emulation.switch import missing
 from fsdplint.runtime.simulation.switch import SIMULATION, instead_of
 
 

@@ -33,38 +33,6 @@ class Simulation:
 SIMULATION = Simulation()
 
 
-def install() -> None:
-    """Put torch's stand-ins in place: once a process, before the program imports anything."""
-    from fsdplint.runtime.simulation import conversion, data, ranks, values
-
-    for area in (ranks, data, values, conversion):
-        area.install()
-    patching.apply_replacements()
-
-
-@contextlib.contextmanager
-def simulated(rank: int, world: int) -> Iterator[None]:
-    """Run what is inside as one rank of so many, without values; `install` comes before."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    from fsdplint.runtime.simulation.values import Scalars
-
-    SIMULATION.rank, SIMULATION.world = rank, world
-    with FakeTensorMode(allow_non_fake_inputs=True), Scalars():
-        yield
-
-
-@contextlib.contextmanager
-def accounted(limit: int | None) -> Iterator[None]:
-    """Write down what this rank holds and sends in every step of what is inside."""
-    from fsdplint.runtime.simulation.accounting import Accounting
-    from fsdplint.runtime.simulation.measure import Measure
-
-    with Accounting() as accounting:
-        Measure(accounting, limit).install()
-        yield
-
-
 def instead_of(original: Callable[..., Any], instead: Callable[..., Any]) -> None:
     """Have `instead(original, *args, **kwargs)` run wherever torch's function is called."""
 

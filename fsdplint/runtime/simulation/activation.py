@@ -1,0 +1,38 @@
+"""Installs the simulation, and runs a program as one simulated rank."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from fsdplint.runtime.recorder import patching
+from fsdplint.runtime.simulation import conversion, data, ranks, values
+from fsdplint.runtime.simulation.accounting import Accounting
+from fsdplint.runtime.simulation.measure import Measure
+from fsdplint.runtime.simulation.switch import SIMULATION
+from fsdplint.runtime.simulation.values import Scalars
+
+
+def install() -> None:
+    """Put torch's stand-ins in place: once a process, before the program imports anything."""
+    for area in (ranks, data, values, conversion):
+        area.install()
+    patching.apply_replacements()
+
+
+@contextlib.contextmanager
+def simulated(rank: int, world: int) -> Iterator[None]:
+    """Run what is inside as one rank of so many, without values; `install` comes before."""
+    SIMULATION.rank, SIMULATION.world = rank, world
+    with FakeTensorMode(allow_non_fake_inputs=True), Scalars():
+        yield
+
+
+@contextlib.contextmanager
+def accounted(limit: int | None) -> Iterator[None]:
+    """Write down what this rank holds and sends in every step of what is inside."""
+    with Accounting() as accounting:
+        Measure(accounting, limit).install()
+        yield
