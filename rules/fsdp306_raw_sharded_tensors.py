@@ -76,7 +76,7 @@ class RawShardedTensors(Rule):
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         from fsdplint.edits.rewrite import Rewrite
         from fsdplint.fixes.syntax import call_at
-        from fsdplint.interpreter.values import ParametersOf
+        from fsdplint.interpreter.torch_values import ParametersOf
 
         event = finding.events[0]
         found = call_at(finding.site)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from fsdplint.edits.places import blocks_around
-from fsdplint.interpreter.values import LoaderValue, SamplerValue
+from fsdplint.interpreter.torch_values import LoaderValue, SamplerValue
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.dotted import bound_by, dotted_names, part_of, path_of
 from fsdplint.trace import LoaderIterated, Site

@@ -20,7 +20,7 @@ from fsdplint.fixes.syntax import (
     substitute,
 )
 from fsdplint.interpreter import Program
-from fsdplint.interpreter.values import RankTest, RankValue
+from fsdplint.interpreter.torch_values import RankTest, RankValue
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax import layout
 from fsdplint.syntax.dotted import bound_by, leaves, mentions

@@ -13,6 +13,7 @@ from fsdplint.interpreter.modules import as_module, note_tied, set_element, set_
 from fsdplint.interpreter.optimizers import lose_optimizer, note_group_change
 from fsdplint.interpreter.parameter_marks import mark_parameters
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import ParametersOf, SamplerValue, StateValue, TensorValue
 from fsdplint.interpreter.values import (
     Class,
     Const,
@@ -23,11 +24,7 @@ from fsdplint.interpreter.values import (
     Made,
     ModuleValue,
     OptimizerValue,
-    ParametersOf,
-    SamplerValue,
-    StateValue,
     Symbol,
-    TensorValue,
     Unknown,
     Value,
 )

@@ -11,6 +11,13 @@ from fsdplint.interpreter.module_attributes import element_of, module_attribute
 from fsdplint.interpreter.parameter_marks import read_mark
 from fsdplint.interpreter.ranks import depends_on_rank, environment, named, of_argument, telling
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import (
+    LoaderValue,
+    ParametersOf,
+    ShardTensor,
+    StateValue,
+    TensorValue,
+)
 from fsdplint.interpreter.values import (
     Bound,
     Class,
@@ -18,19 +25,14 @@ from fsdplint.interpreter.values import (
     Dict,
     Function,
     Instance,
-    LoaderValue,
     Made,
     Method,
     ModuleValue,
     OptimizerValue,
-    ParametersOf,
     ProjectModule,
     Sequence,
-    ShardTensor,
-    StateValue,
     Super,
     Symbol,
-    TensorValue,
     Unknown,
     Value,
 )

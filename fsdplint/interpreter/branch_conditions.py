@@ -13,6 +13,16 @@ import libcst as cst
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.ranks import LAUNCHED, WORLD_SIZE, stand_in, used
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import (
+    LoaderValue,
+    ParametersOf,
+    RankTest,
+    RankValue,
+    SamplerValue,
+    ShardTensor,
+    StateValue,
+    TensorValue,
+)
 from fsdplint.interpreter.values import (
     Class,
     Condition,
@@ -20,20 +30,12 @@ from fsdplint.interpreter.values import (
     Dict,
     Function,
     Instance,
-    LoaderValue,
     Made,
     ModuleValue,
     OptimizerValue,
-    ParametersOf,
     Partial,
-    RankTest,
-    RankValue,
-    SamplerValue,
     Sequence,
-    ShardTensor,
-    StateValue,
     Symbol,
-    TensorValue,
     Unknown,
     Value,
     constant,

@@ -5,16 +5,14 @@ from __future__ import annotations
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.freezing import doubt_wholly_frozen
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import Batches, LoaderValue, SamplerValue
 from fsdplint.interpreter.values import (
-    Batches,
     Bound,
     Dict,
     Instance,
-    LoaderValue,
     Made,
     Method,
     ModuleValue,
-    SamplerValue,
     Sequence,
     Value,
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,15 @@ import fsdplint.interpreter.semantics  # noqa: F401 (registers all that a run ca
 from fsdplint.discovery.relevance import RelevantCode
 from fsdplint.interpreter import lazy
 from fsdplint.interpreter.configurations import Decisions, Exploration
+from fsdplint.interpreter.entry_points import (
+    MAIN_TEST,
+    called_names,
+    definitions,
+    entry_order,
+    entry_point,
+    is_package,
+    only_defines,
+)
 from fsdplint.interpreter.frames import Call, Frame, OutOfSteps
 from fsdplint.interpreter.functions import bind, call_function
 from fsdplint.interpreter.instances import instantiate
@@ -24,7 +32,7 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Class, Const, Function, Unknown, Value
 from fsdplint.source.config_files import is_config
 from fsdplint.source.files import Unreadable, read_config
-from fsdplint.source.fsdp_words import FSDP_WORDS, mentions
+from fsdplint.source.fsdp_words import mentions
 from fsdplint.source.nesting import deep_stack
 from fsdplint.source.reading import read
 from fsdplint.source.source import NodeSite, Source
@@ -37,7 +45,6 @@ MAX_FUNCTION_STEPS = 50_000  # for a function that no program reaches
 MAX_UNREACHED_STEPS = 1_000_000  # for all of these that speak of FSDP
 MAX_STEPS = 400_000  # steps after which others of these are left out
 MAX_PROGRAM_EVENTS = 100_000  # of one program, over all of its configurations
-_MAIN = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
 
 
 def load(
@@ -64,11 +71,6 @@ def load(
     return deep_stack(loader.run)
 
 
-def _order(source: Source) -> tuple[bool, bool]:
-    """Programs come first, and of them those that speak of FSDP: the number of steps is bounded."""
-    return not _MAIN.search(source.text), not FSDP_WORDS.search(source.text)
-
-
 class _Loader:
     def __init__(
         self,
@@ -93,8 +95,8 @@ class _Loader:
     def run(self) -> Program:
         given = [s for s in (self.project.source(path) for path in self.paths) if s is not None]
         self.given = {source.path for source in given}
-        for source in sorted(given, key=_order):
-            if source.path not in self.executed or _MAIN.search(source.text):
+        for source in sorted(given, key=entry_order):
+            if source.path not in self.executed or MAIN_TEST.search(source.text):
                 self._explore_entry(source)
         self.limit = self.steps + MAX_UNREACHED_STEPS
         for source in given:
@@ -118,8 +120,8 @@ class _Loader:
 
     def _explore_entry(self, source: Source) -> None:
         """Run a file as a program, in every configuration that matters."""
-        is_program = bool(_MAIN.search(source.text)) or not _only_definitions(source)
-        begin = _beginning(source)
+        is_program = bool(MAIN_TEST.search(source.text)) or not only_defines(source)
+        begin = entry_point(source)
         self._explore(lambda run: self._run_entry(run, source), source, begin, complete=is_program)
 
     def _run_entry(self, run: Run, source: Source) -> None:
@@ -201,7 +203,7 @@ class _Loader:
         at = [site for site in stopped.at if site.source.parent(site.node) is not None]
         here = [site for site in at if site.source is source]
         inner = at[-1] if at else None
-        site = here[0] if here else NodeSite(source, _beginning(source))
+        site = here[0] if here else NodeSite(source, entry_point(source))
         what = f"it was followed up to here only ({stopped.bound})"
         inner = inner if inner != site else None
         self._cut(source, site.node, what, inner, unfinished=unfinished)
@@ -258,11 +260,11 @@ class _Loader:
 
     def _leads_on(self, file: str) -> bool:
         """Whether a file has to do with FSDP, or is a package, which stands for others."""
-        return _is_package(file) or os.path.realpath(file) in self.relevant.files
+        return is_package(file) or os.path.realpath(file) in self.relevant.files
 
     def _may_get_a_model(self, file: str) -> bool:
         """Whether a file holds a word of FSDP, be it in a name of its own, or is a package."""
-        if _is_package(file):
+        if is_package(file):
             return True
         text = self.project.override(Path(file))
         try:
@@ -295,9 +297,9 @@ class _Loader:
         The order in which somebody else's code calls them is not known, so such a trace is not
         complete: rules about what is missing stay silent.
         """
-        called = _called_names(source)
+        called = called_names(source)
         names = self.relevant.names(source)
-        functions = list(_definitions(source.tree))
+        functions = list(definitions(source.tree))
         functions.sort(key=lambda pair: pair[1].name.value in called)
         for owner, function in functions:
             if function in self.reached or not (
@@ -361,74 +363,5 @@ def _run_function(run: Run, function: Function) -> None:
         run.frames.pop()
 
 
-def _is_package(file: str) -> bool:
-    return os.path.basename(file) == "__init__.py"
-
-
-def _definitions(tree: cst.Module) -> list[tuple[cst.ClassDef | None, cst.FunctionDef]]:
-    """The functions of a module and the methods of its classes."""
-    result: list[tuple[cst.ClassDef | None, cst.FunctionDef]] = []
-    for statement in tree.body:
-        if isinstance(statement, cst.FunctionDef):
-            result.append((None, statement))
-        elif isinstance(statement, cst.ClassDef):
-            result.extend(
-                (statement, inner)
-                for inner in statement.body.body
-                if isinstance(inner, cst.FunctionDef)
-            )
-    return result
-
-
-def _only_definitions(source: Source) -> bool:
-    """Whether running a file does nothing but define things."""
-    kinds = (cst.FunctionDef, cst.ClassDef)
-    simple = (cst.Import, cst.ImportFrom, cst.Assign, cst.AnnAssign, cst.Expr)
-    for statement in source.tree.body:
-        if isinstance(statement, kinds):
-            continue
-        if isinstance(statement, cst.SimpleStatementLine) and all(
-            isinstance(part, simple)
-            and not (isinstance(part, cst.Expr) and isinstance(part.value, cst.Call))
-            for part in statement.body
-        ):
-            continue
-        if isinstance(statement, cst.If | cst.Try):
-            continue
-        return False
-    return True
-
-
-def _beginning(source: Source) -> cst.CSTNode:
-    """Where a file's program begins: at its test of `__name__`, or else at its first statement."""
-    body = source.tree.body
-    for statement in body:
-        if isinstance(statement, cst.If) and _is_main(statement.test):
-            return statement.test
-    return body[0] if body else source.tree
-
-
-def _is_main(test: cst.BaseExpression) -> bool:
-    return (
-        isinstance(test, cst.Comparison)
-        and isinstance(test.left, cst.Name)
-        and test.left.value == "__name__"
-        and isinstance(test.comparisons[0].operator, cst.Equal)
-    )
-
-
 def _configurations(number: int) -> str:
     return f"not all configurations of what begins here were tried (only {number})"
-
-
-def _called_names(source: Source) -> set[str]:
-    """The names of functions that the file itself calls."""
-    names = set()
-    for node in walk(source):
-        if isinstance(node, cst.Call):
-            target = node.func
-            if isinstance(target, cst.Attribute):
-                names.add(target.attr.value)
-            elif isinstance(target, cst.Name):
-                names.add(target.value)
-    return names

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from fsdplint.interpreter.module_tree import child_values
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import Const, ModuleValue, ParametersOf, Value
+from fsdplint.interpreter.torch_values import ParametersOf
+from fsdplint.interpreter.values import Const, ModuleValue, Value
 from fsdplint.trace import GuardKind
 
 

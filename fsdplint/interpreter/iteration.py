@@ -7,19 +7,14 @@ from fsdplint.interpreter.merging import matters
 from fsdplint.interpreter.modules import submodule_values
 from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import (
-    Const,
-    Dict,
+from fsdplint.interpreter.torch_values import (
     ModulesOf,
-    ModuleValue,
     ParameterName,
     ParametersOf,
-    Sequence,
     StateValue,
     TensorValue,
-    Unknown,
-    Value,
 )
+from fsdplint.interpreter.values import Const, Dict, ModuleValue, Sequence, Unknown, Value
 
 
 def iterate(run: Run, value: Value) -> tuple[list[Value], bool]:

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from fsdplint.interpreter.torch_values import (
+    ModulesOf,
+    ParametersOf,
+    RankTest,
+    ShardTensor,
+    StateValue,
+    TensorValue,
+)
 from fsdplint.interpreter.values import (
     Condition,
     Const,
@@ -10,17 +18,11 @@ from fsdplint.interpreter.values import (
     Lazy,
     LazyImport,
     Made,
-    ModulesOf,
     ModuleValue,
     OptimizerValue,
-    ParametersOf,
     Partial,
-    RankTest,
     Sequence,
-    ShardTensor,
-    StateValue,
     Symbol,
-    TensorValue,
     Unknown,
     Value,
 )

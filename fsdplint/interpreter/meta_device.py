@@ -8,15 +8,13 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import is_in_try
+from fsdplint.interpreter.torch_values import ParametersOf, StateValue, TensorValue
 from fsdplint.interpreter.values import (
     Const,
     Context,
     Made,
     ModuleValue,
-    ParametersOf,
-    StateValue,
     Symbol,
-    TensorValue,
     Value,
     constant,
     is_none,

@@ -15,16 +15,8 @@ from fsdplint.interpreter.modules import hidden_child
 from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import is_in_try
-from fsdplint.interpreter.values import (
-    Class,
-    Const,
-    Made,
-    Method,
-    ModuleValue,
-    ParametersOf,
-    Unknown,
-    Value,
-)
+from fsdplint.interpreter.torch_values import ParametersOf
+from fsdplint.interpreter.values import Class, Const, Made, Method, ModuleValue, Unknown, Value
 from fsdplint.trace import Fsdp1Used, Sharding
 from fsdplint.trace.groups import Groups
 

@@ -8,7 +8,8 @@ from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.module_attributes import QUIET_METHODS
 from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.run import Run, calls
-from fsdplint.interpreter.values import Function, ModuleValue, TensorValue, Unknown, Value
+from fsdplint.interpreter.torch_values import TensorValue
+from fsdplint.interpreter.values import Function, ModuleValue, Unknown, Value
 from fsdplint.trace import Called
 
 MAX_CALLED = 6  # modules entered within each other that are followed

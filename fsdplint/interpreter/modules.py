@@ -9,14 +9,13 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.module_tree import add_child, child_values
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import ModulesOf, ParametersOf
 from fsdplint.interpreter.values import (
     Class,
     Const,
     Dict,
     Function,
-    ModulesOf,
     ModuleValue,
-    ParametersOf,
     Sequence,
     Symbol,
     Unknown,

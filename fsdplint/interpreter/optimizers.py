@@ -10,12 +10,12 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.parameter_filters import filters_of
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.interpreter.values import (
     Const,
     Dict,
     ModuleValue,
     OptimizerValue,
-    ParametersOf,
     Sequence,
     Unknown,
     Value,

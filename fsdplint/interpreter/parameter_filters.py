@@ -10,7 +10,8 @@ import libcst as cst
 
 from fsdplint.interpreter.escape import modules_in
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import Const, Dict, ParameterName, ParametersOf, Sequence, Value
+from fsdplint.interpreter.torch_values import ParameterName, ParametersOf
+from fsdplint.interpreter.values import Const, Dict, Sequence, Value
 from fsdplint.source.source import NodeSite, children
 from fsdplint.trace import GuardKind
 

@@ -9,7 +9,8 @@ import libcst as cst
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.optimizers import stale_of
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import HookHandle, Made, ModuleValue, ParametersOf, Value
+from fsdplint.interpreter.torch_values import HookHandle, ParametersOf
+from fsdplint.interpreter.values import Made, ModuleValue, Value
 from fsdplint.trace import MethodRegistered, ParameterMarked, ParameterMarkRead, RowEdited
 from fsdplint.trace.groups import Shard
 

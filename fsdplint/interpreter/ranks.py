@@ -7,7 +7,8 @@ import re
 import libcst as cst
 
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import Const, RankTest, RankValue, Unknown, Value
+from fsdplint.interpreter.torch_values import RankTest, RankValue
+from fsdplint.interpreter.values import Const, Unknown, Value
 from fsdplint.syntax.qualified_names import dotted
 from fsdplint.trace import LauncherArgumentUsed, Ranks
 

@@ -14,7 +14,10 @@ from fsdplint.interpreter.constructs import (
     statements,
 )
 from fsdplint.interpreter.models import (
+    attribute_access,
     checkpoint,
+    containers,
+    copies,
     data,
     datasets,
     distributed,
@@ -29,13 +32,17 @@ from fsdplint.interpreter.models import (
     python,
     randomness,
     raw,
+    state_dicts,
+    state_loading,
     tensors,
+    type_tests,
 )
 
 CONSTRUCTS = (
     branches, calls, comprehensions, contexts, expressions, literals, loops, operators, statements,
 )  # fmt: skip
 MODELS = (
-    checkpoint, data, datasets, distributed, frameworks, fsdp1, fsdp2, iterators, launcher, mixing,
-    nn, optim, python, randomness, raw, tensors,
+    attribute_access, checkpoint, containers, copies, data, datasets, distributed, frameworks,
+    fsdp1, fsdp2, iterators, launcher, mixing, nn, optim, python, randomness, raw, state_dicts,
+    state_loading, tensors, type_tests,
 )  # fmt: skip

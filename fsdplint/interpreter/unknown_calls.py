@@ -19,18 +19,8 @@ from fsdplint.interpreter.optimizers import lose_optimizer, optimizer_by_paramet
 from fsdplint.interpreter.parameter_marks import remove_hooks
 from fsdplint.interpreter.ranks import depends_on_rank, named
 from fsdplint.interpreter.run import Run, calls
-from fsdplint.interpreter.values import (
-    Bound,
-    Function,
-    Method,
-    ParameterName,
-    Partial,
-    RankValue,
-    Symbol,
-    TensorValue,
-    Unknown,
-    Value,
-)
+from fsdplint.interpreter.torch_values import ParameterName, RankValue, TensorValue
+from fsdplint.interpreter.values import Bound, Function, Method, Partial, Symbol, Unknown, Value
 from fsdplint.trace import EpochSet, Escaped, PickedByRank, RunElsewhere, Sharded
 
 # Methods that take a part of something.

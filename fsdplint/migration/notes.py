@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from fsdplint.interpreter.values import ModuleValue, ParametersOf
+from fsdplint.interpreter.torch_values import ParametersOf
+from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.analysis.variables import function_of
 from fsdplint.migration.constructor.strategy import WHOLE
 from fsdplint.migration.context import Migration, is_fsdp1, nodes

@@ -18,7 +18,8 @@ from fsdplint.interpreter.branch_conditions import (
 from fsdplint.interpreter.merging import join_by_rank, matters
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, terminates, until
-from fsdplint.interpreter.values import Condition, Const, RankTest, RankValue, Unknown, Value
+from fsdplint.interpreter.torch_values import RankTest, RankValue
+from fsdplint.interpreter.values import Condition, Const, Unknown, Value
 
 
 @executes(cst.If)

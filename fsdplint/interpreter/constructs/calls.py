@@ -18,6 +18,7 @@ from fsdplint.interpreter.module_calls import call_library_method, call_module_m
 from fsdplint.interpreter.optimizers import lose_optimizer, note_group_change
 from fsdplint.interpreter.parameter_marks import note_row_edit
 from fsdplint.interpreter.run import Run, calls, evaluates
+from fsdplint.interpreter.torch_values import ParametersOf, ShardTensor, StateValue, TensorValue
 from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.values import (
     Bound,
@@ -29,14 +30,10 @@ from fsdplint.interpreter.values import (
     Method,
     ModuleValue,
     OptimizerValue,
-    ParametersOf,
     Partial,
     Sequence,
-    ShardTensor,
-    StateValue,
     Super,
     Symbol,
-    TensorValue,
     Unknown,
     Value,
 )

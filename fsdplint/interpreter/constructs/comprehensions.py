@@ -13,15 +13,8 @@ from fsdplint.interpreter.frames import Frame
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.parameter_filters import doubt_filter, with_filters
 from fsdplint.interpreter.run import Run, evaluates
-from fsdplint.interpreter.values import (
-    Dict,
-    ParametersOf,
-    Scope,
-    Sequence,
-    ShardTensor,
-    StateValue,
-    Value,
-)
+from fsdplint.interpreter.torch_values import ParametersOf, ShardTensor, StateValue
+from fsdplint.interpreter.values import Dict, Scope, Sequence, Value
 
 
 @evaluates(cst.ListComp)

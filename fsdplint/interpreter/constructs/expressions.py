@@ -12,16 +12,8 @@ from fsdplint.interpreter.merging import decisive, either, join_by_rank
 from fsdplint.interpreter.module_attributes import WRAPPER_ATTRIBUTES, lacks_wrapper_attribute
 from fsdplint.interpreter.ranks import depends_on_rank, named
 from fsdplint.interpreter.run import Run, evaluates
-from fsdplint.interpreter.values import (
-    Const,
-    Function,
-    Sequence,
-    ShardTensor,
-    Symbol,
-    TensorValue,
-    Unknown,
-    Value,
-)
+from fsdplint.interpreter.torch_values import ShardTensor, TensorValue
+from fsdplint.interpreter.values import Const, Function, Sequence, Symbol, Unknown, Value
 from fsdplint.trace import PickedByRank
 
 BUILTINS = frozenset(

@@ -12,7 +12,8 @@ import libcst as cst
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank, used
 from fsdplint.interpreter.run import Run, evaluates
-from fsdplint.interpreter.values import Const, Dict, Sequence, StateValue, Symbol, Unknown, Value
+from fsdplint.interpreter.torch_values import StateValue
+from fsdplint.interpreter.values import Const, Dict, Sequence, Symbol, Unknown, Value
 
 _DEVICE = re.compile(r"""f["'](cuda|cpu|xpu|npu):""", re.I)
 

@@ -14,7 +14,7 @@ from fsdplint.interpreter.models.data import loader_in
 from fsdplint.interpreter.models.datasets import alike_on_all_ranks
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal
-from fsdplint.interpreter.values import RankTest, each_parameter
+from fsdplint.interpreter.torch_values import RankTest, each_parameter
 from fsdplint.trace import LoaderIterated, LoaderLeft
 
 MAX_ITEMS = 64  # elements of a known sequence that a loop visits

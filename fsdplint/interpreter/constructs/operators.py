@@ -12,16 +12,13 @@ from fsdplint.interpreter.merging import matters
 from fsdplint.interpreter.models import mixing, tensors
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank
 from fsdplint.interpreter.run import Run, evaluates
+from fsdplint.interpreter.torch_values import ParametersOf, RankTest, RankValue, TensorValue
 from fsdplint.interpreter.values import (
     MAX_BITS,
     MAX_ELEMENTS,
     Condition,
     Const,
-    ParametersOf,
-    RankTest,
-    RankValue,
     Sequence,
-    TensorValue,
     Unknown,
     Value,
 )

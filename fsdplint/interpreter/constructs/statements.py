@@ -23,7 +23,8 @@ from fsdplint.interpreter.optimizers import note_group_change
 from fsdplint.interpreter.parameter_marks import unmark_parameters
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal, is_exit, raises
-from fsdplint.interpreter.values import Class, Const, Dict, RankTest, Scope, Symbol
+from fsdplint.interpreter.torch_values import RankTest
+from fsdplint.interpreter.values import Class, Const, Dict, Scope, Symbol
 from fsdplint.interpreter.values import Sequence as SequenceValue
 from fsdplint.trace import Fsdp1Used
 

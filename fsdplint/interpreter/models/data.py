@@ -5,16 +5,8 @@ from __future__ import annotations
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import (
-    Batches,
-    Const,
-    LoaderValue,
-    Made,
-    SamplerValue,
-    Value,
-    constant,
-    is_none,
-)
+from fsdplint.interpreter.torch_values import Batches, LoaderValue, SamplerValue
+from fsdplint.interpreter.values import Const, Made, Value, constant, is_none
 from fsdplint.trace import EpochSet, LoaderBuilt, SamplerBuilt
 
 DATA = "torch.utils.data"

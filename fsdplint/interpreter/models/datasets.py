@@ -15,13 +15,13 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.ranks import depends_on_rank
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import LoaderValue
 from fsdplint.interpreter.values import (
     Class,
     Const,
     Dict,
     Function,
     Instance,
-    LoaderValue,
     Made,
     Sequence,
     Symbol,

@@ -12,6 +12,7 @@ from fsdplint.interpreter.models.randomness import set_by
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.ranks import WORLD_SIZE, used
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import RankValue
 from fsdplint.interpreter.values import (
     Bound,
     Const,
@@ -19,7 +20,6 @@ from fsdplint.interpreter.values import (
     Function,
     Made,
     Partial,
-    RankValue,
     Sequence,
     Unknown,
     Value,

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.nn import wrap
-from fsdplint.interpreter.models.python import module_is
 from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.models.type_tests import module_is
 from fsdplint.interpreter.module_attributes import certainly_lacks
 from fsdplint.interpreter.module_tree import child_values, sharding_inside
 from fsdplint.interpreter.modules import as_module, new_module, submodule_values
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import ModulesOf
 from fsdplint.interpreter.values import (
     Class,
     Const,
     Context,
     Function,
     Made,
-    ModulesOf,
     ModuleValue,
     Partial,
     Sequence,

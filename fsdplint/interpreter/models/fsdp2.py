@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import can_do_without
+from fsdplint.interpreter.models.attribute_access import OPTIONAL_NO_SYNC
 from fsdplint.interpreter.models.fsdp1 import option
-from fsdplint.interpreter.models.python import OPTIONAL_NO_SYNC
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.modules import as_module
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import TensorValue
 from fsdplint.interpreter.values import (
     Const,
     Context,
@@ -17,7 +18,6 @@ from fsdplint.interpreter.values import (
     ModuleValue,
     Sequence,
     Symbol,
-    TensorValue,
     Unknown,
     Value,
     constant,

@@ -16,16 +16,14 @@ from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.parameter_filters import doubt_filter
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import Batches, ModulesOf, ParametersOf
 from fsdplint.interpreter.values import (
-    Batches,
     Bound,
     Class,
     Const,
     Function,
     Lazy,
-    ModulesOf,
     ModuleValue,
-    ParametersOf,
     Partial,
     Sequence,
     Unknown,

@@ -11,7 +11,8 @@ from fsdplint.interpreter.models.checkpoint import parameter_layout
 from fsdplint.interpreter.models.registry import FUNCTIONS, function
 from fsdplint.interpreter.module_tree import sharding_of_parameters
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import ParametersOf, Sequence, Value
+from fsdplint.interpreter.torch_values import ParametersOf
+from fsdplint.interpreter.values import Sequence, Value
 from fsdplint.trace import Layout, TensorsMixed
 
 METHODS = {"lerp", "lerp_", "add", "add_", "sub", "sub_", "mul", "mul_", "copy_"}

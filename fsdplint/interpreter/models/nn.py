@@ -13,8 +13,8 @@ from fsdplint.interpreter.attributes import parameter_named, read_attribute
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.freezing import doubt_frozen, freeze_parameters, set_frozen
 from fsdplint.interpreter.iteration import iterate
+from fsdplint.interpreter.models.copies import duplicate_module
 from fsdplint.interpreter.models.nn_classes import COMPOSITE, CONTAINERS, PARAMETERIZED, PARTS
-from fsdplint.interpreter.models.python import derived, duplicate_module
 from fsdplint.interpreter.models.randomness import set_by
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_attributes import element_of
@@ -33,18 +33,16 @@ from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.parameter_marks import mark_parameters
 from fsdplint.interpreter.ranks import used
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import HookHandle, ModulesOf, ParametersOf, TensorValue
+from fsdplint.interpreter.unknown_results import unknown_result
 from fsdplint.interpreter.values import (
     Const,
     Context,
     Dict,
-    HookHandle,
     Made,
-    ModulesOf,
     ModuleValue,
-    ParametersOf,
     Sequence,
     Symbol,
-    TensorValue,
     Unknown,
     Value,
     constant,
@@ -154,7 +152,7 @@ def tensor_result(run: Run, name: str, call: Call) -> Value:
             return take_parameters(run, value, element=True)
     if name.startswith("torch.cuda.") or name.startswith("torch.backends."):
         return Unknown(origin=f"{name}()")
-    return derived(call)
+    return unknown_result(call)
 
 
 @function("torch.device")
@@ -267,7 +265,7 @@ def averaged(run: Run, name: str, call: Call) -> Value:
 def parameters(run: Run, receiver: Value, name: str, call: Call) -> Value:
     module = as_module(run, receiver)
     if module is None:
-        return derived(call)
+        return unknown_result(call)
     return ParametersOf((module,), named=name.startswith("named"))
 
 
@@ -275,7 +273,7 @@ def parameters(run: Run, receiver: Value, name: str, call: Call) -> Value:
 @method("Unknown", "modules", "named_modules", "named_children")
 def submodules(run: Run, receiver: Value, name: str, call: Call) -> Value:
     module = as_module(run, receiver)
-    return ModulesOf(module, name) if module is not None else derived(call)
+    return ModulesOf(module, name) if module is not None else unknown_result(call)
 
 
 @method("ModuleValue", "to", "cuda", "cpu", "to_empty", "half", "bfloat16", "float", "type")

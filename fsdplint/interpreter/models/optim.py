@@ -17,17 +17,8 @@ from fsdplint.interpreter.optimizers import (
     stale_of,
 )
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import (
-    Const,
-    Made,
-    Method,
-    OptimizerValue,
-    ScalerValue,
-    ShardTensor,
-    TensorValue,
-    Unknown,
-    Value,
-)
+from fsdplint.interpreter.torch_values import ScalerValue, ShardTensor, TensorValue
+from fsdplint.interpreter.values import Const, Made, Method, OptimizerValue, Unknown, Value
 from fsdplint.trace import (
     Clipped,
     Fsdp1Used,

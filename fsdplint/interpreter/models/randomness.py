@@ -9,17 +9,8 @@ from fsdplint.interpreter.models.datasets import note_seed
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.ranks import WORLD_SIZE
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import (
-    Const,
-    Context,
-    Method,
-    ModuleValue,
-    ParametersOf,
-    RankValue,
-    TensorValue,
-    Unknown,
-    Value,
-)
+from fsdplint.interpreter.torch_values import ParametersOf, RankValue, TensorValue
+from fsdplint.interpreter.values import Const, Context, Method, ModuleValue, Unknown, Value
 from fsdplint.trace import Seeded, WeightsSet
 
 # Functions out of sight that may have seeded the generator, or brought the ranks' weights together.

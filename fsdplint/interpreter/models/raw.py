@@ -6,15 +6,8 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.checkpoint import parameter_layout
 from fsdplint.interpreter.models.registry import FUNCTIONS, function, method
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import (
-    Method,
-    ModuleValue,
-    ParametersOf,
-    ShardTensor,
-    StateValue,
-    Unknown,
-    Value,
-)
+from fsdplint.interpreter.torch_values import ParametersOf, ShardTensor, StateValue
+from fsdplint.interpreter.values import Method, ModuleValue, Unknown, Value
 from fsdplint.trace import Layout, RawRead
 
 READERS = ("numpy", "tolist", "data_ptr", "untyped_storage", "storage")

@@ -13,16 +13,8 @@ from fsdplint.interpreter.models.registry import FUNCTIONS, function, method
 from fsdplint.interpreter.module_tree import sharding_of_parameters
 from fsdplint.interpreter.ranks import WORLD_SIZE
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import (
-    Const,
-    ModuleValue,
-    ParametersOf,
-    ShardTensor,
-    Symbol,
-    TensorValue,
-    Unknown,
-    Value,
-)
+from fsdplint.interpreter.torch_values import ParametersOf, ShardTensor, TensorValue
+from fsdplint.interpreter.values import Const, ModuleValue, Symbol, Unknown, Value
 from fsdplint.trace import (
     BackwardRun,
     Called,

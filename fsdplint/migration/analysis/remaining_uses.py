@@ -9,7 +9,8 @@ from pathlib import Path
 import libcst as cst
 
 from fsdplint.diagnostics.finding import Edit
-from fsdplint.interpreter.values import ParametersOf, Sequence, Unknown
+from fsdplint.interpreter.torch_values import ParametersOf
+from fsdplint.interpreter.values import Sequence, Unknown
 from fsdplint.migration import symbols
 from fsdplint.migration.analysis.external_wrapping import constructors
 from fsdplint.migration.analysis.importing_files import not_given, others, shown

@@ -10,7 +10,8 @@ import re
 
 import libcst as cst
 
-from fsdplint.interpreter.values import Const, Made, RankValue, Symbol, Value
+from fsdplint.interpreter.torch_values import RankValue
+from fsdplint.interpreter.values import Const, Made, Symbol, Value
 from fsdplint.migration.context import Migration, expression, nodes
 from fsdplint.migration.text import quoted
 from fsdplint.source.source import Source

@@ -10,7 +10,7 @@ import libcst as cst
 
 from fsdplint.fixes.clipping import CLIP, plain_result_wanted
 from fsdplint.fixes.syntax import library_name
-from fsdplint.interpreter.values import ParametersOf
+from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.migration.analysis.variables import ancestors
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import LARGEST_GRADIENT, NORM_SOMETIMES_DTENSOR

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fsdplint.interpreter import Program
-from fsdplint.interpreter.values import ParametersOf
+from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers.training import GRADIENT_NORM, GRADIENT_PART
 from fsdplint.migration.context import Migration, is_fsdp1, nodes

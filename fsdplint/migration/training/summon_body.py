@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from fsdplint.fixes.summon import writes
-from fsdplint.interpreter.values import Bound, Function, ModuleValue, ParametersOf
+from fsdplint.interpreter.torch_values import ParametersOf
+from fsdplint.interpreter.values import Bound, Function, ModuleValue
 from fsdplint.migration.context import Migration
 from fsdplint.migration.training.summon_writes import only_of, spares
 from fsdplint.source.source import Source

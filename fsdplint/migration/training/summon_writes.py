@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fsdplint.fixes.summon import writing
-from fsdplint.interpreter.values import Bound, Function, ModuleValue, ParametersOf, Value
+from fsdplint.interpreter.torch_values import ParametersOf
+from fsdplint.interpreter.values import Bound, Function, ModuleValue, Value
 from fsdplint.migration.context import Migration
 from fsdplint.syntax.layout import descend
 

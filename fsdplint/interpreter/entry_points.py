@@ -1,0 +1,89 @@
+"""Where a file's code starts to run: its program, and the functions that nothing calls."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import libcst as cst
+
+import fsdplint.interpreter.semantics  # noqa: F401 (registers all that a run can follow)
+from fsdplint.source.fsdp_words import FSDP_WORDS
+from fsdplint.source.source import Source
+from fsdplint.syntax.qualified_names import walk
+
+MAIN_TEST = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
+
+
+def entry_order(source: Source) -> tuple[bool, bool]:
+    """Programs come first, and of them those that speak of FSDP: the number of steps is bounded."""
+    return not MAIN_TEST.search(source.text), not FSDP_WORDS.search(source.text)
+
+
+def is_package(file: str) -> bool:
+    return os.path.basename(file) == "__init__.py"
+
+
+def definitions(tree: cst.Module) -> list[tuple[cst.ClassDef | None, cst.FunctionDef]]:
+    """The functions of a module and the methods of its classes."""
+    result: list[tuple[cst.ClassDef | None, cst.FunctionDef]] = []
+    for statement in tree.body:
+        if isinstance(statement, cst.FunctionDef):
+            result.append((None, statement))
+        elif isinstance(statement, cst.ClassDef):
+            result.extend(
+                (statement, inner)
+                for inner in statement.body.body
+                if isinstance(inner, cst.FunctionDef)
+            )
+    return result
+
+
+def only_defines(source: Source) -> bool:
+    """Whether running a file does nothing but define things."""
+    kinds = (cst.FunctionDef, cst.ClassDef)
+    simple = (cst.Import, cst.ImportFrom, cst.Assign, cst.AnnAssign, cst.Expr)
+    for statement in source.tree.body:
+        if isinstance(statement, kinds):
+            continue
+        if isinstance(statement, cst.SimpleStatementLine) and all(
+            isinstance(part, simple)
+            and not (isinstance(part, cst.Expr) and isinstance(part.value, cst.Call))
+            for part in statement.body
+        ):
+            continue
+        if isinstance(statement, cst.If | cst.Try):
+            continue
+        return False
+    return True
+
+
+def entry_point(source: Source) -> cst.CSTNode:
+    """Where a file's program begins: at its test of `__name__`, or else at its first statement."""
+    body = source.tree.body
+    for statement in body:
+        if isinstance(statement, cst.If) and _is_main(statement.test):
+            return statement.test
+    return body[0] if body else source.tree
+
+
+def _is_main(test: cst.BaseExpression) -> bool:
+    return (
+        isinstance(test, cst.Comparison)
+        and isinstance(test.left, cst.Name)
+        and test.left.value == "__name__"
+        and isinstance(test.comparisons[0].operator, cst.Equal)
+    )
+
+
+def called_names(source: Source) -> set[str]:
+    """The names of functions that the file itself calls."""
+    names = set()
+    for node in walk(source):
+        if isinstance(node, cst.Call):
+            target = node.func
+            if isinstance(target, cst.Attribute):
+                names.add(target.attr.value)
+            elif isinstance(target, cst.Name):
+                names.add(target.value)
+    return names

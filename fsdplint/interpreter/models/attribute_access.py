@@ -1,0 +1,135 @@
+"""Attributes by name: `getattr`, `setattr`, `hasattr` and `vars`."""
+
+from __future__ import annotations
+
+from fsdplint.interpreter import meta_device
+from fsdplint.interpreter.assignment import assign_attribute
+from fsdplint.interpreter.attributes import LOADER_PARTS, read_attribute
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models import tensors
+from fsdplint.interpreter.models.registry import function
+from fsdplint.interpreter.models.type_tests import is_dtensor
+from fsdplint.interpreter.module_attributes import element_of
+from fsdplint.interpreter.modules import set_element
+from fsdplint.interpreter.parameter_marks import read_mark
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import (
+    LoaderValue,
+    ParametersOf,
+    SamplerValue,
+    ShardTensor,
+    StateValue,
+)
+from fsdplint.interpreter.unknown_results import unknown_result
+from fsdplint.interpreter.values import (
+    Const,
+    Instance,
+    Method,
+    ModuleValue,
+    OptimizerValue,
+    Unknown,
+    Value,
+    constant,
+)
+
+
+@function("builtins.getattr")
+def get_attribute(run: Run, name: str, call: Call) -> Value:
+    if len(call.args) >= 2 and isinstance(call.args[1], Const):
+        attribute, module = str(call.args[1].value), run.settle(call.args[0])
+        if (
+            len(call.args) == 3
+            and isinstance(module, ModuleValue)
+            and attribute in ONLY_WRAPPERS_HAVE
+        ):
+            has = _wrapper_has(module, attribute)
+            if not has:
+                return run.settle(call.args[2]) if has is False else unknown_result(call)
+            if attribute == "no_sync" and _wrapped_by_fsdp1(module):
+                return Method(module, OPTIONAL_NO_SYNC)
+        value = read_attribute(run, call.args[0], attribute, call.node)
+        return run.settle(value)
+    value = run.settle(call.args[0]) if call.args else Unknown()
+    if isinstance(value, ModuleValue):
+        return element_of(run, value, Unknown())
+    return unknown_result(call)
+
+
+@function("builtins.setattr")
+def set_attribute(run: Run, name: str, call: Call) -> Value:
+    if len(call.args) == 3:
+        target, key, value = call.args
+        target = run.settle(target)
+        if isinstance(key, Const):
+            assign_attribute(run, target, str(key.value), value)
+        elif isinstance(target, ModuleValue):
+            meta_device.attribute_set(target, value)
+            set_element(run, target, key, value)
+        elif isinstance(target, Instance):
+            target.attributes_unknown = True
+            for attribute, old in list(target.attributes.items()):
+                if isinstance(old, Const):
+                    target.attributes[attribute] = Unknown(
+                        origin=f"{target.cls.name}.{attribute}", default=old
+                    )
+    return Const(None)
+
+
+OPTIONAL_NO_SYNC = "no_sync, or a default"  # what `getattr` with a default finds
+ONLY_WRAPPERS_HAVE = {"no_sync": {"fsdp1", "ddp"}, "clip_grad_norm_": {"fsdp1"}}
+
+
+def _wrapped_by_fsdp1(module: ModuleValue) -> bool:
+    """Whether FSDP1 is around a module, compiled or not."""
+    if module.wrapper == "compile" and module.inner is not None:
+        return _wrapped_by_fsdp1(module.inner)
+    return module.wrapper == "fsdp1"
+
+
+def _wrapper_has(module: ModuleValue, attribute: str) -> bool | None:
+    """Whether a module has a method that DDP's and FSDP1's wrappers bring; None if not known."""
+    if module.wrapper == "compile" and module.inner is not None:
+        return _wrapper_has(module.inner, attribute)
+    if module.wrapper:
+        return module.wrapper in ONLY_WRAPPERS_HAVE[attribute]
+    if module.cls is None:
+        return False if (module.library_class or "").startswith("torch.nn.") else None
+    if module.cls.lookup(attribute) is not None:
+        return True
+    return None if module.cls.has_unknown_base() else False
+
+
+@function("builtins.hasattr", "builtins.callable")
+def has_attribute(run: Run, name: str, call: Call) -> Value:
+    if call.args and isinstance(run.settle(call.args[0]), Unknown):
+        return Unknown(origin=run.text(call.node), varying=unknown_result(call).varying)
+    if call.args and isinstance(run.settle(call.args[0]), StateValue | ParametersOf | ShardTensor):
+        value, attribute = run.settle(call.args[0]), constant(call.arg(1, "name"))
+        read_mark(run, value, str(attribute), call.node)
+        if attribute in tensors.OF_DTENSORS and is_dtensor(run, value):
+            return Const(True)
+        return Unknown(varying=True)  # differs from tensor to tensor
+    if len(call.args) == 2 and isinstance(call.args[1], Const):
+        value, attribute = run.settle(call.args[0]), str(call.args[1].value)
+        if isinstance(value, SamplerValue) and attribute == "set_epoch":
+            return Const(True)
+        if isinstance(value, LoaderValue) and attribute in LOADER_PARTS:
+            return Const(True)
+        if isinstance(value, ModuleValue) and value.wrapper and attribute == "module":
+            return Const(value.wrapper in {"fsdp1", "ddp"})
+        if isinstance(value, ModuleValue) and attribute in ONLY_WRAPPERS_HAVE:
+            known = _wrapper_has(value, attribute)
+            return Const(known) if known is not None else Unknown(origin=run.text(call.node))
+        if isinstance(value, Instance) and (
+            attribute in value.attributes or value.cls.lookup(attribute) is not None
+        ):
+            return Const(True)
+    return Unknown(origin=run.text(call.node))
+
+
+@function("builtins.vars")
+def attributes_of(run: Run, name: str, call: Call) -> Value:
+    value = run.settle(call.args[0]) if call.args else Unknown()
+    if isinstance(value, OptimizerValue):
+        return read_attribute(run, value, "__dict__", call.node)
+    return unknown_result(call)

@@ -1,0 +1,131 @@
+"""Lists, sets and dicts."""
+
+from __future__ import annotations
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.iteration import iterate
+from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.optimizers import take_parameters
+from fsdplint.interpreter.parameter_filters import (
+    doubt_filter,
+    tested_in_loop,
+    with_current_filters,
+)
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import (
+    ParametersOf,
+    StateValue,
+)
+from fsdplint.interpreter.values import (
+    Const,
+    Dict,
+    Sequence,
+    Unknown,
+    Value,
+)
+
+
+@function("builtins.len")
+def length(run: Run, name: str, call: Call) -> Value:
+    value = call.args[0] if call.args else None
+    if isinstance(value, Sequence | Dict) and not value.open:
+        return Const(len(value.items))
+    return Unknown(origin=run.text(call.node))
+
+
+@function("builtins.dict", "collections.OrderedDict", "collections.defaultdict")
+def make_dict(run: Run, name: str, call: Call) -> Value:
+    result = Dict({}, call.open, created_at=run.site(call.node))
+    for value in call.args:
+        value = run.settle(value)
+        if isinstance(value, StateValue):
+            return value
+        if isinstance(value, Dict):
+            result.items.update(value.items)
+            result.tensors.update(value.tensors)
+            result.open = result.open or value.open
+        elif isinstance(value, ParametersOf):
+            result.tensors["*"] = take_parameters(run, value, element=True)
+            result.open = True
+        elif isinstance(value, Sequence) and all(
+            isinstance(i, Sequence) and len(i.items) == 2 for i in value.items
+        ):
+            for pair in value.items:
+                key = pair.items[0] if isinstance(pair, Sequence) else Unknown()
+                if isinstance(key, Const) and isinstance(pair, Sequence):
+                    result.items[key.value] = pair.items[1]
+                elif isinstance(pair, Sequence):
+                    result.tensors["*"] = pair.items[1]
+                    result.open = True
+        else:
+            result.open = True
+    result.items.update(call.kwargs)
+    return result
+
+
+@method("Sequence", "append", "add")
+def append(run: Run, receiver: Sequence, name: str, call: Call) -> Value:
+    if call.args:
+        receiver.items.append(with_current_filters(run, call.args[0]))
+        if tested_in_loop(run):
+            doubt_filter(run, call.args[0])
+        if run.loop_depth:
+            receiver.open = True
+    return Const(None)
+
+
+@method("Sequence", "extend", "update")
+def extend(run: Run, receiver: Sequence, name: str, call: Call) -> Value:
+    if call.args:
+        items, exact = iterate(run, call.args[0])
+        receiver.extend(items)
+        receiver.open = receiver.open or not exact
+    return Const(None)
+
+
+@method("Dict", "items", "values", "keys")
+def dict_view(run: Run, receiver: Dict, name: str, call: Call) -> Value:
+    if name == "keys":
+        return Sequence([Const(k) for k in receiver.items], "list", receiver.open)
+    if name == "values":
+        values = [*receiver.items.values(), *receiver.tensors.values()]
+        return Sequence(values, "list", receiver.open)
+    pairs: list[Value] = [Sequence([Const(k), v], "tuple") for k, v in receiver.items.items()]
+    pairs += [Sequence([Unknown(varying=True), v], "tuple") for v in receiver.tensors.values()]
+    return Sequence(pairs, "list", receiver.open)
+
+
+@method("Dict", "get", "pop", "setdefault")
+def dict_get(run: Run, receiver: Dict, name: str, call: Call) -> Value:
+    key = call.args[0] if call.args else Unknown()
+    if isinstance(key, Const) and key.value in receiver.items:
+        value = receiver.items[key.value]
+        if name == "pop":
+            del receiver.items[key.value]
+        return value
+    if len(call.args) > 1 and not receiver.open:
+        if name == "setdefault" and isinstance(key, Const):
+            receiver.items[key.value] = call.args[1]
+        return call.args[1]
+    return Unknown(origin=run.text(call.node))
+
+
+@method("Dict", "update")
+def dict_update(run: Run, receiver: Dict, name: str, call: Call) -> Value:
+    for value in call.args:
+        if isinstance(value, Dict):
+            receiver.items.update(value.items)
+            receiver.tensors.update(value.tensors)
+            receiver.open = receiver.open or value.open
+        else:
+            receiver.open = True
+            if isinstance(value, StateValue):
+                receiver.tensors[f"**{value.id}"] = value
+    receiver.items.update(call.kwargs)
+    receiver.open = receiver.open or call.open
+    return Const(None)
+
+
+@method("Dict", "copy")
+def dict_copy(run: Run, receiver: Dict, name: str, call: Call) -> Value:
+    return Dict(dict(receiver.items), receiver.open, dict(receiver.tensors))

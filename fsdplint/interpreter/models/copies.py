@@ -1,0 +1,92 @@
+"""Copies of values: `copy.copy` and `copy.deepcopy`."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import replace
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models.registry import function
+from fsdplint.interpreter.module_tree import child_values
+from fsdplint.interpreter.modules import new_module
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.values import (
+    ModuleValue,
+    Sequence,
+    Unknown,
+    Value,
+)
+from fsdplint.trace import ModuleCopied
+
+
+@function("copy.deepcopy", "copy.copy")
+def copy(run: Run, name: str, call: Call) -> Value:
+    value = run.settle(call.args[0]) if call.args else Unknown()
+    if not isinstance(value, ModuleValue):
+        if isinstance(value, Unknown):
+            return Unknown(origin=value.origin, varying=value.varying)
+        return value
+    duplicate = duplicate_module(run, value, call)
+    run.emit(ModuleCopied, call.node, module=value.id, copy=duplicate.id, api=name)
+    return duplicate
+
+
+def duplicate_module(run: Run, value: ModuleValue, call: Call) -> ModuleValue:
+    """A copy of a module and of everything in it."""
+    info = run.trace.modules[value.id]
+    made = new_module(
+        run,
+        call.node,
+        info.class_name,
+        cls=value.cls,
+        library_class=value.library_class,
+        children_known=info.children_known,
+        own_parameters=info.own_parameters,
+        container=info.container,
+    )
+    made.sharded = value.sharded
+    made.stands_for_parts = value.stands_for_parts
+    if value.elements is not None:
+        made.elements = Sequence([], "list")
+    copies: dict[ModuleValue, ModuleValue] = {value: made}
+    for name, child in zip(info.children, child_values(run, value), strict=False):
+        duplicate = duplicate_module(run, child, call)
+        copies[child] = duplicate
+        run.trace.modules[duplicate.id].repeated = run.trace.modules[child.id].repeated
+        if made.elements is not None:
+            made.elements.items.append(duplicate)
+        made.attributes[name] = duplicate
+        run.trace.modules[made.id].children[name] = duplicate.id
+    owner = Unknown(refined=made)
+    for name, part in value.attributes.items():
+        made.attributes.setdefault(name, _copied_part(run, part, copies, owner))
+    return made
+
+
+def _copied_part(
+    run: Run, part: Value, copies: dict[ModuleValue, ModuleValue], owner: Unknown
+) -> Value:
+    """What the copy of a module holds where the original holds this.
+
+    A part of unknown class becomes a child of the module that it was read off, once the program
+    uses it as a module, and an unknown method is called on its owner. A copy needs its own of both.
+    """
+    part = run.settle(part)
+    if isinstance(part, ModuleValue):
+        return copies.get(part, part)
+    if not isinstance(part, Unknown) or part.within not in copies and not _read_off(part, copies):
+        return part
+    within = None if part.within is None else copies.get(part.within)
+    copied = replace(part, within=within, owner=owner, parts={})
+    copied.parts = {
+        name: _copied_part(run, inner, copies, copied) for name, inner in part.parts.items()
+    }
+    return copied
+
+
+def _read_off(part: Unknown, modules: Container[ModuleValue | None]) -> bool:
+    """Whether an unknown value was read off one of these modules, however indirectly."""
+    owner: Unknown | None = part.owner
+    while owner is not None and owner.refined is None:
+        owner = owner.owner
+    return owner is not None and owner.refined in modules

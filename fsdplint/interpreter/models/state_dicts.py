@@ -1,0 +1,234 @@
+"""State dicts of modules and optimizers: how they are taken, and their tensors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models.fsdp1 import FSDP1, _used
+from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.module_tree import sharding_inside
+from fsdplint.interpreter.modules import as_module
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import ParametersOf, StateValue, TensorValue
+from fsdplint.interpreter.values import (
+    Const,
+    Context,
+    Made,
+    ModuleValue,
+    OptimizerValue,
+    Sequence,
+    Symbol,
+    Unknown,
+    Value,
+    constant,
+)
+from fsdplint.trace import (
+    Collective,
+    Layout,
+    Sharding,
+    StateTaken,
+)
+
+DCP = "torch.distributed.checkpoint"
+STATE = f"{DCP}.state_dict"
+TYPES = {
+    "FULL_STATE_DICT": Layout.FULL,
+    "SHARDED_STATE_DICT": Layout.SHARDED,
+    "LOCAL_STATE_DICT": Layout.LOCAL,
+}
+
+
+def take(
+    run: Run,
+    call: Call,
+    of: ModuleValue | OptimizerValue,
+    layout: Layout,
+    api: str,
+    *,
+    collective: bool,
+    rank0_only: bool = False,
+) -> StateValue:
+    """A state dict is made of a module or an optimizer."""
+    state = StateValue(run.new_id("state"), layout, of, api, rank0_only)
+    run.emit(
+        StateTaken,
+        call.node,
+        state=state.id,
+        of=of.id,
+        layout=layout,
+        api=api,
+        collective=collective,
+        rank0_only=rank0_only,
+    )
+    return state
+
+
+def fsdp1_type(run: Run, module: ModuleValue) -> tuple[Layout, bool]:
+    """The layout of FSDP1's `state_dict()` here, and whether rank 0 alone gets its content."""
+    setting = current_state_dict_type(run)
+    return layout_of(setting) if setting is not None else (Layout.FULL, False)
+
+
+def current_state_dict_type(run: Run) -> Context | None:
+    """The `state_dict_type` of FSDP1 that holds here, None where the program sets none."""
+    open_contexts = [
+        c for c in run.contexts if isinstance(c, Context) and c.kind == "state_dict_type"
+    ]
+    if open_contexts:
+        return open_contexts[-1]
+    for value in run.objects.values():
+        if isinstance(value, ModuleValue) and value.wrapper == "fsdp1":
+            setting = value.attributes.get("*state_dict_type")
+            if isinstance(setting, Context):
+                return setting
+    return None
+
+
+def layout_of(context: Context) -> tuple[Layout, bool]:
+    kind = context.details.get("state_dict_type")
+    name = kind.name.rpartition(".")[2] if isinstance(kind, Symbol) else ""
+    config = context.details.get("state_dict_config")
+    rank0 = isinstance(config, Made) and constant(config.get("rank0_only", "1")) is True
+    return TYPES.get(name, Layout.UNKNOWN), rank0
+
+
+@method("ModuleValue", "state_dict")
+def module_state(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    sharding = sharding_inside(run, receiver)
+    if sharding is Sharding.FSDP1:
+        layout, rank0 = fsdp1_type(run, receiver)
+        # Local states too: the ranks exchange what each one holds of a flat parameter.
+        collective = not _summoned(run)
+        return take(
+            run, call, receiver, layout, "state_dict", collective=collective, rank0_only=rank0
+        )
+    layout = Layout.SHARDED if sharding is Sharding.FSDP2 else Layout.PLAIN
+    return take(run, call, receiver, layout, "state_dict", collective=False)
+
+
+def _summoned(run: Run) -> bool:
+    """Whether FSDP1 may have gathered everything already: a state is taken alone then."""
+    return any(isinstance(c, Context) and c.kind == "summon_full_params" for c in run.contexts)
+
+
+@method("OptimizerValue", "state_dict")
+def optimizer_state(run: Run, receiver: OptimizerValue, name: str, call: Call) -> Value:
+    layout = optimizer_layout(run, receiver)
+    return take(run, call, receiver, layout, "state_dict", collective=False)
+
+
+def optimizer_layout(run: Run, optimizer: OptimizerValue) -> Layout:
+    kinds = {sharding_inside(run, module) for module in optimizer.modules}
+    if Sharding.FSDP2 in kinds:
+        return Layout.SHARDED
+    if Sharding.FSDP1 in kinds:
+        return Layout.LOCAL
+    return Layout.PLAIN if optimizer.modules else Layout.UNKNOWN
+
+
+def state_dict_option(call: Call, name: str) -> bool | None:
+    """A flag of a StateDictOptions argument; None where unknown."""
+    value = call.kwargs.get("options")
+    if value is None or (isinstance(value, Const) and value.value is None):
+        return False
+    if not isinstance(value, Made) or value.open:
+        return None
+    flag = value.args.get(name)
+    return False if flag is None else constant(flag)
+
+
+def _get(run: Run, call: Call, of: Value | None, api: str) -> Value:
+    if not isinstance(of, ModuleValue | OptimizerValue):
+        return Unknown()
+    full, offload = (
+        state_dict_option(call, "full_state_dict"),
+        state_dict_option(call, "cpu_offload"),
+    )
+    modules = (of,) if isinstance(of, ModuleValue) else of.modules
+    kinds = {sharding_inside(run, module) for module in modules} - {None}
+    if full is None:
+        layout = Layout.UNKNOWN
+    elif full:
+        layout = Layout.FULL
+    else:
+        layout = Layout.SHARDED if kinds else Layout.PLAIN
+    return take(
+        run,
+        call,
+        of,
+        layout,
+        api,
+        collective=Sharding.FSDP1 in kinds or (Sharding.FSDP2 in kinds and full is True),
+        rank0_only=full is True and offload is True,
+    )
+
+
+@function(f"{STATE}.get_model_state_dict")
+def get_model_state(run: Run, name: str, call: Call) -> Value:
+    return _get(run, call, as_module(run, call.arg(0, "model")), "get_model_state_dict")
+
+
+@function(f"{STATE}.get_optimizer_state_dict")
+def get_optimizer_state(run: Run, name: str, call: Call) -> Value:
+    as_module(run, call.arg(0, "model"))
+    optimizer = call.arg(1, "optimizers")
+    of = run.settle(optimizer) if optimizer is not None else None
+    return _get(run, call, of, "get_optimizer_state_dict")
+
+
+@function(f"{STATE}.get_state_dict")
+def get_state(run: Run, name: str, call: Call) -> Value:
+    model = _get(run, call, as_module(run, call.arg(0, "model")), "get_state_dict")
+    optimizer = run.settle(call.arg(1, "optimizers") or Unknown())
+    other = Unknown()
+    if isinstance(optimizer, OptimizerValue) and isinstance(model, StateValue):
+        other = _get(run, call, optimizer, "get_state_dict")  # type: ignore[assignment]
+    return Sequence([model, other], "tuple")
+
+
+@function(f"{FSDP1}.optim_state_dict", f"{FSDP1}.full_optim_state_dict",
+          f"{FSDP1}.sharded_optim_state_dict")  # fmt: skip
+def fsdp1_optimizer_state(run: Run, name: str, call: Call) -> Value:
+    api = name.rpartition(".")[2]
+    module = _used(run, api, call)
+    optimizer = run.settle(call.arg(1, "optim") or Unknown())
+    if module is None:
+        return Unknown()
+    layout, rank0 = fsdp1_type(run, module)
+    if api != "optim_state_dict":
+        layout = Layout.FULL if api.startswith("full") else Layout.SHARDED
+        rank0 = api.startswith("full")
+    of = optimizer if isinstance(optimizer, OptimizerValue) else module
+    return take(run, call, of, layout, f"FSDP.{api}", collective=True, rank0_only=rank0)
+
+
+@method("StateValue", "items", "values", "keys")
+def view_of_state(run: Run, receiver: StateValue, name: str, call: Call) -> Value:
+    return replace(receiver, view=name)
+
+
+@method("StateValue", "get", "pop")
+def tensor_of_state(run: Run, receiver: StateValue, name: str, call: Call) -> Value:
+    return receiver.element()
+
+
+@method("StateValue", "to_local", "redistribute")
+def local_tensor(run: Run, receiver: StateValue, name: str, call: Call) -> Value:
+    """A DTensor's part, or the same with other placements: replicated, it is whole."""
+    if receiver.layout is Layout.SHARDED and name == "to_local":
+        return receiver.as_layout(Layout.LOCAL, "local")
+    return receiver.as_layout(Layout.UNKNOWN, "other")
+
+
+@method("ParametersOf", "to_local", "redistribute")
+def local_parameter(run: Run, receiver: ParametersOf, name: str, call: Call) -> Value:
+    return TensorValue("local", receiver.modules)
+
+
+@method("StateValue", "full_tensor")
+def full_tensor(run: Run, receiver: StateValue, name: str, call: Call) -> Value:
+    if receiver.layout is Layout.SHARDED:
+        run.emit(Collective, call.node, api="full_tensor", collective=True)
+    # What is gathered tensor by tensor is another state than the one that it was taken from.
+    return receiver.as_layout(Layout.FULL, "whole")

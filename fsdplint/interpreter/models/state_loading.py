@@ -1,0 +1,146 @@
+"""State dicts that are loaded into modules and optimizers."""
+
+from __future__ import annotations
+
+from fsdplint.interpreter import meta_device
+from fsdplint.interpreter.escape import modules_in
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models.fsdp1 import FSDP1
+from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.models.state_dicts import (
+    STATE,
+    current_state_dict_type,
+    fsdp1_type,
+    layout_of,
+    state_dict_option,
+)
+from fsdplint.interpreter.module_tree import sharding_inside
+from fsdplint.interpreter.modules import as_module
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import StateValue
+from fsdplint.interpreter.values import (
+    Made,
+    ModuleValue,
+    OptimizerValue,
+    Unknown,
+    Value,
+    constant,
+)
+from fsdplint.trace import (
+    Fsdp1Used,
+    Layout,
+    Sharding,
+    StateLoaded,
+)
+
+
+@function(
+    f"{FSDP1}.optim_state_dict_to_load",
+    f"{FSDP1}.scatter_full_optim_state_dict",
+    f"{FSDP1}.shard_full_optim_state_dict",
+    f"{FSDP1}.flatten_sharded_optim_state_dict",
+)
+def fsdp1_optimizer_load(run: Run, name: str, call: Call) -> Value:
+    api = name.rpartition(".")[2]
+    # the order of the arguments has changed: (model, optim, osd); before 2.2 (osd, model, optim)
+    modules = [m for v in call.values for m in modules_in(run, v)]
+    run.emit(
+        Fsdp1Used,
+        call.node,
+        api=api,
+        module=modules[0].id if modules else None,
+        collective=_communicates(run, api),
+    )
+    return StateValue(run.new_id("state"), Layout.LOCAL, None, f"FSDP.{api}")
+
+
+def _communicates(run: Run, api: str) -> bool:
+    """Whether this function, which makes an optimizer's state loadable, surely communicates.
+
+    A rank cuts its part out of whole tensors by itself. Only the state of rank 0 is broadcast, and
+    only sharded tensors are gathered.
+    """
+    if api != "optim_state_dict_to_load":
+        return api != "shard_full_optim_state_dict"
+    setting = current_state_dict_type(run)
+    if setting is None:
+        return False
+    layout, _ = layout_of(setting)
+    if layout is not Layout.FULL:
+        return layout is not Layout.UNKNOWN
+    config = setting.details.get("optim_state_dict_config")
+    return isinstance(config, Made) and constant(config.get("rank0_only", "1")) is True
+
+
+@method("ModuleValue", "load_state_dict")
+@method("OptimizerValue", "load_state_dict")
+def load_state(run: Run, receiver: ModuleValue | OptimizerValue, name: str, call: Call) -> Value:
+    state = run.settle(call.arg(0, "state_dict") or Unknown())
+    known = state if isinstance(state, StateValue) else None
+    if isinstance(receiver, ModuleValue):
+        meta_device.loaded(run, receiver, state, call)
+    run.emit(
+        StateLoaded,
+        call.node,
+        into=receiver.id,
+        state=known.id if known is not None else None,
+        layout=known.layout if known is not None else Layout.UNKNOWN,
+        api="load_state_dict",
+        collective=isinstance(receiver, ModuleValue) and _gathers_to_load(run, receiver),
+    )
+    return Unknown()
+
+
+def _gathers_to_load(run: Run, module: ModuleValue) -> bool:
+    """Whether `load_state_dict()` surely communicates: FSDP1 gathers the parameters first, but
+    copies a local state into its shards."""
+    if sharding_inside(run, module) is not Sharding.FSDP1:
+        return False
+    layout, _ = fsdp1_type(run, module)
+    return layout in {Layout.FULL, Layout.SHARDED}
+
+
+@function(f"{STATE}.set_model_state_dict", f"{STATE}.set_optimizer_state_dict",
+          f"{STATE}.set_state_dict")  # fmt: skip
+def set_state(run: Run, name: str, call: Call) -> Value:
+    api = name.rpartition(".")[2]
+    module = as_module(run, call.arg(0, "model"))
+    meta_device.left(run, [module] if module is not None else [])
+    optimizer = run.settle(call.arg(1, "optimizers") or Unknown())
+    of: Value | None = module
+    position, keyword = 1, "model_state_dict"
+    if api == "set_optimizer_state_dict":
+        of, position, keyword = optimizer, 2, "optim_state_dict"
+    value = run.settle(call.arg(position, keyword) or Unknown())
+    if not isinstance(of, ModuleValue | OptimizerValue):
+        return Unknown()
+    known = value if isinstance(value, StateValue) else None
+    run.emit(
+        StateLoaded,
+        call.node,
+        into=of.id,
+        state=known.id if known is not None else None,
+        layout=known.layout if known is not None else Layout.UNKNOWN,
+        api=api,
+        collective=module is not None and _set_communicates(run, call, module, of),
+    )
+    return Unknown()
+
+
+def _set_communicates(
+    run: Run, call: Call, module: ModuleValue, of: ModuleValue | OptimizerValue
+) -> bool:
+    """Whether a function that sets a state surely communicates.
+
+    FSDP2 scatters whole tensors and takes its own parts as they are. FSDP1 gathers, but cuts its
+    part out of an optimizer's whole tensors by itself where every rank has them.
+    """
+    sharding, full = sharding_inside(run, module), state_dict_option(call, "full_state_dict")
+    if sharding is not Sharding.FSDP1:
+        return sharding is Sharding.FSDP2 and full is True
+    if isinstance(of, ModuleValue) or full is False:
+        return True
+    from_rank0 = state_dict_option(call, "cpu_offload") or state_dict_option(
+        call, "broadcast_from_rank0"
+    )
+    return full is True and from_rank0 is True

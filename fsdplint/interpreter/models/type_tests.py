@@ -1,0 +1,129 @@
+"""Classes of values: `isinstance`, `issubclass` and `type`."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models import tensors
+from fsdplint.interpreter.models.nn_classes import SUBCLASSES
+from fsdplint.interpreter.models.registry import function
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import (
+    LoaderValue,
+    ParametersOf,
+    SamplerValue,
+    StateValue,
+    TensorValue,
+)
+from fsdplint.interpreter.unknown_results import unknown_result
+from fsdplint.interpreter.values import (
+    Class,
+    Const,
+    Instance,
+    ModuleValue,
+    Sequence,
+    Symbol,
+    Unknown,
+    Value,
+)
+
+
+@function("builtins.isinstance", "builtins.issubclass")
+def is_instance(run: Run, name: str, call: Call) -> Value:
+    if len(call.args) < 2:
+        return Unknown()
+    value, kinds = run.settle(call.args[0]), call.args[1]
+    wanted = kinds.items if isinstance(kinds, Sequence) else [kinds]
+    wanted = [run.settle(kind) for kind in wanted]
+    if isinstance(value, ModuleValue):
+        answers = [module_is(run, value, kind) for kind in wanted]
+        if any(a is True for a in answers):
+            return Const(True)
+        if all(a is False for a in answers) or _visits_modules(run, call.node):
+            return Const(False)
+    if isinstance(value, Instance):
+        classes = value.cls.mro()
+        if any(kind in classes for kind in wanted):
+            return Const(True)
+        if all(isinstance(kind, Class) for kind in wanted) and not value.cls.has_unknown_base():
+            return Const(False)
+    if isinstance(value, SamplerValue | LoaderValue):
+        name = "DistributedSampler" if isinstance(value, SamplerValue) else "DataLoader"
+        return Const(any(isinstance(k, Symbol) and k.name.endswith(name) for k in wanted))
+    if is_dtensor(run, value) and any(getattr(kind, "name", "") in DTENSOR for kind in wanted):
+        return Const(True)
+    if isinstance(value, StateValue | TensorValue) or (
+        isinstance(value, ParametersOf) and value.element
+    ):
+        return Unknown(varying=True)  # differs from tensor to tensor
+    if isinstance(value, Unknown) and value.within is not None:
+        if wanted and "__class__" not in value.parts:
+            value.parts["__class__"] = wanted[0]
+        return Unknown(varying=True)
+    return unknown_result(call, run.text(call.node))
+
+
+DTENSOR = {"torch.distributed.tensor.DTensor", "torch.distributed._tensor.DTensor"}
+
+
+def is_dtensor(run: Run, value: Value) -> bool:
+    """Whether a value is certainly a DTensor: a parameter or gradient of a sharded module."""
+    tensor = tensors.as_shard(run, value)
+    return tensor is not None and tensor.certain
+
+
+def _visits_modules(run: Run, node: cst.CSTNode) -> bool:
+    """Whether a test asks for the class of what a loop over `x.modules()` visits.
+
+    Of a module of unknown class it is then false: the class that such a loop looks for is that of
+    a part, and the parts that can't be seen have a module of their own that stands for them.
+    """
+    loop: cst.CSTNode | None = node
+    while loop is not None and not isinstance(loop, cst.For | cst.BaseComp | cst.FunctionDef):
+        loop = run.source.parent(loop)
+    if isinstance(loop, cst.BaseComp):
+        loop = loop.for_in
+    if not isinstance(loop, cst.For | cst.CompFor):
+        return False
+    return re.search(r"\.(named_)?modules\(", run.text(loop.iter)) is not None
+
+
+def module_is(run: Run, value: ModuleValue, kind: Value) -> bool | None:
+    if isinstance(kind, Class):
+        if value.cls is None:
+            same = run.trace.modules[value.id].class_name == kind.name
+            return True if same else (None if value.library_class is None else False)
+        return kind in value.cls.mro()
+    if not isinstance(kind, Symbol):
+        return None
+    name = kind.name
+    if name == "torch.nn.Module":
+        return True
+    if name == "torch.distributed.fsdp.FullyShardedDataParallel":
+        return value.wrapper == "fsdp1"
+    if name == "torch.distributed.fsdp.FSDPModule":
+        return value.sharded
+    if name.endswith("DistributedDataParallel"):
+        return value.wrapper == "ddp"
+    if value.library_class is not None:
+        return name in {value.library_class, SUBCLASSES.get(value.library_class)}
+    if value.cls is not None:
+        if name in value.cls.library_bases():
+            return True
+        return None if value.cls.has_unknown_base() else False
+    return None
+
+
+@function("builtins.type")
+def type_of(run: Run, name: str, call: Call) -> Value:
+    value = run.settle(call.args[0]) if call.args else Unknown()
+    cls = getattr(value, "cls", None)
+    if isinstance(cls, Class):
+        return cls
+    if isinstance(value, ModuleValue) and value.library_class is not None:
+        return Symbol(value.library_class)
+    hidden = isinstance(value, Unknown) and value.within is not None
+    return Unknown(origin="" if hidden else run.text(call.node), varying=hidden)

@@ -1,0 +1,166 @@
+"""What the interpreter knows of parameters, state dicts, loaders, tensors and ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fsdplint.interpreter.values import Made, ModuleValue, OptimizerValue, Sequence, Unknown, Value
+from fsdplint.source.source import NodeSite
+from fsdplint.trace import Layout, ParameterMarked, Ranks
+
+
+@dataclass(eq=False, repr=False)
+class ScalerValue(Made):
+    """A gradient scaler. `id` is its name in the trace."""
+
+    id: str = ""
+
+
+@dataclass(eq=False, repr=False)
+class ModulesOf(Value):
+    """`m.modules()`, `m.children()`, `m.named_modules()`, ...: an iterable over submodules."""
+
+    module: ModuleValue
+    method: str
+    reversed: bool = False
+
+
+@dataclass(eq=False, repr=False)
+class ParametersOf(Value):
+    """The parameters of modules: `m.parameters()`, a list or groups of them, filtered or not.
+
+    complete: whether all are known to come from `modules`. named: yields (name, parameter) pairs.
+    taken: how many events there were when these very parameters were taken out of the modules; None
+        for what takes them only when it is used: `m.parameters()`, which is a generator.
+    name: where it is one parameter, read off its module as it is (`linear.weight`), that name.
+    each: whether it is each of the module's parameters in turn, in a loop over all of them.
+    optimizer: whose `param_groups[...]["params"]` these are.
+    """
+
+    modules: tuple[ModuleValue, ...]
+    complete: bool = True
+    named: bool = False
+    element: bool = False  # one parameter of them, not the iterable
+    plain: bool = False  # copies or views from before the modules were sharded
+    taken: int | None = None
+    filtered_by: frozenset[str] = frozenset()  # see Choosing
+    name: str = ""
+    each: bool = False
+    optimizer: OptimizerValue | None = None
+
+
+def each_parameter(value: Value) -> Value:
+    """One turn of a loop over all parameters, alone or with its name."""
+    if isinstance(value, ParametersOf):
+        return replace(value, each=True)
+    if isinstance(value, Sequence):
+        return replace(value, items=[each_parameter(item) for item in value.items])
+    return value
+
+
+@dataclass(eq=False, repr=False)
+class ParameterName(Unknown):
+    """What `named_parameters()` calls a parameter, or something told of that name."""
+
+
+@dataclass(eq=False, repr=False)
+class HookHandle(Unknown):
+    """What registering a hook on parameters gives; `mark` is the event of that."""
+
+    mark: ParameterMarked | None = None
+
+
+@dataclass(eq=False, repr=False)
+class StateValue(Value):
+    """A state dict of a module or optimizer, or something loaded from disk."""
+
+    id: str
+    layout: Layout
+    of: Value | None = None
+    api: str = "state_dict"
+    on_one_rank: bool = False  # its content is there on rank 0 only
+    tensor: bool = False  # one tensor of it, not the dict
+    view: str = ""  # "items", "values" or "keys" of it
+
+    def element(self) -> StateValue:
+        """One tensor of it."""
+        return StateValue(self.id, self.layout, self.of, self.api, self.on_one_rank, True)
+
+    def as_layout(self, layout: Layout, suffix: str) -> StateValue:
+        """One tensor of the state that was made of it and has another layout."""
+        return StateValue(f"{self.id}:{suffix}", layout, self.of, self.api, tensor=True)
+
+
+@dataclass(eq=False, repr=False)
+class SamplerValue(Value):
+    """A torch DistributedSampler."""
+
+    id: str
+
+
+@dataclass(eq=False, repr=False)
+class LoaderValue(Value):
+    """A torch DataLoader.
+
+    sampler: the DistributedSampler behind it; None where there is none or it is not known.
+    dataset: what it loads from.
+    shuffle: whether it shuffles; None where that, or what else its order depends on, is not known.
+    """
+
+    id: str
+    sampler: SamplerValue | None = None
+    dataset: Value | None = None
+    shuffle: bool | None = None
+
+
+@dataclass(eq=False, repr=False)
+class Batches(Value):
+    """What a loop over a DataLoader runs over: `enumerate(loader)` and the like."""
+
+    loader: LoaderValue
+
+
+@dataclass(eq=False, repr=False)
+class TensorValue(Value):
+    """A tensor that a model made: an output, a loss, a gradient norm.
+
+    summed: an `all_reduce` has summed it up over all ranks, in place.
+    averaged: and it was divided by their number afterwards.
+    """
+
+    source: str = ""  # "output", "norm", ...
+    modules: tuple[ModuleValue, ...] = ()
+    summed: bool = False
+    averaged: bool = False
+
+
+@dataclass(eq=False, repr=False)
+class ShardTensor(TensorValue):
+    """A parameter or gradient of `modules`, or something made of one element by element.
+
+    certain: it is known to be a DTensor of which each rank holds a part.
+    reduction: what was taken over all of its elements ("norm", "sum", ...); each rank's part of
+        the result is its own then.
+    """
+
+    certain: bool = False
+    reduction: str = ""
+
+
+@dataclass(eq=False, repr=False)
+class RankValue(Value):
+    """The number of this rank. scope: "global", "local" (in its node) or "group".
+
+    argument: the call of `add_argument` where it is a command-line argument of the old launcher's.
+    """
+
+    scope: str = "global"
+    argument: NodeSite | None = None
+
+
+@dataclass(eq=False, repr=False)
+class RankTest(Value):
+    """A boolean that depends on the rank; it is true on these ranks."""
+
+    true_on: Ranks
+    false_on: Ranks

@@ -1,0 +1,28 @@
+"""Unknown results: what a call gives back if nothing but its arguments is known."""
+
+from __future__ import annotations
+
+from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank
+from fsdplint.interpreter.values import (
+    Sequence,
+    Unknown,
+    Value,
+)
+
+
+def unknown_result(call: Call, origin: str = "") -> Unknown:
+    """An unknown value made from the arguments: it varies, or differs by rank, as they do."""
+    return Unknown(
+        origin=origin,
+        varying=any(varies(v) for v in call.values),
+        by_rank=any(depends_on_rank(v) for v in call.values),
+        by_process=any(depends_on_process(v) for v in call.values),
+    )
+
+
+def varies(value: Value) -> bool:
+    """Whether a value, or an element of it, differs within a run."""
+    if isinstance(value, Sequence):
+        return any(varies(item) for item in value.items)
+    return isinstance(value, Unknown) and value.varying
