@@ -173,6 +173,6 @@ def _replace_with_no_grad(rewrite: object, source: Source, use: cst.BaseExpressi
         return True
     if isinstance(name, cst.Name) and name.value == "inference_mode":
         rewrite.replace(source, name, rewrite.need_import(source, "torch", "no_grad", at=use))
-        rewrite.unused(source, name.value)
+        rewrite.remove_import_if_unused(source, name.value)
         return True
     return False

@@ -17,19 +17,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from forked import launcher
 from two_ranks import TwoRanks
 
-from fsdplint.source.files import MAX_BYTES, Limits
-
 
 @pytest.fixture(autouse=True)
 def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one test finds is nothing to another; those of the cache ask for it."""
     monkeypatch.setenv("FSDPLINT_NO_CACHE", "1")
-
-
-@pytest.fixture(autouse=True)
-def default_size_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session sets the limit of file sizes for the whole process."""
-    monkeypatch.setattr(Limits, "max_bytes", MAX_BYTES)
 
 
 @pytest.fixture(scope="session")

@@ -77,7 +77,8 @@ class Fix:
         edits: non-overlapping replacements, in any file of the program.
         imports: (path, import) pairs that the edited files need.
         group: fixes with the same group are applied together or not at all (a migration).
-        unused: (path, local name) pairs of imports that the edits may have left without a use.
+        maybe_unused_imports: (path, local name) pairs of imports that the edits may have left
+            without a use.
         depends_on: (path, start, end) spans of code that has to stay as it is for this fix to be
             right: what is done to it by another fix comes in another round.
         notes: what it changes besides what it mends.
@@ -88,7 +89,7 @@ class Fix:
     edits: tuple[Edit, ...]
     imports: tuple[tuple[str, Import], ...] = ()
     group: str | None = None
-    unused: tuple[tuple[str, str], ...] = ()
+    maybe_unused_imports: tuple[tuple[str, str], ...] = ()
     depends_on: tuple[tuple[str, int, int], ...] = ()
     notes: tuple[Note, ...] = ()
 

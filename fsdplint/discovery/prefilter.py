@@ -14,7 +14,14 @@ from fsdplint.discovery.module_resolver import Modules, Target
 from fsdplint.discovery.relevance import Relevance
 from fsdplint.discovery.walk import File
 from fsdplint.source import config_files
-from fsdplint.source.files import Problem, Unreadable, check_text, is_too_large, too_large
+from fsdplint.source.files import (
+    MAX_BYTES,
+    Problem,
+    Unreadable,
+    check_text,
+    is_too_large,
+    too_large,
+)
 from fsdplint.source.folders import project_root
 from fsdplint.source.fsdp_words import mentions
 
@@ -49,6 +56,7 @@ def select(
     *,
     searched: Sequence[Path] = (),
     overrides: Mapping[Path, str] | None = None,
+    max_bytes: int = MAX_BYTES,
 ) -> Selection:
     """Of these files, those that can matter.
 
@@ -58,7 +66,8 @@ def select(
     Args:
         files: the files to choose from.
         searched: the folders that they were found in.
-        overrides: texts to take instead of what is on disk.
+        overrides: texts to use instead of those on disk.
+        max_bytes: the largest size of code that is read.
     """
     modules = Modules(overrides)
     result = Selection()
@@ -73,15 +82,15 @@ def select(
             continue
         is_config = config_files.is_config(file.path)
         matters = config_files.matters if is_config else mentions
-        if is_too_large(file.path, data):
+        if is_too_large(file.path, data, max_bytes):
             if matters(data):  # one that is generated is nobody's concern otherwise
-                result.problems.append(too_large(file.path, len(data)))
+                result.problems.append(too_large(file.path, len(data), max_bytes))
             continue
         if is_config:
             if matters(data):
                 settings.append(file.path)
             elif file.named:
-                problem = check_text(file.path, data)
+                problem = check_text(file.path, data, max_bytes)
                 result.problems += [problem] if problem is not None else []
             continue
         key = file.real
@@ -89,7 +98,7 @@ def select(
     outside = any(file.named for file in readable.values())
     outside = outside or not all(map(_is_whole_project, searched))
     if outside or any(map(mentions, contents.values())):
-        relevance = Relevance(modules)
+        relevance = Relevance(modules, max_bytes)
         found = relevance.search(contents)
         result.groups = _groups(relevance, found, readable)
         result.users, result.scanned = relevance.importers, relevance.scanned
@@ -99,7 +108,7 @@ def select(
     chosen = {path for group in result.groups for path in group}
     for key, file in readable.items():
         if file.named and file.path not in chosen:
-            problem = check_text(file.path, contents[key])
+            problem = check_text(file.path, contents[key], max_bytes)
             if problem is not None:
                 result.problems.append(problem)
     return result

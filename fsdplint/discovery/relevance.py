@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.discovery.byte_scanner import Statement, statements
 from fsdplint.discovery.module_resolver import Modules, Target, code_of, imports
-from fsdplint.source.files import Limits, Unreadable, is_too_large
+from fsdplint.source.files import MAX_BYTES, Unreadable, is_too_large
 from fsdplint.source.fsdp_words import mentions
 
 if TYPE_CHECKING:
@@ -57,11 +57,14 @@ class TaintedFile:
     has_remarks: bool = False
 
     @classmethod
-    def of(cls, path: str, code: bytes) -> TaintedFile:
-        """A file, given by its real path, without tainted names."""
+    def of(cls, path: str, code: bytes, max_bytes: int) -> TaintedFile:
+        """A file, given by its real path, without tainted names.
+
+        max_bytes: the largest size of code that is read.
+        """
         imported = frozenset(name for one in imports(code) for name in one.binds())
         # A file that is too large, and a notebook that cannot be read, is reported.
-        readable = 0 < len(code) <= Limits.max_bytes
+        readable = 0 < len(code) <= max_bytes
         found = statements(code) if readable else []
         if _JAX.search(code) and b"torch" not in code:  # which calls an axis of its mesh so
             found = [replace(one, mentions_fsdp=False, only_queries=False) for one in found]
@@ -116,8 +119,10 @@ class Relevance:
         joined: pairs of files, by their real paths, of which one uses what lies in the other.
     """
 
-    def __init__(self, modules: Modules) -> None:
+    def __init__(self, modules: Modules, max_bytes: int = MAX_BYTES) -> None:
+        """max_bytes: the largest size of code that is read."""
         self._modules = modules
+        self._max_bytes = max_bytes
         self._files: dict[str, TaintedFile] = {}
         self._contents: dict[str, bytes] = {}
         self.importers: dict[str, list[tuple[str, Target]]] = {}
@@ -182,14 +187,14 @@ class Relevance:
                 data = self._modules.read(Path(path))
             except Unreadable:
                 return None
-            if is_too_large(Path(path), data):
+            if is_too_large(Path(path), data, self._max_bytes):
                 data = b""
             self._contents[path] = data
         return data
 
     def _file(self, path: str, data: bytes) -> TaintedFile:
         if path not in self._files:
-            self._files[path] = TaintedFile.of(path, code_of(path, data))
+            self._files[path] = TaintedFile.of(path, code_of(path, data), self._max_bytes)
         return self._files[path]
 
     def _spread(self, file: TaintedFile, new: Set[str]) -> list[TaintedFile]:
@@ -281,13 +286,17 @@ class RelevantCode:
         files: the real paths of the relevant files.
         imported: for files, by their real paths, the tainted names of other files, as the dotted
             names that they use.
+        max_bytes: the largest size of code that is read.
     """
 
     files: Set[str] = frozenset()
     imported: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    max_bytes: int = MAX_BYTES
 
     @classmethod
-    def among(cls, paths: Iterable[Path], overrides: Mapping[Path, str]) -> RelevantCode:
+    def among(
+        cls, paths: Iterable[Path], overrides: Mapping[Path, str], max_bytes: int = MAX_BYTES
+    ) -> RelevantCode:
         """The relevant code of some files and of those that they import."""
         modules = Modules(overrides)
         contents: dict[str, bytes] = {}
@@ -296,13 +305,14 @@ class RelevantCode:
                 contents[modules.key(path)] = modules.read(path)
             except Unreadable:
                 continue
-        relevance = Relevance(modules)
-        return cls(relevance.search(contents), relevance.imported_names())
+        relevance = Relevance(modules, max_bytes)
+        return cls(relevance.search(contents), relevance.imported_names(), max_bytes)
 
     def names(self, source: Source) -> RelevantNames:
         """The names of a source, whose text may have changed since the files were searched."""
         path = os.path.realpath(source.path)
-        file = TaintedFile.of(path, source.text.encode("utf-8", "surrogatepass"))
+        code = source.text.encode("utf-8", "surrogatepass")
+        file = TaintedFile.of(path, code, self.max_bytes)
         file.add_imported(self.imported.get(path, frozenset()))
         file.propagate()
         bound = frozenset(name for one in file.relevant_statements for name in one.bound)

@@ -105,7 +105,7 @@ def _check(sources: Mapping[str, Source], unit: Sequence[Fix]) -> None:
                 raise BrokenFixError(f"the fix edits {edit.path}, which is not part of the program")
             if not 0 <= edit.start <= edit.end <= len(sources[edit.path].text):
                 raise BrokenFixError(f"the fix edits characters that {edit.path} does not have")
-        for path, _ in (*fix.imports, *fix.unused):
+        for path, _ in (*fix.imports, *fix.maybe_unused_imports):
             if path not in sources:
                 raise BrokenFixError(f"the fix names {path}, which is not part of the program")
     try:
@@ -222,7 +222,7 @@ def _build(
     for fix in fixes:
         for path, wanted in fix.imports:
             imports.setdefault(path, []).append(wanted)
-        for path, name in fix.unused:
+        for path, name in fix.maybe_unused_imports:
             unused.setdefault(path, set()).add(name)
     project = {path: one for path, one in sources.items() if not isinstance(one, ConfigSource)}
     parsed = {path: _parse(sources[path], changed.text) for path, changed in pieces.items()}

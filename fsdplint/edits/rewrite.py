@@ -33,7 +33,7 @@ class Rewrite:
         self._edits: list[Edit] = []
         self._statements: dict[int, Statements] = {}
         self._imports: dict[tuple[str, Import], None] = {}
-        self._unused: dict[tuple[str, str], None] = {}
+        self._maybe_unused: dict[tuple[str, str], None] = {}
         self._relied: dict[tuple[str, int, int], None] = {}
 
     def replace(self, source: Source, node: cst.CSTNode, text: str) -> None:
@@ -156,12 +156,12 @@ class Rewrite:
             self._imports[source.path, wanted] = None
         return text
 
-    def unused(self, source: Source, name: str, *, anyway: bool = False) -> None:
+    def remove_import_if_unused(self, source: Source, name: str, *, anyway: bool = False) -> None:
         """Say that a name may have lost its last use; if so its import is removed.
 
         name: the local name; for `import a.b` "a.b". anyway: also if it had no use before.
         """
-        self._unused[source.path, name + "!" if anyway else name] = None
+        self._maybe_unused[source.path, name + "!" if anyway else name] = None
 
     def depends_on(self, source: Source, node: cst.CSTNode) -> None:
         """Say that the fix is right only as long as a node stays as it is."""
@@ -195,7 +195,7 @@ class Rewrite:
             edits=in_order(edits),
             imports=tuple(self._imports),
             group=group,
-            unused=tuple(self._unused),
+            maybe_unused_imports=tuple(self._maybe_unused),
             depends_on=tuple(self._relied),
         )
 

@@ -73,6 +73,7 @@ def load_program(
         {**workspace.overrides, **(overrides or {})},
         known={**effort.known, **(known or {})},
         stop=effort.stop,
+        max_bytes=workspace.max_bytes,
     )
     program.projects = workspace.projects or program.projects
     return program

@@ -85,9 +85,11 @@ def _unread(program: Program, files: Iterable[Path], like: Path) -> list[Path]:
     return result
 
 
-def check_alone(path: Path, overrides: Mapping[Path, str], rules: Sequence[Rule]) -> None:
+def check_alone(
+    path: Path, overrides: Mapping[Path, str], rules: Sequence[Rule], max_bytes: int
+) -> None:
     """Check one file without those of its group. Raises what a defect of fsdplint raises."""
-    check(load([path], overrides), rules)
+    check(load([path], overrides, max_bytes=max_bytes), rules)
 
 
 def meta_findings(
@@ -103,4 +105,4 @@ def meta_findings(
     failed = any(rule.failure for rule in rules)
     if failed or program.problems or not workspace.complete:
         return cuts
-    return [*cuts, *workspace.filter.unused(found, program)]
+    return [*cuts, *workspace.filter.unused_suppressions(found, program)]

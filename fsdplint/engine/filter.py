@@ -113,7 +113,7 @@ class FindingFilter:
 
     # Comments that turn nothing off ---------------------------------------------------------------
 
-    def unused(self, found: Sequence[Finding], program: Program) -> list[Finding]:
+    def unused_suppressions(self, found: Sequence[Finding], program: Program) -> list[Finding]:
         """The comments of the files given that turn none of the findings off."""
         if program.cut_short:
             return []
@@ -125,20 +125,22 @@ class FindingFilter:
                 used.setdefault(source.path, set()).update(self._covering(finding, source))
         result: list[Finding] = []
         for path in sorted(sources):
-            result += self._unused(sources[path], used.get(path, set()))
+            result += self._unused_in(sources[path], used.get(path, set()))
         return result
 
-    def _unused(self, source: Source, used: Set[tuple[Directive, str]]) -> list[Finding]:
+    def _unused_in(self, source: Source, used: Set[tuple[Directive, str]]) -> list[Finding]:
         path = Path(source.path)
         settings = self._finder.of(path)
         if os.path.realpath(path) not in self._given or not is_addressed(source.text):
             return []
         if not settings.enables(UNUSED[0], path):
             return []
-        from fsdplint.engine.unused_suppressions import unused
+        from fsdplint.engine.unused_suppressions import unused_suppressions
 
         comments = self._comments(source)
-        found = list(unused(source, comments, used, lambda code: settings.enables(code, path)))
+        found = list(
+            unused_suppressions(source, comments, used, lambda code: settings.enables(code, path))
+        )
         if found and any(
             os.path.realpath(one) not in self._given for one in self._projects.importers([path])
         ):

@@ -171,7 +171,7 @@ def _fix(data: Mapping[str, Any]) -> Fix:
         tuple(Edit(**one) for one in data["edits"]),
         tuple((path, Import(**one)) for path, one in data["imports"]),
         data["group"],
-        tuple((path, name) for path, name in data["unused"]),
+        tuple((path, name) for path, name in data["maybe_unused_imports"]),
         tuple((path, start, end) for path, start, end in data["depends_on"]),
         tuple(_note(one) for one in data["notes"]),
     )

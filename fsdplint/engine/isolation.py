@@ -52,7 +52,12 @@ def _without_defects(
     sound, problems = [], []
     for path in paths:
         try:
-            check_alone(path, session.overrides, [rule() for rule in rules])
+            check_alone(
+                path,
+                session.overrides,
+                [rule() for rule in rules],
+                session.settings.max_file_size,
+            )
         except Exception as error:
             problems.append(_defect(path, error))
         else:

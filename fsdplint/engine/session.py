@@ -22,7 +22,7 @@ from fsdplint.engine.editable import EditableFiles
 from fsdplint.engine.filter import FindingFilter
 from fsdplint.engine.workspace import COMPLETE, Effort, Workspace
 from fsdplint.source.decoding import decode
-from fsdplint.source.files import NOTEBOOK, Limits, Problem, Unreadable, decode_or_refuse, missing
+from fsdplint.source.files import NOTEBOOK, Problem, Unreadable, decode_or_refuse, missing
 from fsdplint.source.folders import project_root
 
 if TYPE_CHECKING:
@@ -83,7 +83,6 @@ class Session:
         self.finder = SettingsFinder(command_line)
         self._root = arguments[0] if arguments else Path()
         self.settings: Settings = self.finder.of(self._root)
-        Limits.max_bytes = self.settings.max_file_size
         self.problems: list[Problem] = []
         self.stdin = stdin
         self._recovered = Recovered()
@@ -93,7 +92,12 @@ class Session:
         else:
             files = self._from_stdin(arguments[0], stdin)
         folders = [path for path in arguments if path.is_dir()]
-        selection = prefilter.select(files, searched=folders, overrides=self.overrides)
+        selection = prefilter.select(
+            files,
+            searched=folders,
+            overrides=self.overrides,
+            max_bytes=self.settings.max_file_size,
+        )
         self.problems += selection.problems
         self.paths = selection.paths
         self.groups = selection.groups
@@ -198,6 +202,7 @@ class Session:
             self.filter,
             not self.problems,
             effort,
+            self.settings.max_file_size,
         )
 
     def add_problems(self, problems: Sequence[Problem]) -> None:

@@ -20,7 +20,7 @@ _BETWEEN = " \t\f\r,;:-\u2013\u2014"  # between a directive and the reason for i
 Used = Set[tuple[Directive, str]]
 
 
-def unused(
+def unused_suppressions(
     source: Source, comments: Suppressions, used: Used, enabled: Callable[[str], bool]
 ) -> Iterator[Finding]:
     """The findings about the comments of a file.

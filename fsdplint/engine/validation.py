@@ -322,7 +322,9 @@ def extended(fix: Fix, others: Iterable[Fix]) -> Fix:
             fix,
             edits=(*fix.edits, *(edit for edit in other.edits if edit not in fix.edits)),
             imports=tuple(dict.fromkeys([*fix.imports, *other.imports])),
-            unused=tuple(dict.fromkeys([*fix.unused, *other.unused])),
+            maybe_unused_imports=tuple(
+                dict.fromkeys([*fix.maybe_unused_imports, *other.maybe_unused_imports])
+            ),
         )
     return fix
 

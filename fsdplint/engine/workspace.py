@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdplint.config.options import DEFAULT, Options
+from fsdplint.source.files import MAX_BYTES
 
 if TYPE_CHECKING:
     from fsdplint.discovery.importers import ProjectIndex
@@ -59,6 +60,7 @@ class Workspace:
         complete: whether all that the user named could be read. Where something is missing, no
             comment is reported as unused: it may suppress a finding there.
         effort: how much work is wanted.
+        max_bytes: the largest size of code that is read.
     """
 
     paths: Sequence[Path]
@@ -70,3 +72,4 @@ class Workspace:
     filter: FindingFilter | None = None
     complete: bool = True
     effort: Effort = COMPLETE
+    max_bytes: int = MAX_BYTES

@@ -192,7 +192,7 @@ def _rewrite_with(
         while isinstance(root, cst.Call | cst.Attribute):
             root = root.func if isinstance(root, cst.Call) else root.value
         if isinstance(root, cst.Name):
-            rewrite.unused(source, root.value)
+            rewrite.remove_import_if_unused(source, root.value)
     return True
 
 

@@ -41,7 +41,7 @@ def rename_checkpoint(
         rewrite.replace(source, call.func.attr, name)
     elif isinstance(call.func, cst.Name):
         rewrite.replace(source, call.func, rewrite.need_import(source, DCP, name, at=call))
-        rewrite.unused(source, call.func.value)
+        rewrite.remove_import_if_unused(source, call.func.value)
     else:
         return False
     return True

@@ -143,7 +143,7 @@ class _Change:
         while isinstance(node, cst.Attribute | cst.Call):
             node = node.value if isinstance(node, cst.Attribute) else node.func
         if isinstance(node, cst.Name):
-            rewrite.unused(self.source, node.value)
+            rewrite.remove_import_if_unused(self.source, node.value)
 
 
 def mend_arguments(

@@ -55,7 +55,7 @@ def rewrite_summon(rewrite: Rewrite, source: Source, call: cst.Call, *, several:
     while isinstance(root, cst.Attribute):
         root = root.value
     if isinstance(root, cst.Name):
-        rewrite.unused(source, root.value)
+        rewrite.remove_import_if_unused(source, root.value)
     return True
 
 

@@ -51,4 +51,4 @@ def forget_name(rewrite: Rewrite, source: Source, node: object) -> None:
     while isinstance(current, cst.Attribute):
         current = current.value
     if isinstance(current, cst.Name):
-        rewrite.unused(source, current.value)
+        rewrite.remove_import_if_unused(source, current.value)

@@ -31,7 +31,7 @@ from fsdplint.interpreter.project import Project
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Class, Const, Function, Unknown, Value
 from fsdplint.source.config_files import is_config
-from fsdplint.source.files import Unreadable, read_config
+from fsdplint.source.files import MAX_BYTES, Unreadable, read_config
 from fsdplint.source.fsdp_words import mentions
 from fsdplint.source.nesting import deep_stack
 from fsdplint.source.reading import read
@@ -54,7 +54,7 @@ def load(
     root: Path | None = None,
     known: Mapping[str, Source] | None = None,
     stop: Callable[[], bool] | None = None,
-    relevant: RelevantCode | None = None,
+    max_bytes: int = MAX_BYTES,
 ) -> Program:
     """Read and interpret files (see the package's docstring).
 
@@ -63,10 +63,10 @@ def load(
         overrides: texts to use instead of what is on disk.
         root: the project's root; by default it is looked for from each file.
         known: sources of an earlier program; one whose text is still the same is not parsed again.
-        stop: asked now and then; where it says yes, `Stopped` is raised.
-        relevant: the code of the files that is about FSDP, if it is known.
+        stop: polled; `Stopped` is raised once it returns True.
+        max_bytes: the largest size of code that is read.
     """
-    loader = _Loader(paths, overrides or {}, root, known or {}, relevant)
+    loader = _Loader(paths, overrides or {}, root, known or {}, max_bytes)
     loader.project.stop = stop
     return deep_stack(loader.run)
 
@@ -78,13 +78,13 @@ class _Loader:
         overrides: Mapping[Path, str],
         root: Path | None,
         known: Mapping[str, Source],
-        relevant: RelevantCode | None,
+        max_bytes: int,
     ) -> None:
-        self.project = Project(overrides, root, known)
+        self.project = Project(overrides, root, known, max_bytes)
         self.paths = [path for path in paths if not is_config(path)]
         self.config_paths = [path for path in paths if is_config(path)]
-        self.relevant = relevant or RelevantCode.among(self.paths, overrides)
-        self.program = Program()
+        self.relevant = RelevantCode.among(self.paths, overrides, max_bytes)
+        self.program = Program(max_bytes=max_bytes)
         self.reached: set[cst.CSTNode] = set()
         self.instantiated: set[cst.CSTNode] = set()
         self.executed: set[str] = set()

@@ -11,6 +11,7 @@ import libcst as cst
 
 from fsdplint.config.options import DEFAULT, Options
 from fsdplint.discovery.importers import ProjectIndex
+from fsdplint.source.files import MAX_BYTES
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.trace import Trace
 
@@ -59,6 +60,7 @@ class Program:
         cuts: where it was too large to be followed to its end, by the file whose program it is.
         cut_short: whether it was anywhere.
         kept: what was worked out about it, by what did.
+        max_bytes: the largest size of code that is read.
     """
 
     sources: dict[str, Source] = field(default_factory=dict)
@@ -72,6 +74,7 @@ class Program:
     configs: dict[str, ConfigSource] = field(default_factory=dict)
     cuts: dict[str, Cut] = field(default_factory=dict)
     kept: dict[str, Any] = field(default_factory=dict)
+    max_bytes: int = MAX_BYTES
 
     @property
     def cut_short(self) -> bool:

@@ -11,7 +11,7 @@ import libcst as cst
 
 from fsdplint.discovery.module_resolver import LIBRARY, search_path
 from fsdplint.interpreter.values import Const
-from fsdplint.source.files import Problem, Unreadable, read_source
+from fsdplint.source.files import MAX_BYTES, Problem, Unreadable, read_source
 from fsdplint.source.folders import project_root
 from fsdplint.source.fsdp_words import CONTRACT_WORDS, FSDP_WORDS
 from fsdplint.source.source import Source
@@ -41,10 +41,12 @@ class Project:
         overrides: Mapping[Path, str],
         root: Path | None = None,
         known: Mapping[str, Source] | None = None,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         self.overrides = {os.path.realpath(path): text for path, text in overrides.items()}
         self.root = root
         self._known = dict(known or {})
+        self._max_bytes = max_bytes
         self.stop: Callable[[], bool] | None = None  # whether the work is not wanted any more
         self.sources: dict[str, Source] = {}
         self.problems: list[Problem] = []
@@ -73,7 +75,9 @@ class Project:
         if imported and len(self._by_file) >= MAX_FILES:
             return None
         try:
-            source = read_source(path, self.overrides.get(key), self._known.get(str(path)))
+            source = read_source(
+                path, self.overrides.get(key), self._known.get(str(path)), self._max_bytes
+            )
         except Unreadable as error:
             if not imported:
                 self.problems.append(error.problem)

@@ -273,7 +273,7 @@ class Migration:
                 text = dotted(part) or ""
                 pieces = text.split(".")
                 for count in range(1, len(pieces) + 1):
-                    self.rewrite.unused(source, ".".join(pieces[:count]))
+                    self.rewrite.remove_import_if_unused(source, ".".join(pieces[:count]))
 
     def claim(self, source: Source, node: cst.CSTNode) -> None:
         """All references to FSDP1 within a node are accounted for."""

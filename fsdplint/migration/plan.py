@@ -26,7 +26,7 @@ class Plan:
         group: the name of the group of fixes.
         blockers: why nothing is rewritten; empty where all of it is.
         steps: the uses that are rewritten, with a title each.
-        edits, imports, unused: the whole rewrite.
+        edits, imports, maybe_unused_imports: the whole rewrite.
         notes: what changes in cost or in a detail of behaviour.
     """
 
@@ -38,7 +38,7 @@ class Plan:
     steps: list[Step] = field(default_factory=list)
     edits: tuple[Edit, ...] = ()
     imports: tuple[tuple[str, Import], ...] = ()
-    unused: tuple[tuple[str, str], ...] = ()
+    maybe_unused_imports: tuple[tuple[str, str], ...] = ()
     notes: tuple[Note, ...] = ()
 
     @property
@@ -64,7 +64,7 @@ class Plan:
             edits=self.edits,
             imports=self.imports,
             group=self.group,
-            unused=self.unused,
+            maybe_unused_imports=self.maybe_unused_imports,
             notes=tuple(_public(note) for note in self.notes),
         )
 

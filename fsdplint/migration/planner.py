@@ -96,7 +96,11 @@ def _make_plan(
         return plan
     plan.steps = migration.steps
     unread_parameters.note(migration, fix.edits)
-    plan.edits, plan.imports, plan.unused = fix.edits, fix.imports, fix.unused
+    plan.edits, plan.imports, plan.maybe_unused_imports = (
+        fix.edits,
+        fix.imports,
+        fix.maybe_unused_imports,
+    )
     plan.notes = tuple(migration.notes.values())
     return plan
 

@@ -115,7 +115,9 @@ class _Translation:
             except (apply.BrokenFixError, KeyError):
                 complete = fix.edits
             found = [new for edit in complete if (new := self._edit(edit)) is not None]
-        return replace(fix, edits=tuple(found), imports=(), unused=(), depends_on=(), notes=notes)
+        return replace(
+            fix, edits=tuple(found), imports=(), maybe_unused_imports=(), depends_on=(), notes=notes
+        )
 
     def _edit(self, edit: Edit) -> Edit | None:
         notebook = self.notebooks.get(edit.path)

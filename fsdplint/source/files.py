@@ -9,7 +9,7 @@ import errno
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from fsdplint.source import config_files, reading
 from fsdplint.source.decoding import decode
@@ -30,16 +30,6 @@ _LONE_CARRIAGE_RETURN = re.compile(r"\r(?!\n)")
 _LONE_BACKSLASH = re.compile(r"^[ \t]*\\\r?\n", re.MULTILINE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PARSER_POSITION = re.compile(r"Syntax Error @ (\d+):(\d+)\.\s*(.*)", re.DOTALL)
-
-
-class Limits:
-    """What holds for all files of this process.
-
-    Attributes:
-        max_bytes: of code in a file that is read; the run sets it, for it is read in many places.
-    """
-
-    max_bytes: ClassVar[int] = MAX_BYTES
 
 
 @dataclass(frozen=True)
@@ -102,7 +92,7 @@ def open_source(path: Path, text: str | None = None) -> Source:
     if config_files.is_config(path):
         return read_config(path, text)
     if path.suffix == NOTEBOOK:
-        return _read_notebook(path, text, None)
+        return _read_notebook(path, text, None, MAX_NOTEBOOK_BYTES)
     data = read_bytes(path) if text is None else text.encode("utf-8", "surrogatepass")
     if text is None:
         text, encoding, bom = decode_or_refuse(str(path), data)
@@ -114,23 +104,29 @@ def open_source(path: Path, text: str | None = None) -> Source:
     return Source(str(path), text, encoding=encoding, bom=bom)
 
 
-def read_source(path: Path, text: str | None = None, known: Source | None = None) -> Source:
+def read_source(
+    path: Path,
+    text: str | None = None,
+    known: Source | None = None,
+    max_bytes: int = MAX_BYTES,
+) -> Source:
     """The file as a Source whose tree is parsed.
 
     Args:
         path: the file, as it is shown to the user.
         text: what to take instead of the file's content.
-        known: the file as it was read before, given back where it still holds the same.
+        known: the file as it was read before; it is returned if its content is unchanged.
+        max_bytes: the largest size of code.
 
     Raises:
         Unreadable: it is missing, too large, not decodable, not Python, or nested too deeply.
     """
     shown = str(path)
     if path.suffix == NOTEBOOK:
-        return _read_notebook(path, text, known)
+        return _read_notebook(path, text, known, max_bytes)
     data = read_bytes(path) if text is None else text.encode("utf-8", "surrogatepass")
-    if len(data) > Limits.max_bytes:
-        raise Unreadable(too_large(path, len(data)))
+    if len(data) > max_bytes:
+        raise Unreadable(too_large(path, len(data), max_bytes))
     if text is None:
         text, encoding, bom = decode_or_refuse(shown, data)
     else:
@@ -153,7 +149,7 @@ def read_source(path: Path, text: str | None = None, known: Source | None = None
     return source
 
 
-def _read_notebook(path: Path, text: str | None, known: Source | None) -> Source:
+def _read_notebook(path: Path, text: str | None, known: Source | None, max_bytes: int) -> Source:
     """The code of a notebook.
 
     text: the file's content; or, where the notebook is known, another code for its cells.
@@ -180,8 +176,8 @@ def _read_notebook(path: Path, text: str | None, known: Source | None) -> Source
             except NotebookError as error:
                 hint = "open and save it in Jupyter, or leave it out with `exclude`"
                 raise Unreadable(Problem(shown, None, str(error), hint)) from error
-    if len(source.text) > Limits.max_bytes:
-        raise Unreadable(too_large(path, len(source.text)))
+    if len(source.text) > max_bytes:
+        raise Unreadable(too_large(path, len(source.text), max_bytes))
     try:
         _refuse_text(shown, source.text)
         _ = source.tree
@@ -220,19 +216,22 @@ def read_config(path: Path, text: str | None = None) -> ConfigSource:
     return source
 
 
-def check_text(path: Path, data: bytes) -> Problem | None:
+def check_text(path: Path, data: bytes, max_bytes: int = MAX_BYTES) -> Problem | None:
     """What keeps a file, of which nothing else is wanted, from being read as Python, if anything.
 
     A generated file that is too large is nobody's concern as long as nothing in it matters.
     """
     if path.suffix == NOTEBOOK or config_files.is_config(path):
-        read = read_source if path.suffix == NOTEBOOK else read_config
+        text = data.decode("utf-8", "surrogateescape")
         try:
-            read(path, data.decode("utf-8", "surrogateescape"))
+            if path.suffix == NOTEBOOK:
+                read_source(path, text, max_bytes=max_bytes)
+            else:
+                read_config(path, text)
         except Unreadable as unreadable:
             return unreadable.problem
         return None
-    if len(data) > Limits.max_bytes:
+    if len(data) > max_bytes:
         return None
     try:
         text, _, _ = decode_or_refuse(str(path), data)
@@ -255,13 +254,12 @@ def read_program(path: Path) -> str:
     return text
 
 
-def is_too_large(path: Path, data: bytes) -> bool:
+def is_too_large(path: Path, data: bytes, max_bytes: int) -> bool:
     """Whether a file holds more than is read as code; of a notebook only its code counts."""
-    return len(data) > Limits.max_bytes and path.suffix != NOTEBOOK
+    return len(data) > max_bytes and path.suffix != NOTEBOOK
 
 
-def too_large(path: Path, size: int, limit: int | None = None) -> Problem:
-    limit = Limits.max_bytes if limit is None else limit
+def too_large(path: Path, size: int, limit: int) -> Problem:
     sizes = f"{size / 1e6:.1f} MB", f"{limit / 1e6:.1f} MB"
     if limit < 100_000 or sizes[0] == sizes[1]:
         sizes = f"{size:,} bytes", f"{limit:,} bytes"

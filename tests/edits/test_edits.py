@@ -155,7 +155,7 @@ def shard(source: Source, call: str, *, unused: str = "FSDP") -> Fix:
     written = rewrite.need_import(source, FSDP, "fully_shard", at=at)
     rewrite.replace(source, at, f"{written}(model)")
     for name in unused.split():
-        rewrite.unused(source, name)
+        rewrite.remove_import_if_unused(source, name)
     return rewrite.fix("Shard", Safety.SAFE)
 
 
@@ -203,7 +203,7 @@ def gone(text: str, use: str, *names: str, path: str = "train.py", **others: str
     rewrite = Rewrite()
     rewrite.replace(source, node(source, use, cst.Call), "0")
     for name in names:
-        rewrite.unused(source, name)
+        rewrite.remove_import_if_unused(source, name)
     result = apply(sources, [rewrite.fix("test", Safety.SAFE)])
     assert not result.broken
     return result.texts[path]

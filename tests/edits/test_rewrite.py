@@ -396,10 +396,10 @@ def test_fix_holds_what_was_said() -> None:
     call = node(source, "FSDP(", cst.Call)
     shard = rewrite.need_import(source, "torch.distributed.fsdp", "fully_shard", at=call)
     rewrite.replace_statement(source, call, [f"{shard}(model)"])
-    rewrite.unused(source, "FSDP")
+    rewrite.remove_import_if_unused(source, "FSDP")
     fix = rewrite.fix("Shard", Safety.UNSAFE, group="model")
     assert fix.edits == (Edit("train.py", 0, 19, "fully_shard(model)"),)
     assert [(path, wanted.name) for path, wanted in fix.imports] == [("train.py", "fully_shard")]
-    assert fix.unused == (("train.py", "FSDP"),)
+    assert fix.maybe_unused_imports == (("train.py", "FSDP"),)
     assert (fix.title, fix.safety, fix.group) == ("Shard", Safety.UNSAFE, "model")
     assert edited(source.text, fix.edits) == "fully_shard(model)\n"

@@ -68,7 +68,9 @@ def plan(tmp_path: Path, body: str, head: str = HEAD) -> tuple[Plan, str]:
     (found,) = plans_of(program)
     if found.blockers:
         return found, ""
-    whole = Fix("", Safety.SAFE, found.edits, found.imports, found.group, found.unused)
+    whole = Fix(
+        "", Safety.SAFE, found.edits, found.imports, found.group, found.maybe_unused_imports
+    )
     applied = apply(program.sources, [whole])
     assert not applied.broken
     return found, applied.texts[str(path)]

@@ -36,7 +36,9 @@ def plan(tmp_path: Path, files: dict[str, str]) -> tuple[Plan, dict[str, str]]:
     (found,) = plans_of(program)
     texts = dict(files)
     if not found.blockers:
-        whole = Fix("", Safety.SAFE, found.edits, found.imports, found.group, found.unused)
+        whole = Fix(
+            "", Safety.SAFE, found.edits, found.imports, found.group, found.maybe_unused_imports
+        )
         applied = apply(program.sources, [whole])
         assert not applied.broken
         texts.update({Path(path).name: text for path, text in applied.texts.items()})

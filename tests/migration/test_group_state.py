@@ -22,7 +22,9 @@ def plan(tmp_path: Path, text: str) -> tuple[Plan, str]:
     (found,) = plans_of(program)
     if found.blockers:
         return found, ""
-    whole = Fix("", Safety.SAFE, found.edits, found.imports, found.group, found.unused)
+    whole = Fix(
+        "", Safety.SAFE, found.edits, found.imports, found.group, found.maybe_unused_imports
+    )
     return found, apply(program.sources, [whole]).texts[str(path)]
 
 

@@ -215,10 +215,10 @@ def place_imports(migration: Migration, fix: Fix) -> Fix:
     with that import taken away though the other library's goes by the same name."""
     kept = tuple(
         (path, name)
-        for path, name in fix.unused
+        for path, name in fix.maybe_unused_imports
         if (path, name.removesuffix("!")) not in migration.policies.shared_names
     )
-    fix = replace(fix, unused=kept)
+    fix = replace(fix, maybe_unused_imports=kept)
     for source, choices in migration.imports.choices.items():
         wanted = [item for path, item in fix.imports if path == source.path]
         only_ours = _all_ours(migration, source, choices)
@@ -234,11 +234,11 @@ def place_imports(migration: Migration, fix: Fix) -> Fix:
         chosen = {choice.ours.spelling: canonical(choice.ours.full) for choice in choices}
         unused = [
             (path, name)
-            for path, name in fix.unused
+            for path, name in fix.maybe_unused_imports
             if path != source.path or name.removesuffix("!") not in chosen
         ]
         unused.extend((source.path, f"{name}={full}") for name, full in chosen.items())
-        fix = replace(fix, imports=tuple(imports), unused=tuple(unused))
+        fix = replace(fix, imports=tuple(imports), maybe_unused_imports=tuple(unused))
     return fix
 
 

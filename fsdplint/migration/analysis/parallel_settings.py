@@ -51,7 +51,7 @@ def check(migration: Migration) -> list[Blocked]:
     own = [Path(source.path) for source, _ in changed.values()]
     whole(migration).projects.queries.searched += map(str, own)
     for path in others(migration, own):
-        sister = _sister(_read(path), changed)
+        sister = _sister(_read(path, migration.program.max_bytes), changed)
         if sister is not None:
             source, one = changed[sister.field, sister.enum]
             what = f"{_said(sister)} of {shown(path, Path(source.path))} too"
@@ -82,13 +82,13 @@ def _wraps(source: Source) -> bool:
     return any(fsdp1_name(full) == FSDP for _, _, full in references(source, PREFIX))
 
 
-def _read(path: Path) -> Source | None:
+def _read(path: Path, max_bytes: int) -> Source | None:
     """A file that speaks of one of the enums and belongs to no program of its own."""
     try:
         data = read_bytes(path)
         if not any(enum.encode() in data for enum in ENUMS):
             return None
-        source = read_source(path)
+        source = read_source(path, max_bytes=max_bytes)
     except Unreadable:
         return None
     return None if _wraps(source) else source

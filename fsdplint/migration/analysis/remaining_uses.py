@@ -157,7 +157,7 @@ def _patched(
         return
     named = _named(gone)
     for path in others(migration, paths):
-        found = _unread(path, named, gone)
+        found = _unread(path, named, gone, migration.program.max_bytes)
         if found is not None:
             other, node, key = found
             home, item = gone[key]
@@ -172,14 +172,17 @@ def _named(gone: Iterable[tuple[str, str]]) -> re.Pattern[bytes]:
 
 
 def _unread(
-    path: Path, named: re.Pattern[bytes], gone: dict[tuple[str, str], tuple[Source, Imported]]
+    path: Path,
+    named: re.Pattern[bytes],
+    gone: dict[tuple[str, str], tuple[Source, Imported]],
+    max_bytes: int,
 ) -> tuple[Source, cst.CSTNode, tuple[str, str]] | None:
     """The first such string in a file that was not read."""
     try:
         data = read_bytes(path)
         if not PATCHES.search(data) or not named.search(data):
             return None
-        source = read_source(path)
+        source = read_source(path, max_bytes=max_bytes)
     except Unreadable:
         return None
     return next(((source, node, key) for node, key in _patches(source, gone)), None)

@@ -270,10 +270,10 @@ class PluginChange:
 
     def _unused(self, node: cst.CSTNode) -> None:
         for name in names(node):
-            self.rewrite.unused(self.source, name)
+            self.rewrite.remove_import_if_unused(self.source, name)
         text = dotted(node)
         if text and "." in text:
-            self.rewrite.unused(self.source, text.rpartition(".")[0])
+            self.rewrite.remove_import_if_unused(self.source, text.rpartition(".")[0])
 
     def _drop(self, name: str, *new: str) -> None:
         """Take an argument away, or put others in its place."""

@@ -67,7 +67,7 @@ def drop_imports(state: PassState) -> None:
     for source in state.migration.sources:
         for item in bindings_of(source).imports():
             if fsdp1_name(canonical(item.full)) is not None:
-                state.migration.rewrite.unused(source, item.spelling, anyway=True)
+                state.migration.rewrite.remove_import_if_unused(source, item.spelling, anyway=True)
 
 
 def drop_variables(state: PassState) -> None:

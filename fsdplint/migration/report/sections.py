@@ -121,7 +121,7 @@ class Sections:
         return _at(self.files[at.path], at.line)
 
     def _outside(self, fix: Fix) -> list[str]:
-        paths = changed_files(fix) | {path for path, _ in fix.unused}
+        paths = changed_files(fix) | {path for path, _ in fix.maybe_unused_imports}
         return sorted(path for path in paths if not self.editable(os.path.realpath(path)))
 
     def leave_out(self, context: Set[str]) -> None:

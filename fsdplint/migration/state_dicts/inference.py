@@ -70,7 +70,7 @@ def _is_off(
         text = source.code(called.value) + ".no_grad"
     else:
         text = migration.need(source, "torch", "no_grad", head)
-        migration.rewrite.unused(source, source.code(called))
+        migration.rewrite.remove_import_if_unused(source, source.code(called))
     migration.substitute(source, head, f"{text}()" if isinstance(head, cst.Call) else text)
     migration.note(NOTE, source, head)
     return False

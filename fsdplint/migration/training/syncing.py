@@ -186,7 +186,7 @@ def _nothing(migration: Migration, source: Source, context: cst.CSTNode) -> None
     while isinstance(context, cst.Call | cst.Attribute):
         context = context.func if isinstance(context, cst.Call) else context.value
     if isinstance(context, cst.Name):
-        migration.rewrite.unused(source, context.value)
+        migration.rewrite.remove_import_if_unused(source, context.value)
 
 
 def rewrite_held(migration: Migration, source: Source, node: cst.Attribute) -> bool:
