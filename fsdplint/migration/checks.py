@@ -9,7 +9,7 @@ import libcst as cst
 
 from fsdplint.migration import group_state, notes
 from fsdplint.migration.analysis import external_wrapping, unfollowed_code
-from fsdplint.migration.analysis.variables import is_named, outer_function
+from fsdplint.migration.analysis.variables import is_mentioned, outer_function
 from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers import constructor as blockers
 from fsdplint.migration.blockers.constructor import DEVICE_UNKNOWN, QUANTIZED_WEIGHTS
@@ -47,28 +47,28 @@ QUANTIZED = {"Linear4bit", "LinearNF4", "LinearFP4", "Params4bit", "Linear8bitLt
 def run(migration: Migration) -> None:
     """Add a blocker for each of them."""
     calls = external_wrapping.constructors(migration)
-    _wrapped_here(migration, calls)
+    _check_external_wrapping(migration, calls)
     if not calls:
         return
     for check in (
-        _called_here,
-        _optimizers,
-        _copied,
-        _inner_states,
-        _part_states,
-        _devices,
-        _parts_first,
+        _check_callers,
+        _check_optimizers,
+        _check_copies,
+        _check_inner_states,
+        _check_part_states,
+        _check_devices,
+        _check_first_calls,
         gradients.check,
         parameters.check,
         replaced_data.check,
-        unfollowed_code.handed_out,
-        unfollowed_code.branches,
-        unfollowed_code.optimizers,
-        _batch_norm,
-        _quantized,
-        _local_states,
-        group_state.tied,
-        group_state.requires_grad,
+        unfollowed_code.check_passed_models,
+        unfollowed_code.check_branches,
+        unfollowed_code.check_optimizers,
+        _check_batch_norm,
+        _check_quantized_weights,
+        _check_local_states,
+        group_state.check_tied_weights,
+        group_state.check_requires_grad,
     ):
         check(migration, calls)
     notes.add(migration, calls)
@@ -78,7 +78,7 @@ def _block(migration: Migration, source: Source, node: cst.CSTNode, reason: Reas
     migration.blockers.append(Blocked(source, node, reason))
 
 
-def _wrapped_here(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+def _check_external_wrapping(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """Without the constructor call the rest must stay as it is, unless it is about FSDP2 models."""
     if not calls and not _of_fsdp2(migration):
         external_wrapping.check(migration)
@@ -96,7 +96,7 @@ def _of_fsdp2(migration: Migration) -> bool:
     return bool(uses) and all(uses)
 
 
-def _called_here(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+def _check_callers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """A function that wraps a model and is called by nobody here is called from elsewhere.
 
     (Files that import it are looked for in any case: `importers`.)
@@ -105,7 +105,7 @@ def _called_here(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> 
         function = outer_function(source, call)
         if (
             function is None
-            or is_named(migration.program.sources.values(), function)
+            or is_mentioned(migration.program.sources.values(), function)
             or PROGRAM.search(source.text)
         ):
             continue  # in a program that nobody calls it in, it is left over
@@ -117,7 +117,7 @@ def _called_here(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> 
         )
 
 
-def _optimizers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+def _check_optimizers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """FSDP1 with use_orig_params lets the optimizer be built first, FSDP2 never."""
     for trace in migration.program.traces:
         for event in trace.of(Wrapped):
@@ -133,7 +133,7 @@ def _optimizers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> N
                         )
 
 
-def _copied(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+def _check_copies(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """FSDP2 modules cannot be copied."""
     for trace in migration.program.traces:
         for event in trace.of(ModuleCopied):
@@ -144,7 +144,7 @@ def _copied(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
                     _block(migration, site.source, site.node, reason)
 
 
-def _inner_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+def _check_inner_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """FSDP1's inner module gives flat parts of what the root holds, without a prefix or a shape."""
     for trace in migration.program.traces:
         states: list[StateTaken | StateLoaded] = [*trace.of(StateTaken), *trace.of(StateLoaded)]
@@ -159,11 +159,11 @@ def _inner_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) ->
                 _block(migration, site.source, site.node, reason)
 
 
-def _part_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+def _check_part_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     part_states.check(migration)
 
 
-def _parts_first(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+def _check_first_calls(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """Any use makes FSDP1's model the root, its state being loaded too, FSDP2's only a call."""
     for trace in migration.program.traces:
         for early in early_calls(Groups(trace), as_fsdp2=True):
@@ -176,7 +176,7 @@ def _parts_first(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> 
         part_forward.check_calls(migration, source)
 
 
-def _devices(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+def _check_devices(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """FSDP2 shards on the current device, FSDP1 without `device_id` on the module's own."""
     if device.sets_device(migration) or device.on_cpu(migration) or device.one_rank(migration):
         return
@@ -195,7 +195,7 @@ def _devices(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None
             )
 
 
-def _local_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+def _check_local_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """FSDP2's sharded states take the place of local ones where nobody else reads them."""
     found = migration.states.local_uses
     if len(found) == 1:
@@ -209,7 +209,7 @@ def _local_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) ->
         )
 
 
-def _batch_norm(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+def _check_batch_norm(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """FSDP1 keeps batch norms out of mixed precision by itself."""
     if "MixedPrecision" not in migration.names.values():
         return
@@ -222,7 +222,7 @@ def _batch_norm(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> N
                 return
 
 
-def _quantized(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+def _check_quantized_weights(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """Quantized weights carry what they need as attributes, which FSDP2's sharded parameters lack."""
     for source in migration.sources:
         for node in nodes(source):

@@ -18,12 +18,12 @@ from fsdplint.edits.rewrite import Rewrite
 from fsdplint.fixes.syntax import library_name
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import ModuleValue, Unknown, Value
-from fsdplint.migration.analysis.isinstance_narrowing import asked
-from fsdplint.migration.analysis.unreached_code import Unreached, is_synthetic
+from fsdplint.migration.analysis.isinstance_narrowing import narrowed_nodes
+from fsdplint.migration.analysis.unreached_code import UnreachedNames, is_synthetic
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.facts import Blocks, ConditionalImports, Policies, Precision, StateDicts
 from fsdplint.migration.names import FSDP, PREFIX, fsdp1_name
-from fsdplint.migration.text import call, flat, in_string, width
+from fsdplint.migration.text import call, in_string, on_one_line, width
 from fsdplint.source.source import Source, once
 from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.layout import line_end, line_indent, statement_of
@@ -79,7 +79,7 @@ class Migration:
 
     program: Program
     sources: list[Source]
-    uncalled: frozenset[cst.CSTNode] = frozenset()
+    uncalled_nodes: frozenset[cst.CSTNode] = frozenset()
     rewrite: Rewrite = field(default_factory=Rewrite)
     steps: list[Step] = field(default_factory=list)
     blockers: list[Blocked] = field(default_factory=list)
@@ -95,17 +95,21 @@ class Migration:
     blocks: Blocks = field(default_factory=Blocks)
     states: StateDicts = field(default_factory=StateDicts)
     _unreached_modules: dict[cst.CSTNode, str] | None = None
-    _narrowed: dict[cst.CSTNode, str] | None = None
+    _narrowed_nodes: dict[cst.CSTNode, str] | None = None
     _values: dict[cst.CSTNode, list[Value]] = field(default_factory=dict)
     _texts: dict[Source, dict[Span, str]] = field(default_factory=dict)
-    _owned: dict[Source, list[Span]] = field(default_factory=dict)
+    _owned_spans: dict[Source, list[Span]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for source in self.sources:
             for node, full in symbols_in(source).items():
                 self.symbols[node] = full
                 name = fsdp1_name(full)
-                if name is not None and node not in self.uncalled and not _stands_in(source, node):
+                if (
+                    name is not None
+                    and node not in self.uncalled_nodes
+                    and not _is_placeholder(source, node)
+                ):
                     self.names[node] = name
 
     # Reading ----------------------------------------------------------------------------------
@@ -143,32 +147,38 @@ class Migration:
     def wrapped(self, node: cst.CSTNode) -> str:
         """Whether a node is a module that FSDP1 wraps: "always", "sometimes" or "" for not."""
         values = self.values(node)
-        if node in self.uncalled or (not values and self.on_other_side(node)):
+        if node in self.uncalled_nodes or (not values and self.in_other_arm(node)):
             return ""
         if all(is_synthetic(value, node) for value in values):
-            return self._unreached().get(node) or self.tested(node)
+            return self._unreached_models().get(node) or self.narrowing(node)
         found = [is_fsdp1(value) for value in values]
         if not any(found):
-            return self.tested(node)
+            return self.narrowing(node)
         return "always" if all(found) else "sometimes"
 
-    def on_other_side(self, node: cst.CSTNode) -> bool:
+    def in_other_arm(self, node: cst.CSTNode) -> bool:
         """Whether a node is only reached where another library's class takes FSDP1's name."""
-        return any(x.is_theirs(node) for choices in self.imports.choices.values() for x in choices)
+        return any(
+            x.in_other_arm(node) for choices in self.imports.choices.values() for x in choices
+        )
 
-    def _unreached(self) -> dict[cst.CSTNode, str]:
+    def _unreached_models(self) -> dict[cst.CSTNode, str]:
         if self._unreached_modules is None:
             files = self.program.sources.values()
-            self._unreached_modules = Unreached(self.sources, self.values, is_fsdp1, files).found
+            self._unreached_modules = UnreachedNames(
+                self.sources, self.values, is_fsdp1, files
+            ).found
         return self._unreached_modules
 
-    def tested(self, node: cst.CSTNode) -> str:
+    def narrowing(self, node: cst.CSTNode) -> str:
         """The same for what nothing is known of but that a test around it asks for its class."""
-        if self._narrowed is None:
-            self._narrowed = asked(self.sources, lambda node: self.fsdp1(node) == FSDP)
+        if self._narrowed_nodes is None:
+            self._narrowed_nodes = narrowed_nodes(
+                self.sources, lambda node: self.fsdp1(node) == FSDP
+            )
         if not all(isinstance(v, Unknown) or is_synthetic(v, node) for v in self.values(node)):
             return ""
-        return self._narrowed.get(node, "")
+        return self._narrowed_nodes.get(node, "")
 
     # Writing ----------------------------------------------------------------------------------
 
@@ -213,7 +223,7 @@ class Migration:
             parent = source.parent(parent)
         return indent
 
-    def placed(self, source: Source, node: cst.CSTNode, text: str) -> str:
+    def indented(self, source: Source, node: cst.CSTNode, text: str) -> str:
         """A text whose further lines are indented by tabs, as it stands in the file at a node."""
         indent, unit = self.indent(source, node), source.tree.default_indent
         first, *rest = text.split("\n")
@@ -240,17 +250,17 @@ class Migration:
             return
         text = call(source, self.indent(source, node), before + head, given, tail + after)
         text = text.removeprefix(before).removesuffix(after)
-        self.substitute(source, node, self.placed(source, node, text))
+        self.substitute(source, node, self.indented(source, node, text))
 
-    def changed(self, source: Source, node: cst.CSTNode) -> bool:
+    def is_changed(self, source: Source, node: cst.CSTNode) -> bool:
         """Whether a node gets another text, or a statement around it does."""
         start, end = source.span(node)
-        spans = [*self._owned.get(source, ()), *self._texts.get(source, ())]
+        spans = [*self._owned_spans.get(source, ()), *self._texts.get(source, ())]
         return any(left < end and start < right for left, right in spans)
 
     def own(self, source: Source, node: cst.CSTNode) -> None:
         """The node's whole text is rewritten (or deleted) by a change to its statement."""
-        self._owned.setdefault(source, []).append(source.span(node))
+        self._owned_spans.setdefault(source, []).append(source.span(node))
 
     def replace_statement(self, source: Source, node: cst.CSTNode, lines: list[str]) -> None:
         """Put lines in place of the statement of a node; its parts were read with `text`."""
@@ -275,7 +285,7 @@ class Migration:
                 for count in range(1, len(pieces) + 1):
                     self.rewrite.remove_import_if_unused(source, ".".join(pieces[:count]))
 
-    def claim(self, source: Source, node: cst.CSTNode) -> None:
+    def account_for(self, source: Source, node: cst.CSTNode) -> None:
         """All references to FSDP1 within a node are accounted for."""
         for part in source.descend(node):
             if part in self.names:
@@ -304,7 +314,7 @@ class Migration:
     def finish(self) -> None:
         """Hand the changes of single nodes to the rewrite."""
         for source, texts in self._texts.items():
-            owned = self._owned.get(source, [])
+            owned = self._owned_spans.get(source, [])
             for (start, end), text in texts.items():
                 if not any(left <= start and end <= right for left, right in owned):
                     self.rewrite.replace_span(source, start, end, text)
@@ -321,7 +331,7 @@ class Migration:
         return library_name(self.rewrite, source, f"torch.distributed.{function}", at)
 
 
-def _stands_in(source: Source, node: cst.CSTNode) -> bool:
+def _is_placeholder(source: Source, node: cst.CSTNode) -> bool:
     """Whether a node is bound by `name = None`, which stands in for an import that fails."""
     target = source.parent(node)
     statement = source.parent(target) if isinstance(target, cst.AssignTarget) else None
@@ -360,7 +370,7 @@ def expression(migration: Migration, source: Source, node: cst.CSTNode) -> str:
     """A node's new text, for use in a line given to `Rewrite`: on one line where that is possible,
     else with its further lines relative to the statement's indentation.
     """
-    text = flat(migration.text(source, node))
+    text = on_one_line(migration.text(source, node))
     if isinstance(node, BARE) and node.lpar:
         text = f"({text})"  # what a node is written as has no parentheses of its own
     if "\n" not in text:

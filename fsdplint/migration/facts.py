@@ -28,7 +28,7 @@ class Precision:
 
     buffers: dict[cst.Call, cst.BaseExpression] = field(default_factory=dict)
     lowering: set[cst.Call] = field(default_factory=set)
-    same: dict[cst.Call, tuple[str, ...]] = field(default_factory=dict)
+    equal_fields: dict[cst.Call, tuple[str, ...]] = field(default_factory=dict)
     casts_inner: bool = True
     own_casts: bool = False
     lowers: bool = False
@@ -62,7 +62,7 @@ class Policies:
 
     rewritten: dict[cst.CSTNode, Policy] = field(default_factory=dict)
     calls: set[cst.CSTNode] = field(default_factory=set)
-    unchanged: dict[cst.CSTNode, tuple[Source, cst.CSTNode]] = field(default_factory=dict)
+    read_elsewhere: dict[cst.CSTNode, tuple[Source, cst.CSTNode]] = field(default_factory=dict)
     shared: set[cst.CSTNode] = field(default_factory=set)
     shared_names: set[tuple[str, str]] = field(default_factory=set)
 

@@ -12,7 +12,7 @@ import libcst as cst
 from fsdplint.diagnostics.finding import Edit
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import Function, Partial, Value
-from fsdplint.migration.analysis.components import Part
+from fsdplint.migration.analysis.components import full_program
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import CONFIG_GIVEN_TO_FRAMEWORK
 from fsdplint.migration.context import Migration
@@ -22,16 +22,15 @@ from fsdplint.trace import FrameworkConfigured
 
 def check(migration: Migration, edits: Iterable[Edit]) -> list[Blocked]:
     """The blockers: what the migration rewrites is also an argument of a framework's own FSDP1."""
-    program = migration.program
-    whole = program.whole if isinstance(program, Part) else program
+    program = full_program(migration.program)
     changed: dict[str, list[Edit]] = {}
     for edit in edits:
         changed.setdefault(edit.path, []).append(edit)
     found: dict[cst.CSTNode, Blocked] = {}
-    for event, call in _calls(whole):
+    for event, call in _calls(program):
         for argument in call.args:
-            for site in _made(whole.values(argument.value)):
-                if not _touched(site, changed.get(site.path, ())) or site.node in found:
+            for site in _creation_sites(program.values(argument.value)):
+                if not _is_edited(site, changed.get(site.path, ())) or site.node in found:
                     continue
                 at = event.site.location()
                 place = f"{Path(at.path).name}:{at.line}"
@@ -52,7 +51,7 @@ def _calls(program: Program) -> Iterator[tuple[FrameworkConfigured, cst.Call]]:
                 yield event, event.site.node
 
 
-def _made(values: Iterable[Value]) -> Iterator[NodeSite]:
+def _creation_sites(values: Iterable[Value]) -> Iterator[NodeSite]:
     """Where values are made, functions defined, also those that a partial is of."""
     for value in values:
         if value.created_at is not None:
@@ -60,9 +59,9 @@ def _made(values: Iterable[Value]) -> Iterator[NodeSite]:
         if isinstance(value, Function):
             yield value.site
         if isinstance(value, Partial):
-            yield from _made([value.function])
+            yield from _creation_sites([value.function])
 
 
-def _touched(site: NodeSite, edits: Iterable[Edit]) -> bool:
+def _is_edited(site: NodeSite, edits: Iterable[Edit]) -> bool:
     start, end = site.source.span(site.node)
     return any(edit.start < end and start < edit.end for edit in edits)

@@ -22,7 +22,7 @@ from fsdplint.syntax.layout import statement_of
 from fsdplint.trace import BackwardRun, Called, GradMode, ParametersTied, RequiresGradSet, Trace
 
 
-def tied(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+def check_tied_weights(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """Block on weights that modules of different units share, or may share: FSDP2 refuses them."""
     for trace in migration.program.traces:
         units = Units(trace)
@@ -37,8 +37,12 @@ def _of_tie(units: Units, event: ParametersTied) -> Blocked | None:
     if event.other is None:
         return None
     one, other = units.unit(event.module), units.unit(event.other)
-    wrap = units.wrapped(event.module)
-    if wrap is None or units.wrapped(event.other) is None or (one == other and one is not None):
+    wrap = units.outermost_wrap(event.module)
+    if (
+        wrap is None
+        or units.outermost_wrap(event.other) is None
+        or (one == other and one is not None)
+    ):
         return None
     if one is not None and other is not None:
         wrap = units.wraps[one]
@@ -56,7 +60,7 @@ def _of_tie(units: Units, event: ParametersTied) -> Blocked | None:
 # `requires_grad` of parameters that a forward under no_grad has left gathered ---------------------
 
 
-def requires_grad(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+def check_requires_grad(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """Reshard before `requires_grad` is set on parameters that may be gathered.
 
     FSDP2 keeps the root's group gathered after a forward, and every group without resharding; a
@@ -87,11 +91,11 @@ def _gathered_parts(units: Units, event: RequiresGradSet) -> list[str]:
     found = []
     for module in event.modules:
         for part in trace.submodules(module):
-            wrap = units.wrapped(part)
+            wrap = units.outermost_wrap(part)
             info = trace.modules.get(part)
             if wrap is None or wrap.index > event.index or info is None or info.wrapper:
                 continue
-            if info.own_parameters is not False and units.stays_gathered(part):
+            if info.own_parameters is not False and units.may_stay_gathered(part):
                 found.append(part)
     return found
 
@@ -100,7 +104,7 @@ def _after_evaluation(trace: Trace, units: Units, event: RequiresGradSet) -> boo
     """Whether the last thing that the model did was a forward without gradients, in this turn of
     the loop or in the one before.
     """
-    wrap = units.wrapped(event.modules[0])
+    wrap = units.outermost_wrap(event.modules[0])
     related = [
         other
         for other in trace.events

@@ -25,19 +25,19 @@ Calls = list[tuple[Source, cst.Call]]
 def add(migration: Migration, calls: Calls) -> None:
     """Add a note for each of them, with the places that it is about."""
     for note in (
-        _clipping,
-        _groups,
-        _compiled,
-        _numbers,
-        _accumulated,
-        _gathered_again,
-        _start,
-        _held,
+        _note_clipping,
+        _note_parameter_groups,
+        _note_compilation,
+        _note_counts,
+        _note_accumulation,
+        _note_regathering,
+        _note_start,
+        _note_held_parameters,
     ):
         note(migration, calls)
 
 
-def _clipping(migration: Migration, calls: Calls) -> None:
+def _note_clipping(migration: Migration, calls: Calls) -> None:
     for trace in migration.program.traces:
         for event in trace.of(Clipped):
             site = event.site
@@ -54,7 +54,7 @@ def _clipping(migration: Migration, calls: Calls) -> None:
                 )
 
 
-def _groups(migration: Migration, calls: Calls) -> None:
+def _note_parameter_groups(migration: Migration, calls: Calls) -> None:
     """Groups of parameters that are told apart by shapes or names."""
     flat = any("use_orig_params" not in source.code(call) for source, call in calls)
     for source in migration.program.sources.values():
@@ -69,7 +69,7 @@ def _groups(migration: Migration, calls: Calls) -> None:
                     detail="FSDP1's parameters have one dimension after wrapping, so all of them fell "
                     "into one group where the groups are made after it; now weight decay is applied "
                     "as it is written.",
-                    unsafe=_is_of_wrapped(migration, source, node),
+                    unsafe=_is_certainly_of_fsdp1(migration, source, node),
                 )
             if flat and isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
                 if node.func.attr.value == "named_parameters" and migration.wrapped(
@@ -93,22 +93,22 @@ def _by_shape(migration: Migration, source: Source, node: cst.Comparison) -> boo
     found = [part for part in descend(node) if isinstance(part, cst.Name) and part.value == name]
     values = [value for part in found for value in migration.values(part)]
     if values:
-        return any(_of_wrapped(value) for value in values)
+        return any(_is_of_fsdp1(value) for value in values)
     return name in ("p", "param", "parameter", "v")
 
 
-def _is_of_wrapped(migration: Migration, source: Source, node: cst.Comparison) -> bool:
+def _is_certainly_of_fsdp1(migration: Migration, source: Source, node: cst.Comparison) -> bool:
     """Whether a comparison certainly is about parameters that FSDP1 has made flat."""
     values = [v for part in descend(node) for v in migration.values(part)]
     found = [value for value in values if isinstance(value, ParametersOf)]
-    return bool(found) and all(map(_of_wrapped, found))
+    return bool(found) and all(map(_is_of_fsdp1, found))
 
 
-def _of_wrapped(value: object) -> bool:
+def _is_of_fsdp1(value: object) -> bool:
     return isinstance(value, ParametersOf) and any(is_fsdp1(m) for m in value.modules)
 
 
-def _compiled(migration: Migration, calls: Calls) -> None:
+def _note_compilation(migration: Migration, calls: Calls) -> None:
     """It goes on working, but FSDP2 gains more from compiled blocks."""
     for trace in migration.program.traces:
         for event in trace.of(Compiled):
@@ -123,7 +123,7 @@ def _compiled(migration: Migration, calls: Calls) -> None:
                 )
 
 
-def _numbers(migration: Migration, calls: Calls) -> None:
+def _note_counts(migration: Migration, calls: Calls) -> None:
     """Sizes of an FSDP1 model's parameters, which are those of one rank's part."""
     for source in migration.program.sources.values():
         for node in nodes(source):
@@ -132,7 +132,7 @@ def _numbers(migration: Migration, calls: Calls) -> None:
             if node.func.attr.value not in ("numel", "nelement"):
                 continue
             values = migration.values(node.func.value)
-            if any(map(_of_wrapped, values)):
+            if any(map(_is_of_fsdp1, values)):
                 migration.note(
                     "parameters are counted whole (FSDP1: this rank's part)",
                     source,
@@ -142,7 +142,7 @@ def _numbers(migration: Migration, calls: Calls) -> None:
                 )
 
 
-def _accumulated(migration: Migration, calls: Calls) -> None:
+def _note_accumulation(migration: Migration, calls: Calls) -> None:
     """Gradients that are accumulated without being reduced."""
     differ = [
         (source, node)
@@ -152,7 +152,7 @@ def _accumulated(migration: Migration, calls: Calls) -> None:
         and migration.called(node) == "MixedPrecision"
         and _reduces_otherwise(source, node)
     ]
-    for source, node in _unsynchronized(migration) if differ else ():
+    for source, node in _no_sync_calls(migration) if differ else ():
         migration.note(
             "without a reduction gradients are accumulated in `reduce_dtype` (FSDP1: in "
             "`param_dtype`)",
@@ -163,7 +163,7 @@ def _accumulated(migration: Migration, calls: Calls) -> None:
         )
 
 
-def _unsynchronized(migration: Migration) -> Iterator[tuple[Source, cst.Call]]:
+def _no_sync_calls(migration: Migration) -> Iterator[tuple[Source, cst.Call]]:
     """The `no_sync()` calls of wrapped models."""
     for source in migration.sources:
         for node in nodes(source):
@@ -173,14 +173,14 @@ def _unsynchronized(migration: Migration) -> Iterator[tuple[Source, cst.Call]]:
                 yield source, node
 
 
-def _gathered_again(migration: Migration, calls: Calls) -> None:
+def _note_regathering(migration: Migration, calls: Calls) -> None:
     """FSDP1 keeps parameters whole after a backward without a reduction, where it does so after a
     forward (`_should_free_in_backward`); FSDP2 does neither by itself.
     """
     wanted = {f"ShardingStrategy.{name}" for name in WHOLE}
     if not any(migration.fsdp1(node) in wanted for s in migration.sources for node in nodes(s)):
         return
-    for source, node in _unsynchronized(migration):
+    for source, node in _no_sync_calls(migration):
         migration.note(
             "with SHARD_GRAD_OP parameters are gathered anew after a backward without a reduction "
             "(FSDP1 kept them)",
@@ -201,7 +201,7 @@ def _reduces_otherwise(source: Source, node: cst.Call) -> bool:
     return source.code(param.value) != source.code(reduce.value)
 
 
-def _start(migration: Migration, calls: Calls) -> None:
+def _note_start(migration: Migration, calls: Calls) -> None:
     """The weights of rank 0 that all ranks start from."""
     for source, call in calls:
         given = arguments(call, PARAMETERS)[0].get("sync_module_states")
@@ -216,7 +216,7 @@ def _start(migration: Migration, calls: Calls) -> None:
             )
 
 
-def _held(migration: Migration, calls: Calls) -> None:
+def _note_held_parameters(migration: Migration, calls: Calls) -> None:
     """Parameters that a variable holds from before the sharding, whole."""
     for source, call in calls:
         end = source.span(call)[0]
@@ -225,7 +225,7 @@ def _held(migration: Migration, calls: Calls) -> None:
                 continue
             if function_of(source, node) is not function_of(source, call):
                 continue
-            if any(_keeps(migration, value) for value in _kept_values(node)):
+            if any(_is_parameters(migration, value) for value in _kept_values(node)):
                 migration.note(
                     "parameters that a variable holds from before the sharding stay whole",
                     source,
@@ -247,7 +247,7 @@ def _kept_values(node: cst.Assign) -> Iterator[cst.BaseExpression]:
         yield value.for_in.iter
 
 
-def _keeps(migration: Migration, node: cst.BaseExpression) -> bool:
+def _is_parameters(migration: Migration, node: cst.BaseExpression) -> bool:
     """Whether an expression is the parameters of a module that FSDP1 does not wrap yet."""
     if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
         return False

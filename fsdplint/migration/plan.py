@@ -30,7 +30,7 @@ class Plan:
         notes: what changes in cost or in a detail of behaviour.
     """
 
-    NAMED: ClassVar[int] = 2  # notes that a title has room for
+    MAX_NOTES: ClassVar[int] = 2  # notes that a title has room for
 
     group: str
     sources: list[Source]
@@ -52,7 +52,7 @@ class Plan:
         Every use has all of it: half a migration is worse than none, whichever rules are chosen.
         """
         title = next(
-            (s.title for s in self.steps if s.source is source and inside(source, s.node, node)),
+            (s.title for s in self.steps if s.source is source and is_inside(source, s.node, node)),
             "Migrate to FSDP2",
         )
         texts = self._remarks(whole=title == wrap.TITLE)
@@ -74,7 +74,7 @@ class Plan:
         if not whole:
             return unsafe
         texts = unsafe + [note.text for note in self.notes if not note.unsafe]
-        room = max(self.NAMED, len(unsafe))
+        room = max(self.MAX_NOTES, len(unsafe))
         more = len(texts) - room
         return [*texts[:room], *([f"{more} more: see `fsdplint migrate`"] if more > 0 else [])]
 
@@ -99,10 +99,10 @@ class Plan:
             for blocker in self.blockers
             if blocker.source is source
             and (
-                inside(source, node, blocker.node)
+                is_inside(source, node, blocker.node)
                 or (
                     isinstance(blocker.node, cst.BaseExpression)
-                    and inside(source, blocker.node, node)
+                    and is_inside(source, blocker.node, node)
                 )
             )
         ]
@@ -123,7 +123,7 @@ def _is_line(source: Source, node: cst.CSTNode, line: int) -> bool:
     return simple and source.location(node).line == line
 
 
-def inside(source: Source, outer: cst.CSTNode, node: cst.CSTNode) -> bool:
+def is_inside(source: Source, outer: cst.CSTNode, node: cst.CSTNode) -> bool:
     """Whether a node stands within another one, or is it."""
     start, end = source.span(outer)
     left, right = source.span(node)

@@ -20,7 +20,7 @@ from fsdplint.migration.blockers.program import PROGRAM_TOO_LARGE, REWRITES_CLAS
 from fsdplint.migration.context import Migration
 from fsdplint.migration.passes import PASSES
 from fsdplint.migration.passes.state import PassState, references
-from fsdplint.migration.plan import Plan, inside
+from fsdplint.migration.plan import Plan, is_inside
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend
 
@@ -43,7 +43,7 @@ def plan_for(program: Program, source: Source) -> Plan | None:
 def make_plan(program: Program, sources: list[Source]) -> Plan:
     """The migration of some files. Functions that nothing calls may be left as they are."""
     plan = _make_plan(program, sources, {})
-    untouched = uncalled_functions.uncalled(program, plan.blockers)
+    untouched = uncalled_functions.find_uncalled(program, plan.blockers)
     if not untouched:
         return plan
     other = _make_plan(program, sources, untouched)
@@ -53,7 +53,7 @@ def make_plan(program: Program, sources: list[Source]) -> Plan:
 def _touches(plan: Plan, functions: uncalled_functions.Functions) -> bool:
     """Whether a plan changes code in some functions, or is blocked by it."""
     return any(
-        inside(source, function, blocker.node)
+        is_inside(source, function, blocker.node)
         for function, source in functions.items()
         for blocker in plan.blockers
         if blocker.source is source

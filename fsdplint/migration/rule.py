@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 REFERENCES = """## References
     - https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html (migration guide)
     - pytorch/torchtitan, `docs/fsdp.md`"""
-NAMED = 3  # blockers named in a help text
+MAX_BLOCKERS = 3  # blockers named in a help text
 
 
 class MigrationRule(Rule):
@@ -91,9 +91,9 @@ def _blocked_elsewhere(plan: Plan) -> str:
     for blocker in plan.blockers:
         at = blocker.source.location(blocker.node)
         every[f"{at.path}:{at.line} ({blocker.reason})"] = None
-    places = list(every)[:NAMED]
-    if len(every) > NAMED:
-        places.append(f"{len(every) - NAMED} more")
+    places = list(every)[:MAX_BLOCKERS]
+    if len(every) > MAX_BLOCKERS:
+        places.append(f"{len(every) - MAX_BLOCKERS} more")
     return f"Not migrated, because of {'; '.join(places)}."
 
 

@@ -36,7 +36,7 @@ class Api:
     becomes: str
     advice: str = advice.BY_HAND
     step: str = ""
-    carried: bool = False
+    rewritten_with_other: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,9 @@ class Member:
 # A name with a dot is an argument of a call or a member of a class.
 APIS = {
     # The class and the arguments of its constructor
-    FSDP: Api("`fully_shard` of the submodules and then of the model, in place", carried=True),
+    FSDP: Api(
+        "`fully_shard` of the submodules and then of the model, in place", rewritten_with_other=True
+    ),
     f"{FSDP}.module": Api("the first argument of `fully_shard`; as an attribute, the model itself"),
     f"{FSDP}.process_group": Api(
         "a `mesh` of the group; a tuple of groups is a mesh of two dimensions",
@@ -107,28 +109,35 @@ APIS = {
         advice=advice.WHOLE_PARAMETERS,
     ),
     f"{FSDP}.state_dict_type": Api(
-        "the options of `get_model_state_dict` and `set_model_state_dict`", carried=True
+        "the options of `get_model_state_dict` and `set_model_state_dict`",
+        rewritten_with_other=True,
     ),
     f"{FSDP}.set_state_dict_type": Api(
-        "the options of `get_model_state_dict` and its like", carried=True
+        "the options of `get_model_state_dict` and its like", rewritten_with_other=True
     ),
     f"{FSDP}.get_state_dict_type": Api(
         "nothing: states of FSDP2 have no type that is set; what the "
         "program asks it for is the options that it passes to `get_model_state_dict`"
     ),
     f"{FSDP}.full_optim_state_dict": Api(
-        "`get_optimizer_state_dict` with `full_state_dict=True`", carried=True
+        "`get_optimizer_state_dict` with `full_state_dict=True`", rewritten_with_other=True
     ),
-    f"{FSDP}.sharded_optim_state_dict": Api("`get_optimizer_state_dict`", carried=True),
-    f"{FSDP}.optim_state_dict": Api("`get_optimizer_state_dict`", carried=True),
-    f"{FSDP}.optim_state_dict_to_load": Api("`set_optimizer_state_dict`", carried=True),
+    f"{FSDP}.sharded_optim_state_dict": Api(
+        "`get_optimizer_state_dict`", rewritten_with_other=True
+    ),
+    f"{FSDP}.optim_state_dict": Api("`get_optimizer_state_dict`", rewritten_with_other=True),
+    f"{FSDP}.optim_state_dict_to_load": Api(
+        "`set_optimizer_state_dict`", rewritten_with_other=True
+    ),
     f"{FSDP}.shard_full_optim_state_dict": Api(
-        "`set_optimizer_state_dict` with `full_state_dict=True`", carried=True
+        "`set_optimizer_state_dict` with `full_state_dict=True`", rewritten_with_other=True
     ),
     f"{FSDP}.scatter_full_optim_state_dict": Api(
-        "`set_optimizer_state_dict` with `broadcast_from_rank0=True`", carried=True
+        "`set_optimizer_state_dict` with `broadcast_from_rank0=True`", rewritten_with_other=True
     ),
-    f"{FSDP}.flatten_sharded_optim_state_dict": Api("`set_optimizer_state_dict`", carried=True),
+    f"{FSDP}.flatten_sharded_optim_state_dict": Api(
+        "`set_optimizer_state_dict`", rewritten_with_other=True
+    ),
     f"{FSDP}.rekey_optim_state_dict": Api(
         "nothing: optimizer states of FSDP2 have the names of parameters "
         "as keys, and `set_optimizer_state_dict` takes them"
@@ -151,16 +160,22 @@ APIS = {
         "a mesh of two dimensions, `reshard_after_forward=False`"
     ),
     "BackwardPrefetch": Api(
-        "nothing: FSDP2 always prefetches", carried=True, step="Leave out what FSDP2 always does"
+        "nothing: FSDP2 always prefetches",
+        rewritten_with_other=True,
+        step="Leave out what FSDP2 always does",
     ),
     "BackwardPrefetch.BACKWARD_PRE": Api("nothing: FSDP2 does this always"),
     "BackwardPrefetch.BACKWARD_POST": Api("nothing: FSDP2 prefetches earlier, for more memory"),
     "CPUOffload": Api(
-        "`CPUOffloadPolicy`", carried=True, step="Say the offloading with CPUOffloadPolicy"
+        "`CPUOffloadPolicy`",
+        rewritten_with_other=True,
+        step="Say the offloading with CPUOffloadPolicy",
     ),
     "CPUOffload.offload_params": Api("`CPUOffloadPolicy()` or nothing"),
     "MixedPrecision": Api(
-        "`MixedPrecisionPolicy`", carried=True, step="Say the precision with MixedPrecisionPolicy"
+        "`MixedPrecisionPolicy`",
+        rewritten_with_other=True,
+        step="Say the precision with MixedPrecisionPolicy",
     ),
     "MixedPrecision.param_dtype": Api("`param_dtype`"),
     "MixedPrecision.reduce_dtype": Api("`reduce_dtype`, written out where it was `param_dtype`"),
@@ -180,7 +195,9 @@ APIS = {
         "a policy of their own for modules of these classes", advice=advice.PRECISION_OPTION
     ),
     "StateDictType": Api(
-        "options of `get_model_state_dict`", carried=True, step="Name the kind of state by a string"
+        "options of `get_model_state_dict`",
+        rewritten_with_other=True,
+        step="Name the kind of state by a string",
     ),
     "StateDictType.FULL_STATE_DICT": Api("`StateDictOptions(full_state_dict=True)`"),
     "StateDictType.SHARDED_STATE_DICT": Api("`get_model_state_dict` without options"),
@@ -191,15 +208,17 @@ APIS = {
     ),
     "StateDictConfig": Api("`StateDictOptions`"),
     "FullStateDictConfig": Api(
-        "`StateDictOptions(full_state_dict=True, cpu_offload=...)`", carried=True
+        "`StateDictOptions(full_state_dict=True, cpu_offload=...)`", rewritten_with_other=True
     ),
-    "ShardedStateDictConfig": Api("`StateDictOptions(cpu_offload=...)`", carried=True),
+    "ShardedStateDictConfig": Api("`StateDictOptions(cpu_offload=...)`", rewritten_with_other=True),
     "LocalStateDictConfig": Api("nothing: FSDP2 has no flat parts of a state"),
     "OptimStateDictConfig": Api("`StateDictOptions` of `get_optimizer_state_dict`"),
     "FullOptimStateDictConfig": Api(
-        "`StateDictOptions(full_state_dict=True, cpu_offload=...)`", carried=True
+        "`StateDictOptions(full_state_dict=True, cpu_offload=...)`", rewritten_with_other=True
     ),
-    "ShardedOptimStateDictConfig": Api("`StateDictOptions(cpu_offload=...)`", carried=True),
+    "ShardedOptimStateDictConfig": Api(
+        "`StateDictOptions(cpu_offload=...)`", rewritten_with_other=True
+    ),
     "LocalOptimStateDictConfig": Api("nothing: FSDP2 has no flat parts of a state"),
     "StateDictSettings": Api("nothing: the options are arguments of each call"),
     "OptimStateKeyType": Api(
@@ -209,27 +228,41 @@ APIS = {
         "nothing: each parameter is a DTensor with its own name", advice=advice.FLAT_PARAMETERS
     ),
     # torch.distributed.fsdp.wrap
-    "ModuleWrapPolicy": Api("a loop over the submodules of these classes", carried=True),
+    "ModuleWrapPolicy": Api(
+        "a loop over the submodules of these classes", rewritten_with_other=True
+    ),
     "CustomPolicy": Api(
-        "a loop over the submodules that its function picks", advice=advice.PREDICATE, carried=True
+        "a loop over the submodules that its function picks",
+        advice=advice.PREDICATE,
+        rewritten_with_other=True,
     ),
     "always_wrap_policy": Api(
-        "a loop over the submodules that have a forward", advice=advice.WRITE_POLICY, carried=True
+        "a loop over the submodules that have a forward",
+        advice=advice.WRITE_POLICY,
+        rewritten_with_other=True,
     ),
     "lambda_auto_wrap_policy": Api(
         "a loop over the submodules for which the function holds",
         advice=advice.WRITE_POLICY,
-        carried=True,
+        rewritten_with_other=True,
     ),
     "transformer_auto_wrap_policy": Api(
-        "a loop over the submodules of these classes", advice=advice.WRITE_POLICY, carried=True
+        "a loop over the submodules of these classes",
+        advice=advice.WRITE_POLICY,
+        rewritten_with_other=True,
     ),
     "size_based_auto_wrap_policy": Api(
-        "a function that counts parameters as FSDP1 does", advice=advice.WRITE_POLICY, carried=True
+        "a function that counts parameters as FSDP1 does",
+        advice=advice.WRITE_POLICY,
+        rewritten_with_other=True,
     ),
-    "_or_policy": Api("one loop over what either picks", advice=advice.WRITE_POLICY, carried=True),
+    "_or_policy": Api(
+        "one loop over what either picks", advice=advice.WRITE_POLICY, rewritten_with_other=True
+    ),
     "_module_wrap_policy": Api(
-        "a loop over the submodules of these classes", advice=advice.WRITE_POLICY, carried=True
+        "a loop over the submodules of these classes",
+        advice=advice.WRITE_POLICY,
+        rewritten_with_other=True,
     ),
     "enable_wrap": Api(
         "nothing: its arguments go to each `fully_shard` in the block",
@@ -317,11 +350,11 @@ def is_internal(name: str) -> bool:
     return name.partition(".")[0] not in APIS
 
 
-def is_carried(name: str) -> bool:
+def is_rewritten_with_other(name: str) -> bool:
     """Whether the rewrite of another use accounts for a name."""
     head, _, member = name.partition(".")
     api = APIS.get(f"{FSDP}.{member}" if head == FSDP and member else head)
-    return api is not None and api.carried
+    return api is not None and api.rewritten_with_other
 
 
 def api_of(name: str) -> Api | None:

@@ -17,7 +17,7 @@ from fsdplint.syntax.layout import line_indent
 WIDTH = 88
 
 
-def quoted(source: Source, word: str) -> str:
+def string_literal(source: Source, word: str) -> str:
     """A string literal of a word, with the quotes that the file prefers."""
     return quote_of(source) + word + quote_of(source)
 
@@ -83,11 +83,11 @@ def statement(source: Source, at: cst.CSTNode, line: str) -> str:
     """
     indent = line_indent(source, source.span(at)[0]).expandtabs(4)
     unit = len(source.tree.default_indent.expandtabs(4))
-    text = _broken(line, width(source) - len(indent), unit, 0)
-    return text if _same(text, line) else line
+    text = _break_line(line, width(source) - len(indent), unit, 0)
+    return text if _is_same_code(text, line) else line
 
 
-def _broken(text: str, room: int, unit: int, depth: int) -> str:
+def _break_line(text: str, room: int, unit: int, depth: int) -> str:
     if len(text) <= room - depth * unit or "\n" in text:
         return text
     parts = _brackets(text)
@@ -98,7 +98,7 @@ def _broken(text: str, room: int, unit: int, depth: int) -> str:
     joined = ", ".join(items)
     if len(joined) <= room - (depth + 1) * unit and not head.endswith("{"):
         return f"{head}\n{tabs}\t{joined}\n{tabs}{tail}"
-    lines = [_broken(item + ",", room, unit, depth + 1) for item in items]
+    lines = [_break_line(item + ",", room, unit, depth + 1) for item in items]
     return "\n".join([head, *(f"{tabs}\t{line}" for line in lines), tabs + tail])
 
 
@@ -136,7 +136,7 @@ def _brackets(text: str) -> tuple[str, list[str], str] | None:
     return text[: start + 1], [item for item in items if item], text[start + length :]
 
 
-def _same(one: str, other: str) -> bool:
+def _is_same_code(one: str, other: str) -> bool:
     try:
         return ast.dump(ast.parse(one)) == ast.dump(ast.parse(other))
     except SyntaxError:
@@ -163,7 +163,7 @@ def dict_display(
     return lines
 
 
-def flat(text: str) -> str:
+def on_one_line(text: str) -> str:
     """An expression's text over several lines as one line, if it has no comment or string in the
     way.
     """
@@ -190,7 +190,7 @@ def atom(text: str) -> str:
     return f"({text})"
 
 
-def bare(text: str) -> str:
+def without_parentheses(text: str) -> str:
     """An expression's text without parentheses around all of it."""
     if not (text.startswith("(") and text.endswith(")")) or "\n" in text:
         return text

@@ -52,11 +52,11 @@ def _unread(
         if not inside or any(word.search(edit.text) for edit in inside):
             continue
         places = reads(source, function.body, name)
-        if places and all(_taken(source, place, inside) for place in places):
+        if places and all(_is_removed(source, place, inside) for place in places):
             yield parameter
 
 
-def _taken(source: Source, node: cst.CSTNode, edits: Sequence[Edit]) -> bool:
+def _is_removed(source: Source, node: cst.CSTNode, edits: Sequence[Edit]) -> bool:
     """Whether an edit takes a node away."""
     start, end = source.span(node)
     return any(edit.start <= start and end <= edit.end for edit in edits)

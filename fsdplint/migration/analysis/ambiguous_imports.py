@@ -16,8 +16,8 @@ from fsdplint.diagnostics.finding import Fix, Import
 from fsdplint.edits.imports.block import node_at
 from fsdplint.edits.unused_imports import taken_by_others
 from fsdplint.interpreter.values import Dict, ModuleValue, Sequence, Symbol, Value
-from fsdplint.migration.analysis.components import Part
-from fsdplint.migration.analysis.conditional_imports import OURS, THEIRS, Choice, choice_of
+from fsdplint.migration.analysis.components import full_program
+from fsdplint.migration.analysis.conditional_imports import OTHER_ARM, TORCH_ARM, Choice, choice_of
 from fsdplint.migration.analysis.variables import ancestors
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.program import (
@@ -41,7 +41,7 @@ POLICIES = {
 }
 
 
-def settle(migration: Migration, source: Source) -> None:
+def resolve_names(migration: Migration, source: Source) -> None:
     """Leave alone what is the other library's; block on what may be either, and say nothing else
     about the uses of such a name."""
     found: dict[str, list[Imported]] = {}
@@ -53,11 +53,10 @@ def settle(migration: Migration, source: Source) -> None:
         other = next((x for x in items for y in ours if _differs(source, x, y)), None)
         if other is None:
             continue
-        program = migration.program
-        whole = program.whole if isinstance(program, Part) else program
-        choice = choice_of(source, items, list(whole.sources.values()))
-        if choice is not None and not _is_shared(migration, choice):
-            if _choose(migration, choice):
+        program = full_program(migration.program)
+        choice = choice_of(source, items, list(program.sources.values()))
+        if choice is not None and not _is_imported_elsewhere(migration, choice):
+            if _resolve_uses(migration, choice):
                 continue
         else:
             blocked = Blocked(
@@ -72,17 +71,17 @@ def settle(migration: Migration, source: Source) -> None:
             del migration.names[node]
 
 
-def _choose(migration: Migration, choice: Choice) -> bool:
+def _resolve_uses(migration: Migration, choice: Choice) -> bool:
     """Forget the uses of the other library's; whether no use may be either."""
-    source, name = choice.source, choice.ours.local
+    source, name = choice.source, choice.torch_import.local
     unclear: list[cst.CSTNode] = []
     for node in list(migration.symbols):
         if source.parent(node) is None or (dotted(node) or "").partition(".")[0] != name:
             continue
-        side = choice.side(node)
-        if side == OURS and not _was_theirs(migration, choice, node):
+        side = choice.arm_of(node)
+        if side == TORCH_ARM and not _is_other_in_trace(migration, choice, node):
             continue
-        if side == THEIRS:
+        if side == OTHER_ARM:
             migration.imports.other_arm.append((choice, node))
             del migration.symbols[node]
             migration.names.pop(node, None)
@@ -93,18 +92,18 @@ def _choose(migration: Migration, choice: Choice) -> bool:
             if any(isinstance(x, cst.Annotation) for x in ancestors(source, node)):
                 unclear.append(node)
     if unclear and all(_is_policy(migration, node) for node in unclear):
-        _share(migration, choice)
+        _keep_policy(migration, choice)
         return True
     for node in unclear:
-        reason = NAME_OF_TWO_LIBRARIES(name=name, other=choice.theirs.full)
+        reason = NAME_OF_TWO_LIBRARIES(name=name, other=choice.other_import.full)
         migration.blockers.append(Blocked(source, node, reason))
     if not unclear:
         migration.imports.choices.setdefault(source, []).append(choice)
-        package = choice.theirs.module.partition(".")[0]
+        package = choice.other_import.module.partition(".")[0]
         migration.note(
             f"what is about `{package}` stays as it is",
             source,
-            choice.theirs.statement,
+            choice.other_import.statement,
             detail="Files that both configurations import need a torch that has FSDP2 in both.",
         )
     return not unclear
@@ -118,42 +117,44 @@ def _is_policy(migration: Migration, node: cst.CSTNode) -> bool:
         isinstance(call, cst.Call)
         and migration.symbol(call.func) == "functools.partial"
         and call.args[0].value is node
-        for call in (source.parent(arg) for source, arg in _given(migration, node))
+        for call in (source.parent(arg) for source, arg in _arguments(migration, node))
     )
 
 
-def _given(migration: Migration, node: cst.CSTNode) -> list[tuple[Source, cst.CSTNode]]:
+def _arguments(migration: Migration, node: cst.CSTNode) -> list[tuple[Source, cst.CSTNode]]:
     """The argument that a node is."""
     found = ((source, source.parent(node)) for source in migration.sources)
     return [(source, arg) for source, arg in found if isinstance(arg, cst.Arg)]
 
 
-def _share(migration: Migration, choice: Choice) -> None:
+def _keep_policy(migration: Migration, choice: Choice) -> None:
     """Leave a policy that either library may make as it is: what torch's side gets is a function of
     three parameters, and is called as one."""
-    source, name = choice.source, choice.ours.local
-    migration.policies.shared_names.add((source.path, choice.ours.spelling))
+    source, name = choice.source, choice.torch_import.local
+    migration.policies.shared_names.add((source.path, choice.torch_import.spelling))
     for node in list(migration.names):
         if source.parent(node) is not None and dotted(node) == name:
             del migration.names[node]
             migration.policies.shared.add(node)
 
 
-def _was_theirs(migration: Migration, choice: Choice, node: cst.CSTNode) -> bool:
+def _is_other_in_trace(migration: Migration, choice: Choice, node: cst.CSTNode) -> bool:
     """Whether a trace says that a use is the other library's."""
-    full = canonical(choice.theirs.full)
+    full = canonical(choice.other_import.full)
     return any(
         isinstance(value, Symbol) and f"{value.name}.".startswith(f"{full}.")
         for value in migration.values(node)
     )
 
 
-def _is_shared(migration: Migration, choice: Choice) -> bool:
+def _is_imported_elsewhere(migration: Migration, choice: Choice) -> bool:
     """Whether another file takes the name from this one."""
-    return taken_by_others(choice.source, choice.ours, migration.program.sources, stars=True)
+    return taken_by_others(
+        choice.source, choice.torch_import, migration.program.sources, stars=True
+    )
 
 
-def check_given(migration: Migration) -> None:
+def check_arguments(migration: Migration) -> None:
     """Block where the other library's class gets something that becomes FSDP2's."""
     texts = {
         code
@@ -173,7 +174,7 @@ def check_given(migration: Migration) -> None:
                 values = migration.values(part) if isinstance(part, cst.BaseExpression) else []
                 unseen = not values and source.code(part) in texts
                 if any(_becomes(migration, value) for value in values) or unseen:
-                    reason = GIVEN_TO_OTHER_LIBRARY(other=choice.theirs.full)
+                    reason = GIVEN_TO_OTHER_LIBRARY(other=choice.other_import.full)
                     blocked = Blocked(source, arg, reason)
                     migration.blockers.append(blocked)
                     break
@@ -186,7 +187,7 @@ def _becomes(migration: Migration, value: Value, depth: int = 0) -> bool:
     if isinstance(value, ModuleValue):
         return False
     site = value.created_at
-    if site is not None and migration.changed(site.source, site.node):
+    if site is not None and migration.is_changed(site.source, site.node):
         return True
     inner: list[Value] = []
     if isinstance(value, Dict):
@@ -204,8 +205,8 @@ def check_edits(migration: Migration, fix: Fix) -> list[Blocked]:
             node = node_at(source, edit.start) if edit.path == source.path else None
             if node is not None and edit.start < edit.end:
                 for choice in choices:
-                    if choice.side(node) == THEIRS:
-                        reason = EDIT_IN_OTHER_BRANCH(other=choice.theirs.full)
+                    if choice.arm_of(node) == OTHER_ARM:
+                        reason = EDIT_IN_OTHER_BRANCH(other=choice.other_import.full)
                         blockers.append(Blocked(source, node, reason))
     return blockers
 
@@ -221,8 +222,10 @@ def place_imports(migration: Migration, fix: Fix) -> Fix:
     fix = replace(fix, maybe_unused_imports=kept)
     for source, choices in migration.imports.choices.items():
         wanted = [item for path, item in fix.imports if path == source.path]
-        only_ours = _all_ours(migration, source, choices)
-        moved = {item: _beside(choices, source, item, only_ours) for item in wanted}
+        all_in_torch_arm = _all_in_torch_arm(migration, source, choices)
+        moved = {
+            item: _import_in_torch_arm(choices, source, item, all_in_torch_arm) for item in wanted
+        }
         for item in wanted:  # what is needed elsewhere too is imported there
             alike = [x for x in wanted if (x.module, x.name) == (item.module, item.name)]
             if any(moved[x] is None for x in alike):
@@ -231,7 +234,9 @@ def place_imports(migration: Migration, fix: Fix) -> Fix:
             (path, (moved[item] or item) if path == source.path else item)
             for path, item in fix.imports
         )
-        chosen = {choice.ours.spelling: canonical(choice.ours.full) for choice in choices}
+        chosen = {
+            choice.torch_import.spelling: canonical(choice.torch_import.full) for choice in choices
+        }
         unused = [
             (path, name)
             for path, name in fix.maybe_unused_imports
@@ -242,7 +247,9 @@ def place_imports(migration: Migration, fix: Fix) -> Fix:
     return fix
 
 
-def _beside(choices: list[Choice], source: Source, item: Import, only_ours: bool) -> Import | None:
+def _import_in_torch_arm(
+    choices: list[Choice], source: Source, item: Import, all_in_torch_arm: bool
+) -> Import | None:
     """The import beside that of the name whose side the code is on that needs it.
 
     only_ours: whether a new function of the file is called by that side only.
@@ -250,18 +257,18 @@ def _beside(choices: list[Choice], source: Source, item: Import, only_ours: bool
     node = node_at(source, item.at)
     if node is None:
         return None
-    helper = only_ours and any(source.span(x)[0] == item.at for x in source.tree.body)
+    helper = all_in_torch_arm and any(source.span(x)[0] == item.at for x in source.tree.body)
     for choice in choices:
-        if helper or choice.side(node) == OURS or choice.is_only_ours(node):
-            return replace(item, at=source.span(choice.ours.statement)[0])
+        if helper or choice.arm_of(node) == TORCH_ARM or choice.is_bound_in_torch_arm_only(node):
+            return replace(item, at=source.span(choice.torch_import.statement)[0])
     return None
 
 
-def _all_ours(migration: Migration, source: Source, choices: list[Choice]) -> bool:
+def _all_in_torch_arm(migration: Migration, source: Source, choices: list[Choice]) -> bool:
     """Whether all uses of FSDP1 in a file are on the side of one choice."""
     return any(
         all(
-            choice.side(node) == OURS or choice.is_only_ours(node)
+            choice.arm_of(node) == TORCH_ARM or choice.is_bound_in_torch_arm_only(node)
             for node in migration.names
             if source.parent(node) is not None
         )

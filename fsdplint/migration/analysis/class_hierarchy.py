@@ -17,7 +17,7 @@ from fsdplint.syntax.qualified_names import dotted, imported_names
 # Libraries whose classes have no methods that a program's own could be mistaken for.
 HARMLESS = ("torch", "abc", "typing", "typing_extensions", "enum", "dataclasses", "collections")
 
-Given = cst.BaseExpression | cst.Annotation | None
+AssignedValue = cst.BaseExpression | cst.Annotation | None
 
 
 class Classes:
@@ -38,9 +38,9 @@ class Classes:
     def with_method(self, name: str) -> set[str]:
         """The classes that have a method, their own or inherited from the program's."""
         owners = {klass.name.value for _, klass in self.all if defines(klass, name)}
-        return self._below(owners)
+        return self._with_subclasses(owners)
 
-    def _below(self, names: set[str]) -> set[str]:
+    def _with_subclasses(self, names: set[str]) -> set[str]:
         """Some classes and all that are made from them."""
         found = set(names)
         while True:
@@ -56,7 +56,7 @@ class Classes:
 
     def family(self, klass: cst.ClassDef) -> set[str]:
         """The classes of one object with a class: its heirs, and what they are made from."""
-        found = self._below({klass.name.value})
+        found = self._with_subclasses({klass.name.value})
         todo = list(found)
         while todo:
             for _, one in self.by_name.get(todo.pop(), ()):
@@ -65,17 +65,17 @@ class Classes:
                 todo += bases
         return found
 
-    def foreign(
+    def library_base(
         self, source: Source, base: cst.BaseExpression, depth: int = 0
     ) -> tuple[Source, cst.BaseExpression] | None:
         """A class of a library that a base class is or is made from, if its code may matter."""
         if depth > 9:
             return source, base
         if isinstance(base, cst.Subscript):
-            return self.foreign(source, base.value, depth)
+            return self.library_base(source, base.value, depth)
         if ours := self.by_name.get(last(base)):
             found = (
-                self.foreign(where, one.value, depth + 1)
+                self.library_base(where, one.value, depth + 1)
                 for where, klass in ours
                 for one in klass.bases
             )
@@ -86,7 +86,9 @@ class Classes:
         builtin = not full and not rest and hasattr(builtins, first)
         return None if builtin or full.partition(".")[0] in HARMLESS else (source, base)
 
-    def assigned(self, name: str, family: set[str] | None) -> Iterator[tuple[Source, Given]]:
+    def assigned_values(
+        self, name: str, family: set[str] | None
+    ) -> Iterator[tuple[Source, AssignedValue]]:
         """What is assigned to the attributes of a name; None where it is not seen."""
         for source in self.sources:
             if name not in source.text:
@@ -101,7 +103,7 @@ class Classes:
                 if family is not None and ours and klass is not None:
                     if klass.name.value not in family:
                         continue
-                yield source, _given_to(source, node)
+                yield source, _assigned_value(source, node)
 
 
 def class_around(source: Source, node: cst.CSTNode) -> cst.ClassDef | None:
@@ -134,7 +136,7 @@ def _is_target(source: Source, node: cst.CSTNode, name: str) -> bool:
     )
 
 
-def _given_to(source: Source, target: cst.CSTNode) -> Given:
+def _assigned_value(source: Source, target: cst.CSTNode) -> AssignedValue:
     """What an assignment gives a target: of `a, b = x, y` its part."""
     parent = source.parent(target)
     if isinstance(parent, cst.AnnAssign):

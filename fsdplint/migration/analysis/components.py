@@ -17,13 +17,9 @@ from fsdplint.trace import Trace
 
 @dataclass(eq=False)
 class Part(Program):
-    """What of a program matters for the migration of some of its files.
+    """The part of a program that matters for the migration of some of its files."""
 
-    Attributes:
-        whole: the program that it is a part of.
-    """
-
-    whole: Program = field(default_factory=Program)
+    full_program: Program = field(default_factory=Program)
 
 
 def parts(program: Program) -> list[tuple[Part, list[Source]]]:
@@ -59,10 +55,15 @@ def parts(program: Program) -> list[tuple[Part, list[Source]]]:
                 for path, cut in program.cuts.items()
                 if not set(_closure(imports, cut.site.source)).isdisjoint(group)
             },
-            whole=program,
+            full_program=program,
         )
         result.append((part, group))
     return result
+
+
+def full_program(program: Program) -> Program:
+    """The program that a part belongs to; a whole program itself."""
+    return program.full_program if isinstance(program, Part) else program
 
 
 def _about(trace: Trace, own: set[str], others: set[str]) -> bool:
@@ -96,7 +97,7 @@ def components(program: Program) -> list[list[Source]]:
 def _has_fsdp1(program: Program, source: Source) -> bool:
     """Whether a file has to do with FSDP1 and not with another library's wrapper (fairscale's)
     alone, which calls its inner module by the same name."""
-    if uses_of_fsdp1(source) or gradients.adds_up(program, source):
+    if uses_of_fsdp1(source) or gradients.sums_gradients(program, source):
         return True
     return any(
         is_fsdp1(value) or _of_fsdp1(value)
@@ -119,7 +120,7 @@ def related(program: Program, source: Source) -> list[Source]:
 def _relevant(program: Program, source: Source) -> bool:
     if uses_of_fsdp1(source) and not only_for_frameworks(program, source):
         return True
-    if gradients.adds_up(program, source):
+    if gradients.sums_gradients(program, source):
         return True
     if any(node.attr.value == wrapper.INNER for node in attributes(source)):
         return True
@@ -133,11 +134,11 @@ def _relevant(program: Program, source: Source) -> bool:
 
 def _of_fsdp1(value: object) -> bool:
     return isinstance(value, OptimizerValue) and any(
-        is_fsdp1(m) or _parts_wrapped(m) for m in value.modules
+        is_fsdp1(m) or _is_inner_wrapped(m) for m in value.modules
     )
 
 
-def _parts_wrapped(module: ModuleValue) -> bool:
+def _is_inner_wrapped(module: ModuleValue) -> bool:
     return module.inner is not None and module.inner.wrapper == "fsdp1"
 
 

@@ -19,10 +19,10 @@ from fsdplint.syntax.bindings import Imported, bindings_of
 from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import canonical, imported_names
 
-OURS, THEIRS = 0, 1
-Sides = tuple[int | None, int | None]  # where a test is true, and where it is false
+TORCH_ARM, OTHER_ARM = 0, 1
+TestArms = tuple[int | None, int | None]  # where a test is true, and where it is false
 CONSTANTS = ("True", "False", "None")
-UNKNOWN: Sides = (None, None)
+UNKNOWN: TestArms = (None, None)
 ENVIRONMENT = re.compile(
     r"""os\.(?:environ\.get|getenv)\((["'])(\w+)\1(?:, (["'])\w*\3)?\)(?: [!=]= (["'])\w*\4)?"""
 )
@@ -41,33 +41,33 @@ class Choice:
 
     source: Source
     statement: cst.If | cst.Try
-    ours: Imported
-    theirs: Imported
+    torch_import: Imported
+    other_import: Imported
     arms: tuple[list[cst.CSTNode], list[cst.CSTNode]]
     program: list[Source]
-    _asked: set[cst.CSTNode] = field(default_factory=set)
-    _sides: dict[cst.CSTNode, int | None] = field(default_factory=dict)
+    _pending: set[cst.CSTNode] = field(default_factory=set)
+    _function_arms: dict[cst.CSTNode, int | None] = field(default_factory=dict)
 
-    def side(self, node: cst.CSTNode) -> int | None:
+    def arm_of(self, node: cst.CSTNode) -> int | None:
         """On which side a node is always reached; None where that is not certain."""
         child = node
         function: cst.FunctionDef | None = None
         for parent in ancestors(self.source, node):
             if parent is self.statement:
                 return None
-            found = self._under(parent, child)
+            found = self._arm_under_test(parent, child)
             if found is not None:
                 return found
             if isinstance(parent, cst.FunctionDef) and child is parent.body:
                 function = parent
             child = parent
-        return self._called(function) if function is not None else None
+        return self._arm_of_callers(function) if function is not None else None
 
-    def is_theirs(self, node: cst.CSTNode) -> bool:
+    def in_other_arm(self, node: cst.CSTNode) -> bool:
         """Whether a node, of this file or of another, is on the other library's side."""
-        return self.source.parent(node) is not None and self.side(node) == THEIRS
+        return self.source.parent(node) is not None and self.arm_of(node) == OTHER_ARM
 
-    def is_only_ours(self, node: cst.CSTNode) -> bool:
+    def is_bound_in_torch_arm_only(self, node: cst.CSTNode) -> bool:
         """Whether a node is a name that there is only where it is torch's side."""
         if not isinstance(node, cst.Name) or not self._is_module_name(node):
             return False
@@ -75,11 +75,11 @@ class Choice:
         bound = [x.statement for x in bindings.imports() if x.local == node.value]
         return (
             bool(bound)
-            and all(x in self.arms[OURS] for x in bound)
+            and all(x in self.arms[TORCH_ARM] for x in bound)
             and not bindings.module.others.get(node.value)
         )
 
-    def _under(self, parent: cst.CSTNode, child: cst.CSTNode) -> int | None:
+    def _arm_under_test(self, parent: cst.CSTNode, child: cst.CSTNode) -> int | None:
         if isinstance(parent, cst.If | cst.IfExp):
             true, false = self._test(parent.test)
             return true if child is parent.body else false if child is parent.orelse else None
@@ -87,10 +87,10 @@ class Choice:
             true, false = self._test(parent.left)
             return true if isinstance(parent.operator, cst.And) else false
         if isinstance(parent, cst.IndentedBlock):
-            return self._left(parent, child)
+            return self._arm_after_exits(parent, child)
         return None
 
-    def _left(self, block: cst.IndentedBlock, child: cst.CSTNode) -> int | None:
+    def _arm_after_exits(self, block: cst.IndentedBlock, child: cst.CSTNode) -> int | None:
         """The side that is left after `if xm: return ...` above in the same block."""
         for statement in block.body:
             if statement is child:
@@ -101,7 +101,7 @@ class Choice:
                     return side
         return None
 
-    def _test(self, node: cst.BaseExpression) -> Sides:
+    def _test(self, node: cst.BaseExpression) -> TestArms:
         """The sides on which a test is true, and false."""
         if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
             true, false = self._test(node.expression)
@@ -112,23 +112,23 @@ class Choice:
                 return (left[0] if left[0] is not None else right[0]), None
             return None, (left[1] if left[1] is not None else right[1])
         if isinstance(node, cst.Name):
-            found = self._made(node, none=False)
+            found = self._arms_of_binding(node, none=False)
             if found != UNKNOWN:
                 return found
         if isinstance(node, cst.Comparison) and isinstance(node.left, cst.Name):
             return self._is_none(node, node.left)
-        return self._same(node)
+        return self._arms_of_own_test(node)
 
-    def _is_none(self, node: cst.Comparison, name: cst.Name) -> Sides:
+    def _is_none(self, node: cst.Comparison, name: cst.Name) -> TestArms:
         """What `xm is None` and `xm is not None` say."""
         right = node.comparisons[0]
         none = isinstance(right.comparator, cst.Name) and right.comparator.value == "None"
         if len(node.comparisons) == 1 and none and isinstance(right.operator, cst.Is | cst.IsNot):
-            true, false = self._made(name, none=True)
+            true, false = self._arms_of_binding(name, none=True)
             return (true, false) if isinstance(right.operator, cst.Is) else (false, true)
-        return self._same(node)
+        return self._arms_of_own_test(node)
 
-    def _made(self, name: cst.Name, *, none: bool) -> Sides:
+    def _arms_of_binding(self, name: cst.Name, *, none: bool) -> TestArms:
         """Where a name that both arms bind, and nothing else does, is true (or None)."""
         if not self._is_module_name(name):
             return UNKNOWN
@@ -139,15 +139,15 @@ class Choice:
         ]
         found: dict[int, bool] = {}
         for node in nodes:
-            known = self._bound(node, none)
+            known = self._arm_of_value(node, none)
             if known is None or known[0] in found:
                 return UNKNOWN
             found[known[0]] = known[1]
-        if len(found) != 2 or found[OURS] == found[THEIRS]:
+        if len(found) != 2 or found[TORCH_ARM] == found[OTHER_ARM]:
             return UNKNOWN
-        return (OURS, THEIRS) if found[OURS] else (THEIRS, OURS)
+        return (TORCH_ARM, OTHER_ARM) if found[TORCH_ARM] else (OTHER_ARM, TORCH_ARM)
 
-    def _bound(self, node: cst.CSTNode, none: bool) -> tuple[int, bool] | None:
+    def _arm_of_value(self, node: cst.CSTNode, none: bool) -> tuple[int, bool] | None:
         """The arm in which a name is bound on no further condition, and what it is there."""
         statement = node
         while not isinstance(statement, cst.BaseSmallStatement | cst.BaseCompoundStatement):
@@ -170,23 +170,23 @@ class Choice:
         bindings = bindings_of(self.source)
         return bindings.owner(bindings.scope_at(name), name.value) is bindings.module
 
-    def _same(self, node: cst.BaseExpression) -> Sides:
+    def _arms_of_own_test(self, node: cst.BaseExpression) -> TestArms:
         """What the choice's own test says, if nothing can have changed it since."""
         statement = self.statement
         if not isinstance(statement, cst.If):
             return UNKNOWN
-        true = OURS if _holds(statement.body, self.ours.statement) else THEIRS
-        sides = (true, THEIRS if true == OURS else OURS)
+        true = TORCH_ARM if _contains(statement.body, self.torch_import.statement) else OTHER_ARM
+        sides = (true, OTHER_ARM if true == TORCH_ARM else TORCH_ARM)
         test: cst.BaseExpression = statement.test
         if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
             test, sides = test.expression, (sides[1], sides[0])
-        if self.source.code(node) != self.source.code(test) or not self._lasts(test):
+        if self.source.code(node) != self.source.code(test) or not self._is_constant(test):
             return UNKNOWN
         if isinstance(node, cst.Name) and not self._is_module_name(node):
             return UNKNOWN
         return sides
 
-    def _lasts(self, test: cst.BaseExpression) -> bool:
+    def _is_constant(self, test: cst.BaseExpression) -> bool:
         """Whether a test comes to the same wherever it is asked: a name that is bound once, or a
         variable of the environment that nothing else speaks of."""
         text = self.source.code(test)
@@ -196,13 +196,13 @@ class Choice:
             if len(bound) != 1 or any(x.local == test.value for x in bindings.imports()):
                 return False
             found = definition_at(self.source, bound[0])
-            return found is not None and self._is_fixed(found)
+            return found is not None and self._is_immutable(found)
         match = ENVIRONMENT.fullmatch(text)
         if match is None or imported_names(self.source).get("os") != "os":
             return False
         return all(x.text.count(match[2]) == x.text.count(text) for x in self.program)
 
-    def _is_fixed(self, definition: Definition) -> bool:
+    def _is_immutable(self, definition: Definition) -> bool:
         """Whether a variable is assigned at the top level, and no list whose length may change."""
         value = definition.value
         line = self.source.parent(definition.statement)
@@ -212,37 +212,41 @@ class Choice:
             return value.func.value not in ("list", "dict", "set", "deque", "defaultdict")
         return not isinstance(value, MUTABLE) or self.source.code(value) in CONSTANTS
 
-    def _called(self, function: cst.FunctionDef) -> int | None:
+    def _arm_of_callers(self, function: cst.FunctionDef) -> int | None:
         """The side on which all code that names a function stands."""
         name = function.name.value
-        if function in self._asked or function.decorators or not self._is_plain(function):
+        if (
+            function in self._pending
+            or function.decorators
+            or not self._is_called_by_name_only(function)
+        ):
             return None
-        if function in self._sides:
-            return self._sides[function]
-        self._asked.add(function)
+        if function in self._function_arms:
+            return self._function_arms[function]
+        self._pending.add(function)
         try:
-            side = self._of_all(
+            side = self._common_arm(
                 (source, node)
                 for source in self.program
-                for node in _spoken(source).get(name, ())
+                for node in _mentions(source).get(name, ())
                 if node is not function.name
             )
         finally:
-            self._asked.remove(function)
-        if not self._asked:  # else it may hang on a function that is being asked for
-            self._sides[function] = side
+            self._pending.remove(function)
+        if not self._pending:  # else it may hang on a function that is being asked for
+            self._function_arms[function] = side
         return side
 
-    def _of_all(self, nodes: Iterable[tuple[Source, cst.CSTNode]]) -> int | None:
+    def _common_arm(self, nodes: Iterable[tuple[Source, cst.CSTNode]]) -> int | None:
         """The side on which all of these are."""
         sides: set[int | None] = set()
         for source, node in nodes:
-            sides.add(self.side(node) if source is self.source else None)
+            sides.add(self.arm_of(node) if source is self.source else None)
             if None in sides or len(sides) > 1:
                 return None
         return sides.pop() if sides else None
 
-    def _is_plain(self, function: cst.FunctionDef) -> bool:
+    def _is_called_by_name_only(self, function: cst.FunctionDef) -> bool:
         """Whether nothing calls a function unseen: it is of the top level, or of a class that has
         no base, and Python does not call it by itself."""
         name = function.name.value
@@ -257,7 +261,7 @@ class Choice:
 
 
 @once
-def _spoken(source: Source) -> dict[str, list[cst.CSTNode]]:
+def _mentions(source: Source) -> dict[str, list[cst.CSTNode]]:
     """For each name the nodes that are it, and the texts in which it stands."""
     result: dict[str, list[cst.CSTNode]] = {}
     for node in source.descend(source.tree):
@@ -269,7 +273,7 @@ def _spoken(source: Source) -> dict[str, list[cst.CSTNode]]:
     return result
 
 
-def _holds(body: cst.CSTNode, node: cst.CSTNode) -> bool:
+def _contains(body: cst.CSTNode, node: cst.CSTNode) -> bool:
     return any(part is node for part in descend(body))
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue
-from fsdplint.migration.analysis.components import Part
-from fsdplint.migration.analysis.variables import ancestors, is_named, outer_function
+from fsdplint.migration.analysis.components import full_program
+from fsdplint.migration.analysis.variables import ancestors, is_mentioned, outer_function
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.program import (
     NOT_IMPORTED,
@@ -26,7 +26,7 @@ from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.frameworks.prepared import TOGETHER, obstacles
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.state_dicts.kinds import CONFIGS, OLD_OPTIMIZER_LOAD
-from fsdplint.migration.training.classes import asked_model
+from fsdplint.migration.training.classes import tested_model
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.trace import Wrapped
 
@@ -69,54 +69,64 @@ def check(migration: Migration) -> None:
     states: list[tuple[Source, cst.CSTNode]] = []
     others: list[Blocked] = []
     kinds: list[Blocked] = []  # of states, which only a block makes something of
-    plain = False  # whether it is asked for the class of a model that nothing wraps
+    asks_plain_model = False  # whether it is asked for the class of a model that nothing wraps
     for source in migration.sources:
         for node in nodes(source):
             name = migration.fsdp1(node)
             if name in (BLOCK, OPTIMIZER) and _in_block(migration, source, node):
                 states.append((source, node))
             elif name and not (name == FSDP and _asks_plain_model(migration, source, node)):
-                (kinds if name in STATES else others).append(blocked(migration, source, node, name))
+                (kinds if name in STATES else others).append(
+                    wrapped_elsewhere(migration, source, node, name)
+                )
             elif name:
-                plain = True
+                asks_plain_model = True
             elif migration.symbol(node) == OLD_OPTIMIZER_LOAD:
                 # What takes its place was only tried on FSDP2's states.
                 name = OLD_OPTIMIZER_LOAD.rpartition(".")[2]
-                others.append(blocked(migration, source, node, name))
-    if not states and not others and not migration.policies.shared and not (plain and not kinds):
+                others.append(wrapped_elsewhere(migration, source, node, name))
+    if (
+        not states
+        and not others
+        and not migration.policies.shared
+        and not (asks_plain_model and not kinds)
+    ):
         others = kinds or _through_other_names(migration) or _rewritten(migration)
     migration.blockers += others
     for source, node in states:
         migration.note(NOTE, source, node, detail=DETAIL)
 
 
-def blocked(migration: Migration, source: Source, node: cst.CSTNode, name: str) -> Blocked:
+def wrapped_elsewhere(
+    migration: Migration, source: Source, node: cst.CSTNode, name: str
+) -> Blocked:
     """What depends on who wraps the model, which is not known."""
     name = name.removeprefix(f"{FSDP}.")
-    for other, call, why in _unprepared(migration, source):
+    for other, call, why in _prepared_with_others(migration, source):
         at = other.location(call)
         place = f"{Path(at.path).name}:{at.line}"
         return Blocked(source, node, PREPARED_WITH_OTHERS(name=name, why=why, place=place))
     function = outer_function(source, node)
     if isinstance(function, cst.FunctionDef) and name.partition(".")[0] in CONFIGURED:
-        if not is_named(migration.program.sources.values(), function):
+        if not is_mentioned(migration.program.sources.values(), function):
             reason = WRAPPING_FUNCTION_NOT_CALLED(function=function.name.value, name=name)
             return Blocked(source, node, reason)
     return Blocked(source, node, WRAPPED_ELSEWHERE(name=name))
 
 
-def _unprepared(migration: Migration, source: Source) -> Iterator[tuple[Source, cst.CSTNode, str]]:
+def _prepared_with_others(
+    migration: Migration, source: Source
+) -> Iterator[tuple[Source, cst.CSTNode, str]]:
     """Calls that give Accelerate what it cannot prepare for FSDP2."""
-    program = migration.program
-    whole = program.whole if isinstance(program, Part) else program
-    return (found for found in obstacles(whole, source) if found[2] == TOGETHER)
+    program = full_program(migration.program)
+    return (found for found in obstacles(program, source) if found[2] == TOGETHER)
 
 
 def _asks_plain_model(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
     """Whether `isinstance(model, FSDP)` is asked of models that are known, and that nothing
     wraps.
     """
-    model = asked_model(source, node)
+    model = tested_model(source, node)
     values = migration.values(model) if model is not None else []
     return bool(values) and all(
         isinstance(value, ModuleValue) and not value.wrapper and value.synthetic_for is None
@@ -138,7 +148,7 @@ def _through_other_names(migration: Migration) -> list[Blocked]:
 def _rewritten(migration: Migration) -> list[Blocked]:
     """The first of the uses that would be rewritten."""
     return [
-        blocked(migration, step.source, step.node, step.source.code(step.node))
+        wrapped_elsewhere(migration, step.source, step.node, step.source.code(step.node))
         for step in migration.steps[:1]
     ]
 

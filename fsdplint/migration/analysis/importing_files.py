@@ -10,15 +10,16 @@ from pathlib import Path
 import libcst as cst
 
 from fsdplint.diagnostics.finding import Edit
-from fsdplint.interpreter import Program
-from fsdplint.migration.analysis.components import Part
+from fsdplint.migration.analysis.components import full_program
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.program import FILE_NOT_GIVEN
 from fsdplint.migration.context import Migration
 from fsdplint.source.folders import project_root
 from fsdplint.source.source import Source
 
-Exposed = tuple[Source, dict[str, cst.CSTNode]]  # the names, and where in the source they are made
+ChangedNames = tuple[
+    Source, dict[str, cst.CSTNode]
+]  # the names, and where in the source they are made
 
 
 def check(migration: Migration, edits: Iterable[Edit]) -> list[Blocked]:
@@ -26,24 +27,24 @@ def check(migration: Migration, edits: Iterable[Edit]) -> list[Blocked]:
     changed: dict[str, list[Edit]] = {}
     for edit in edits:
         changed.setdefault(edit.path, []).append(edit)
-    exposed: dict[Path, Exposed] = {}
+    changed_names: dict[Path, ChangedNames] = {}
     for source in dict.fromkeys([*migration.sources, *migration.blocking_if_called.values()]):
-        found = _exposed(migration, source, changed.get(source.path, []))
+        found = _changed_names(migration, source, changed.get(source.path, []))
         if found:
-            exposed[Path(source.path)] = source, found
-    if not exposed:
+            changed_names[Path(source.path)] = source, found
+    if not changed_names:
         return []
-    _pass_on(migration, exposed)
+    _pass_on(migration, changed_names)
     blockers: dict[tuple[Path, Path], Blocked] = {}
-    for importer, target, names, data in whole(migration).projects.importing(
-        others(migration, exposed), exposed
+    for importer, target, names, data in full_program(migration.program).projects.importing(
+        unread_files(migration, changed_names), changed_names
     ):
-        source, found = exposed[target]
+        source, found = changed_names[target]
         for name, node in found.items():
             if _takes(name, names, data):
-                what = f"`{name}` is also imported by {shown(importer, target)}"
+                what = f"`{name}` is also imported by {relative_path(importer, target)}"
                 blockers.setdefault(
-                    (importer, target), not_given(migration, source, node, importer, what)
+                    (importer, target), file_not_given(migration, source, node, importer, what)
                 )
     return list(blockers.values())
 
@@ -55,30 +56,30 @@ def _takes(name: str, names: Sequence[tuple[str, str]], data: bytes) -> bool:
     return re.search(rb"\b%s\b" % name.encode(), data) is not None
 
 
-def _pass_on(migration: Migration, exposed: dict[Path, Exposed]) -> None:
+def _pass_on(migration: Migration, changed_names: dict[Path, ChangedNames]) -> None:
     """Add the files that were read and from which others import the names as well: a package that
     imports them from its modules."""
-    program = whole(migration)
+    program = full_program(migration.program)
     read = [Path(path) for path in program.sources]
-    todo = list(exposed)
+    todo = list(changed_names)
     while todo:
         for importer, target, names, _ in program.projects.importing(read, [todo.pop()]):
-            source, found = exposed[target]
+            source, found = changed_names[target]
             passed = {
                 alias: found[name]
                 for name, alias in names or [(name, name) for name in found]
                 if name in found
             }
-            _, known = exposed.setdefault(importer, (source, {}))
+            _, known = changed_names.setdefault(importer, (source, {}))
             new = {alias: node for alias, node in passed.items() if alias not in known}
             if new:
                 known.update(new)
                 todo.append(importer)
 
 
-def others(migration: Migration, paths: Iterable[Path]) -> Iterator[Path]:
+def unread_files(migration: Migration, paths: Iterable[Path]) -> Iterator[Path]:
     """The files of the projects of some files that were not read."""
-    program = whole(migration)
+    program = full_program(migration.program)
     given = {os.path.realpath(source.path) for source in program.sources.values()}
     for root in {project_root(path): path for path in paths}.values():
         for path in program.projects.files(root, excluded=False):
@@ -86,13 +87,7 @@ def others(migration: Migration, paths: Iterable[Path]) -> Iterator[Path]:
                 yield path
 
 
-def whole(migration: Migration) -> Program:
-    """The program that the migration's files are a part of."""
-    program = migration.program
-    return program.whole if isinstance(program, Part) else program
-
-
-def not_given(
+def file_not_given(
     migration: Migration, source: Source, node: cst.CSTNode, path: Path, what: str
 ) -> Blocked:
     """The blocker where another file, which was not read, would have to change with a node."""
@@ -100,7 +95,7 @@ def not_given(
     return Blocked(source, node, FILE_NOT_GIVEN(what=what))
 
 
-def shown(importer: Path, target: Path) -> str:
+def relative_path(importer: Path, target: Path) -> str:
     """A file's path as seen from the folder of another, where it lies below that."""
     try:
         return str(importer.absolute().relative_to(target.absolute().parent))
@@ -108,7 +103,9 @@ def shown(importer: Path, target: Path) -> str:
         return str(importer)
 
 
-def _exposed(migration: Migration, source: Source, edits: list[Edit]) -> dict[str, cst.CSTNode]:
+def _changed_names(
+    migration: Migration, source: Source, edits: list[Edit]
+) -> dict[str, cst.CSTNode]:
     """The names of a file's top level that mean something else after the migration.
 
     A function counts if it returns something or gets a model that FSDP1 wraps, or if nothing was

@@ -19,7 +19,7 @@ IsClass = Callable[[cst.CSTNode], bool]
 Test = tuple[str, str]  # the text of what is asked for, and whether it is one "always"
 
 
-def asked(sources: Sequence[Source], is_class: IsClass) -> dict[cst.CSTNode, str]:
+def narrowed_nodes(sources: Sequence[Source], is_class: IsClass) -> dict[cst.CSTNode, str]:
     """The nodes, and whether they stand for a wrapped model "always" or "sometimes".
 
     Args:
@@ -33,9 +33,9 @@ def asked(sources: Sequence[Source], is_class: IsClass) -> dict[cst.CSTNode, str
             if test is None:
                 continue
             text, how = test
-            for node in _held(source, call):
+            for node in _guarded_nodes(source, call):
                 for part in descend(node):
-                    if _is(source, part, text) and not _bound(source, call, part, text):
+                    if _refers_to(source, part, text) and not _is_rebound(source, call, part, text):
                         found[part] = how
     return found
 
@@ -56,7 +56,7 @@ def _test(source: Source, call: cst.CSTNode, is_class: IsClass) -> Test | None:
     return None
 
 
-def _held(source: Source, call: cst.CSTNode) -> Iterator[cst.CSTNode]:
+def _guarded_nodes(source: Source, call: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """What is reached only where a test is true."""
     below: cst.CSTNode = call
     for node in ancestors(source, call):
@@ -80,11 +80,11 @@ def _held(source: Source, call: cst.CSTNode) -> Iterator[cst.CSTNode]:
             below = node
 
 
-def _is(source: Source, node: cst.CSTNode, text: str) -> bool:
+def _refers_to(source: Source, node: cst.CSTNode, text: str) -> bool:
     return isinstance(node, cst.Name | cst.Attribute) and source.code(node) == text
 
 
-def _bound(source: Source, call: cst.CSTNode, node: cst.CSTNode, text: str) -> bool:
+def _is_rebound(source: Source, call: cst.CSTNode, node: cst.CSTNode, text: str) -> bool:
     """Whether a name may stand for something else than where it was tested."""
     function = function_of(source, call)
     if function_of(source, node) is not function:

@@ -42,7 +42,7 @@ def missed_use(before: Program, after: Program, fix: Fix) -> tuple[str, Location
             if node.attr.value not in OWN or _name(new, node.value) not in wrapped:
                 continue
             values = after.values(node.value)
-            if all(_lacks(value, node.attr.value) for value in values) and not _is_tested(
+            if all(_lacks(value, node.attr.value) for value in values) and not _is_guarded(
                 new, node
             ):
                 return f"`{new.code(node)}`", new.location(node)
@@ -67,7 +67,7 @@ def _lacks(value: Value, name: str) -> bool:
     return value.cls is None or not value.cls.lookup(name)
 
 
-def _is_tested(source: Source, node: cst.Attribute) -> bool:
+def _is_guarded(source: Source, node: cst.Attribute) -> bool:
     """Whether the use only runs where `hasattr` has found the attribute, or another that FSDP2 lacks."""
     inner: cst.CSTNode = node
     for outer in ancestors(source, node):

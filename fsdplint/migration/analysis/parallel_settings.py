@@ -13,8 +13,12 @@ from pathlib import Path
 
 import libcst as cst
 
-from fsdplint.migration.analysis.components import components
-from fsdplint.migration.analysis.importing_files import not_given, others, shown, whole
+from fsdplint.migration.analysis.components import components, full_program
+from fsdplint.migration.analysis.importing_files import (
+    file_not_given,
+    relative_path,
+    unread_files,
+)
 from fsdplint.migration.analysis.variables import ancestors
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.program import SETTING_NOT_IMPORTED
@@ -49,31 +53,31 @@ def check(migration: Migration) -> list[Blocked]:
         return []
     blockers = []
     own = [Path(source.path) for source, _ in changed.values()]
-    whole(migration).projects.queries.searched += map(str, own)
-    for path in others(migration, own):
-        sister = _sister(_read(path, migration.program.max_bytes), changed)
-        if sister is not None:
-            source, one = changed[sister.field, sister.enum]
-            what = f"{_said(sister)} of {shown(path, Path(source.path))} too"
-            blockers.append(not_given(migration, source, one.node, path, what))
+    full_program(migration.program).projects.queries.searched += map(str, own)
+    for path in unread_files(migration, own):
+        parallel = _parallel_setting(_read_settings(path, migration.program.max_bytes), changed)
+        if parallel is not None:
+            source, one = changed[parallel.field, parallel.enum]
+            what = f"{_describe(parallel)} of {relative_path(path, Path(source.path))} too"
+            blockers.append(file_not_given(migration, source, one.node, path, what))
     for other in _without_constructor(migration):
-        sister = _sister(other, changed)
-        if sister is not None:
-            source, one = changed[sister.field, sister.enum]
+        parallel = _parallel_setting(other, changed)
+        if parallel is not None:
+            source, one = changed[parallel.field, parallel.enum]
             reason = SETTING_NOT_IMPORTED(
-                setting=_said(sister), path=shown(Path(other.path), Path(source.path))
+                setting=_describe(parallel), path=relative_path(Path(other.path), Path(source.path))
             )
             blockers.append(Blocked(source, one.node, reason))
     return blockers
 
 
-def _said(sister: Setting) -> str:
-    return f"`{sister.field}` is `{sister.enum}` in `{sister.node.name.value}`"
+def _describe(parallel: Setting) -> str:
+    return f"`{parallel.field}` is `{parallel.enum}` in `{parallel.node.name.value}`"
 
 
 def _without_constructor(migration: Migration) -> Iterator[Source]:
     """The files that were read and belong to no migration of a program that wraps a model."""
-    for group in components(whole(migration)):
+    for group in components(full_program(migration.program)):
         if set(group).isdisjoint(migration.sources) and not any(map(_wraps, group)):
             yield from group
 
@@ -82,7 +86,7 @@ def _wraps(source: Source) -> bool:
     return any(fsdp1_name(full) == FSDP for _, _, full in references(source, PREFIX))
 
 
-def _read(path: Path, max_bytes: int) -> Source | None:
+def _read_settings(path: Path, max_bytes: int) -> Source | None:
     """A file that speaks of one of the enums and belongs to no program of its own."""
     try:
         data = read_bytes(path)
@@ -94,7 +98,7 @@ def _read(path: Path, max_bytes: int) -> Source | None:
     return None if _wraps(source) else source
 
 
-def _sister(
+def _parallel_setting(
     source: Source | None, changed: dict[tuple[str, str], tuple[Source, Setting]]
 ) -> Setting | None:
     if source is None:

@@ -13,7 +13,7 @@ from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.interpreter.values import Sequence, Unknown
 from fsdplint.migration import symbols
 from fsdplint.migration.analysis.external_wrapping import constructors
-from fsdplint.migration.analysis.importing_files import not_given, others, shown
+from fsdplint.migration.analysis.importing_files import file_not_given, relative_path, unread_files
 from fsdplint.migration.analysis.unreached_code import is_synthetic
 from fsdplint.migration.analysis.variables import definitions, reads
 from fsdplint.migration.blockers import Blocked, Reason
@@ -35,15 +35,17 @@ def check(migration: Migration, edits: tuple[Edit, ...]) -> list[Blocked]:
     """The blockers: code that would meet FSDP2's model, or the missing name, unchanged."""
     if not constructors(migration):
         return []
-    gone = dict(_imported(migration))
+    dropped = dict(_dropped_imports(migration))
     return [
-        *_methods(migration, edits),
-        *_passed_on(migration, gone),
-        *_patched(migration, gone),
+        *_check_methods(migration, edits),
+        *_check_reexports(migration, dropped),
+        *_check_patches(migration, dropped),
     ]
 
 
-def _imported(migration: Migration) -> Iterator[tuple[tuple[str, str], tuple[Source, Imported]]]:
+def _dropped_imports(
+    migration: Migration,
+) -> Iterator[tuple[tuple[str, str], tuple[Source, Imported]]]:
     """The names by which files know something of FSDP1, which the migration takes away."""
     for source in migration.sources:
         for item in bindings_of(source).imports():
@@ -60,7 +62,7 @@ def _stem(path: Path) -> str:
 # Methods of the wrapper ------------------------------------------------------------------------------
 
 
-def _methods(migration: Migration, edits: tuple[Edit, ...]) -> Iterator[Blocked]:
+def _check_methods(migration: Migration, edits: tuple[Edit, ...]) -> Iterator[Blocked]:
     for source in migration.program.sources.values():
         changed = [(edit.start, edit.end) for edit in edits if edit.path == source.path]
         for node in attributes(source):
@@ -74,7 +76,7 @@ def _methods(migration: Migration, edits: tuple[Edit, ...]) -> Iterator[Blocked]
                 continue
             if node.attr.value == "clip_grad_norm_" and not _clips_itself(migration, source, call):
                 continue
-            if migration.on_other_side(node):
+            if migration.in_other_arm(node):
                 continue
             reason = METHOD_NOT_REACHED(
                 method=source.code(node), advice=symbols.advice_on(f"{FSDP}.{node.attr.value}")
@@ -95,8 +97,8 @@ def _clips_itself(migration: Migration, source: Source, call: cst.Call) -> bool:
     if not 1 <= len(call.args) <= 2:
         return False
     first = call.args[0]
-    named = {arg.keyword.value for arg in call.args if arg.keyword is not None}
-    if named - {"max_norm", "norm_type"} or ("max_norm" in named and first.keyword is None):
+    pattern = {arg.keyword.value for arg in call.args if arg.keyword is not None}
+    if pattern - {"max_norm", "norm_type"} or ("max_norm" in pattern and first.keyword is None):
         return False  # FSDP1's has these two parameters, in this order
     return not _gives_parameters(migration, source, first.value)
 
@@ -122,11 +124,11 @@ def _gives_parameters(
 # Names that other files take from here ---------------------------------------------------------------
 
 
-def _passed_on(
-    migration: Migration, gone: dict[tuple[str, str], tuple[Source, Imported]]
+def _check_reexports(
+    migration: Migration, dropped: dict[tuple[str, str], tuple[Source, Imported]]
 ) -> Iterator[Blocked]:
     """Uses of FSDP1's names in files that import them from a file that loses them."""
-    carried = {key for key in gone}
+    carried = {key for key in dropped}
     for _ in range(3):  # through packages that import them in turn
         for source in migration.program.sources.values():
             for item in bindings_of(source).imports():
@@ -145,55 +147,55 @@ def _passed_on(
 # Strings that name them ------------------------------------------------------------------------------
 
 
-def _patched(
-    migration: Migration, gone: dict[tuple[str, str], tuple[Source, Imported]]
+def _check_patches(
+    migration: Migration, dropped: dict[tuple[str, str], tuple[Source, Imported]]
 ) -> Iterator[Blocked]:
     """`mock.patch("module.FSDP")` and `monkeypatch.setattr(module, "FSDP", ...)`."""
     for source in migration.program.sources.values():
-        for node, key in _patches(source, gone):
-            yield Blocked(source, node, _named_in_patch(source, node, key))
+        for node, key in _patches(source, dropped):
+            yield Blocked(source, node, _patch_reason(source, node, key))
     paths = [Path(source.path) for source in migration.sources]
-    if not gone:
+    if not dropped:
         return
-    named = _named(gone)
-    for path in others(migration, paths):
-        found = _unread(path, named, gone, migration.program.max_bytes)
+    pattern = _string_pattern(dropped)
+    for path in unread_files(migration, paths):
+        found = _first_patch(path, pattern, dropped, migration.program.max_bytes)
         if found is not None:
             other, node, key = found
-            home, item = gone[key]
-            what = f"{_named_in_patch(other, node, key).message} ({shown(path, Path(home.path))})"
-            yield not_given(migration, home, item.statement, path, what)
+            home, item = dropped[key]
+            what = f"{_patch_reason(other, node, key).message} ({relative_path(path, Path(home.path))})"
+            yield file_not_given(migration, home, item.statement, path, what)
 
 
-def _named(gone: Iterable[tuple[str, str]]) -> re.Pattern[bytes]:
+def _string_pattern(dropped: Iterable[tuple[str, str]]) -> re.Pattern[bytes]:
     """Finds strings like `"module.FSDP"` and `"FSDP"`: only files with some are parsed."""
-    names = "|".join(sorted(re.escape(name) for _, name in gone))
+    names = "|".join(sorted(re.escape(name) for _, name in dropped))
     return re.compile(rf"[\"'](?:[\w.]+\.)?(?:{names})[\"']".encode())
 
 
-def _unread(
+def _first_patch(
     path: Path,
-    named: re.Pattern[bytes],
-    gone: dict[tuple[str, str], tuple[Source, Imported]],
+    pattern: re.Pattern[bytes],
+    dropped: dict[tuple[str, str], tuple[Source, Imported]],
     max_bytes: int,
 ) -> tuple[Source, cst.CSTNode, tuple[str, str]] | None:
     """The first such string in a file that was not read."""
     try:
         data = read_bytes(path)
-        if not PATCHES.search(data) or not named.search(data):
+        if not PATCHES.search(data) or not pattern.search(data):
             return None
         source = read_source(path, max_bytes=max_bytes)
     except Unreadable:
         return None
-    return next(((source, node, key) for node, key in _patches(source, gone)), None)
+    return next(((source, node, key) for node, key in _patches(source, dropped)), None)
 
 
-def _named_in_patch(source: Source, node: cst.CSTNode, key: tuple[str, str]) -> Reason:
+def _patch_reason(source: Source, node: cst.CSTNode, key: tuple[str, str]) -> Reason:
     return NAME_IN_PATCH(node=source.code(node), module=key[0])
 
 
 def _patches(
-    source: Source, gone: dict[tuple[str, str], tuple[Source, Imported]]
+    source: Source, dropped: dict[tuple[str, str], tuple[Source, Imported]]
 ) -> Iterator[tuple[cst.CSTNode, tuple[str, str]]]:
     for call in nodes(source):
         if not isinstance(call, cst.Call) or not call.args:
@@ -209,7 +211,7 @@ def _patches(
             key = symbols_in(source).get(first, source.code(first)).rpartition(".")[2], name
         else:
             continue
-        if key in gone:
+        if key in dropped:
             yield first if text is not None else call.args[1].value, key
 
 

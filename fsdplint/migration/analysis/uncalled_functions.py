@@ -21,7 +21,7 @@ from fsdplint.syntax.layout import descend
 Functions = dict[cst.FunctionDef, Source]
 
 
-def uncalled(program: Program, blockers: Iterable[Blocked]) -> Functions:
+def find_uncalled(program: Program, blockers: Iterable[Blocked]) -> Functions:
     """The functions of the top level that nothing calls, and that nothing but FSDP1's internals
     blocks.
 
@@ -33,7 +33,11 @@ def uncalled(program: Program, blockers: Iterable[Blocked]) -> Functions:
     parts: set[cst.CSTNode] = set()
     for blocker in blockers:
         function = outer_function(blocker.source, blocker.node)
-        if isinstance(function, cst.FunctionDef) and blocker.internal and _is_plain(function):
+        if (
+            isinstance(function, cst.FunctionDef)
+            and blocker.internal
+            and _is_called_by_name_only(function)
+        ):
             found[function] = blocker.source
             if blocker.internal == "attribute":
                 parts.add(function)
@@ -46,7 +50,7 @@ def uncalled(program: Program, blockers: Iterable[Blocked]) -> Functions:
         called = [
             function
             for function in found
-            if _is_named(sources, function, inside)
+            if _is_mentioned(sources, function, inside)
             or (function in parts and not _is_part(function, found))
         ]
         if not called:
@@ -66,12 +70,12 @@ def _is_part(function: cst.FunctionDef, functions: Functions) -> bool:
     )
 
 
-def _is_plain(function: cst.FunctionDef) -> bool:
+def _is_called_by_name_only(function: cst.FunctionDef) -> bool:
     """Whether neither a decorator nor pytest may call a function."""
     return not function.decorators and not function.name.value.startswith("test")
 
 
-def _is_named(
+def _is_mentioned(
     sources: Iterable[Source], function: cst.FunctionDef, inside: set[cst.CSTNode]
 ) -> bool:
     """Whether code names a function, in a string too, but for imports and the functions

@@ -18,7 +18,7 @@ from fsdplint.interpreter.values import (
     Partial,
     Value,
 )
-from fsdplint.migration.analysis.unreached_code import Unreached
+from fsdplint.migration.analysis.unreached_code import UnreachedNames
 from fsdplint.migration.analysis.variables import arm_of_wrapping, function_of
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.program import CALL_NOT_REACHED, CODE_NOT_REACHED, MODEL_HANDED_OUT
@@ -34,7 +34,7 @@ FOLLOWED = (Function, Class, Bound, Partial, Method)
 Known = dict[tuple[cst.CSTNode, str], int]
 
 
-def handed_out(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+def check_passed_models(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """Block where code out of sight that speaks of FSDP gets a model that FSDP1 wraps."""
     for source in migration.program.sources.values():
         if not has_fsdp(source.text):
@@ -45,13 +45,13 @@ def handed_out(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> No
             if isinstance(node, cst.Call) and _speaks_of_fsdp(source, node, symbols):
                 if any(isinstance(value, FOLLOWED) for value in migration.values(node.func)):
                     continue
-                if not migration.values(node.func) and _is_here(migration, node.func):
+                if not migration.values(node.func) and _is_defined_here(migration, node.func):
                     continue
-                if _not_there(migration, source, node.func):
+                if _import_fails(migration, source, node.func):
                     continue
                 if any(
                     migration.wrapped(arg.value)
-                    or _unreached(migration, source, arg.value, wrapped)
+                    or _is_unreached(migration, source, arg.value, wrapped)
                     for arg in node.args
                 ):
                     name = f"`{source.code(node.func)}`"
@@ -62,7 +62,7 @@ def handed_out(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> No
                     migration.blockers.append(Blocked(source, node, reason))
 
 
-def _is_here(migration: Migration, func: cst.BaseExpression) -> bool:
+def _is_defined_here(migration: Migration, func: cst.BaseExpression) -> bool:
     """Whether the program has a function of this name (for calls that are not reached), or a class
     that it gives a wrapped model elsewhere.
     """
@@ -78,14 +78,14 @@ def _is_here(migration: Migration, func: cst.BaseExpression) -> bool:
     if any(isinstance(part, cst.FunctionDef) for part in found):
         return True
     made = [inner for part in found for inner in part.body.body if _is_init(inner)]
-    return len(found) == len(made) == 1 and _gets_wrapped(migration, made[0])
+    return len(found) == len(made) == 1 and _gets_wrapped_model(migration, made[0])
 
 
 def _is_init(node: cst.CSTNode) -> TypeGuard[cst.FunctionDef]:
     return isinstance(node, cst.FunctionDef) and node.name.value == "__init__"
 
 
-def _not_there(migration: Migration, source: Source, func: cst.BaseExpression) -> bool:
+def _import_fails(migration: Migration, source: Source, func: cst.BaseExpression) -> bool:
     """Whether a function is imported from a file of these that lacks it: the program ends at
     once.
     """
@@ -114,7 +114,7 @@ def _speaks_of_fsdp(source: Source, node: cst.Call, symbols: dict[cst.CSTNode, s
     return any(has_fsdp(word) for word in words)
 
 
-def branches(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+def check_branches(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """Block where a branch that the program as given never takes does something with the model.
 
     `if save:` in a function whose `save` is False unless the command line says otherwise.
@@ -124,35 +124,37 @@ def branches(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None
         if not wrapped:
             continue
         for node in attributes(source):
-            if migration.on_other_side(node):
+            if migration.in_other_arm(node):
                 continue
-            if node.attr.value in CHANGED and _unreached(migration, source, node.value, wrapped):
+            if node.attr.value in CHANGED and _is_unreached(migration, source, node.value, wrapped):
                 text = source.code(node)
                 reason = CODE_NOT_REACHED(code=text)
                 migration.blockers.append(Blocked(source, node, reason))
         for call in nodes(source):
             if isinstance(call, cst.Call) and isinstance(call.func, cst.Name):
-                given = any(_unreached(migration, source, a.value, wrapped) for a in call.args)
+                given = any(_is_unreached(migration, source, a.value, wrapped) for a in call.args)
                 if given and _changes(migration, call.func.value):
                     arm = arm_of_wrapping(
                         source, call, [node for at, node in calls if at is source]
                     )
-                    if arm is False or (arm and _reached(migration, call.func.value)):
+                    if arm is False or (
+                        arm and _gets_wrapped_everywhere(migration, call.func.value)
+                    ):
                         continue
                     reason = CALL_NOT_REACHED(function=call.func.value)
                     migration.blockers.append(Blocked(source, call, reason))
 
 
-def optimizers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
+def check_optimizers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """Block where code that is not reached takes or loads the state of a wrapped model's
     optimizer.
     """
-    found = Unreached(migration.sources, migration.values, _is_optimizer).found
+    found = UnreachedNames(migration.sources, migration.values, _is_optimizer).found
     for source in migration.sources:
         for node in attributes(source):
             if node.attr.value not in ("state_dict", "load_state_dict") or node.value not in found:
                 continue
-            if not migration.changed(source, node) and not migration.on_other_side(node):
+            if not migration.is_changed(source, node) and not migration.in_other_arm(node):
                 text = source.code(node)
                 reason = CODE_NOT_REACHED(code=text)
                 migration.blockers.append(Blocked(source, node, reason))
@@ -176,7 +178,7 @@ def _wrapped_names(migration: Migration, source: Source) -> Known:
     return known
 
 
-def _unreached(
+def _is_unreached(
     migration: Migration, source: Source, node: cst.BaseExpression, wrapped: Known
 ) -> bool:
     """Whether a name of a wrapped model has no value here, since nothing leads here."""
@@ -188,7 +190,7 @@ def _unreached(
     return first is not None and first < source.span(node)[0]
 
 
-def _reached(migration: Migration, name: str) -> bool:
+def _gets_wrapped_everywhere(migration: Migration, name: str) -> bool:
     """Whether a function gets a wrapped model wherever the program as given calls it."""
     found = [
         node
@@ -198,10 +200,10 @@ def _reached(migration: Migration, name: str) -> bool:
     ]
     if len(found) != 1:
         return False
-    return _gets_wrapped(migration, found[0])
+    return _gets_wrapped_model(migration, found[0])
 
 
-def _gets_wrapped(migration: Migration, function: cst.FunctionDef) -> bool:
+def _gets_wrapped_model(migration: Migration, function: cst.FunctionDef) -> bool:
     """Whether a function gets a wrapped model from each call of it that is reached."""
     names = {param.name.value for param in function.params.params}
     uses = [

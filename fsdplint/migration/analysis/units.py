@@ -40,17 +40,17 @@ class Units:
                 return candidate
         return None
 
-    def wrapped(self, module: str) -> Wrapped | None:
+    def outermost_wrap(self, module: str) -> Wrapped | None:
         """The outermost constructor call whose model holds a module."""
         found = [m for m in (module, *self.groups.above(module)) if m in self.wraps]
         return self.wraps[found[-1]] if found else None
 
-    def stays_gathered(self, module: str) -> bool:
+    def may_stay_gathered(self, module: str) -> bool:
         """Whether the unit of a module may stay gathered after a forward, in FSDP2."""
         unit = self.unit(module)
         if unit is None:
-            return self.wrapped(module) is not None
+            return self.outermost_wrap(module) is not None
         event = self.wraps[unit]
-        root = self.wrapped(module)
+        root = self.outermost_wrap(module)
         is_root = root is not None and root.inner == unit
         return is_root or strategy(event) is None or strategy(event) in KEEPS

@@ -29,7 +29,7 @@ Known = dict[tuple[cst.CSTNode, str], tuple[int, str]]  # from which offset on, 
 Values = Callable[[cst.CSTNode], list[Value]]
 
 
-class Unreached:
+class UnreachedNames:
     """Finds those names in some files.
 
     Args:
@@ -51,7 +51,7 @@ class Unreached:
         self.values = values
         self.found: dict[cst.CSTNode, str] = {}
         self.functions = self._functions()
-        self._bound: dict[cst.CSTNode, dict[str, list[cst.CSTNode]]] = {}
+        self._bindings: dict[cst.CSTNode, dict[str, list[cst.CSTNode]]] = {}
         known: Known = {}
         for source in sources:
             for node in (*walk(source, skip_imports=True), *_names(source)):
@@ -65,11 +65,11 @@ class Unreached:
                     how = how if how == before else "sometimes"
                     known[key] = min(start, source.span(node)[0]), how
         while known:
-            known = self._given(self._names(known))
+            known = self._parameters_given(self._names(known))
         for source in sources:
             for node in walk(source, skip_imports=True):
                 if isinstance(node, cst.ClassDef):
-                    self._in_uncalled(source, node, is_wrapped)
+                    self._find_in_uncalled_methods(source, node, is_wrapped)
 
     def _functions(self) -> dict[str, list[tuple[Source, cst.FunctionDef]]]:
         functions: dict[str, list[tuple[Source, cst.FunctionDef]]] = {}
@@ -91,29 +91,29 @@ class Unreached:
                 first, how = known.get(key, (None, ""))
                 if first is None or first >= source.span(node)[0]:
                     continue
-                again = self._bound_again(source, *key, first, source.span(node)[0])
+                again = self._rebinding(source, *key, first, source.span(node)[0])
                 if again != "always":
                     self.found[node] = again or how
                     new.append((source, node))
         return new
 
-    def _bound_again(
+    def _rebinding(
         self, source: Source, function: cst.CSTNode, name: str, start: int, end: int
     ) -> str:
         """Whether a name gets another value between two places: "always", "sometimes" or "" for
         not.
         """
-        if function not in self._bound:
-            self._bound[function] = bindings(source, function)
+        if function not in self._bindings:
+            self._bindings[function] = bindings(source, function)
         again = ""
-        for node in self._bound[function].get(name, ()):
-            if start < source.span(node)[0] < end and not _before(source, node, end):
+        for node in self._bindings[function].get(name, ()):
+            if start < source.span(node)[0] < end and not _is_in_bound_value(source, node, end):
                 if not _takes_inner(source, node) or _in_every_case(source, node, function, end):
                     return "always"
                 again = "sometimes"
         return again
 
-    def _given(self, names: list[tuple[Source, cst.CSTNode]]) -> Known:
+    def _parameters_given(self, names: list[tuple[Source, cst.CSTNode]]) -> Known:
         """The parameters that get one of the names, in functions that nothing else reaches."""
         known: Known = {}
         for source, node in names:
@@ -126,14 +126,14 @@ class Unreached:
                 continue
             other, function = targets[0]
             for parameter, given in arguments(call, _parameters(function))[0].items():
-                if given is arg and not self._is_reached(function, parameter):
+                if given is arg and not self._has_value(function, parameter):
                     how = self.found[node]
                     _, before = known.get((function, parameter), (0, how))
                     how = how if how == before else "sometimes"
                     known[function, parameter] = other.span(function)[0], how
         return known
 
-    def _is_reached(self, function: cst.FunctionDef, parameter: str) -> bool:
+    def _has_value(self, function: cst.FunctionDef, parameter: str) -> bool:
         return any(
             isinstance(node, cst.Name) and node.value == parameter and bool(self.values(node))
             for node in descend(function.body)
@@ -141,7 +141,7 @@ class Unreached:
 
     # Methods that nothing calls -----------------------------------------------------------------
 
-    def _in_uncalled(
+    def _find_in_uncalled_methods(
         self, source: Source, klass: cst.ClassDef, is_wrapped: Callable[[Value], bool]
     ) -> None:
         """Find the parameters of uncalled methods that are named as wrapped models in the
@@ -159,13 +159,13 @@ class Unreached:
                 if not all(is_synthetic(value, node) for node, value in found):
                     always = all(is_wrapped(value) for _, value in found)
                     given[name] = given.get(name, True) and always
-                elif not self._is_called(method) and not bindings(source, method).get(name):
+                elif not self._is_mentioned(method) and not bindings(source, method).get(name):
                     uncalled.append((name, uses))
         for name, uses in uncalled:
             if given.get(name):
                 self.found.update(dict.fromkeys(uses, "always"))
 
-    def _is_called(self, method: cst.FunctionDef) -> bool:
+    def _is_mentioned(self, method: cst.FunctionDef) -> bool:
         """Whether any file mentions a method of this name, if in code that is not reached."""
         name = method.name.value
         return any(
@@ -181,11 +181,11 @@ def is_synthetic(value: Value, node: cst.CSTNode) -> bool:
     """
     if not isinstance(value, ModuleValue) or value.synthetic_for is None:
         return False
-    return node in _within(value.synthetic_for)
+    return node in _nodes_of(value.synthetic_for)
 
 
 @functools.lru_cache(maxsize=64)
-def _within(node: cst.CSTNode) -> frozenset[cst.CSTNode]:
+def _nodes_of(node: cst.CSTNode) -> frozenset[cst.CSTNode]:
     return frozenset(descend(node))
 
 
@@ -241,7 +241,7 @@ def bindings(source: Source, function: cst.CSTNode) -> dict[str, list[cst.CSTNod
     return found
 
 
-def _before(source: Source, binding: cst.CSTNode, place: int) -> bool:
+def _is_in_bound_value(source: Source, binding: cst.CSTNode, place: int) -> bool:
     """Whether a place is in the value that a statement binds, which is worked out before."""
     statement = source.parent(binding) if isinstance(binding, cst.AssignTarget) else binding
     value = getattr(statement, "iter" if isinstance(binding, cst.For) else "value", None)

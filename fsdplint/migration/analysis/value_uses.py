@@ -67,32 +67,32 @@ class Uses:
         elif isinstance(place, cst.BooleanOperation | cst.Await):
             self._follow(source, place)
         elif isinstance(place, cst.NamedExpr):
-            self._variable(source, place.target)
+            self._follow_variable(source, place.target)
             self._follow(source, place)
         elif isinstance(place, cst.Assign | cst.AnnAssign):
             for target in _targets(place):
-                self._target(source, target)
+                self._follow_target(source, target)
         elif isinstance(place, cst.Param) and place.default is node:
             function = next((x for x in ancestors(source, place) if isinstance(x, FUNCTIONS)), None)
-            self._variable(source, place.name, function)
+            self._follow_variable(source, place.name, function)
         elif isinstance(place, cst.Return | cst.Lambda):
-            self._returned(source, place)
-        elif isinstance(place, cst.Element) and self._unpacked(source, place):
+            self._follow_return(source, place)
+        elif isinstance(place, cst.Element) and self._follow_tuple(source, place):
             pass
-        elif isinstance(place, cst.Arg) and self._given(source, place):
+        elif isinstance(place, cst.Arg) and self._follow_argument(source, place):
             pass
         else:
             yield Use(source, node, place)
 
     # Where a name or an attribute holds it --------------------------------------------------------
 
-    def _target(self, source: Source, target: cst.CSTNode) -> None:
+    def _follow_target(self, source: Source, target: cst.CSTNode) -> None:
         if isinstance(target, cst.Name):
-            self._variable(source, target)
+            self._follow_variable(source, target)
         elif isinstance(target, cst.Attribute):
-            self._attribute(target.attr.value)
+            self._follow_attribute(target.attr.value)
 
-    def _variable(
+    def _follow_variable(
         self, source: Source, name: cst.CSTNode, function: cst.CSTNode | None = None
     ) -> None:
         """Follow a variable, or a parameter of a function, to what reads it, in other files as well."""
@@ -107,11 +107,11 @@ class Uses:
             if bindings.owner(bindings.scope_at(node), name.value) is scope:
                 self._follow(source, node)
         if isinstance(scope.node, cst.ClassDef):
-            self._attribute(name.value)
+            self._follow_attribute(name.value)
         elif scope.node is source.tree:
-            self._imported(source, name.value)
+            self._follow_imports(source, name.value)
 
-    def _imported(self, source: Source, name: str) -> None:
+    def _follow_imports(self, source: Source, name: str) -> None:
         """Follow a variable of a file to the files that import it."""
         module = source.path.replace("\\", "/").removesuffix(".py").removesuffix("/__init__")
         stem = module.rpartition("/")[2]
@@ -130,7 +130,7 @@ class Uses:
                         ):
                             self._follow(other, attribute)
 
-    def _attribute(self, name: str) -> None:
+    def _follow_attribute(self, name: str) -> None:
         """Follow an attribute, of whichever object, to what reads it."""
         for source in self.sources:
             for node in _attributes_by_name(source).get(name, ()):
@@ -141,7 +141,7 @@ class Uses:
 
     # Functions ------------------------------------------------------------------------------------
 
-    def _returned(self, source: Source, node: cst.CSTNode, index: int | None = None) -> None:
+    def _follow_return(self, source: Source, node: cst.CSTNode, index: int | None = None) -> None:
         """Follow what a function returns to its calls; `index` is its position in a tuple."""
         function = next(
             (
@@ -154,13 +154,13 @@ class Uses:
         if not isinstance(function, cst.FunctionDef):
             return
         if any(source.code(mark.decorator).endswith("property") for mark in function.decorators):
-            self._attribute(function.name.value)
+            self._follow_attribute(function.name.value)
             return
         for other, call in self._calls(source, function):
             if index is None:
                 self._follow(other, call)
             else:
-                self._part(other, call, index)
+                self._follow_element(other, call, index)
 
     def _calls(self, home: Source, function: cst.FunctionDef) -> Iterator[tuple[Source, cst.Call]]:
         """The calls of a function: by its value, and by its name where the value is not known."""
@@ -175,7 +175,7 @@ class Uses:
         found = [v.function if isinstance(v, Bound) else v for v in self.migration.values(node)]
         return [v.node for v in found if isinstance(v, Function | Class)]
 
-    def _unpacked(self, source: Source, element: cst.Element) -> bool:
+    def _follow_tuple(self, source: Source, element: cst.Element) -> bool:
         """Follow an element of a tuple that is returned, or assigned to several names."""
         whole = source.parent(element)
         if not isinstance(whole, cst.Tuple):
@@ -183,13 +183,13 @@ class Uses:
         index = list(whole.elements).index(element)
         place = source.parent(whole)
         if isinstance(place, cst.Return):
-            self._returned(source, place, index)
+            self._follow_return(source, place, index)
             return True
         if isinstance(place, cst.Assign):
-            return self._part(source, whole, index)
+            return self._follow_element(source, whole, index)
         return False
 
-    def _part(self, source: Source, whole: cst.CSTNode, index: int) -> bool:
+    def _follow_element(self, source: Source, whole: cst.CSTNode, index: int) -> bool:
         """Follow an element of a tuple to the name that it is assigned to."""
         place = source.parent(whole)
         if not isinstance(place, cst.Assign):
@@ -197,10 +197,10 @@ class Uses:
         for target in _targets(place):
             if not isinstance(target, cst.Tuple) or index >= len(target.elements):
                 return False
-            self._target(source, target.elements[index].value)
+            self._follow_target(source, target.elements[index].value)
         return True
 
-    def _given(self, source: Source, arg: cst.Arg) -> bool:
+    def _follow_argument(self, source: Source, arg: cst.Arg) -> bool:
         """Follow an argument into the functions of the program that it is given to."""
         call = source.parent(arg)
         if not isinstance(call, cst.Call) or arg.star or self.migration.symbol(call.func):
@@ -209,16 +209,18 @@ class Uses:
         found = [
             (other, node)
             for other in self.sources
-            for node in known or _named(other).get(name, [])
+            for node in known or _definitions_by_name(other).get(name, [])
             if not known or node in _definitions(other)
         ]
-        taken = [self._parameter(other, node, call, arg) for other, node in found]
+        taken = [self._follow_parameter(other, node, call, arg) for other, node in found]
         return bool(taken) and all(taken)
 
-    def _parameter(self, source: Source, node: cst.CSTNode, call: cst.Call, arg: cst.Arg) -> bool:
+    def _follow_parameter(
+        self, source: Source, node: cst.CSTNode, call: cst.Call, arg: cst.Arg
+    ) -> bool:
         """Follow an argument to the parameter of a function that takes it; whether there is one."""
         if isinstance(node, cst.ClassDef):
-            return self._field(source, node, call, arg)
+            return self._follow_field(source, node, call, arg)
         if not isinstance(node, cst.FunctionDef | cst.Lambda):
             return False
         params = [*node.params.posonly_params, *node.params.params]
@@ -229,18 +231,20 @@ class Uses:
         name = next((n for n, a in arguments(call, names)[0].items() if a is arg), "")
         for param in (*params, *node.params.kwonly_params):
             if param.name.value == name:
-                self._variable(source, param.name, node)
+                self._follow_variable(source, param.name, node)
                 return True
         return False
 
-    def _field(self, source: Source, klass: cst.ClassDef, call: cst.Call, arg: cst.Arg) -> bool:
+    def _follow_field(
+        self, source: Source, klass: cst.ClassDef, call: cst.Call, arg: cst.Arg
+    ) -> bool:
         """The same for the constructor of a class: its `__init__`, or the fields of a dataclass."""
         body = klass.body.body
         made = next(
             (x for x in body if isinstance(x, cst.FunctionDef) and x.name.value == "__init__"), None
         )
         if made is not None:
-            return self._parameter(source, made, call, arg)
+            return self._follow_parameter(source, made, call, arg)
         fields = [
             part.target.value
             for line in body
@@ -249,7 +253,7 @@ class Uses:
         ]
         name = next((n for n, a in arguments(call, fields)[0].items() if a is arg), "")
         if name:
-            self._attribute(name)
+            self._follow_attribute(name)
         return bool(name)
 
 
@@ -263,7 +267,7 @@ def _definitions(source: Source) -> frozenset[cst.CSTNode]:
 
 
 @once
-def _named(source: Source) -> Mapping[str, list[cst.CSTNode]]:
+def _definitions_by_name(source: Source) -> Mapping[str, list[cst.CSTNode]]:
     found: dict[str, list[cst.CSTNode]] = {}
     for node in source.descend(source.tree):
         if isinstance(node, cst.FunctionDef | cst.ClassDef):
@@ -276,11 +280,11 @@ def _calls_by_name(source: Source) -> Mapping[str, list[cst.Call]]:
     found: dict[str, list[cst.Call]] = {}
     for node in source.descend(source.tree):
         if isinstance(node, cst.Call):
-            found.setdefault(_called(source, node.func), []).append(node)
+            found.setdefault(_called_name(source, node.func), []).append(node)
     return found
 
 
-def _called(source: Source, func: cst.BaseExpression) -> str:
+def _called_name(source: Source, func: cst.BaseExpression) -> str:
     """The name that a called function has where it is defined, as far as an import says it."""
     item = _import_of(source, func)
     return item.name if item is not None and item.name else _last(func)
@@ -300,7 +304,7 @@ def _may_be(source: Source, func: cst.BaseExpression, home: Source) -> bool:
     """Whether a call by a name may mean what another file defines under that name."""
     if not isinstance(func, cst.Name) or source is home or _import_of(source, func) is not None:
         return True
-    return func.value not in _named(source)
+    return func.value not in _definitions_by_name(source)
 
 
 @once

@@ -169,7 +169,7 @@ def outer_function(source: Source, node: cst.CSTNode) -> cst.FunctionDef | cst.C
     return outer
 
 
-def is_named(sources: Iterable[Source], function: cst.FunctionDef | cst.ClassDef) -> bool:
+def is_mentioned(sources: Iterable[Source], function: cst.FunctionDef | cst.ClassDef) -> bool:
     """Whether some code here names the function (but for its own body)."""
     name = function.name.value
     own = set(descend(function))
@@ -183,7 +183,7 @@ def is_named(sources: Iterable[Source], function: cst.FunctionDef | cst.ClassDef
     return False
 
 
-def returned(function: cst.FunctionDef) -> list[cst.BaseExpression]:
+def return_values(function: cst.FunctionDef) -> list[cst.BaseExpression]:
     """What a function may return; None is among it where it can end without a return."""
     found: list[cst.BaseExpression] = []
     stack: list[cst.CSTNode] = [function.body]

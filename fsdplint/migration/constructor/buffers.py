@@ -72,7 +72,7 @@ class Buffers:
 
     def _same(self, field: str, found: set[cst.Call]) -> bool:
         """Whether a field of the new policy is what the buffers get, whichever config it is."""
-        return all(field in self.precision.same.get(call, ()) for call in found)
+        return all(field in self.precision.equal_fields.get(call, ()) for call in found)
 
     def _configs(self, value: cst.BaseExpression) -> tuple[set[cst.Call], bool]:
         """The `MixedPrecision(...)` calls that an argument may be, and whether it may be None."""

@@ -12,7 +12,7 @@ from fsdplint.migration.constructor import precision
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.rewriters import rewrites
-from fsdplint.migration.text import atom, quoted
+from fsdplint.migration.text import atom, string_literal
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant
 
@@ -37,7 +37,7 @@ def rewrite(migration: Migration, source: Source, node: cst.CSTNode, name: str) 
         return
     if _annotation(source, node):
         new = migration.need(source, "torch.distributed.fsdp", NEW[name], node)
-        migration.claim(source, node)
+        migration.account_for(source, node)
         migration.substitute(source, node, new)
         return
     raise Blocked(source, node, symbols.reason(name))
@@ -61,7 +61,7 @@ def _offload(migration: Migration, source: Source, call: cst.Call) -> None:
         text = f"{on}() if {test} else {off}()"
         if isinstance(source.parent(call), cst.IfExp | cst.BooleanOperation):
             text = atom(text)
-    migration.claim(source, call)
+    migration.account_for(source, call)
     migration.substitute(source, call, text)
 
 
@@ -88,10 +88,10 @@ def prefetch(migration: Migration, source: Source, node: cst.CSTNode, name: str)
         return
     member = name.partition(".")[2]
     if member in ("BACKWARD_PRE", "BACKWARD_POST"):
-        migration.claim(source, node)
-        migration.substitute(source, node, quoted(source, member))
+        migration.account_for(source, node)
+        migration.substitute(source, node, string_literal(source, member))
     elif not member and _annotation(source, node):
-        migration.claim(source, node)
+        migration.account_for(source, node)
         migration.substitute(source, node, "str")
     elif not member:
         _looked_up(migration, source, node)
@@ -109,10 +109,10 @@ def state_type(migration: Migration, source: Source, node: cst.CSTNode, name: st
             return
     member = name.partition(".")[2]
     if member.endswith("_STATE_DICT"):
-        migration.claim(source, node)
-        migration.substitute(source, node, quoted(source, member))
+        migration.account_for(source, node)
+        migration.substitute(source, node, string_literal(source, member))
     elif not member and _annotation(source, node):
-        migration.claim(source, node)
+        migration.account_for(source, node)
         migration.substitute(source, node, "str")
     elif not member:
         _looked_up(migration, source, node)
@@ -124,12 +124,12 @@ def _looked_up(migration: Migration, source: Source, node: cst.CSTNode) -> None:
     if isinstance(parent, cst.Subscript) and parent.value is node:
         index = parent.slice[0].slice
         if isinstance(index, cst.Index):
-            migration.claim(source, node)
+            migration.account_for(source, node)
             migration.substitute(source, parent, migration.text(source, index.value))
     call = source.parent(parent) if isinstance(parent, cst.Arg) else None
     if isinstance(call, cst.Call) and len(call.args) == 2 and call.args[0] is parent:
         if isinstance(call.func, cst.Name) and call.func.value == "getattr":
-            migration.claim(source, node)
+            migration.account_for(source, node)
             migration.substitute(source, call, migration.text(source, call.args[1].value))
 
 

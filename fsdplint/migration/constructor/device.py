@@ -13,7 +13,7 @@ import libcst as cst
 from fsdplint.interpreter.torch_values import RankValue
 from fsdplint.interpreter.values import Const, Made, Symbol, Value
 from fsdplint.migration.context import Migration, expression, nodes
-from fsdplint.migration.text import quoted
+from fsdplint.migration.text import string_literal
 from fsdplint.source.source import Source
 from fsdplint.trace import MeshBuilt, ModuleMoved, Wrapped
 from fsdplint.trace.torch_versions import MESH_SETS_DEVICE_SINCE
@@ -67,11 +67,11 @@ def type_text(
     """The text of the type of device for a mesh."""
     found = kind(migration, source, node)
     if found == "cpu":
-        return quoted(source, "cpu")
+        return string_literal(source, "cpu")
     if found == "cuda" or not asks_for_cuda(migration):
-        return quoted(source, "cuda")
+        return string_literal(source, "cuda")
     torch = migration.torch(source, at)
-    return f"{quoted(source, 'cuda')} if {torch}.cuda.is_available() else {quoted(source, 'cpu')}"
+    return f"{string_literal(source, 'cuda')} if {torch}.cuda.is_available() else {string_literal(source, 'cpu')}"
 
 
 def set_device(

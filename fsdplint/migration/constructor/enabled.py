@@ -97,7 +97,7 @@ def rewrite(migration: Migration, one: Enabled, precision: Precision) -> None:
     Raises:
         Blocked: an argument has no faithful rewrite.
     """
-    migration.claim(one.source, one.block.items[0])
+    migration.account_for(one.source, one.block.items[0])
     for call in one.wraps:
         migration.consumed.add(call.func)
     shared: list[str] = []

@@ -16,7 +16,7 @@ from fsdplint.migration.blockers.constructor import CAST_INPUTS_DIFFER_IN_DICT, 
 from fsdplint.migration.constructor.strategy import KEY, conditional
 from fsdplint.migration.constructor.wrapping_policy import Policy
 from fsdplint.migration.context import Migration
-from fsdplint.migration.text import WIDTH, call, dict_display, quoted, spread, statement
+from fsdplint.migration.text import WIDTH, call, dict_display, spread, statement, string_literal
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import line_indent, statement_of
 
@@ -84,7 +84,7 @@ class Keywords:
             self.items = list(items.items())
         self._mesh = items.get("mesh", "")
         if self.buffers_as and self.mapping:
-            self._policy = f"{self.mapping}[{quoted(self.source, 'mp_policy')}]"
+            self._policy = f"{self.mapping}[{string_literal(self.source, 'mp_policy')}]"
         elif self.buffers_as and "mp_policy" in items:
             policy = items["mp_policy"]
             if not is_simple(policy):
@@ -141,7 +141,7 @@ class Keywords:
                 self.before.append(f"{name} = {self.spread}")
             if self.kept:
                 self.before.append(f"if {self.kept}:")
-                self.before.append(f"\t{name}[{quoted(self.source, KEY)}] = False")
+                self.before.append(f"\t{name}[{string_literal(self.source, KEY)}] = False")
         self._common, self.spread, self.kept = name, "", ""
 
     def _separate_policy(self) -> None:
@@ -189,7 +189,7 @@ class Keywords:
 
     def _separate_mapped_policy(self) -> None:
         replace = self._replace()
-        key = quoted(self.source, "mp_policy")
+        key = string_literal(self.source, "mp_policy")
         name = fresh(self.source, self.at, f"inner_{self.mapping}", "inner_kwargs")
         policy = f"{replace}({self.mapping}[{key}], cast_forward_inputs=False)"
         self.before.append("# Only the root casts its inputs.")
@@ -271,7 +271,7 @@ class Keywords:
             return [test, f"\t{model}.to_empty(device={device})"]
         if self.offload == "?":
             raise Blocked(self.source, self.at, OFFLOAD_UNKNOWN())
-        cpu = quoted(self.source, "cpu")
+        cpu = string_literal(self.source, "cpu")
         where = cpu if self.offload == "True" else f"{cpu} if {self.offload} else {device}"
         return [
             test,

@@ -34,7 +34,7 @@ from fsdplint.migration.constructor.keywords import Keywords
 from fsdplint.migration.constructor.reader import Reader
 from fsdplint.migration.context import Migration
 from fsdplint.migration.facts import Precision
-from fsdplint.migration.text import dict_display, quoted
+from fsdplint.migration.text import dict_display, string_literal
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.layout import statement_of
@@ -218,7 +218,7 @@ class _Items:
             kept[:0] = [("mesh", made)] if made else []
         self.keywords.spreads_mesh |= bool(meshes)
         statement = self.made.statement
-        self.migration.claim(self.source, self.made.value)
+        self.migration.account_for(self.source, self.made.value)
         shown = self._shown()
         if not kept and not spread and not later and not shown:
             self.migration.delete_statement(self.source, statement)
@@ -288,7 +288,7 @@ class _Items:
             self.keywords.policy = scratch.policy
             if self._conditional(item):
                 self._guard(item)
-        self.migration.claim(self.source, item.value)
+        self.migration.account_for(self.source, item.value)
         self.keywords.spreads_mesh |= scratch.spreads_mesh
         spread = scratch.spread
         if scratch.kept:
@@ -330,7 +330,7 @@ class _Items:
         name = self.name.value
         if item.key == "sharding_strategy":  # its mesh is laid out for the display of a dict
             found = [(key, value.replace("\n\t", "\n")) for key, value in found]
-        lines = [f"{name}[{quoted(self.source, key)}] = {value}" for key, value in found]
+        lines = [f"{name}[{string_literal(self.source, key)}] = {value}" for key, value in found]
         if spread:
             lines.append(f"{name}.update({spread})")
         if lines:

@@ -9,7 +9,7 @@ import libcst as cst
 from fsdplint.migration.analysis.value_uses import Use, Uses
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import FSDP
-from fsdplint.migration.text import quoted
+from fsdplint.migration.text import string_literal
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, elements
 
@@ -51,7 +51,7 @@ def _wraps(migration: Migration, use: Use) -> bool:
 
 
 def _name(migration: Migration, source: Source, node: cst.Call) -> None:
-    names = ", ".join(quoted(source, name) for name in ("replicate", "shard"))
+    names = ", ".join(string_literal(source, name) for name in ("replicate", "shard"))
     given = [migration.text(source, arg).rstrip().rstrip(",") for arg in node.args]
     given.append(f"mesh_dim_names=({names})")
     migration.put_call(source, node, source.code(node.func), given)

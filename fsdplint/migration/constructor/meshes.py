@@ -15,7 +15,7 @@ from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import GROUPS_DIFFER
 from fsdplint.migration.constructor.strategy import HYBRID, alone
 from fsdplint.migration.context import Migration
-from fsdplint.migration.text import call, quote_of, quoted
+from fsdplint.migration.text import call, quote_of, string_literal
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
 
@@ -78,7 +78,7 @@ class Meshes:
         return self.migration.need(self.source, module, "DeviceMesh", at)
 
     def _q(self, word: str) -> str:
-        return quoted(self.source, word)
+        return string_literal(self.source, word)
 
     def _function(self, optional: bool) -> str:
         """The function that makes a mesh of FSDP1's process groups."""

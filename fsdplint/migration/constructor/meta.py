@@ -19,7 +19,7 @@ from fsdplint.migration.constructor import device
 from fsdplint.migration.constructor.keywords import Keywords
 from fsdplint.migration.constructor.local_functions import reset_helper
 from fsdplint.migration.context import Migration
-from fsdplint.migration.text import quoted
+from fsdplint.migration.text import string_literal
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import symbols_in
@@ -70,7 +70,7 @@ def _device(
 ) -> str:
     """The text of the device that FSDP1 gives the memory on: `device_id`, else the current one."""
     kind = device.kind(migration, source, given)
-    cpu = quoted(source, "cpu")
+    cpu = string_literal(source, "cpu")
     if kind == "cpu":
         return cpu
     cuda = migration.torch(source, at) + ".cuda"

@@ -19,7 +19,7 @@ from fsdplint.migration.analysis.variables import (
     function_of,
     home_of,
     reads,
-    returned,
+    return_values,
 )
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.policies import (
@@ -43,7 +43,7 @@ from fsdplint.migration.constructor.receivers import methods
 from fsdplint.migration.constructor.wrapping_policy import Policy
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import fsdp1_name
-from fsdplint.migration.text import flat, simple
+from fsdplint.migration.text import on_one_line, simple
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments, elements, is_constant
 from fsdplint.syntax.layout import descend, statement_of
@@ -104,7 +104,7 @@ class Policies(PolicySources):
         are written out.
         """
         made = self._local(node)
-        if made not in self.migration.policies.unchanged or not isinstance(made, cst.Call):
+        if made not in self.migration.policies.read_elsewhere or not isinstance(made, cst.Call):
             return False
         named = {arg.keyword.value: arg.value for arg in made.args if arg.keyword is not None}
         name = fsdp1_name(self.migration.symbol(made.func)) or fsdp1_name(
@@ -157,7 +157,7 @@ class Policies(PolicySources):
         if made is not None:
             if inner is not node:
                 self._used_up(node)
-            self.migration.claim(self.source, inner)
+            self.migration.account_for(self.source, inner)
         return made
 
     def _inline(self, node: cst.BaseExpression, variable: str) -> str | None:
@@ -316,7 +316,7 @@ class Policies(PolicySources):
         if not isinstance(node, cst.Attribute) or self.migration.symbol(node):
             return False
         found = methods(self.migration, node.attr.value)
-        given = [value for _, function in found for value in returned(function)]
+        given = [value for _, function in found for value in return_values(function)]
         return any(not simple(value) for value in given)
 
     def _hoisted(self, text: str, wanted: str = "layer_class") -> str:
@@ -366,7 +366,7 @@ class Policies(PolicySources):
                 raise Blocked(self.source, inner, POLICY_ARGUMENTS())
         if inner is not node:
             self._used_up(node)
-        self.migration.claim(self.source, inner)
+        self.migration.account_for(self.source, inner)
         number = "int(1e8)"
         if "min_num_params" in named:
             number = expression(self.migration, self.source, named["min_num_params"].value)
@@ -414,7 +414,7 @@ class Policies(PolicySources):
             self._rewrite_sites(sites, sharder="size" in found)
             place = Flow(self.migration).unseen(self.source, node)
             if place is not None:
-                code = flat(place[0].code(place[1]))
+                code = on_one_line(place[0].code(place[1]))
                 reason = POLICY_MAY_BE_OTHER(code=code)
                 raise Blocked(self.source, node, reason)
         text = expression(self.migration, self.source, node)
@@ -458,7 +458,7 @@ class Policies(PolicySources):
         parameters.
         """
         node = site.node
-        if node in self.migration.policies.unchanged:
+        if node in self.migration.policies.read_elsewhere:
             return self._kept_kind(site)
         if isinstance(node, cst.FunctionDef | cst.Lambda):
             if len(node.params.params) >= 3 or isinstance(node.params.star_arg, cst.Param):
@@ -485,7 +485,7 @@ class Policies(PolicySources):
         node = site.node
         if isinstance(node, cst.Call):
             if fsdp1_name(self.migration.symbol(node.func)) == "CustomPolicy":
-                source, use = self.migration.policies.unchanged[node]
+                source, use = self.migration.policies.read_elsewhere[node]
                 line = source.location(use).line
                 reason = CUSTOM_POLICY_SHARED(line=line)
                 raise Blocked(site.source, node, reason)

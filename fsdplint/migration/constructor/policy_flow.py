@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fsdplint.interpreter.values import Bound, Class, Function
-from fsdplint.migration.analysis.variables import ancestors, definition_at, returned
+from fsdplint.migration.analysis.variables import ancestors, definition_at, return_values
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant
@@ -78,7 +78,7 @@ class Flow:
         functions = [v for v in self.migration.values(node.func) if isinstance(v, Function)]
         for function in functions:
             if isinstance(function.node, cst.FunctionDef):
-                for value in returned(function.node):
+                for value in return_values(function.node):
                     place = self.unseen(function.site.source, value)
                     if place is not None:
                         return place

@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from fsdplint.migration.analysis.class_hierarchy import class_around
-from fsdplint.migration.analysis.variables import ancestors, definitions, home_of, reads, returned
+from fsdplint.migration.analysis.variables import (
+    ancestors,
+    definitions,
+    home_of,
+    reads,
+    return_values,
+)
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.policies import (
     POLICY_BASE_UNSEEN,
@@ -105,7 +111,7 @@ class PolicyMethods:
             reason = POLICY_DECORATED()
             raise Blocked(source, function.decorators[0], reason)
         if not _only_raises(function):
-            for value in returned(function):
+            for value in return_values(function):
                 self._value(source, value, result)
 
     def _value(self, source: Source, node: cst.BaseExpression, result: Methods) -> None:
@@ -191,7 +197,7 @@ class PolicyMethods:
 
 def written(migration: Migration, node: cst.BaseExpression) -> bool:
     """Whether an expression makes a policy of FSDP1."""
-    if node in migration.policies.unchanged:
+    if node in migration.policies.read_elsewhere:
         return True
     if migration.called(node) in ("ModuleWrapPolicy", "CustomPolicy"):
         return True

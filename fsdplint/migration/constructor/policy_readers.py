@@ -34,9 +34,9 @@ def keep(migration: Migration) -> None:
             if isinstance(node, cst.BaseExpression) and written(migration, node):
                 use = other_use(migration, source, node)
                 if use is not None:
-                    migration.policies.unchanged[node] = use.source, use.node
+                    migration.policies.read_elsewhere[node] = use.source, use.node
     for source in migration.sources:
-        for policy in [node for node in nodes(source) if node in migration.policies.unchanged]:
+        for policy in [node for node in nodes(source) if node in migration.policies.read_elsewhere]:
             for part in source.descend(policy):
                 if part in migration.names:
                     _leave(migration, source, part)

@@ -7,7 +7,7 @@ from pathlib import Path
 import libcst as cst
 
 from fsdplint.interpreter.values import Class, Function, Partial, Symbol, Value
-from fsdplint.migration.analysis.variables import calls_of, definitions, home_of, returned
+from fsdplint.migration.analysis.variables import calls_of, definitions, home_of, return_values
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.constructor.policy_methods import PolicyMethods, written
 from fsdplint.migration.context import Migration
@@ -123,7 +123,7 @@ class PolicySources:
             return []
         other, function = found[0]
         sites = []
-        for value in returned(function):
+        for value in return_values(function):
             given: cst.BaseExpression = value
             if part is not None:
                 parts = elements(value)

@@ -92,7 +92,7 @@ def convert(migration: Migration, source: Source, call: cst.Call, known: Precisi
         changes.append((start, start, "reduce_dtype="))
     changes.extend((start, end, "") for start, end in without(source, call, gone))
     name = migration.need(source, "torch.distributed.fsdp", "MixedPrecisionPolicy", call)
-    migration.claim(source, call.func)
+    migration.account_for(source, call.func)
     migration.forget(source, call)
     migration.substitute(source, call.func, name)
     for start, end, text in sorted(changes, key=lambda change: (change[0] == change[1], change)):
@@ -147,7 +147,9 @@ def _dtypes(
         "param_dtype": text("param_dtype"),
         "reduce_dtype": text("reduce_dtype") or text("param_dtype"),
     }
-    known.same[call] = tuple(x for x, given in fields.items() if given == text("buffer_dtype"))
+    known.equal_fields[call] = tuple(
+        x for x, given in fields.items() if given == text("buffer_dtype")
+    )
     if text("buffer_dtype"):
         known.buffers[call] = named["buffer_dtype"].value
     if migration.symbol(named["param_dtype"].value if "param_dtype" in named else None):

@@ -28,7 +28,7 @@ def rewrite(migration: Migration, source: Source, known: Precision) -> None:
         calls = _made(migration, source, node.value)
         if not calls:
             continue
-        same = set.intersection(*(set(known.same.get(call, ())) for call in calls))
+        same = set.intersection(*(set(known.equal_fields.get(call, ())) for call in calls))
         if node.attr.value != "buffer_dtype" or not same:
             reason = PRECISION_FIELD_READ(
                 field=node.attr.value, advice=symbols.advice_on(f"MixedPrecision.{node.attr.value}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.migration.analysis.variables import definitions, fresh, returned
+from fsdplint.migration.analysis.variables import definitions, fresh, return_values
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import (
     CONFIG_UNSEEN,
@@ -253,7 +253,7 @@ class Reader:
             if function is None:
                 return True
             home = next(x for x in self.migration.sources if x.parent(function) is not None)
-            return any(self._may_be_none(x, depth + 1, home) for x in returned(function))
+            return any(self._may_be_none(x, depth + 1, home) for x in return_values(function))
         return True
 
     def _function(self, func: cst.Name | cst.Attribute) -> cst.FunctionDef | None:
@@ -270,7 +270,7 @@ class Reader:
     def _cpu_offload(self, value: cst.BaseExpression) -> None:
         migration = self.migration
         if is_constant(value, "None") or self._off(value):
-            migration.claim(self.source, value)
+            migration.account_for(self.source, value)
             return
         if isinstance(value, cst.Name):
             found = definitions(self.source, value)
@@ -394,6 +394,6 @@ class Reader:
 
     def _drop(self, value: cst.BaseExpression) -> None:
         """An argument that has no counterpart and needs none; its variable goes too if it can."""
-        self.migration.claim(self.source, value)
+        self.migration.account_for(self.source, value)
         if isinstance(value, cst.Name):
             unused_variables.drop(self.migration, self.source, value)

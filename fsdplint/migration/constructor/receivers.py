@@ -48,7 +48,7 @@ def hidden(migration: Migration, name: str) -> tuple[Source, cst.BaseExpression]
             for base in klass.bases:
                 if last(base.value) in owners:
                     break
-                foreign = classes.foreign(source, base.value)
+                foreign = classes.library_base(source, base.value)
                 if foreign is not None:
                     return foreign
     return None
@@ -153,7 +153,7 @@ class _Receiver:
         if isinstance(node.value, cst.Name) and node.value.value == "self":
             klass = own_class(source, node)
             family = self.classes.family(klass) if klass is not None else set()
-        given = list(self.classes.assigned(node.attr.value, family))
+        given = list(self.classes.assigned_values(node.attr.value, family))
         return bool(given) and all(
             self._annotated(value)
             if isinstance(value, cst.Annotation)

@@ -18,7 +18,7 @@ from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import STRATEGIES
 from fsdplint.migration.rewriters import rewrites
-from fsdplint.migration.text import atom, call, flat, quote_of, quoted
+from fsdplint.migration.text import atom, call, on_one_line, quote_of, string_literal
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend
 
@@ -60,9 +60,9 @@ def to_string(migration: Migration, source: Source, node: cst.CSTNode, name: str
     parent = source.parent(node)
     member = name.partition(".")[2]
     if member in STRATEGIES:
-        migration.substitute(source, node, quoted(source, member))
+        migration.substitute(source, node, string_literal(source, member))
     elif member.removesuffix(".name") in STRATEGIES and member.endswith(".name"):
-        migration.substitute(source, node, quoted(source, member.removesuffix(".name")))
+        migration.substitute(source, node, string_literal(source, member.removesuffix(".name")))
     elif not member and isinstance(parent, cst.Annotation):
         migration.substitute(source, node, "str")
         if isinstance(source.parent(parent), cst.AnnAssign):
@@ -82,7 +82,7 @@ def to_string(migration: Migration, source: Source, node: cst.CSTNode, name: str
         migration.substitute(source, got, migration.text(source, got.args[1].value))
     else:
         raise Blocked(source, node, symbols.reason(ENUM))
-    migration.claim(source, node)
+    migration.account_for(source, node)
 
 
 def _getattr(source: Source, node: cst.CSTNode) -> cst.Call | None:
@@ -147,7 +147,7 @@ def keywords(
     """
     name = literal(migration, value)
     if name is not None:
-        migration.claim(source, value)
+        migration.account_for(source, value)
         return Chosen(_literal(migration, source, at, name, device, bool(given)))
     found = choices(migration, value)
     text = variable or expression(migration, source, value)
@@ -160,9 +160,9 @@ def keywords(
         test = _test(migration, source, value)
         if test:
             return Chosen(kept=test)
-        quick = quoted(source, "SHARD_GRAD_OP")
+        quick = string_literal(source, "SHARD_GRAD_OP")
         if "_HYBRID_SHARD_ZERO2" in found:
-            other = quoted(source, "_HYBRID_SHARD_ZERO2")
+            other = string_literal(source, "_HYBRID_SHARD_ZERO2")
             return Chosen(kept=f"{atom(text)} in ({quick}, {other})")
         return Chosen(kept=f"{atom(text)} == {quick}")
     helper = _helper(migration, source, at, device, possible(migration))
@@ -180,7 +180,7 @@ def alone(migration: Migration) -> str:
 
 def conditional(source: Source, test: str) -> str:
     """The dict of keywords where parameters stay whole under a condition."""
-    return f"{{{quoted(source, KEY)}: False}} if {test} else {{}}"
+    return f"{{{string_literal(source, KEY)}: False}} if {test} else {{}}"
 
 
 def _table(migration: Migration, source: Source, node: cst.BaseExpression) -> str:
@@ -193,8 +193,8 @@ def _table(migration: Migration, source: Source, node: cst.BaseExpression) -> st
         if name is None:
             return ""
         whole = name in WHOLE
-        texts[element.value] = f"{{{quoted(source, KEY)}: False}}" if whole else "{}"
-    return flat(substitute(source, node, texts))
+        texts[element.value] = f"{{{string_literal(source, KEY)}: False}}" if whole else "{}"
+    return on_one_line(substitute(source, node, texts))
 
 
 WHOLE = ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2")  # parameters stay whole after the forward
@@ -209,7 +209,7 @@ def _test(migration: Migration, source: Source, node: cst.BaseExpression) -> str
         return ""
     if names[0] in WHOLE:
         return expression(migration, source, node.test)
-    return flat(negation(source, node.test))
+    return on_one_line(negation(source, node.test))
 
 
 def _literal(

@@ -9,7 +9,7 @@ import libcst as cst
 from fsdplint.migration.analysis.variables import (
     ancestors,
     home_of,
-    is_named,
+    is_mentioned,
     outer_function,
     reads,
 )
@@ -48,7 +48,7 @@ def _policy(migration: Migration, source: Source, node: cst.CSTNode) -> None:
         home = home_of(source, target) if isinstance(target, cst.Name) else None
         if home is not None and isinstance(target, cst.Name) and len(statement.targets) == 1:
             if home is not source.tree and not reads(source, home, target.value):
-                migration.claim(source, whole)
+                migration.account_for(source, whole)
                 migration.delete_statement(source, whole)
                 migration.step(source, whole, "Take away a policy that nothing uses")
                 return
@@ -59,14 +59,14 @@ def _policy(migration: Migration, source: Source, node: cst.CSTNode) -> None:
         migration.blockers.append(called)
         return
     function = outer_function(source, whole)
-    named = function is None or is_named(migration.program.sources.values(), function)
+    named = function is None or is_mentioned(migration.program.sources.values(), function)
     if named and not _is_idle(migration, whole):
         reason = POLICY_USE_UNSEEN()
         migration.blockers.append(Blocked(source, whole, reason))
         return
     by_size = migration.fsdp1(node).startswith("size")
     if by_size and not named and function is not None and _only_makes(function, whole):
-        migration.claim(source, function)
+        migration.account_for(source, function)
         migration.delete_statement(source, function)
         migration.step(source, function, "Take away a function that nothing uses")
         return

@@ -38,7 +38,7 @@ def drop(migration: Migration, source: Source, name: cst.Name) -> None:
             return  # it would leave a branch that does nothing
         blocks.setdefault(block)
     for item in found:
-        migration.claim(source, item.value)
+        migration.account_for(source, item.value)
     for whole in blocks:
         migration.delete_statement(source, whole)
     for statement in statements:

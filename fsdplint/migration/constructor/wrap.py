@@ -30,7 +30,7 @@ from fsdplint.migration.constructor.wrapping_policy import Policy
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.facts import Precision
 from fsdplint.migration.names import PARAMETERS
-from fsdplint.migration.text import bare, call, simple
+from fsdplint.migration.text import call, simple, without_parentheses
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.layout import comments_at, statement_of
@@ -119,7 +119,7 @@ class Wrap:
 
     def _nested(self, statement: cst.CSTNode, model: str, root: list[str]) -> None:
         """The call is a part of its statement: what comes before and after stands before that."""
-        text = self.migration.placed(self.source, self.call, self._root(model, ""))
+        text = self.migration.indented(self.source, self.call, self._root(model, ""))
         if after := self.keywords.after(model):
             root, text = [*root, self._root(model, ""), *after], model
         self.migration.rewrite.insert_before(self.source, statement, root)
@@ -286,7 +286,7 @@ class Wrap:
             loop = [call(self.source, self.call, first, given)]
         elif self.keywords.initialize:
             helper = initializing_helper(self.migration, self.source, self.call)
-            test = f"lambda {policy.variable}: {bare(policy.test)}"
+            test = f"lambda {policy.variable}: {without_parentheses(policy.test)}"
             if policy.test.endswith(f"({policy.variable})"):
                 name = policy.test.removesuffix(f"({policy.variable})")
                 test = name if name.isidentifier() else test
@@ -301,7 +301,7 @@ class Wrap:
             )
             loop = [
                 f"for {policy.variable} in reversed({modules}):",
-                f"\tif {bare(policy.test)}:",
+                f"\tif {without_parentheses(policy.test)}:",
                 f"\t\t{shard}",
             ]
         if policy.guard:
@@ -384,9 +384,9 @@ def rewrite_call(
         given = {name for name, _ in keywords.items}
         wrap.gone |= {name for name, kept in DEFAULTS.items() if not given.intersection(kept)}
     keywords.prepare(policy is not None, same)
-    migration.claim(source, node.func)
+    migration.account_for(source, node.func)
     for arg in node.args:
-        migration.claim(source, arg.value) if arg is not module else None
+        migration.account_for(source, arg.value) if arg is not module else None
     wrap.rewrite()
     if policy is not None:
         for other, found in policy.variables:

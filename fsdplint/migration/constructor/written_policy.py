@@ -34,7 +34,7 @@ def write(
         lines = "".join(f"\n\t{'or ' if number else ''}{part}" for number, part in enumerate(parts))
         text = f"lambda module: ({lines}\n)"
     text = f"staticmethod({text})" if method else text
-    migration.substitute(source, node, migration.placed(source, node, text))
+    migration.substitute(source, node, migration.indented(source, node, text))
     _in_classes(migration, node)
 
 

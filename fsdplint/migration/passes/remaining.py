@@ -26,7 +26,7 @@ from fsdplint.syntax.qualified_names import canonical
 def check_program(state: PassState) -> None:
     """Drop unused policies, and block on code that breaks although every use has a rewrite."""
     if not state.migration.blockers:
-        ambiguous_imports.check_given(state.migration)
+        ambiguous_imports.check_arguments(state.migration)
         unused_policies.rewrite(state.migration)
         checks.run(state.migration)
 
@@ -37,7 +37,7 @@ def check_references(state: PassState) -> None:
     cause = bool(migration.blockers)
     for source, node, name in references(migration):
         # A reference that belongs to a blocked use is not reported a second time.
-        if not (cause and symbols.is_carried(name)):
+        if not (cause and symbols.is_rewritten_with_other(name)):
             # `FSDP.forward` that is not called here is stored or replaced.
             member = name.startswith(f"{FSDP}.") and not _is_called(source, node)
             internal = "name" if member or symbols.is_internal(name) else ""

@@ -43,7 +43,7 @@ class PassState:
         sources = self.migration.sources
         self.states = {one: optim_state.States(self.migration, one) for one in sources}
         for states in self.states.values():
-            states.others = self.states
+            states.files = self.states
             states.types = self.types
 
 

@@ -35,7 +35,7 @@ def rewrite_typed_states(state: PassState) -> None:
     migration = state.migration
     typed = [(s, n) for s, n, name in references(migration) if name == f"{FSDP}.state_dict_type"]
     for source, node in typed:
-        state.states[source].announce(node)
+        state.states[source].mark_unwrapped(node)
     for source, node in reversed(typed):  # inner blocks first
         with migration.collecting():
             _rewrite_typed_block(state, source, node)
@@ -58,7 +58,7 @@ def rewrite_untyped_states(state: PassState) -> None:
         for node in reversed(nodes(source)):  # inner calls first
             if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
                 continue
-            if node not in states.done:
+            if node not in states.rewritten:
                 with state.migration.collecting():
                     _rewrite_untyped_state(state, source, node, node.func)
 
@@ -74,11 +74,11 @@ def _rewrite_untyped_state(
     elif attribute in ("state_dict", "load_state_dict") and (
         migration.wrapped(func.value) or (state.types.calls and _is_fsdp2(migration, func.value))
     ):
-        states.plain(call, kinds.DEFAULT)
+        states.rewrite_outside_block(call, kinds.DEFAULT)
     elif attribute in pretrained.METHODS:
         pretrained.rewrite(migration, source, call)
     elif call in part_states.calls(migration):
-        states.plain(call, kinds.DEFAULT)
+        states.rewrite_outside_block(call, kinds.DEFAULT)
     elif attribute == "state_dict":
         optimizers.rewrite_take(migration, states, call)
 
@@ -98,6 +98,6 @@ def rewrite_optimizer_loads(state: PassState) -> None:
         for node in nodes(source):
             if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
                 continue
-            if node.func.attr.value == "load_state_dict" and node not in states.done:
+            if node.func.attr.value == "load_state_dict" and node not in states.rewritten:
                 with state.migration.collecting():
                     optimizers.rewrite_load(state.migration, states, node)

@@ -87,7 +87,7 @@ def _rewrite_attribute(migration: Migration, source: Source, node: cst.Attribute
         with migration.collecting():
             wrapper.check_private(migration, source, node)
         return
-    if migration.tested(node.value) == "sometimes":
+    if migration.narrowing(node.value) == "sometimes":
         with migration.collecting():
             loop.check_one_of_several(migration, source, node)
     with migration.collecting():
@@ -111,4 +111,4 @@ def rewrite_gradients(state: PassState) -> None:
     for source in state.migration.sources:
         gradients.rewrite(state.migration, source)
         wrapper.check_names(state.migration, source)
-        classes.rewrite_quoted(state.migration, source)
+        classes.rewrite_quoted_annotations(state.migration, source)

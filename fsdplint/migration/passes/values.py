@@ -26,7 +26,7 @@ def resolve_imports(state: PassState) -> None:
     """Block on `import *`, and resolve names that are FSDP1's in some configurations only."""
     for source in state.migration.sources:
         _check_star(state.migration, source)
-        ambiguous_imports.settle(state.migration, source)
+        ambiguous_imports.resolve_names(state.migration, source)
 
 
 def _check_star(migration: Migration, source: Source) -> None:

@@ -28,7 +28,7 @@ class TypeReader:
         self.visited: set[cst.CSTNode] = set()
         self.asserted = ""  # the assert that one was read from
 
-    def one(self, source: Source, node: cst.BaseExpression) -> str:
+    def single_type(self, source: Source, node: cst.BaseExpression) -> str:
         """The only type that an expression can be (`StateDictType.FULL_STATE_DICT`), or ""."""
         found = self.types(source, node)
         return found.pop() if len(found) == 1 else ""
@@ -41,9 +41,9 @@ class TypeReader:
         if node in self.visited:
             return set()
         self.visited.add(node)
-        said = self._said(source, node)
-        if said:
-            return {said}
+        asserted = self._asserted_type(source, node)
+        if asserted:
+            return {asserted}
         if isinstance(node, cst.Name):
             return self._name(source, node)
         if isinstance(node, cst.Attribute):
@@ -71,7 +71,7 @@ class TypeReader:
             return {""}
         classes = Classes(self.migration)
         found: set[str] = set()
-        for other, value in classes.assigned(node.attr.value, classes.family(klass)):
+        for other, value in classes.assigned_values(node.attr.value, classes.family(klass)):
             if isinstance(value, cst.BaseExpression):
                 found |= self.types(other, value)
             else:
@@ -105,20 +105,20 @@ class TypeReader:
 
     # Asserts -------------------------------------------------------------------------------------
 
-    def _said(self, source: Source, node: cst.BaseExpression) -> str:
+    def _asserted_type(self, source: Source, node: cst.BaseExpression) -> str:
         """The type that an assert before a node says it is."""
         code = source.code(node)
         if not isinstance(node, cst.Name) or not self._bound_once(source, node):
             return ""
         for check in _asserts(source, node):
             for part in _all_of(check.test):
-                said = self._compared(source, part, code)
-                if said:
+                asserted = self._compared_type(source, part, code)
+                if asserted:
                     self.asserted = source.code(part)
-                    return said
+                    return asserted
         return ""
 
-    def _compared(self, source: Source, test: cst.BaseExpression, code: str) -> str:
+    def _compared_type(self, source: Source, test: cst.BaseExpression, code: str) -> str:
         if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
             return ""
         target = test.comparisons[0]

@@ -40,7 +40,7 @@ def functions(migration: Migration, call: cst.Call) -> list[Function] | None:
                 return None
             found.append(value)
             pending += _calls_with_models(migration, value)
-    if any(_named_elsewhere(migration, function, calls) for function in found):
+    if any(_is_mentioned_elsewhere(migration, function, calls) for function in found):
         return None
     return found
 
@@ -60,7 +60,9 @@ def _calls_with_models(migration: Migration, function: Function) -> Iterator[cst
                 yield node
 
 
-def _named_elsewhere(migration: Migration, function: Function, calls: list[cst.CSTNode]) -> bool:
+def _is_mentioned_elsewhere(
+    migration: Migration, function: Function, calls: list[cst.CSTNode]
+) -> bool:
     """Whether something else than these calls names a function."""
     for source in migration.program.sources.values():
         for node in nodes(source):
@@ -75,17 +77,19 @@ def _named_elsewhere(migration: Migration, function: Function, calls: list[cst.C
     return False
 
 
-def kind_there(migration: Migration, kind: Kind, source: Source, node: cst.CSTNode) -> Kind:
+def kind_in_function(migration: Migration, kind: Kind, source: Source, node: cst.CSTNode) -> Kind:
     """The kind as code in another function reads it, which does not see the block's variables.
 
     Raises:
         Blocked: one of those variables decides what the state is.
     """
 
-    def unnamed(config: Config) -> Config:
+    def without_name(config: Config) -> Config:
         return replace(config, name="", variable=None)
 
     if any(config.test or config.rank0_test for config in (kind.model, kind.optimizer)):
         reason = CONFIG_AT_RUN_TIME()
         raise Blocked(source, node, reason)
-    return replace(kind, model=unnamed(kind.model), optimizer=unnamed(kind.optimizer), options="")
+    return replace(
+        kind, model=without_name(kind.model), optimizer=without_name(kind.optimizer), options=""
+    )

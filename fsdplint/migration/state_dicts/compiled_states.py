@@ -12,14 +12,14 @@ from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.analysis.variables import top_level
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.state_dicts.state_functions import write_once
-from fsdplint.migration.text import atom, call, quoted
+from fsdplint.migration.text import atom, call, string_literal
 from fsdplint.source.source import Source
 from fsdplint.trace import Compiled, GuardKind
 
 PREFIX = "_orig_mod."
 
 
-def is_compiled(migration: Migration, node: cst.BaseExpression) -> str:
+def compiled_names(migration: Migration, node: cst.BaseExpression) -> str:
     """How torch.compile changes the names of a model's parameters.
 
     "root": it is around all of the model, and nothing else. "within": parts of the model are
@@ -32,7 +32,7 @@ def is_compiled(migration: Migration, node: cst.BaseExpression) -> str:
     roots = [_is_root(model) for model in models]
     if any(_parts(migration, model) for model in models) or any(roots) and not all(roots):
         return "within"
-    if any(_chosen(migration, model) for model in models):
+    if any(_is_optional(migration, model) for model in models):
         return "within"
     return "root" if any(roots) else ""
 
@@ -47,7 +47,7 @@ def _is_root(model: ModuleValue) -> bool:
     return False
 
 
-def _chosen(migration: Migration, model: ModuleValue) -> bool:
+def _is_optional(migration: Migration, model: ModuleValue) -> bool:
     """Whether a setting of the program decides that a model is compiled."""
     return any(
         event.result == model.id and any(g.kind is GuardKind.CONFIG for g in event.guards)
@@ -104,21 +104,21 @@ def take(
         state = call(source, indent, getter, given, depth=1)
         migration.put_call(source, node, name, [model, state])
         return
-    quote = quoted(source, "")[0]
+    quote = string_literal(source, "")[0]
     items = call(source, indent, f"for name, value in {getter}", given, ".items()", depth=1)
     text = f"{{\n\tf{quote}{PREFIX}{{name}}{quote}: value\n\t{items}\n}}"
-    migration.substitute(source, node, migration.placed(source, node, text))
+    migration.substitute(source, node, migration.indented(source, node, text))
 
 
 def without_prefix(source: Source, kind: str, state: str) -> str:
     """The text of a state with the names that torch's setter knows."""
-    prefix = quoted(source, PREFIX)
-    name = f"name.removeprefix({prefix})" if kind == "root" else _plain(source)
+    prefix = string_literal(source, PREFIX)
+    name = f"name.removeprefix({prefix})" if kind == "root" else _name_without_prefix(source)
     return f"{{{name}: value for name, value in {atom(state)}.items()}}"
 
 
-def _plain(source: Source) -> str:
-    return f"name.replace({quoted(source, PREFIX)}, {quoted(source, '')})"
+def _name_without_prefix(source: Source) -> str:
+    return f"name.replace({string_literal(source, PREFIX)}, {string_literal(source, '')})"
 
 
 def _name_as_model(migration: Migration, source: Source, at: cst.CSTNode) -> str:
@@ -131,7 +131,7 @@ def _name_as_model(migration: Migration, source: Source, at: cst.CSTNode) -> str
         [
             "def name_as_model(model, state):",
             '\t"""Give names the `_orig_mod.` of compiled modules, which torch\'s getter leaves out."""',
-            f"\tnames = {{{_plain(source)}: name for name in model.state_dict()}}",
+            f"\tnames = {{{_name_without_prefix(source)}: name for name in model.state_dict()}}",
             "\treturn {names[name]: value for name, value in state.items()}",
         ],
     )
@@ -142,7 +142,7 @@ def _name_as_model(migration: Migration, source: Source, at: cst.CSTNode) -> str
 
 def with_names(migration: Migration, source: Source, at: cst.CSTNode) -> str:
     """The function that names an optimizer's state as FSDP1 and the model do."""
-    groups, state, params = (quoted(source, x) for x in ("param_groups", "state", "params"))
+    groups, state, params = (string_literal(source, x) for x in ("param_groups", "state", "params"))
     return write_once(
         migration,
         source,
@@ -153,7 +153,7 @@ def with_names(migration: Migration, source: Source, at: cst.CSTNode) -> str:
             '\t"""Give names the `_orig_mod.` of compiled modules, which torch\'s getter leaves out."""',
             "\tif not state:",
             "\t\treturn state",
-            f"\tnames = {{{_plain(source)}: name for name in model.state_dict()}}",
+            f"\tnames = {{{_name_without_prefix(source)}: name for name in model.state_dict()}}",
             f"\tvalues = {{names[name]: value for name, value in state[{state}].items()}}",
             "\tgroups = [",
             f"\t\t{{**group, {params}: [names[name] for name in group[{params}]]}}",
@@ -166,7 +166,7 @@ def with_names(migration: Migration, source: Source, at: cst.CSTNode) -> str:
 
 def without_names(migration: Migration, source: Source, at: cst.CSTNode) -> str:
     """The function that gives an optimizer's state the names that torch's setter knows."""
-    groups, state, params = (quoted(source, x) for x in ("param_groups", "state", "params"))
+    groups, state, params = (string_literal(source, x) for x in ("param_groups", "state", "params"))
     return write_once(
         migration,
         source,
@@ -179,7 +179,7 @@ def without_names(migration: Migration, source: Source, at: cst.CSTNode) -> str:
             "\t\treturn state",
             "",
             "\tdef plain(name):",
-            f"\t\treturn {_plain(source)}",
+            f"\t\treturn {_name_without_prefix(source)}",
             "",
             f"\tvalues = {{plain(name): value for name, value in state[{state}].items()}}",
             "\tgroups = [",

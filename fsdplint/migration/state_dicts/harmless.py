@@ -8,7 +8,7 @@ from fsdplint.interpreter.values import OptimizerValue
 from fsdplint.migration.context import Migration
 
 
-def harmless(migration: Migration, node: cst.Call) -> bool:
+def takes_no_state(migration: Migration, node: cst.Call) -> bool:
     """Whether a call certainly takes no state of a model that it is not given."""
     name = migration.symbol(node.func)
     if name.startswith(("torch.save", "torch.load", "torch.distributed.", "os.", "time.")):
@@ -19,11 +19,11 @@ def harmless(migration: Migration, node: cst.Call) -> bool:
         return False
     method = node.func.attr.value
     if method in ("state_dict", "load_state_dict"):
-        return no_model(migration, node.func.value)
+        return is_no_model(migration, node.func.value)
     return method in ("join", "info", "format", "items", "keys")
 
 
-def no_model(migration: Migration, node: cst.BaseExpression) -> bool:
+def is_no_model(migration: Migration, node: cst.BaseExpression) -> bool:
     """Whether what has a state is an optimizer or the like, whose state has no type."""
     values = migration.values(node)
     if values:

@@ -49,7 +49,7 @@ def rewrite_helper(
                 blocks.append(_block(migration, other, node, parameters, model))
     for other, node, block, text in blocks:
         states[other].unwrap(node, block, kind, text)
-    migration.claim(source, call)
+    migration.account_for(source, call)
     migration.delete_statement(source, function)
 
 

@@ -11,7 +11,7 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend
 
 
-def may_be(migration: Migration, source: Source, node: cst.BaseExpression) -> bool:
+def may_be_ddp(migration: Migration, source: Source, node: cst.BaseExpression) -> bool:
     """Whether a model that FSDP1 wraps is DDP's in other configurations."""
     values = migration.values(node)
     if values or migration.wrapped(node) != "sometimes":
@@ -19,10 +19,10 @@ def may_be(migration: Migration, source: Source, node: cst.BaseExpression) -> bo
     sources = migration.program.sources.values()
     if not any("DistributedDataParallel" in other.text for other in sources):
         return False
-    return not _taken_out(source, node)
+    return not _is_unwrapped_before(source, node)
 
 
-def _taken_out(source: Source, node: cst.BaseExpression) -> bool:
+def _is_unwrapped_before(source: Source, node: cst.BaseExpression) -> bool:
     """Whether `model = model.module` stands before a use of the model in the same function."""
     model, at = source.code(node), source.span(node)[0]
     for part in descend(function_of(source, node)):
@@ -32,12 +32,12 @@ def _taken_out(source: Source, node: cst.BaseExpression) -> bool:
         if source.code(value) != f"{model}.module":
             continue
         targets = [source.code(target.target) for target in part.targets]
-        if model in targets and not _excluded(source, part, at):
+        if model in targets and not _is_in_other_branch(source, part, at):
             return True
     return False
 
 
-def _excluded(source: Source, node: cst.CSTNode, place: int) -> bool:
+def _is_in_other_branch(source: Source, node: cst.CSTNode, place: int) -> bool:
     """Whether a place after a node is in the other branch of an `if`."""
     for outer in ancestors(source, node):
         if isinstance(outer, cst.If) and outer.orelse is not None:

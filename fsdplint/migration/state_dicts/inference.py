@@ -25,16 +25,18 @@ NOTE = (
 )
 
 
-def leave(migration: Migration, source: Source, node: cst.CSTNode) -> None:
+def leave_inference_mode(migration: Migration, source: Source, node: cst.CSTNode) -> None:
     """Take a model's state without inference mode, in whichever functions it was turned on.
 
     Raises:
         Blocked: whether it is on is only known at run time.
     """
-    _leave(migration, source, node, set())
+    _leave_in_function(migration, source, node, set())
 
 
-def _leave(migration: Migration, source: Source, node: cst.CSTNode, seen: set[cst.CSTNode]) -> None:
+def _leave_in_function(
+    migration: Migration, source: Source, node: cst.CSTNode, seen: set[cst.CSTNode]
+) -> None:
     function: cst.FunctionDef | None = None
     for parent in ancestors(source, node):
         heads: list[cst.BaseExpression] = []
@@ -53,7 +55,7 @@ def _leave(migration: Migration, source: Source, node: cst.CSTNode, seen: set[cs
         return
     seen.add(function)
     for other, call in _calls(migration, source, function):
-        _leave(migration, other, call, seen)
+        _leave_in_function(migration, other, call, seen)
 
 
 def _is_off(

@@ -66,7 +66,7 @@ class KindReader:
                     self._leave_out(node, found[0])
         if not name:
             reader = TypeReader(self.migration)
-            name = reader.one(self.source, node)
+            name = reader.single_type(self.source, node)
             if name and reader.asserted:
                 text = f"the states are of the type that `{reader.asserted}` asserts"
                 detail = "Another one would have to be written, should the assert go."
@@ -77,7 +77,7 @@ class KindReader:
 
     def _leave_out(self, node: cst.Name, found: Definition) -> None:
         """The variable goes that nothing but calls of `state_dict_type` reads."""
-        self.migration.claim(self.source, found.value)
+        self.migration.account_for(self.source, found.value)
         home = home_of(self.source, node)
         for use in reads(self.source, home or self.source.tree, node.value):
             arg = self.source.parent(use)
@@ -116,7 +116,7 @@ class KindReader:
                 config.test = expression(self.migration, source, value.value)
         if rest:
             raise Blocked(source, node, STATE_ARGUMENTS())
-        self.migration.claim(source, node)
+        self.migration.account_for(source, node)
         if where is not None:
             config.name = expression(self.migration, self.source, arg.value)
             config.variable = where

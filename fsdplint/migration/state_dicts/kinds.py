@@ -62,10 +62,10 @@ class Kind:
     local: bool = False
     options: str = ""  # the name of a variable that holds the options
 
-    def alike(self, other: Kind) -> bool:
+    def is_equivalent(self, other: Kind) -> bool:
         """Whether another one says the same."""
 
-        def said(kind: Kind) -> tuple[object, ...]:
+        def fields(kind: Kind) -> tuple[object, ...]:
             configs = (kind.model, kind.optimizer)
             return (
                 kind.full,
@@ -73,7 +73,7 @@ class Kind:
                 *(x for c in configs for x in (c.offload, c.rank0, c.test, c.rank0_test)),
             )
 
-        return said(self) == said(other)
+        return fields(self) == fields(other)
 
 
 OLD_OPTIMIZER_LOAD = "torch.distributed.checkpoint.optimizer.load_sharded_optimizer_state_dict"

@@ -20,7 +20,7 @@ from fsdplint.migration.context import expression
 from fsdplint.migration.state_dicts import compiled_states, state_functions
 from fsdplint.migration.state_dicts.kinds import MODULE, OLD_OPTIMIZER_LOAD, Kind
 from fsdplint.migration.state_dicts.state import ModelStates
-from fsdplint.migration.text import call, flat, simple, statement
+from fsdplint.migration.text import call, on_one_line, simple, statement
 from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.layout import descend, statement_of
 
@@ -46,7 +46,7 @@ class States(ModelStates):
         self._get_optimizer(node, named, self._get_options(kind, node, optimizer=True))
 
     def _get_optimizer(self, node: cst.Call, named: dict[str, cst.Arg], options: str) -> None:
-        self.migration.claim(self.source, node.func)
+        self.migration.account_for(self.source, node.func)
         function, given = self._getter(node, named, options)
         self.migration.put_call(self.source, node, function, given)
         self.migration.step(
@@ -61,7 +61,7 @@ class States(ModelStates):
         optimizer = expression(self.migration, self.source, named["optim"].value)
         getter = self.migration.need(self.source, MODULE, "get_optimizer_state_dict", node)
         given = [model, optimizer, *([f"options={options}"] if options else [])]
-        if not compiled_states.is_compiled(self.migration, named["model"].value):
+        if not compiled_states.compiled_names(self.migration, named["model"].value):
             return getter, given
         indent = self.migration.indent(self.source, node)
         state = call(self.source, indent, getter, given, depth=1)
@@ -83,10 +83,10 @@ class States(ModelStates):
         if (
             rank0 is None
             or is_constant(rank0.value, "True")
-            or state_functions.only_one_rank(self.migration, node)
+            or state_functions.is_saved_by_one_rank(self.migration, node)
         ):
             parts.append("cpu_offload=True")
-        self._get_optimizer(node, named, self.make(parts, node))
+        self._get_optimizer(node, named, self.make_options(parts, node))
 
     def _sharded_optim_state_dict(self, node: cst.Call, kind: Kind) -> None:
         named, rest = arguments(node, ("model", "optim", "group"))
@@ -110,12 +110,12 @@ class States(ModelStates):
         if full:
             if kind.optimizer.rank0 and isinstance(named["optim_state_dict"].value, cst.Name):
                 state = f"{state} or {{}}"  # it may be None on the other ranks
-            state = self._separate(node, state, named["optim"].value)
+            state = self._with_separate_steps(node, state, named["optim"].value)
         if full and kind.optimizer.rank0:
             parts.append("broadcast_from_rank0=True")
         options = kind.options if kind.options and len(parts) == 1 else ""
         if not options and parts:
-            options = self.make(parts, node)
+            options = self.make_options(parts, node)
         self._set_optimizer(node, named, state, options)
 
     def _read_before(self, named: dict[str, cst.Arg]) -> bool:
@@ -141,7 +141,7 @@ class States(ModelStates):
         self.migration.consumed.add(read.func)
         self.migration.forget(self.source, read)
         function, taken = self._getter(read, named, "")
-        line = f"{name.value} = {{{key}: {function}({', '.join(map(flat, taken))})}}"
+        line = f"{name.value} = {{{key}: {function}({', '.join(map(on_one_line, taken))})}}"
         self.migration.replace_statement(
             self.source,
             read,
@@ -178,7 +178,7 @@ class States(ModelStates):
         if optim_input is not None and not is_constant(optim_input.value, "None"):
             raise Blocked(self.source, node, OPTIM_INPUT(method="scatter_full_optim_state_dict"))
         if not rest and set(named) == {"full_optim_state_dict", "model"}:
-            if self._is_dropped(node, named["full_optim_state_dict"].value):
+            if self._drop_unloaded(node, named["full_optim_state_dict"].value):
                 return
         self._optimizer_of_load(node, named)
         if rest or set(named) != {"full_optim_state_dict", "model", "optim"}:
@@ -188,11 +188,11 @@ class States(ModelStates):
         state = expression(self.migration, self.source, named["full_optim_state_dict"].value)
         if not simple(named["full_optim_state_dict"].value):
             raise Blocked(self.source, node, STATE_COMPUTED_IN_CALL())
-        options = self.make(["full_state_dict=True", "broadcast_from_rank0=True"], node)
-        state = self._separate(node, f"{state} or {{}}", named["optim"].value)
+        options = self.make_options(["full_state_dict=True", "broadcast_from_rank0=True"], node)
+        state = self._with_separate_steps(node, f"{state} or {{}}", named["optim"].value)
         self._set_optimizer(node, named, state, options)
 
-    def _is_dropped(self, node: cst.Call, state: cst.BaseExpression) -> bool:
+    def _drop_unloaded(self, node: cst.Call, state: cst.BaseExpression) -> bool:
         """Leave out a call whose result nobody loads into an optimizer."""
         statement = statement_of(self.source, node)
         if isinstance(statement, cst.Assign):
@@ -204,8 +204,8 @@ class States(ModelStates):
                 return False
         elif not isinstance(statement, cst.Expr):
             return False
-        self.migration.claim(self.source, node)
-        if isinstance(state, cst.Name) and len(self._others(state, node)) == 0:
+        self.migration.account_for(self.source, node)
+        if isinstance(state, cst.Name) and len(self._reads_outside(state, node)) == 0:
             self.migration.replace_statement(
                 self.source,
                 node,
@@ -217,7 +217,7 @@ class States(ModelStates):
         self.migration.step(self.source, node, "Leave out a call without effect")
         return True
 
-    def _others(self, name: cst.Name, node: cst.Call) -> list[cst.Name]:
+    def _reads_outside(self, name: cst.Name, node: cst.Call) -> list[cst.Name]:
         """What reads a variable outside of a call."""
         home = home_of(self.source, name) or self.source.tree
         start, end = self.source.span(node)
@@ -235,8 +235,8 @@ class States(ModelStates):
                 self.source, node, OPTIMIZER_STATE_ARGUMENTS(method="shard_full_optim_state_dict")
             )
         state = expression(self.migration, self.source, named["full_optim_state_dict"].value)
-        state = self._separate(node, state, named["optim"].value)
-        self._set_optimizer(node, named, state, self.make(["full_state_dict=True"], node))
+        state = self._with_separate_steps(node, state, named["optim"].value)
+        self._set_optimizer(node, named, state, self.make_options(["full_state_dict=True"], node))
 
     def _optimizer_of_load(self, node: cst.Call, named: dict[str, cst.Arg]) -> None:
         """FSDP1 needs no optimizer where it has all parameters: it is the one that loads the
@@ -258,13 +258,17 @@ class States(ModelStates):
         state = expression(self.migration, self.source, named["sharded_optim_state_dict"].value)
         self._set_optimizer(node, named, state, "")
 
-    def _separate(self, node: cst.Call, state: str, optimizer: cst.BaseExpression) -> str:
+    def _with_separate_steps(
+        self, node: cst.Call, state: str, optimizer: cst.BaseExpression
+    ) -> str:
         """A whole state as it can be loaded although FSDP1 has saved it."""
-        if not state_functions.flat(self.migration) or self._steps_not(optimizer):
+        if not state_functions.may_have_flat_parameters(self.migration) or self._counts_no_steps(
+            optimizer
+        ):
             return state
         return f"{state_functions.steps_helper(self.migration, self.source, node)}({state})"
 
-    def _steps_not(self, node: cst.BaseExpression) -> bool:
+    def _counts_no_steps(self, node: cst.BaseExpression) -> bool:
         """Whether an optimizer certainly counts no steps."""
         values = self.migration.values(node)
         return bool(values) and all(
@@ -276,24 +280,28 @@ class States(ModelStates):
         self, node: cst.Call, named: dict[str, cst.Arg], state: str, options: str
     ) -> None:
         """Two calls (make the state loadable, load it) become one."""
-        if compiled_states.is_compiled(self.migration, named["model"].value):
+        if compiled_states.compiled_names(self.migration, named["model"].value):
             state = f"{compiled_states.without_names(self.migration, self.source, node)}({state})"
         load = self._load_call(node)
         model = expression(self.migration, self.source, named["model"].value)
         optimizer = expression(self.migration, self.source, named["optim"].value)
-        self.migration.claim(self.source, node.func)
-        self.done.add(load)
+        self.migration.account_for(self.source, node.func)
+        self.rewritten.add(load)
         if load is not node and self._only_in_branch(node, load):
             branch = statement_of(self.source, node)
             assert isinstance(branch, cst.Assign)
-            self.put(branch.value, "set_optimizer_state_dict", [model, optimizer, state], options)
+            self.put_state_call(
+                branch.value, "set_optimizer_state_dict", [model, optimizer, state], options
+            )
             text = self.migration.text(self.source, branch.value)
             self.migration.substitute(self.source, branch, text)
             otherwise = expression(self.migration, self.source, load)
             self.migration.replace_statement(self.source, load, ["else:", f"\t{otherwise}"])
         else:
-            self.put(load, "set_optimizer_state_dict", [model, optimizer, state], options)
-            if load is not node and not self._within(node, load):
+            self.put_state_call(
+                load, "set_optimizer_state_dict", [model, optimizer, state], options
+            )
+            if load is not node and not self._contains(node, load):
                 block = self._only_statement_of(node)
                 if block is not None:
                     self.emptied.add(block)
@@ -312,7 +320,7 @@ class States(ModelStates):
             return block if len(block.body.body) == 1 else None
         return None
 
-    def _within(self, node: cst.CSTNode, outer: cst.CSTNode) -> bool:
+    def _contains(self, node: cst.CSTNode, outer: cst.CSTNode) -> bool:
         start, end = self.source.span(node)
         left, right = self.source.span(outer)
         return left <= start and end <= right

@@ -54,9 +54,9 @@ def rewrite_take(migration: Migration, states: States, node: cst.Call) -> None:
     modules = _modules(migration, node)
     if not modules:
         return
-    partial, whole = _fate(migration, node)
+    partial, whole = _saved_as(migration, node)
     if not whole:
-        if not partial and _is_loaded(migration):
+        if not partial and _loads_optimizer(migration):
             migration.note(PARTS)
         return
     place = _place(migration, states.source, node) if partial else None
@@ -66,7 +66,7 @@ def rewrite_take(migration: Migration, states: States, node: cst.Call) -> None:
             node,
             ONE_RANKS_STATE(),
         )
-    _put(migration, states, node, modules, "get_optimizer_state_dict", [])
+    _put_call(migration, states, node, modules, "get_optimizer_state_dict", [])
     if place is not None:
         _move_out(migration, states.source, node, place)
     migration.note(NOTE, states.source, node)
@@ -88,10 +88,10 @@ def rewrite_load(migration: Migration, states: States, node: cst.Call) -> None:
                 if event.ranks.partial:
                     raise Blocked(states.source, node, LOADED_BY_ONE_RANK())
     state = expression(migration, states.source, node.args[0].value)
-    _put(migration, states, node, modules, "set_optimizer_state_dict", [state])
+    _put_call(migration, states, node, modules, "set_optimizer_state_dict", [state])
 
 
-def _is_loaded(migration: Migration) -> bool:
+def _loads_optimizer(migration: Migration) -> bool:
     """Whether the program loads the state of an optimizer at all."""
     return any(
         event.into in {built.optimizer for built in trace.of(OptimizerBuilt)}
@@ -174,7 +174,7 @@ def _exclude(one: tuple[Guard, ...], other: tuple[Guard, ...]) -> bool:
     )
 
 
-def _fate(migration: Migration, node: cst.Call) -> tuple[bool, bool]:
+def _saved_as(migration: Migration, node: cst.Call) -> tuple[bool, bool]:
     """Whether one rank alone takes a state, and whether it is written as if it were the whole."""
     partial = whole = False
     for trace in migration.program.traces:
@@ -189,7 +189,7 @@ def _fate(migration: Migration, node: cst.Call) -> tuple[bool, bool]:
     return partial, whole
 
 
-def _put(
+def _put_call(
     migration: Migration,
     states: States,
     node: cst.Call,
@@ -200,14 +200,14 @@ def _put(
     source = states.source
     assert isinstance(node.func, cst.Attribute)
     optimizer = expression(migration, source, node.func.value)
-    model = _in_sight(migration, states, node, modules)
+    model = _model_name(migration, states, node, modules)
     if model is None:
         raise Blocked(source, node, OPTIMIZER_MODEL_UNSEEN())
     options = ["full_state_dict=True"]
     if not more:
         options.append("cpu_offload=True")
-    text = _variable(migration, source, node, options) or states.make(options, node)
-    states.put(node, function, [model, optimizer, *more], text)
+    text = _variable(migration, source, node, options) or states.make_options(options, node)
+    states.put_state_call(node, function, [model, optimizer, *more], text)
     migration.step(source, node, "Take and load the optimizer's whole state")
 
 
@@ -236,7 +236,7 @@ def _always_before(source: Source, statement: cst.CSTNode, node: cst.CSTNode) ->
     return before and block is not None and block in ancestors(source, node)
 
 
-def _in_sight(
+def _model_name(
     migration: Migration, states: States, node: cst.CSTNode, modules: set[str]
 ) -> str | None:
     """The text by which a function knows one of the modules."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue, Value
-from fsdplint.migration.analysis.unreached_code import Unreached
+from fsdplint.migration.analysis.unreached_code import UnreachedNames
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.program import CODE_NOT_REACHED
 from fsdplint.migration.context import Migration, attributes
@@ -33,14 +33,14 @@ def _find(migration: Migration) -> dict[cst.CSTNode, bool]:
             module = event.of if isinstance(event, StateTaken) else event.into
             if not isinstance(event.site, NodeSite) or module not in trace.modules:
                 continue
-            whole = _whole(trace, module, list(trace.before(event, Wrapped)), event)
+            whole = _is_whole(trace, module, list(trace.before(event, Wrapped)), event)
             if whole is not None:
                 node = event.site.node
                 found[node] = whole and found.get(node, True)
     return found
 
 
-def _whole(
+def _is_whole(
     trace: Trace, module: str, wraps: list[Wrapped], event: StateTaken | StateLoaded
 ) -> bool | None:
     """Whether a module's state is whole in FSDP1; None where FSDP1 has no part in it."""
@@ -48,18 +48,18 @@ def _whole(
         return None
     around = [one for one in wraps if trace.contains(one.inner, module)]
     if around:
-        apart = {one.module for one in wraps}.union(*(one.units or () for one in around))
-        return _covered(trace, module, apart)
+        separate = {one.module for one in wraps}.union(*(one.units or () for one in around))
+        return _is_covered(trace, module, separate)
     return True if trace.sharded_within(module, event) is Sharding.FSDP1 else None
 
 
-def _covered(trace: Trace, module: str, apart: set[str]) -> bool:
+def _is_covered(trace: Trace, module: str, separate: set[str]) -> bool:
     """Whether all parameters of a module are in parts that are wrapped by themselves."""
     info = trace.modules[module]
-    return module in apart or (
+    return module in separate or (
         info.children_known
         and info.own_parameters is False
-        and all(_covered(trace, child, apart) for child in info.children.values())
+        and all(_is_covered(trace, child, separate) for child in info.children.values())
     )
 
 
@@ -84,12 +84,12 @@ def check(migration: Migration) -> None:
     def holds(value: Value) -> bool:
         return isinstance(value, ModuleValue) and value.id in known
 
-    found = Unreached(migration.sources, migration.values, holds).found if known else {}
+    found = UnreachedNames(migration.sources, migration.values, holds).found if known else {}
     for source in migration.sources:
         for node in attributes(source):
             if node.attr.value not in ("state_dict", "load_state_dict") or node.value not in found:
                 continue
-            if not migration.changed(source, node) and not migration.wrapped(node.value):
+            if not migration.is_changed(source, node) and not migration.wrapped(node.value):
                 text = source.code(node)
                 reason = CODE_NOT_REACHED(code=text)
                 migration.blockers.append(Blocked(source, node, reason))

@@ -22,7 +22,7 @@ from fsdplint.syntax.bindings import bindings_of
 
 METHODS = ("save_pretrained", "push_to_hub")
 TAKE_STATES = {"transformers", "peft", "trl"}
-OTHERS = {"diffusers", "huggingface_hub", "open_clip", "timm"}
+TAKE_NO_STATES = {"diffusers", "huggingface_hub", "open_clip", "timm"}
 
 
 def rewrite(migration: Migration, source: Source, node: cst.Call) -> None:
@@ -33,7 +33,7 @@ def rewrite(migration: Migration, source: Source, node: cst.Call) -> None:
     """
     assert isinstance(node.func, cst.Attribute)
     model = node.func.value
-    if not _is_wrapped(migration, model) or _apart(migration, source, node):
+    if not _is_wrapped(migration, model) or _is_independent(migration, source, node):
         return
     named = {arg.keyword.value for arg in node.args if arg.keyword is not None}
     if "state_dict" in named or len([arg for arg in node.args if arg.keyword is None]) > 2:
@@ -67,7 +67,7 @@ def _is_wrapped(migration: Migration, model: cst.BaseExpression) -> bool:
     return bool(migration.wrapped(model))
 
 
-def _apart(migration: Migration, source: Source, node: cst.Call) -> bool:
+def _is_independent(migration: Migration, source: Source, node: cst.Call) -> bool:
     """Whether a call has nothing to do with FSDP1's states: it runs this program's own code, for
     models that are not FSDP1's, or while all parameters are whole.
     """
@@ -99,4 +99,4 @@ def _takes_state(migration: Migration, model: cst.BaseExpression) -> bool:
         for source in migration.program.sources.values()
         for item in bindings_of(source).imports()
     }
-    return bool(used & TAKE_STATES) and not used & OTHERS
+    return bool(used & TAKE_STATES) and not used & TAKE_NO_STATES

@@ -11,7 +11,7 @@ from fsdplint.migration.analysis.variables import ancestors, function_of
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.state_dicts import SET_TYPE_RESULT, SET_TYPES_AMBIGUOUS
 from fsdplint.migration.context import Migration
-from fsdplint.migration.state_dicts.called_states import kind_there
+from fsdplint.migration.state_dicts.called_states import kind_in_function
 from fsdplint.migration.state_dicts.kinds import Kind
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments
@@ -46,7 +46,7 @@ class SetTypes:
         given = arguments(call, ("module",))[0].get("module")
         modules = self._ids(given.value) if given is not None else set()
         self.calls.append(SetType(source, call, kind, modules))
-        self.migration.claim(source, call)
+        self.migration.account_for(source, call)
         self.migration.delete_statement(source, call)
         self.migration.step(
             source, call, "Take and load the state with torch.distributed.checkpoint"
@@ -60,13 +60,13 @@ class SetTypes:
         """
         assert isinstance(node.func, cst.Attribute)
         modules = self._ids(node.func.value)
-        calls = [one for one in self.calls if not self._others(one.modules, modules)]
+        calls = [one for one in self.calls if not self._are_different_models(one.modules, modules)]
         function = function_of(source, node)
         start = source.span(node)[0]
         last: SetType | None = None
         for one in calls:
             if one.source is source and function_of(source, one.call) is function:
-                if source.span(one.call)[0] < start and self._surely_before(one, node):
+                if source.span(one.call)[0] < start and self._precedes(one, node):
                     last = one
         if last is not None:
             between = source.span(last.call)[0]
@@ -76,7 +76,7 @@ class SetTypes:
                 if one.source is source and between < source.span(one.call)[0] < start
             )
             calls = [last, *later]
-        if any(not calls[0].kind.alike(one.kind) for one in calls[1:]):
+        if any(not calls[0].kind.is_equivalent(one.kind) for one in calls[1:]):
             reason = SET_TYPES_AMBIGUOUS()
             raise Blocked(source, node, reason)
         if not calls:
@@ -85,9 +85,9 @@ class SetTypes:
         maker = function_of(one.source, one.call)
         if one.source is source and maker in (function, source.tree):
             return one.kind
-        return kind_there(self.migration, one.kind, source, node)
+        return kind_in_function(self.migration, one.kind, source, node)
 
-    def _surely_before(self, one: SetType, node: cst.Call) -> bool:
+    def _precedes(self, one: SetType, node: cst.Call) -> bool:
         line = one.source.parent(statement_of(one.source, one.call))
         block = one.source.parent(line) if line is not None else None
         return block is not None and block in ancestors(one.source, node)
@@ -95,7 +95,7 @@ class SetTypes:
     def _ids(self, node: cst.BaseExpression) -> set[str]:
         return {v.id for v in self.migration.values(node) if isinstance(v, ModuleValue)}
 
-    def _others(self, one: set[str], other: set[str]) -> bool:
+    def _are_different_models(self, one: set[str], other: set[str]) -> bool:
         """Whether two calls are certainly about different models."""
         return bool(one and other) and not any(
             trace.related(a, b)

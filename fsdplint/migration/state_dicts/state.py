@@ -34,11 +34,11 @@ from fsdplint.migration.state_dicts import (
     state_functions,
     trainers,
 )
-from fsdplint.migration.state_dicts.harmless import harmless, no_model
+from fsdplint.migration.state_dicts.harmless import is_no_model, takes_no_state
 from fsdplint.migration.state_dicts.kind_reader import KindReader
 from fsdplint.migration.state_dicts.kinds import MODULE, OPTIMIZER_METHODS, Config, Kind
 from fsdplint.migration.state_dicts.set_types import SetTypes
-from fsdplint.migration.state_dicts.state_functions import only_one_rank
+from fsdplint.migration.state_dicts.state_functions import is_saved_by_one_rank
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.layout import descend
@@ -51,15 +51,15 @@ class ModelStates(KindReader):
 
     def __init__(self, migration: Migration, source: Source) -> None:
         super().__init__(migration, source)
-        self.done: set[cst.CSTNode] = set()
-        self.others: Mapping[Source, ModelStates] = {source: self}  # those of all files
+        self.rewritten: set[cst.CSTNode] = set()
+        self.files: Mapping[Source, ModelStates] = {source: self}  # those of all files
         self.types = SetTypes(migration)
         self._modules: set[str] = set()
         self.emptied: set[cst.With] = set()  # blocks that lose their only statement
 
     # Blocks ---------------------------------------------------------------------------------------
 
-    def announce(self, node: cst.CSTNode) -> None:
+    def mark_unwrapped(self, node: cst.CSTNode) -> None:
         """Say that the `with` at a call of `state_dict_type` goes, before its parts are read."""
         call = self.source.parent(node)
         item = self.source.parent(call) if isinstance(call, cst.Call) else None
@@ -78,8 +78,8 @@ class ModelStates(KindReader):
         if not isinstance(block, cst.With):
             raise Blocked(self.source, node, TYPE_NOT_HEAD())
         if self._takes_no_state(node, block):
-            self.migration.claim(self.source, node)
-            self._behead(node, block, [])
+            self.migration.account_for(self.source, node)
+            self._remove_head(node, block, [])
             self.migration.step(self.source, node, trainers.TITLE)
             return
         kind, model = self.kind(node)
@@ -92,30 +92,30 @@ class ModelStates(KindReader):
             self.migration.blocks.unwrapped.add(block)
         self._modules = self._ids(node)
         called: list[Function] = []
-        known = trainers.save_themselves(self.migration, self.source, block, model, kind)
+        known = trainers.self_saving_calls(self.migration, self.source, block, model, kind)
         uses = self._uses(block, model, called, known)
         lines: list[str] = []
-        keys = [key for use in uses if (key := self._key(kind, use))]
+        keys = [key for use in uses if (key := self._options_key(kind, use))]
         if len(keys) > 1 and len(set(keys)) == 1 and not isinstance(keys[0], str):
             kind.options = fresh(self.source, block, "options", "state_options")
-            lines.append(f"{kind.options} = {self.make(list(keys[0]), block)}")
+            lines.append(f"{kind.options} = {self.make_options(list(keys[0]), block)}")
         for use in uses:
             if isinstance(use.func, cst.Attribute) and self.source.code(use.func.value) == model:
                 self.migration.states.typed_calls.add(use)
             self.rewrite(use, kind)
         for function in called:
-            self.others[function.site.source].rewrite_called(
+            self.files[function.site.source].rewrite_function(
                 function, replace(kind, options=""), self._modules
             )
-        self.migration.claim(self.source, node)
+        self.migration.account_for(self.source, node)
         if block in self.emptied:
             self.migration.delete_statement(self.source, block)
         else:
-            self._behead(node, block, lines)
+            self._remove_head(node, block, lines)
         title = trainers.TITLE if known and not uses else TITLE
         self.migration.step(self.source, node, title)
 
-    def _behead(self, node: cst.Call, block: cst.With, lines: list[str]) -> None:
+    def _remove_head(self, node: cst.Call, block: cst.With, lines: list[str]) -> None:
         """Take the call of `state_dict_type` out of the head of a block, put lines in its place."""
         if len(block.items) == 1:
             self.migration.unwrap(self.source, block, lines)
@@ -138,7 +138,7 @@ class ModelStates(KindReader):
         model = self.source.code(node.args[0].value)
         for part in self.source.descend(block.body):
             if isinstance(part, cst.Call):
-                if self._is_use(part, model) or not harmless(self.migration, part):
+                if self._is_use(part, model) or not takes_no_state(self.migration, part):
                     return False
             if isinstance(part, cst.Name | cst.Attribute) and self.source.code(part) == model:
                 return False
@@ -146,12 +146,12 @@ class ModelStates(KindReader):
 
     # Uses in a block ------------------------------------------------------------------------------
 
-    def rewrite_called(self, function: Function, kind: Kind, modules: set[str]) -> None:
+    def rewrite_function(self, function: Function, kind: Kind, modules: set[str]) -> None:
         """Rewrite the states in a function that a block of a kind, about some modules, calls."""
         self._modules = modules
         for node in reversed(list(descend(function.node.body))):
-            if isinstance(node, cst.Call) and node not in self.done and self._is_use(node, ""):
-                there = called_states.kind_there(self.migration, kind, self.source, node)
+            if isinstance(node, cst.Call) and node not in self.rewritten and self._is_use(node, ""):
+                there = called_states.kind_in_function(self.migration, kind, self.source, node)
                 self.rewrite(node, there)
 
     def _ids(self, node: cst.Call) -> set[str]:
@@ -160,7 +160,7 @@ class ModelStates(KindReader):
         values = self.migration.values(given.value) if given is not None else []
         return {value.id for value in values if isinstance(value, ModuleValue)}
 
-    def _is_another(self, node: cst.BaseExpression) -> bool:
+    def _is_other_model(self, node: cst.BaseExpression) -> bool:
         """Whether a model is certainly none of those, nor a part of one."""
         ids = {value.id for value in self.migration.values(node) if isinstance(value, ModuleValue)}
         return bool(ids and self._modules) and not any(
@@ -181,19 +181,19 @@ class ModelStates(KindReader):
         found: list[cst.Call] = []
         for node in self.source.descend(block.body):
             if isinstance(node, cst.Call) and self._is_use(node, model):
-                if node not in self.done:
+                if node not in self.rewritten:
                     found.append(node)
         for node in self.source.descend(block.body):
             if isinstance(node, cst.Call) and node not in found:
                 called += self._check_other(node, model)
         if known:
             trainers.check(self.migration, self.source, block, [*found, *known])
-        elif not found and not called and not self._done_within(block):
+        elif not found and not called and not self._has_rewritten_call(block):
             raise Blocked(self.source, block.items[0], STATE_IN_CALLED_CODE())
         return sorted(found, key=lambda node: -self.source.span(node)[0])
 
-    def _done_within(self, block: cst.With) -> bool:
-        return any(node in self.done for node in self.source.descend(block.body))
+    def _has_rewritten_call(self, block: cst.With) -> bool:
+        return any(node in self.rewritten for node in self.source.descend(block.body))
 
     def _is_use(self, node: cst.Call, model: str) -> bool:
         name = self.migration.fsdp1(node.func)
@@ -208,9 +208,9 @@ class ModelStates(KindReader):
         if text == model:
             return True
         if self.migration.wrapped(receiver) or node in part_states.calls(self.migration):
-            return not self._is_another(receiver)
+            return not self._is_other_model(receiver)
         # A part of the model: `model.head.state_dict()`.
-        return text.startswith(f"{model}.") and not no_model(self.migration, receiver)
+        return text.startswith(f"{model}.") and not is_no_model(self.migration, receiver)
 
     def _check_other(self, node: cst.Call, model: str) -> list[Function]:
         """The functions that a call runs and that take the state.
@@ -246,26 +246,26 @@ class ModelStates(KindReader):
 
     def rewrite(self, node: cst.Call, kind: Kind) -> None:
         """Rewrite one call that takes or loads state."""
-        if node in self.done:
+        if node in self.rewritten:
             return
-        self.done.add(node)
+        self.rewritten.add(node)
         name = self.migration.fsdp1(node.func)
         if name:
             self.optimizer(name.removeprefix(FSDP + "."), node, kind)
             return
         assert isinstance(node.func, cst.Attribute)
-        compiled = compiled_states.is_compiled(self.migration, node.func.value)
+        compiled = compiled_states.compiled_names(self.migration, node.func.value)
         if kind.local:
             self.migration.states.local_uses.setdefault(node.func.attr.value, (self.source, node))
         if node.func.attr.value == "state_dict":
-            inference.leave(self.migration, self.source, node)
+            inference.leave_inference_mode(self.migration, self.source, node)
         if compiled and not kind.full and not kind.model.offload:
             return  # FSDP2's own state is sharded, and the compiled model names it alike
         model = expression(self.migration, self.source, node.func.value)
         if node.func.attr.value == "state_dict":
             if node.args:
                 raise Blocked(self.source, node, STATE_DICT_ARGUMENTS())
-            if self._on_first(kind, node):
+            if self._goes_to_first_rank(kind, node):
                 function = state_functions.gather_helper(self.migration, self.source, node)
                 self.migration.put_call(self.source, node, function, [model])
                 return
@@ -276,7 +276,7 @@ class ModelStates(KindReader):
                     self.migration, self.source, node, compiled, getter, model, options
                 )
             else:
-                self.put(node, "get_model_state_dict", [model], options)
+                self.put_state_call(node, "get_model_state_dict", [model], options)
             return
         named, rest = arguments(node, ("state_dict", "strict", "assign"))
         if rest or "state_dict" not in named or "assign" in named:
@@ -288,17 +288,19 @@ class ModelStates(KindReader):
         if compiled:
             state = compiled_states.without_prefix(self.source, compiled, state)
         options = self._set_options(kind, more, node)
-        self.put(node, "set_model_state_dict", [model, state], options)
+        self.put_state_call(node, "set_model_state_dict", [model, state], options)
 
-    def _on_first(self, kind: Kind, node: cst.Call) -> bool:
+    def _goes_to_first_rank(self, kind: Kind, node: cst.Call) -> bool:
         """Whether a model's whole state goes to the first rank of a group that is not all ranks."""
-        if not kind.full or not state_functions.in_groups(self.migration):
+        if not kind.full or not state_functions.may_shard_in_groups(self.migration):
             return False
         if kind.model.rank0_test:
             raise Blocked(self.source, node, RANK0_OF_GROUP())
-        return kind.model.rank0 or (kind.model.offload and only_one_rank(self.migration, node))
+        return kind.model.rank0 or (
+            kind.model.offload and is_saved_by_one_rank(self.migration, node)
+        )
 
-    def put(
+    def put_state_call(
         self,
         node: cst.CSTNode,
         function: str,
@@ -314,10 +316,10 @@ class ModelStates(KindReader):
         """Rewrite a call of a method of the FSDP class that is about an optimizer's state."""
         raise NotImplementedError
 
-    def plain(self, node: cst.Call, kind: Kind) -> None:
+    def rewrite_outside_block(self, node: cst.Call, kind: Kind) -> None:
         """A `state_dict()` or `load_state_dict()` outside of a block: whole in FSDP1."""
         assert isinstance(node.func, cst.Attribute)
-        if in_ddp.may_be(self.migration, self.source, node.func.value):
+        if in_ddp.may_be_ddp(self.migration, self.source, node.func.value):
             raise Blocked(self.source, node, STATE_OF_DDP_TOO())
         if part_states.calls(self.migration).get(node) is False:
             raise Blocked(self.source, node, PART_STATE())
@@ -326,14 +328,14 @@ class ModelStates(KindReader):
 
     # Options --------------------------------------------------------------------------------------
 
-    def _key(self, kind: Kind, node: cst.Call) -> tuple[str, ...] | str:
+    def _options_key(self, kind: Kind, node: cst.Call) -> tuple[str, ...] | str:
         """What the options of a use say, or the name of the variable that holds them."""
         name = self.migration.fsdp1(node.func).removeprefix(FSDP + ".")
         attribute = node.func.attr.value if isinstance(node.func, cst.Attribute) else ""
         if name == "optim_state_dict":
             return self._config_key(kind, kind.optimizer, node)
         if not name and attribute == "state_dict":
-            if self._on_first(kind, node):
+            if self._goes_to_first_rank(kind, node):
                 return ()
             return self._config_key(kind, kind.model, node)
         if name in ("", "optim_state_dict_to_load") and kind.full:
@@ -357,13 +359,13 @@ class ModelStates(KindReader):
         if config.name and config.variable is not None:
             self._keep_variable(config, parts)
             return config.name
-        return self.make(parts, node)
+        return self.make_options(parts, node)
 
     def _parts(self, kind: Kind, config: Config, node: cst.Call) -> list[str]:
         parts = ["full_state_dict=True"] if kind.full else []
         if not kind.full:
             return [f"cpu_offload={config.test or True}"] if config.offload else []
-        one_rank = config.offload and only_one_rank(self.migration, node)
+        one_rank = config.offload and is_saved_by_one_rank(self.migration, node)
         if config.rank0_test and not one_rank:
             return [*parts, f"cpu_offload={self._rank0_test(config, node)}"]
         if config.rank0 or one_rank:
@@ -393,16 +395,16 @@ class ModelStates(KindReader):
             self.migration.note(text, self.source, node)
         return config.rank0_test
 
-    def make(self, parts: list[str], node: cst.CSTNode) -> str:
+    def make_options(self, parts: list[str], node: cst.CSTNode) -> str:
         options = self.migration.need(self.source, MODULE, "StateDictOptions", node)
         return f"{options}({', '.join(parts)})"
 
     def _set_options(self, kind: Kind, more: list[str], node: cst.CSTNode) -> str:
         if not kind.full:
-            return self.make(more, node) if more else ""
+            return self.make_options(more, node) if more else ""
         if kind.options and not more:
             return kind.options
-        return self.make(["full_state_dict=True", *more], node)
+        return self.make_options(["full_state_dict=True", *more], node)
 
     def _keep_variable(self, config: Config, parts: list[str]) -> None:
         """The variable that held the FSDP1 config holds the options."""

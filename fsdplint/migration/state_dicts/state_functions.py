@@ -9,7 +9,7 @@ import libcst as cst
 from fsdplint.migration.analysis.variables import top_level
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import FSDP, PARAMETERS
-from fsdplint.migration.text import quoted
+from fsdplint.migration.text import string_literal
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.trace import Saved, StateLoaded, StateTaken
@@ -28,7 +28,7 @@ def gather_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
     if not _first(migration, f"gather {source.path}"):
         return name
     sharded = migration.need(source, "torch.distributed.tensor", "DTensor", top)
-    _put(
+    _insert_function(
         migration,
         source,
         top,
@@ -57,8 +57,8 @@ def steps_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
     name = "separate_steps"
     if not _first(migration, f"steps {source.path}"):
         return name
-    state, step = quoted(source, "state"), quoted(source, "step")
-    _put(
+    state, step = string_literal(source, "state"), string_literal(source, "step")
+    _insert_function(
         migration,
         source,
         top_level(source, at),
@@ -74,7 +74,9 @@ def steps_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
     return name
 
 
-def _put(migration: Migration, source: Source, top: cst.CSTNode, lines: list[str]) -> None:
+def _insert_function(
+    migration: Migration, source: Source, top: cst.CSTNode, lines: list[str]
+) -> None:
     """Write a function behind the last one in front of a statement, else right before it."""
     statements = list(source.tree.body)
     before = [
@@ -93,7 +95,7 @@ def write_once(
 ) -> str:
     """Write a function into a file that does not have it yet; returns its name."""
     if _first(migration, f"function {name} {source.path}"):
-        _put(migration, source, top, lines)
+        _insert_function(migration, source, top, lines)
     return name
 
 
@@ -104,22 +106,22 @@ def _first(migration: Migration, key: str) -> bool:
     return True
 
 
-def flat(migration: Migration) -> bool:
+def may_have_flat_parameters(migration: Migration) -> bool:
     """Whether a model may have been wrapped without `use_orig_params=True`."""
     return any(
         given is None or not is_constant(given.value, "True")
-        for given in _given(migration, "use_orig_params")
+        for given in _constructor_arguments(migration, "use_orig_params")
     )
 
 
-def in_groups(migration: Migration) -> bool:
+def may_shard_in_groups(migration: Migration) -> bool:
     """Whether a model may be sharded over a part of the ranks only.
 
     FSDP1 gathers its state on the first rank of the group, torch's getter on the first of all.
     """
     return any(
         given is not None and not _is_world(migration, given.value)
-        for given in _given(migration, "process_group")
+        for given in _constructor_arguments(migration, "process_group")
     )
 
 
@@ -129,7 +131,7 @@ def _is_world(migration: Migration, node: cst.BaseExpression) -> bool:
     return migration.symbol(node.func if isinstance(node, cst.Call) else node) in WHOLE
 
 
-def _given(migration: Migration, name: str) -> Iterator[cst.Arg | None]:
+def _constructor_arguments(migration: Migration, name: str) -> Iterator[cst.Arg | None]:
     """An argument of every call of the constructor."""
     for source in migration.sources:
         for node in nodes(source):
@@ -137,7 +139,7 @@ def _given(migration: Migration, name: str) -> Iterator[cst.Arg | None]:
                 yield arguments(node, PARAMETERS)[0].get(name)
 
 
-def only_one_rank(migration: Migration, node: cst.Call) -> bool:
+def is_saved_by_one_rank(migration: Migration, node: cst.Call) -> bool:
     """Whether the state that a call takes is only written, and only by one rank."""
     seen = False
     for trace in migration.program.traces:

@@ -15,7 +15,7 @@ from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.state_dicts import STATE_IN_CALLED_CODE, TRAINER_SAVES
 from fsdplint.migration.context import Migration
 from fsdplint.migration.frameworks.versions import version_obstacle
-from fsdplint.migration.state_dicts.harmless import harmless
+from fsdplint.migration.state_dicts.harmless import takes_no_state
 from fsdplint.migration.state_dicts.kinds import Kind
 from fsdplint.source.source import Source
 
@@ -30,7 +30,7 @@ DETAIL = (
 )
 
 
-def save_themselves(
+def self_saving_calls(
     migration: Migration, source: Source, block: cst.With, model: str, kind: Kind
 ) -> list[cst.Call]:
     """The calls in a block that take the state of its model by themselves, in a way that is known.
@@ -67,7 +67,7 @@ def check(migration: Migration, source: Source, block: cst.With, known: list[cst
         Blocked: other calls of the block may take it, too.
     """
     for node in source.descend(block.body):
-        if isinstance(node, cst.Call) and node not in known and not harmless(migration, node):
+        if isinstance(node, cst.Call) and node not in known and not takes_no_state(migration, node):
             reason = STATE_IN_CALLED_CODE()
             raise Blocked(source, node, reason)
     migration.note(NOTE, source, known[-1], detail=DETAIL)

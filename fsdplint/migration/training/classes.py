@@ -49,11 +49,11 @@ def rewrite_class_reference(migration: Migration, source: Source, node: cst.CSTN
     if not (_in_isinstance(source, node) or in_annotation(source, node)):
         if rewrite_partial(migration, source, node) or _rewrite_type(migration, source, node):
             return
-        if _asks_whether_imported(source, node):
+        if _tests_import(source, node):
             migration.consumed.add(node)
             return
         raise Blocked(source, node, reason(migration, source, node))
-    migration.claim(source, node)
+    migration.account_for(source, node)
     if _of_wrap(migration, source, node):
         migration.forget(source, node)  # the statement is written anew, without it
         return
@@ -73,7 +73,7 @@ def _of_wrap(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
     )
 
 
-def asked_model(source: Source, node: cst.CSTNode) -> cst.BaseExpression | None:
+def tested_model(source: Source, node: cst.CSTNode) -> cst.BaseExpression | None:
     """What `isinstance(model, FSDP)` or `type(model) is FSDP` asks the class of; None for other
     uses.
     """
@@ -112,7 +112,7 @@ def in_annotation(source: Source, node: cst.CSTNode) -> bool:
     return isinstance(current, cst.Annotation)
 
 
-def _asks_whether_imported(source: Source, node: cst.CSTNode) -> bool:
+def _tests_import(source: Source, node: cst.CSTNode) -> bool:
     """Whether `FSDP is None` asks if the import of the class failed, which the migration keeps."""
     whole = source.parent(node)
     return (
@@ -147,13 +147,13 @@ def _rewrite_type(migration: Migration, source: Source, node: cst.CSTNode) -> bo
     name = migration.need(source, "torch.distributed.fsdp", "FSDPModule", node)
     negated = "not " if isinstance(operator, cst.IsNot | cst.NotEqual) else ""
     model = migration.text(source, left.args[0].value)
-    migration.claim(source, node)
+    migration.account_for(source, node)
     migration.substitute(source, whole, f"{negated}isinstance({model}, {name})")
     migration.step(source, whole, "Ask for FSDPModule")
     return True
 
 
-def rewrite_quoted(migration: Migration, source: Source) -> None:
+def rewrite_quoted_annotations(migration: Migration, source: Source) -> None:
     """Annotations that stand in quotes speak of FSDPModule too."""
     names = {
         item.local
@@ -188,7 +188,7 @@ def rewrite_modules(migration: Migration, source: Source, node: cst.CSTNode) -> 
             call,
             FSDP_MODULES_OF_ROOTS(),
         )
-    if not _plainly_used(source, call):
+    if not _has_simple_uses(source, call):
         raise Blocked(
             source,
             call,
@@ -197,14 +197,14 @@ def rewrite_modules(migration: Migration, source: Source, node: cst.CSTNode) -> 
     model = expression(migration, source, named["module"].value)
     module = migration.need(source, "torch.distributed.fsdp", "FSDPModule", node)
     one = fresh(source, node, "m", "module")
-    migration.claim(source, node)
+    migration.account_for(source, node)
     migration.substitute(
         source, call, f"[{one} for {one} in {model}.modules() if isinstance({one}, {module})]"
     )
     migration.step(source, call, "Ask for FSDPModule")
 
 
-def _plainly_used(source: Source, call: cst.Call) -> bool:
+def _has_simple_uses(source: Source, call: cst.Call) -> bool:
     """Whether the modules are only counted, or looped over for what every module has."""
     parent = source.parent(call)
     if isinstance(parent, cst.Arg):
@@ -276,7 +276,7 @@ def rewrite_partial(migration: Migration, source: Source, node: cst.CSTNode) -> 
     if keywords.before:
         migration.rewrite.insert_before(source, statement_of(source, call), keywords.before)
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", call)
-    migration.claim(source, call)
+    migration.account_for(source, call)
     migration.put_call(
         source, call, migration.text(source, call.func), [shard, *keywords.arguments(inner=False)]
     )

@@ -57,7 +57,7 @@ def clips_own(migration: Migration, source: Source, node: cst.Call) -> bool:
     model = node.func.value
     if not isinstance(model, cst.Attribute) or migration.values(model):
         return False
-    if migration.on_other_side(node):
+    if migration.in_other_arm(node):
         return False
     klass = next((x for x in ancestors(source, node) if isinstance(x, cst.ClassDef)), None)
     code = source.code(model)

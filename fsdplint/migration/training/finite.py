@@ -24,15 +24,15 @@ def finite_test(
         if not isinstance(call, cst.Call) or len(call.args) != 1:
             return None
         library, _, name = symbols.get(call.func, "").rpartition(".")
-        return _reduced(source, call, name) if library == "torch" else None
+        return _reduction(source, call, name) if library == "torch" else None
     if isinstance(parent, cst.Attribute):
         call = source.parent(parent)
         if isinstance(call, cst.Call) and call.func is parent and not call.args:
-            return _reduced(source, call, parent.attr.value)
+            return _reduction(source, call, parent.attr.value)
     return None
 
 
-def _reduced(source: Source, call: cst.Call, name: str) -> cst.Call | None:
+def _reduction(source: Source, call: cst.Call, name: str) -> cst.Call | None:
     """The call of `all` or `any` of what a test gives for each element."""
     attribute = source.parent(call)
     if not isinstance(attribute, cst.Attribute) or attribute.attr.value != TESTS.get(name):

@@ -48,14 +48,14 @@ def rewrite(migration: Migration, source: Source) -> None:
     if ".grad" not in source.text:
         return
     symbols = symbols_in(source)
-    whole = ignores(migration)
+    whole = ignores_parameters(migration)
     for node in _gradients(source.tree):
         _rewrite_finite(migration, source, node, symbols, whole)
     if whole:
         return
     for function in [n for n in nodes(source) if isinstance(n, cst.FunctionDef)]:
         uses = [node for node in _gradients(function) if _of_fsdp1(migration.program, node)]
-        sums = [node for node in uses if _added_up(source, function, node, symbols)]
+        sums = [node for node in uses if _is_summed_square(source, function, node, symbols)]
         rest = [node for node in uses if node not in sums]
         rest = [node for node in rest if not _harmless(migration, source, node, symbols)]
         if not sums or rest or len(uses) != len(list(_gradients(function))):
@@ -127,15 +127,15 @@ def _reason(
     source: Source, function: cst.FunctionDef, node: cst.Attribute, symbols: dict[cst.CSTNode, str]
 ) -> Reason:
     top, norm, squared = _chain(source, node, symbols)
-    text = " ".join(source.code(_shown(source, node)).split())
+    text = " ".join(source.code(_expression_around(source, node)).split())
     if norm and not squared and top is not None:
         name = _sum(source, top)
-        if name is not None and _reduced(function, name, symbols):
+        if name is not None and _is_all_reduced(function, name, symbols):
             return GRADIENT_NORM(text=text)
     return GRADIENT_PART(text=text)
 
 
-def _shown(source: Source, node: cst.CSTNode) -> cst.CSTNode:
+def _expression_around(source: Source, node: cst.CSTNode) -> cst.CSTNode:
     """A gradient with the methods that are called of it, and a function that it is given to."""
     given = False
     while True:
@@ -163,7 +163,7 @@ def _called_by_nobody(migration: Migration, source: Source, function: cst.Functi
     )
 
 
-def adds_up(program: Program, source: Source) -> bool:
+def sums_gradients(program: Program, source: Source) -> bool:
     """Whether a file has such a function, and so belongs to the migration."""
     if ".grad" not in source.text or "all_reduce" not in source.text:
         return False
@@ -185,7 +185,7 @@ def _of_fsdp1(program: Program, node: cst.Attribute) -> bool:
     )
 
 
-def ignores(migration: Migration) -> bool:
+def ignores_parameters(migration: Migration) -> bool:
     """Whether parameters may be left whole, which have no `to_local`."""
     return any(
         isinstance(node, cst.Call)
@@ -227,13 +227,13 @@ def _harmless(
     return isinstance(parent, cst.Attribute) and parent.attr.value in ELEMENTWISE | KEPT
 
 
-def _added_up(
+def _is_summed_square(
     source: Source, function: cst.FunctionDef, node: cst.Attribute, symbols: dict[cst.CSTNode, str]
 ) -> bool:
     """Whether the squares of a gradient go into a sum that `all_reduce` adds up."""
     top, norm, squared = _chain(source, node, symbols)
     name = _sum(source, top) if top is not None and norm and squared else None
-    return name is not None and _reduced(function, name, symbols)
+    return name is not None and _is_all_reduced(function, name, symbols)
 
 
 def _chain(
@@ -316,7 +316,7 @@ def _target(node: cst.CSTNode) -> str | None:
     return node.value if isinstance(node, cst.Name) else None
 
 
-def _reduced(function: cst.FunctionDef, name: str, symbols: dict[cst.CSTNode, str]) -> bool:
+def _is_all_reduced(function: cst.FunctionDef, name: str, symbols: dict[cst.CSTNode, str]) -> bool:
     """Whether `all_reduce` adds up a variable, or the tensor that is made of it."""
     names = {name}
     for node in descend(function):

@@ -31,7 +31,7 @@ from fsdplint.migration.context import Migration, expression, is_fsdp1, nodes
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.rewriters import member_rewriter, rewrites
 from fsdplint.migration.symbols import CHANGED, MEMBERS
-from fsdplint.migration.text import quoted
+from fsdplint.migration.text import string_literal
 from fsdplint.migration.training import syncing
 from fsdplint.migration.training.classes import in_annotation
 from fsdplint.source.source import Source
@@ -64,12 +64,12 @@ def rewrite_no_sync(migration: Migration, source: Source, node: cst.Call) -> Non
         raise Blocked(source, node, NO_SYNC_OF_DDP_TOO())
     if any(_looks_for_no_sync(part) for part in nodes(source)):
         raise Blocked(source, node, NO_SYNC_LOOKED_FOR())
-    if syncing.rewrite_asked(migration, source, node.func):
+    if syncing.rewrite_under_isinstance(migration, source, node.func):
         migration.step(source, node, SYNC)
         return
     if not _switched_each_time(migration, source, node):
-        syncing.check_chosen(migration, source, node.func)
-        done = syncing.rewrite_held(migration, source, node.func)
+        syncing.check_conditional_context(migration, source, node.func)
+        done = syncing.rewrite_context_variable(migration, source, node.func)
         if not done and not no_sync.rewrite_no_sync(migration.rewrite, source, node):
             raise Blocked(
                 source,
@@ -149,13 +149,13 @@ def rewrite_inner_module(migration: Migration, source: Source, node: cst.Attribu
     """
     value = node.value
     parent = source.parent(node)
-    if migration.wrapped(value) != "always" and _only_if_fsdp(migration, source, node) is None:
-        _inner_if_there(migration, source, node)
+    if migration.wrapped(value) != "always" and _isinstance_choice(migration, source, node) is None:
+        _rewrite_optional_inner(migration, source, node)
         return
     inner = migration.text(source, value)
-    choice = _only_if_fsdp(migration, source, node)
+    choice = _isinstance_choice(migration, source, node)
     if choice is not None:
-        migration.claim(source, choice.test)
+        migration.account_for(source, choice.test)
         migration.substitute(source, choice, inner)
         migration.step(source, node, "Use the model itself")
         return
@@ -165,7 +165,7 @@ def rewrite_inner_module(migration: Migration, source: Source, node: cst.Attribu
     migration.step(source, node, "Use the model itself")
 
 
-def _inner_if_there(migration: Migration, source: Source, node: cst.Attribute) -> None:
+def _rewrite_optional_inner(migration: Migration, source: Source, node: cst.Attribute) -> None:
     """`x.module if hasattr(x, "module") else x`, for a model that DDP wraps in other
     configurations.
 
@@ -177,7 +177,7 @@ def _inner_if_there(migration: Migration, source: Source, node: cst.Attribute) -
     values = [v for v in migration.values(node.value) if not is_fsdp1(v)]
     ddp = all(isinstance(value, ModuleValue) and value.wrapper == "ddp" for value in values)
     own = _has_module(migration)
-    if not own and _if_there(source, node):
+    if not own and _is_hasattr_choice(source, node):
         return  # FSDP2's models have none
     if (
         own
@@ -186,13 +186,13 @@ def _inner_if_there(migration: Migration, source: Source, node: cst.Attribute) -
         or isinstance(parent, cst.AssignTarget)
     ):
         raise Blocked(source, node, MODULE_OF_SOMETIMES_WRAPPED())
-    text = f"{model}.module if hasattr({model}, {quoted(source, 'module')}) else {model}"
+    text = f"{model}.module if hasattr({model}, {string_literal(source, 'module')}) else {model}"
     plain = isinstance(parent, cst.Assign) and parent.value is node
     migration.substitute(source, node, text if plain else f"({text})")
     migration.step(source, node, "Use the model itself where nothing is around it")
 
 
-def _if_there(source: Source, node: cst.Attribute) -> bool:
+def _is_hasattr_choice(source: Source, node: cst.Attribute) -> bool:
     """Whether a `.module` is asked for by `x.module if hasattr(x, "module") else x`."""
     parent = source.parent(node)
     if not isinstance(parent, cst.IfExp) or parent.body is not node:
@@ -208,7 +208,9 @@ def _has_module(migration: Migration) -> bool:
     return any(re.search(r"\bself\.module\s*[:=]", source.text) for source in sources)
 
 
-def _only_if_fsdp(migration: Migration, source: Source, node: cst.Attribute) -> cst.IfExp | None:
+def _isinstance_choice(
+    migration: Migration, source: Source, node: cst.Attribute
+) -> cst.IfExp | None:
     """`x.module if isinstance(x, FSDP) else x`, which is `x` in FSDP2."""
     parent = source.parent(node)
     if not isinstance(parent, cst.IfExp) or parent.body is not node:
@@ -238,7 +240,7 @@ def rewrite_scaler(migration: Migration, source: Source, node: cst.CSTNode, name
     parent = source.parent(node)
     if not isinstance(parent, cst.Call) or parent.func is not node:
         if in_annotation(source, node):
-            migration.claim(source, node)
+            migration.account_for(source, node)
             torch = migration.torch(source, node)
             migration.substitute(source, node, f"{torch}.amp.GradScaler")
             return
@@ -258,12 +260,12 @@ def rewrite_scaler(migration: Migration, source: Source, node: cst.CSTNode, name
                 group,
                 SCALER_GROUP(),
             )
-    given = [] if "device" in named else [quoted(source, "cuda")]
+    given = [] if "device" in named else [string_literal(source, "cuda")]
     for name, arg in named.items():
         text = expression(migration, source, arg.value)
         given.append(text if name == "device" else f"{name}={text}")
     torch = migration.torch(source, node)
-    migration.claim(source, node)
+    migration.account_for(source, node)
     migration.put_call(source, parent, f"{torch}.amp.GradScaler", given)
     migration.step(source, node, "Scale with torch.amp.GradScaler")
 
@@ -296,9 +298,9 @@ def _method_as_value(migration: Migration, source: Source, node: cst.Attribute) 
     """A method that is rewritten where it is called, without a call."""
     if node.attr.value != "no_sync":
         raise Blocked(source, node, METHOD_AS_VALUE(name=node.attr.value))
-    if not syncing.rewrite_asked(migration, source, node):
-        syncing.check_chosen(migration, source, node)
-        if not syncing.rewrite_held(migration, source, node):
+    if not syncing.rewrite_under_isinstance(migration, source, node):
+        syncing.check_conditional_context(migration, source, node)
+        if not syncing.rewrite_context_variable(migration, source, node):
             raise Blocked(source, node, NO_SYNC_AS_VALUE())
     migration.step(source, node, SYNC)
 

@@ -64,7 +64,7 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """Add a blocker for each statement that computes with one rank's part."""
     if any(one.blocker in (GRADIENT_NORM, GRADIENT_PART) for one in migration.blockers):
         return
-    wrapped = _wrapped(migration)
+    wrapped = _wrapped_modules(migration)
     for source in migration.program.sources.values():
         symbols = symbols_in(source)
         seen: set[cst.CSTNode] = set()
@@ -84,7 +84,7 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
             migration.blockers.append(Blocked(source, found, reason))
 
 
-def _wrapped(migration: Migration) -> set[str]:
+def _wrapped_modules(migration: Migration) -> set[str]:
     """The modules that FSDP1 wraps, and all that they hold."""
     return {
         module

@@ -50,10 +50,10 @@ def rewrite(migration: Migration, source: Source, node: cst.Attribute) -> None:
     if (
         statement is None
         or migration.wrapped(root) != "always"
-        or gradients.ignores(migration)
+        or gradients.ignores_parameters(migration)
         or not _is_embedding(migration, source, node.value)
         or not _has_unit(migration, root)
-        or not _is_trained(source, statement, source.code(root))
+        or not _reaches_backward(source, statement, source.code(root))
     ):
         raise Blocked(source, node, PART_FORWARD())
     part = migration.text(source, node.value)
@@ -79,7 +79,7 @@ def check_calls(migration: Migration, source: Source) -> None:
             continue
         part = call.func.func if isinstance(call.func, cst.Call) else call.func
         root = _root(migration, part)
-        if root is not None and not _ran(source, call, source.code(root)):
+        if root is not None and not _runs_before(source, call, source.code(root)):
             migration.blockers.append(Blocked(source, call, PART_FIRST()))
 
 
@@ -95,7 +95,7 @@ def _names_embedding(part: cst.BaseExpression) -> bool:
     return isinstance(part, cst.Attribute) and part.attr.value in NAMES
 
 
-def _ran(source: Source, call: cst.Call, model: str) -> bool:
+def _runs_before(source: Source, call: cst.Call, model: str) -> bool:
     """Whether the model is certainly called before, in the same function."""
     inner: cst.CSTNode = call
     for outer in ancestors(source, call):
@@ -204,10 +204,10 @@ def _is_class(item: Value) -> bool:
 # The backward pass --------------------------------------------------------------------------------
 
 
-def _is_trained(source: Source, statement: cst.CSTNode, model: str) -> bool:
+def _reaches_backward(source: Source, statement: cst.CSTNode, model: str) -> bool:
     """Whether the model runs after a statement in any case, and the backward pass after that."""
     called = False
-    for line in _afterwards(source, statement):
+    for line in _statements_after(source, statement):
         if any(isinstance(part, cst.Return | cst.Break | cst.Continue) for part in descend(line)):
             return False
         if not isinstance(line, cst.SimpleStatementLine):
@@ -223,7 +223,7 @@ def _is_backward(node: cst.CSTNode) -> bool:
     return isinstance(func, cst.Attribute) and func.attr.value == "backward"
 
 
-def _afterwards(source: Source, statement: cst.CSTNode) -> Iterator[cst.CSTNode]:
+def _statements_after(source: Source, statement: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """The statements after one that follow in the same pass of its loop or function."""
     inner = statement
     for outer in ancestors(source, statement):

@@ -23,7 +23,7 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     for trace in migration.program.traces:
         for event in trace.of(WeightsSet):
             site = event.site
-            if isinstance(site, NodeSite) and _assigns(site.node) and _wrapped(trace, event):
+            if isinstance(site, NodeSite) and _assigns(site.node) and _is_wrapped(trace, event):
                 found[site.node] = site.source
     for node, source in found.items():
         if {node, *ancestors(source, node)} & migration.blocks.whole_parameters:
@@ -36,7 +36,7 @@ def _assigns(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.Attribute) and node.attr.value == "data"
 
 
-def _wrapped(trace: Trace, event: WeightsSet) -> bool:
+def _is_wrapped(trace: Trace, event: WeightsSet) -> bool:
     """Whether FSDP1 has wrapped one of the modules whose parameters are set."""
     return any(
         module in (wrap.module, *trace.submodules(wrap.inner))

@@ -73,7 +73,7 @@ class Summon:
     def calls(self) -> Calls:
         return Calls(self.migration, self.source, self.call)
 
-    def blocked(self, reason: Reason, node: cst.CSTNode | None = None) -> Exception:
+    def blocker(self, reason: Reason, node: cst.CSTNode | None = None) -> Exception:
         return Blocked(self.source, node or self.call, reason)
 
     # Deciding -----------------------------------------------------------------------------------
@@ -89,32 +89,34 @@ class Summon:
         self.calls.note_damage(self.options)
         certain = self.migration.wrapped(self.model) == "always"
         if not self.options["recurse"] and not certain:
-            raise self.blocked(SUMMON_NOT_RECURSIVE())
-        if self.form != "gathered" and (not certain or gradients.ignores(self.migration)):
-            raise self.blocked(SUMMON_PERHAPS_UNSHARDED())
+            raise self.blocker(SUMMON_NOT_RECURSIVE())
+        if self.form != "gathered" and (
+            not certain or gradients.ignores_parameters(self.migration)
+        ):
+            raise self.blocker(SUMMON_PERHAPS_UNSHARDED())
 
     def _choose(self, body: bodies.Body, precision: Precision) -> None:
         if self.options["with_grads"] or body.mentions("grad"):
-            raise self.blocked(SUMMON_GRADIENTS())
+            raise self.blocker(SUMMON_GRADIENTS())
         if node := body.state():
-            raise self.blocked(SUMMON_STATE(), node)
-        written = body.written()
+            raise self.blocker(SUMMON_STATE(), node)
+        written = body.first_write()
         if written is not None and self.options["writeback"]:
             loops = body.loops(writing=True)
             if loops is None:
-                raise self.blocked(
+                raise self.blocker(
                     SUMMON_WRITES(),
                     written,
                 )
             self.form, self.loops = "written", loops
             return
-        if self.options["writeback"] and (node := body.out_of_sight()):
-            raise self.blocked(
+        if self.options["writeback"] and (node := body.unseen_call()):
+            raise self.blocker(
                 SUMMON_WRITES_UNSEEN(code=self.source.code(node)),
                 node,
             )
         if _lowers(self.migration, precision) or self.options["offload_to_cpu"]:
-            spared = written is None or body.spared()
+            spared = written is None or body.writes_other_objects()
             loops = body.loops(writing=False) if spared else None
             if written is not None and len(loops or ()) > 1:
                 loops = None  # the second may read what the first has written
@@ -126,7 +128,7 @@ class Summon:
                     SUMMON_CALLS_IN_FULL_PRECISION(),
                 )
             if loops is None and not computes:
-                raise self.blocked(
+                raise self.blocker(
                     SUMMON_IN_FULL_PRECISION_ON_CPU()
                     if self.options["offload_to_cpu"]
                     else SUMMON_IN_FULL_PRECISION()
@@ -135,9 +137,9 @@ class Summon:
                 self.form, self.loops = "one by one", loops
                 return
         if body.computes() and not self.calls.entered_before():
-            raise self.blocked(SUMMON_CALLS_PARTS_FIRST())
+            raise self.blocker(SUMMON_CALLS_PARTS_FIRST())
         if left_early(self.block.body) and len(self.block.items) > 1:
-            raise self.blocked(SUMMON_LEFT_EARLY())
+            raise self.blocker(SUMMON_LEFT_EARLY())
 
     def _as_in_training(self, body: bodies.Body) -> bool:
         """Whether the body only infers, and may do so in the precision of the model's own
@@ -163,10 +165,10 @@ class Summon:
     def write(self) -> None:
         migration, source = self.migration, self.source
         migration.own(source, self.item)
-        migration.claim(source, self.call.func)
+        migration.account_for(source, self.call.func)
         migration.forget(source, self.item)
         if self.form == "gathered":
-            self._around(self._each("unshard"), self._each("reshard"))
+            self._surround(self._for_each_module("unshard"), self._for_each_module("reshard"))
             migration.step(source, self.call, TITLE)
             return
         for loop in self.loops:
@@ -175,20 +177,20 @@ class Summon:
                 self._make_whole(loop)
             else:
                 self._distribute(loop)
-        self._around(self._each("reshard"), [])
+        self._surround(self._for_each_module("reshard"), [])
         title = "Read each parameter with `full_tensor()`"
         if self.form == "written":
             title = "Write each parameter where it is sharded"
         migration.step(source, self.call, title)
 
-    def _around(self, before: list[str], after: list[str]) -> None:
+    def _surround(self, before: list[str], after: list[str]) -> None:
         rewrite = self.migration.rewrite
         if after or len(self.block.items) == 1 and not left_early(self.block.body):
             surround(rewrite, self.source, self.block, self.item, before, after)
             return
-        raise self.blocked(SUMMON_AMONG_OTHERS())
+        raise self.blocker(SUMMON_AMONG_OTHERS())
 
-    def _each(self, method: str) -> list[str]:
+    def _for_each_module(self, method: str) -> list[str]:
         """The lines that call a method of every module that is sharded by itself."""
         text = expression(self.migration, self.source, self.model)
         if not self.options["recurse"] or self._single():
@@ -237,7 +239,7 @@ class Summon:
         self.migration.rewrite.insert_before(self.source, first, [text])
 
     def _distribute(self, loop: bodies.Loop) -> None:
-        for arg in loop.copied:
+        for arg in loop.copy_arguments:
             function = self.migration.need(
                 self.source, "torch.distributed.tensor", "distribute_tensor", self.block
             )
@@ -256,7 +258,7 @@ def collect(
         Blocked: it has no faithful rewrite.
     """
     if not _sharded_here(migration):
-        raise external_wrapping.blocked(migration, source, node, API)
+        raise external_wrapping.wrapped_elsewhere(migration, source, node, API)
     call = source.parent(node)
     item = source.parent(call) if isinstance(call, cst.Call) and call.func is node else None
     block = source.parent(item) if isinstance(item, cst.WithItem) else None

@@ -11,7 +11,7 @@ from fsdplint.fixes.summon import writes
 from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.interpreter.values import Bound, Function, ModuleValue
 from fsdplint.migration.context import Migration
-from fsdplint.migration.training.summon_writes import only_of, spares
+from fsdplint.migration.training.summon_writes import only_of, writes_no_parameters
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend
 
@@ -34,7 +34,7 @@ ELEMENTWISE = {
     "mul_", "div_", "add_", "sub_", "zero_", "fill_", "neg_", "abs_", "clamp_", "clamp_min_",
     "clamp_max_", "sqrt_", "exp_", "sign_", "nan_to_num_",
 }  # fmt: skip
-PLAIN = {"dtype", "device", "shape", "requires_grad", "is_cuda", "ndim"}  # the same of a DTensor
+METADATA = {"dtype", "device", "shape", "requires_grad", "is_cuda", "ndim"}  # the same of a DTensor
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Loop:
 
     node: cst.For
     parameter: cst.Name
-    copied: list[cst.Arg] = field(default_factory=list)
+    copy_arguments: list[cst.Arg] = field(default_factory=list)
 
 
 @dataclass
@@ -68,15 +68,17 @@ class Body:
                 return call
         return None
 
-    def written(self) -> cst.CSTNode | None:
+    def first_write(self) -> cst.CSTNode | None:
         """Where parameters may be written: in the lines of the body, or of a function called."""
         if writes(self.body):
             return self.body
-        return next((call for call, function in self._followed() if writes(function.body)), None)
+        return next(
+            (call for call, function in self._called_functions() if writes(function.body)), None
+        )
 
-    def spared(self) -> bool:
+    def writes_other_objects(self) -> bool:
         """Whether what is written is not the parameters, but what is made of them: an average."""
-        if any(writes(function.body) for _, function in self._followed()):
+        if any(writes(function.body) for _, function in self._called_functions()):
             return False
         loops = [node for node in descend(self.body) if isinstance(node, cst.For)]
         names = {
@@ -85,9 +87,9 @@ class Body:
             for part in descend(loop.target)
             if isinstance(part, cst.Name)
         }
-        return spares(self.migration, self.body, names)
+        return writes_no_parameters(self.migration, self.body, names)
 
-    def _followed(self) -> Iterator[tuple[cst.Call, cst.FunctionDef]]:
+    def _called_functions(self) -> Iterator[tuple[cst.Call, cst.FunctionDef]]:
         """The functions of the program that calls in the body run, however indirectly."""
         seen: set[cst.CSTNode] = set()
         todo: list[tuple[cst.Call, cst.CSTNode]] = [(call, call) for call in self._calls(self.body)]
@@ -105,17 +107,17 @@ class Body:
                 yield first, node
                 todo += [(first, inner) for inner in self._calls(node.body)]
 
-    def out_of_sight(self) -> cst.Call | None:
+    def unseen_call(self) -> cst.Call | None:
         """A call that gets the model, or parameters of it, and whose code cannot be seen."""
         for call in self._calls(self.body):
             values = self.migration.values(call.func)
             if any(isinstance(v, Function | Bound | ModuleValue) for v in values):
                 continue
-            if self._given(call) and not self._harmless(call):
+            if self._gets_model(call) and not self._harmless(call):
                 return call
         return None
 
-    def _given(self, call: cst.Call) -> bool:
+    def _gets_model(self, call: cst.Call) -> bool:
         if isinstance(call.func, cst.Attribute) and self._about(call.func.value):
             return True
         return any(self._about(arg.value) for arg in call.args)
@@ -230,7 +232,7 @@ class Body:
         node: cst.CSTNode = use
         parent = self.source.parent(node)
         if isinstance(parent, cst.Attribute) and parent.value is node:
-            if parent.attr.value in PLAIN:
+            if parent.attr.value in METADATA:
                 return True
             if parent.attr.value == "data":
                 node, parent = parent, self.source.parent(parent)
@@ -242,9 +244,9 @@ class Body:
         if not isinstance(self.source.parent(call), cst.Expr):
             return False
         if parent.attr.value == "copy_" and len(call.args) == 1 and not call.args[0].star:
-            loop.copied.append(call.args[0])
+            loop.copy_arguments.append(call.args[0])
             return not any(
-                self._touches(node) and not self._plain(node)
+                self._touches(node) and not self._reads_metadata(node)
                 for node in descend(call.args[0].value)
                 if isinstance(node, cst.Name | cst.Attribute)
             )
@@ -252,10 +254,10 @@ class Body:
             not arg.star and _number(arg.value) for arg in call.args
         )
 
-    def _plain(self, node: cst.Name | cst.Attribute) -> bool:
+    def _reads_metadata(self, node: cst.Name | cst.Attribute) -> bool:
         """Whether only the type, the device or the shape of a parameter is read."""
         parent = self.source.parent(node)
-        return isinstance(parent, cst.Attribute) and parent.attr.value in PLAIN
+        return isinstance(parent, cst.Attribute) and parent.attr.value in METADATA
 
     def _calls(self, node: cst.CSTNode) -> list[cst.Call]:
         return [part for part in descend(node) if isinstance(part, cst.Call)]

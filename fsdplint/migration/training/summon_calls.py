@@ -56,7 +56,7 @@ class Calls:
         wrapped.
         """
         reached = False
-        for trace, event in self._reached():
+        for trace, event in self._uses_of_call():
             outer = {wrapped.module for wrapped in trace.before(event, Wrapped)}
             if not outer:
                 continue
@@ -69,14 +69,14 @@ class Calls:
 
     def without_gradients(self) -> bool:
         """Whether autograd certainly records nothing of what is called."""
-        found = [called for _, _, called in self._inside()]
+        found = [called for _, _, called in self._calls_inside()]
         return bool(found) and all(
             called.grad in (GradMode.OFF, GradMode.INFERENCE) for called in found
         )
 
     def of_units(self, *, recurse: bool) -> bool:
         """Whether something is called that FSDP1 wraps itself, and that the block is about."""
-        for trace, event, called in self._inside():
+        for trace, event, called in self._calls_inside():
             for wrapped in trace.before(event, Wrapped):
                 modules = {wrapped.module, *(wrapped.units or ())}
                 if not recurse:
@@ -119,14 +119,14 @@ class Calls:
                     if isinstance(item.item, cst.Call):
                         yield item.item
 
-    def _reached(self) -> Iterator[tuple[Trace, Fsdp1Used]]:
+    def _uses_of_call(self) -> Iterator[tuple[Trace, Fsdp1Used]]:
         for trace in self.migration.program.traces:
             for event in trace.of(Fsdp1Used):
                 if isinstance(event.site, NodeSite) and event.site.node is self.call:
                     yield trace, event
 
-    def _inside(self) -> Iterator[tuple[Trace, Fsdp1Used, Called]]:
-        for trace, event in self._reached():
+    def _calls_inside(self) -> Iterator[tuple[Trace, Fsdp1Used, Called]]:
+        for trace, event in self._uses_of_call():
             for other in trace.after(event, Called, Fsdp1Used):
                 if isinstance(other, Called) and other.summoned:
                     yield trace, event, other

@@ -15,17 +15,19 @@ from fsdplint.syntax.layout import descend
 CASTS = {"to", "float", "half", "bfloat16"}  # those of a tensor give another one
 
 
-def spares(migration: Migration, body: cst.BaseSuite, parameters: set[str]) -> bool:
+def writes_no_parameters(migration: Migration, body: cst.BaseSuite, parameters: set[str]) -> bool:
     """Whether no line of a block writes one of its parameters, which loops call by these names.
 
     An average is written: `shadow[name].mul_(decay).add_(p, alpha=1 - decay)`.
     """
-    return all(_spared(migration, node, parameters) for node in writing(body))
+    return all(_writes_other_object(migration, node, parameters) for node in writing(body))
 
 
-def _spared(migration: Migration, node: cst.CSTNode, parameters: set[str]) -> bool:
+def _writes_other_object(migration: Migration, node: cst.CSTNode, parameters: set[str]) -> bool:
     if isinstance(node, cst.AugAssign | cst.AssignTarget):
-        return not isinstance(node.target, cst.Name) and _other(migration, node.target, parameters)
+        return not isinstance(node.target, cst.Name) and _is_other_object(
+            migration, node.target, parameters
+        )
     if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
         return False
     name = node.func.attr.value
@@ -36,10 +38,12 @@ def _spared(migration: Migration, node: cst.CSTNode, parameters: set[str]) -> bo
         return False
     if any(isinstance(v, Function | Bound) for v in migration.values(node.func)):
         return False
-    return _other(migration, node.func.value, parameters)
+    return _is_other_object(migration, node.func.value, parameters)
 
 
-def _other(migration: Migration, target: cst.BaseExpression, parameters: set[str]) -> bool:
+def _is_other_object(
+    migration: Migration, target: cst.BaseExpression, parameters: set[str]
+) -> bool:
     """Whether an expression is certainly not of a parameter or a module."""
     chain = list(_chain(target))
     root = chain[-1]

@@ -16,7 +16,7 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend
 
 
-def check_chosen(migration: Migration, source: Source, node: cst.Attribute) -> None:
+def check_conditional_context(migration: Migration, source: Source, node: cst.Attribute) -> None:
     """Block on a context that is chosen for a model which may be another kind of module.
 
     The setter that takes the place of the choice would be called on that one as well.
@@ -29,10 +29,10 @@ def check_chosen(migration: Migration, source: Source, node: cst.Attribute) -> N
     choice = source.parent(value)
     if not isinstance(choice, cst.IfExp | cst.Assign):
         return
-    asked = isinstance(choice, cst.IfExp) and any(
+    tests_class = isinstance(choice, cst.IfExp) and any(
         migration.fsdp1(part) for part in descend(choice.test)
     )
-    if asked or not _always(migration, source, node.value):
+    if tests_class or not _always(migration, source, node.value):
         raise Blocked(
             source,
             node,
@@ -73,7 +73,7 @@ def _is_plain(value: Value) -> bool:
     return isinstance(value, ModuleValue) and not value.wrapper
 
 
-def rewrite_asked(migration: Migration, source: Source, node: cst.Attribute) -> bool:
+def rewrite_under_isinstance(migration: Migration, source: Source, node: cst.Attribute) -> bool:
     """Rewrite `if isinstance(model, FSDP) and ...: context = model.no_sync` and the `with` below
     it.
 
@@ -87,10 +87,10 @@ def rewrite_asked(migration: Migration, source: Source, node: cst.Attribute) -> 
     if found is None or not isinstance(assign, cst.Assign) or assign.value is not value:
         return False
     block, _ = found
-    question = _question(migration, source, assign, node.value)
-    if question is None or len(block.items) != 1 or block.asynchronous is not None:
+    isinstance_if = _isinstance_if(migration, source, assign, node.value)
+    if isinstance_if is None or len(block.items) != 1 or block.asynchronous is not None:
         return False
-    others = _defaults(source, assign, question, block, called)
+    others = _defaults(source, assign, isinstance_if, block, called)
     model = source.code(node.value)
     targets = [part.target for part in descend(block) if isinstance(part, cst.AssignTarget)]
     if others is None or model in map(source.code, targets):
@@ -98,7 +98,7 @@ def rewrite_asked(migration: Migration, source: Source, node: cst.Attribute) -> 
     migration.replace_statement(source, assign, [f"{model}.set_requires_gradient_sync(False)"])
     for other in others:
         migration.delete_statement(source, other)
-        _nothing(migration, source, other.value)
+        _release_null_context(migration, source, other.value)
     kind = migration.need(source, "torch.distributed.fsdp", "FSDPModule", block)
     after = [f"if isinstance({model}, {kind}):", f"\t{model}.set_requires_gradient_sync(True)"]
     _open(migration, source, block, after)
@@ -116,20 +116,24 @@ def _open(migration: Migration, source: Source, block: cst.With, after: list[str
     migration.rewrite.insert_after(source, block, after)
 
 
-def _question(
+def _isinstance_if(
     migration: Migration, source: Source, assign: cst.Assign, model: cst.BaseExpression
 ) -> cst.If | None:
     """The `if isinstance(model, FSDP) and ...:` that holds an assignment and nothing else."""
     line = source.parent(assign)
     body = source.parent(line) if line is not None else None
-    question = source.parent(body) if body is not None else None
-    if not isinstance(question, cst.If) or question.body is not body or question.orelse:
+    isinstance_if = source.parent(body) if body is not None else None
+    if (
+        not isinstance(isinstance_if, cst.If)
+        or isinstance_if.body is not body
+        or isinstance_if.orelse
+    ):
         return None
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
         return None
-    if len(question.body.body) != 1:
+    if len(isinstance_if.body.body) != 1:
         return None
-    for part in _conjuncts(question.test):
+    for part in _conjuncts(isinstance_if.test):
         if (
             isinstance(part, cst.Call)
             and isinstance(part.func, cst.Name)
@@ -138,7 +142,7 @@ def _question(
             and source.code(part.args[0].value) == source.code(model)
             and migration.fsdp1(part.args[1].value) == FSDP
         ):
-            return question
+            return isinstance_if
     return None
 
 
@@ -149,17 +153,17 @@ def _conjuncts(test: cst.BaseExpression) -> list[cst.BaseExpression]:
 
 
 def _defaults(
-    source: Source, assign: cst.Assign, question: cst.If, block: cst.With, called: bool
+    source: Source, assign: cst.Assign, isinstance_if: cst.If, block: cst.With, called: bool
 ) -> list[cst.Assign] | None:
     """The null contexts that a variable holds where the question is answered with no.
 
     They stand in the block of the question, whose next statement is the `with`.
     """
-    home = source.parent(question)
+    home = source.parent(isinstance_if)
     if not isinstance(home, cst.IndentedBlock | cst.Module):
         return None
     body = list(home.body)
-    if source.parent(block) is not home or body.index(block) != body.index(question) + 1:
+    if source.parent(block) is not home or body.index(block) != body.index(isinstance_if) + 1:
         return None
     name = _name(assign)
     assert name is not None
@@ -174,14 +178,14 @@ def _defaults(
             not isinstance(other, cst.Assign)
             or _sync(source, other, "", called) != "True"
             or not isinstance(line, cst.SimpleStatementLine)
-            or line not in body[: body.index(question)]
+            or line not in body[: body.index(isinstance_if)]
         ):
             return None
         found.append(other)
     return found or None
 
 
-def _nothing(migration: Migration, source: Source, context: cst.CSTNode) -> None:
+def _release_null_context(migration: Migration, source: Source, context: cst.CSTNode) -> None:
     """The name of a null context may have lost its last use."""
     while isinstance(context, cst.Call | cst.Attribute):
         context = context.func if isinstance(context, cst.Call) else context.value
@@ -189,7 +193,7 @@ def _nothing(migration: Migration, source: Source, context: cst.CSTNode) -> None
         migration.rewrite.remove_import_if_unused(source, context.value)
 
 
-def rewrite_held(migration: Migration, source: Source, node: cst.Attribute) -> bool:
+def rewrite_context_variable(migration: Migration, source: Source, node: cst.Attribute) -> bool:
     """Rewrite `context = model.no_sync()` (or `model.no_sync`) and the `with` that enters it.
 
     The variable is given in the branches of an `if` beside the `with`, or by one conditional
@@ -222,7 +226,11 @@ def rewrite_held(migration: Migration, source: Source, node: cst.Attribute) -> b
         if other is None:
             continue
         sync = _sync(source, other, model, called)
-        if sync is None or not isinstance(other, cst.Assign) or not _beside(source, other, block):
+        if (
+            sync is None
+            or not isinstance(other, cst.Assign)
+            or not _is_in_same_block(source, other, block)
+        ):
             return False
         settings.append((other, sync))
     restored = no_sync.must_restore(source, block)
@@ -231,7 +239,7 @@ def rewrite_held(migration: Migration, source: Source, node: cst.Attribute) -> b
     for other, sync in settings:
         migration.replace_statement(source, other, [f"{model}.set_requires_gradient_sync({sync})"])
         migration.forget(source, other)
-        _nothing(migration, source, other.value)
+        _release_null_context(migration, source, other.value)
     _open(migration, source, block, [f"{model}.set_requires_gradient_sync(True)"])
     return True
 
@@ -285,7 +293,7 @@ def _sync(source: Source, assign: cst.CSTNode, model: str, called: bool) -> str 
     return "True" if isinstance(last, cst.Name) and last.value in no_sync.NOTHING else None
 
 
-def _beside(source: Source, assign: cst.Assign, block: cst.With) -> bool:
+def _is_in_same_block(source: Source, assign: cst.Assign, block: cst.With) -> bool:
     """Whether an assignment stands in the block of a `with`, or in branches of an `if` there."""
     home = source.parent(block)
     for node in ancestors(source, assign):

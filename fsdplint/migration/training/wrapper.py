@@ -27,7 +27,7 @@ from fsdplint.migration.names import FSDP, PARAMETERS
 from fsdplint.migration.rewriters import rewrites_member
 from fsdplint.migration.state_dicts.state_functions import write_once
 from fsdplint.migration.symbols import MEMBERS
-from fsdplint.migration.text import bare, quote_of
+from fsdplint.migration.text import quote_of, without_parentheses
 from fsdplint.migration.training import gradients
 from fsdplint.migration.training.classes import in_annotation
 from fsdplint.source.source import NodeSite, Source
@@ -65,10 +65,10 @@ def rewrite_group(migration: Migration, source: Source, node: cst.Attribute) -> 
         )
     if name == "process_group":
         text = group or migration.dist(source, node, "group") + ".WORLD"
-        text = bare(text) if isinstance(parent, cst.Arg) else text
+        text = without_parentheses(text) if isinstance(parent, cst.Arg) else text
     else:
         function = "get_rank" if name == "rank" else "get_world_size"
-        text = f"{migration.dist(source, node, function)}({bare(group)})"
+        text = f"{migration.dist(source, node, function)}({without_parentheses(group)})"
     migration.substitute(source, node, text)
     migration.step(source, node, "Use the process group itself")
 
@@ -79,7 +79,7 @@ def _group(migration: Migration, source: Source, node: cst.Attribute) -> str | N
         (other, call)
         for other in migration.sources
         for call in nodes(other)
-        if isinstance(call, cst.Call) and _says_how(migration, call)
+        if isinstance(call, cst.Call) and _configures_sharding(migration, call)
     ]
     texts: set[str | None] = set()
     for other, call in calls:
@@ -87,7 +87,9 @@ def _group(migration: Migration, source: Source, node: cst.Attribute) -> str | N
         given = {k: v.value for k, v in named.items() if not is_constant(v.value, "None")}
         kind = given.get("sharding_strategy")
         group = given.get("process_group")
-        if rest or (group is None and kind is not None and not _flat(migration, kind)):
+        if rest or (
+            group is None and kind is not None and not _shards_over_one_group(migration, kind)
+        ):
             return None
         if "device_mesh" not in given and "process_group" not in given:
             texts.add("")
@@ -95,11 +97,11 @@ def _group(migration: Migration, source: Source, node: cst.Attribute) -> str | N
         if "device_mesh" in given and isinstance(given["device_mesh"], cst.Name):
             if meshes.optional(migration, other, given["device_mesh"]):
                 return None
-            texts.add(_seen(source, node, other, given["device_mesh"], ".get_group()"))
+            texts.add(_variable_at(source, node, other, given["device_mesh"], ".get_group()"))
         elif isinstance(group, cst.Name) and not any(
             isinstance(value, Sequence) for value in migration.values(group)
         ):
-            text = _seen(source, node, other, group, "")
+            text = _variable_at(source, node, other, group, "")
             if text and meshes.optional(migration, other, group):
                 text = f"({text} or {migration.dist(source, node, 'group')}.WORLD)"
             texts.add(text)
@@ -114,23 +116,27 @@ def _of_parameters(migration: Migration, source: Source, node: cst.Attribute) ->
     Not for a mesh of the program's own that may be part of one with further dimensions, nor where
     parts of the model may have a mesh of their own.
     """
-    if migration.wrapped(node.value) != "always" or gradients.ignores(migration):
+    if migration.wrapped(node.value) != "always" or gradients.ignores_parameters(migration):
         return None
     chosen: set[str] = set()
     found = [
         call
         for other in migration.sources
         for call in nodes(other)
-        if isinstance(call, cst.Call) and _says_how(migration, call)
+        if isinstance(call, cst.Call) and _configures_sharding(migration, call)
     ]
     for call in found:
         named, rest = arguments(call, PARAMETERS)
         given = {k: v.value for k, v in named.items() if not is_constant(v.value, "None")}
-        if rest or "process_group" in given or ("device_mesh" in given and _tensors(migration)):
+        if (
+            rest
+            or "process_group" in given
+            or ("device_mesh" in given and _uses_tensor_parallel(migration))
+        ):
             return None
         kind = given.get("sharding_strategy")
         chosen |= strategy.choices(migration, kind) if kind is not None else {"FULL_SHARD"}
-    if not chosen or (len(found) > 1 and _nested(migration)):
+    if not chosen or (len(found) > 1 and _has_nested_models(migration)):
         return None
     model = expression(migration, source, node.value)
     if "NO_SHARD" not in chosen:
@@ -139,12 +145,12 @@ def _of_parameters(migration: Migration, source: Source, node: cst.Attribute) ->
     return f"{_group_function(migration, source, node)}({model})"
 
 
-def _tensors(migration: Migration) -> bool:
+def _uses_tensor_parallel(migration: Migration) -> bool:
     """Whether the program may shard tensors by other means, over dimensions of the same mesh."""
     return any(name.startswith("torch.distributed.tensor") for name in migration.symbols.values())
 
 
-def _nested(migration: Migration) -> bool:
+def _has_nested_models(migration: Migration) -> bool:
     """Whether a wrapped model may hold one that another call wraps."""
     for trace in migration.program.traces:
         events = list(trace.of(Wrapped))
@@ -173,7 +179,7 @@ def _group_function(migration: Migration, source: Source, at: cst.CSTNode) -> st
     )
 
 
-def _says_how(migration: Migration, call: cst.Call) -> bool:
+def _configures_sharding(migration: Migration, call: cst.Call) -> bool:
     """Whether a call says how modules are sharded: the constructor, or what stands for it."""
     if migration.symbol(call.func) == "functools.partial":
         return bool(call.args) and migration.fsdp1(call.args[0].value) == FSDP
@@ -182,7 +188,7 @@ def _says_how(migration: Migration, call: cst.Call) -> bool:
     return migration.called(call) in (FSDP, "enable_wrap")
 
 
-def _flat(migration: Migration, kind: cst.BaseExpression) -> bool:
+def _shards_over_one_group(migration: Migration, kind: cst.BaseExpression) -> bool:
     """Whether a strategy certainly shards over one group: all that the program names do."""
     if migration.fsdp1(kind) in FLAT:
         return True
@@ -198,7 +204,7 @@ def _flat(migration: Migration, kind: cst.BaseExpression) -> bool:
     )
 
 
-def _seen(
+def _variable_at(
     source: Source, node: cst.Attribute, other: Source, name: cst.Name, tail: str
 ) -> str | None:
     """A variable of the constructor's place, where it means the same at a node."""
@@ -225,7 +231,7 @@ def rewrite_apply(migration: Migration, source: Source, node: cst.Attribute) -> 
     for function in functions:
         if not writes(function.body) and not _reads_parameters(function):
             continue
-        if _constant(function) and not _entered(migration, call):
+        if _constant(function) and not _is_called_before(migration, call):
             continue
         raise Blocked(
             source,
@@ -258,7 +264,7 @@ def _constant(function: cst.FunctionDef | cst.Lambda) -> bool:
     return bool(names & CONSTANTS) and not names & {"copy_", "normal_", "uniform_"}
 
 
-def _entered(migration: Migration, call: cst.Call) -> bool:
+def _is_called_before(migration: Migration, call: cst.Call) -> bool:
     """Whether the model has been called before: its root may be gathered then."""
     for trace in migration.program.traces:
         for event in trace.of(Fsdp1Used):
@@ -278,7 +284,7 @@ def check_private(migration: Migration, source: Source, node: cst.Attribute) -> 
     member = MEMBERS.get(name)
     if member is None or member.gone is None or not member.private:
         return
-    if is_constant(node.value, "self") or node in migration.uncalled:
+    if is_constant(node.value, "self") or node in migration.uncalled_nodes:
         return
     if member.common_name:
         function = function_of(source, node)
@@ -296,7 +302,7 @@ def rewrite_inner(migration: Migration, source: Source, node: cst.Attribute) -> 
     Raises:
         Blocked: it is assigned.
     """
-    if node in migration.uncalled:
+    if node in migration.uncalled_nodes:
         return
     if isinstance(source.parent(node), cst.AssignTarget | cst.AugAssign | cst.Del):
         raise Blocked(source, node, INNER_ASSIGNED(name=INNER))
@@ -314,7 +320,7 @@ def check_names(migration: Migration, source: Source) -> None:
     for node in nodes(source):
         if not isinstance(node, cst.SimpleString) or INNER not in node.value:
             continue
-        if node in migration.uncalled:
+        if node in migration.uncalled_nodes:
             continue
         if not _takes_off(source, node):
             reason = INNER_NAME_SEARCHED(name=INNER)
