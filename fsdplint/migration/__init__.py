@@ -11,7 +11,7 @@ use of FSDP1 in them or none. `passes.PASSES` is the order in which a plan is ma
     frameworks      models that Accelerate and others wrap
     report          the report of `fsdplint migrate`
 
-Code without a faithful rewrite raises `Blocked`, which becomes a blocker of the plan. In the end every
-reference to FSDP1 that no pass has accounted for is a blocker too. `symbols` is the table of all names
-of FSDP1 and what they become.
+Code without a faithful rewrite raises `Blocked`, which becomes a blocker of the plan. Every reference to
+FSDP1 that no pass has accounted for becomes a blocker too. `symbols` is the table of all names of FSDP1
+and what they become.
 """

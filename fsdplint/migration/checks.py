@@ -1,4 +1,4 @@
-"""What would go wrong although every use of FSDP1 has a rewrite."""
+"""Checks for code that would break although every use of FSDP1 has a rewrite."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ QUANTIZED = {"Linear4bit", "LinearNF4", "LinearFP4", "Params4bit", "Linear8bitLt
 
 
 def run(migration: Migration) -> None:
-    """Add a blocker for each of them."""
+    """Add a blocker for each problem."""
     calls = external_wrapping.constructors(migration)
     _check_external_wrapping(migration, calls)
     if not calls:
@@ -79,7 +79,7 @@ def _block(migration: Migration, source: Source, node: cst.CSTNode, reason: Reas
 
 
 def _check_external_wrapping(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """Without the constructor call the rest must stay as it is, unless it is about FSDP2 models."""
+    """Check the other uses if no constructor call is given, unless they concern FSDP2 models."""
     if not calls and not _of_fsdp2(migration):
         external_wrapping.check(migration)
 
@@ -97,9 +97,9 @@ def _of_fsdp2(migration: Migration) -> bool:
 
 
 def _check_callers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """A function that wraps a model and is called by nobody here is called from elsewhere.
+    """Block on a function that wraps a model and has no caller here: its callers are not given.
 
-    (Files that import it are looked for in any case: `importers`.)
+    `importing_files` also searches for files that import it.
     """
     for source, call in calls:
         function = outer_function(source, call)
@@ -108,7 +108,7 @@ def _check_callers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -
             or is_mentioned(migration.program.sources.values(), function)
             or PROGRAM.search(source.text)
         ):
-            continue  # in a program that nobody calls it in, it is left over
+            continue  # in a script, such a function is dead code
         _block(
             migration,
             source,
@@ -118,7 +118,7 @@ def _check_callers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -
 
 
 def _check_optimizers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """FSDP1 with use_orig_params lets the optimizer be built first, FSDP2 never."""
+    """Block on an optimizer that is built before the sharding, which only FSDP1 allows."""
     for trace in migration.program.traces:
         for event in trace.of(Wrapped):
             for built in trace.before(event, OptimizerBuilt):
@@ -134,7 +134,7 @@ def _check_optimizers(migration: Migration, calls: list[tuple[Source, cst.Call]]
 
 
 def _check_copies(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """FSDP2 modules cannot be copied."""
+    """Block on copies of modules, which FSDP2 does not support."""
     for trace in migration.program.traces:
         for event in trace.of(ModuleCopied):
             site = event.site
@@ -145,7 +145,7 @@ def _check_copies(migration: Migration, calls: list[tuple[Source, cst.Call]]) ->
 
 
 def _check_inner_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """FSDP1's inner module gives flat parts of what the root holds, without a prefix or a shape."""
+    """Block on states of the inner module, which in FSDP1 are flat shards without names."""
     for trace in migration.program.traces:
         states: list[StateTaken | StateLoaded] = [*trace.of(StateTaken), *trace.of(StateLoaded)]
         for event in states:
@@ -153,7 +153,7 @@ def _check_inner_states(migration: Migration, calls: list[tuple[Source, cst.Call
             inner = any(other.inner == module for other in trace.before(event, Wrapped))
             site = event.site
             if isinstance(site, NodeSite) and site.node in migration.states.typed_calls:
-                continue  # a block is about this very module, which FSDP1 may wrap as well
+                continue  # a `state_dict_type` block sets the type of this module's state
             if inner and isinstance(site, NodeSite) and not _known(migration, site.node):
                 reason = INNER_STATE()
                 _block(migration, site.source, site.node, reason)
@@ -164,7 +164,10 @@ def _check_part_states(migration: Migration, calls: list[tuple[Source, cst.Call]
 
 
 def _check_first_calls(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """Any use makes FSDP1's model the root, its state being loaded too, FSDP2's only a call."""
+    """Block on a part that runs first: in FSDP2 the first module that is called becomes the root.
+
+    In FSDP1 any use of the model makes it the root, even loading its state.
+    """
     for trace in migration.program.traces:
         for early in early_calls(Groups(trace), as_fsdp2=True):
             site = early.call.site
@@ -177,7 +180,7 @@ def _check_first_calls(migration: Migration, calls: list[tuple[Source, cst.Call]
 
 
 def _check_devices(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """FSDP2 shards on the current device, FSDP1 without `device_id` on the module's own."""
+    """Block if the device is not known: FSDP2 shards on the current one, FSDP1 on the module's."""
     if device.sets_device(migration) or device.on_cpu(migration) or device.one_rank(migration):
         return
     if device.set_by_meshes(migration):
@@ -196,7 +199,10 @@ def _check_devices(migration: Migration, calls: list[tuple[Source, cst.Call]]) -
 
 
 def _check_local_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """FSDP2's sharded states take the place of local ones where nobody else reads them."""
+    """Block on local states that the program only saves or only loads.
+
+    If it does both, FSDP2's sharded states replace them.
+    """
     found = migration.states.local_uses
     if len(found) == 1:
         ((name, (source, node)),) = found.items()
@@ -210,7 +216,7 @@ def _check_local_states(migration: Migration, calls: list[tuple[Source, cst.Call
 
 
 def _check_batch_norm(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """FSDP1 keeps batch norms out of mixed precision by itself."""
+    """Block on batch norms in mixed precision, which FSDP1 excludes automatically."""
     if "MixedPrecision" not in migration.names.values():
         return
     for source in migration.program.sources.values():
@@ -223,7 +229,7 @@ def _check_batch_norm(migration: Migration, calls: list[tuple[Source, cst.Call]]
 
 
 def _check_quantized_weights(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """Quantized weights carry what they need as attributes, which FSDP2's sharded parameters lack."""
+    """Block on quantized weights, whose attributes FSDP2's sharded parameters do not have."""
     for source in migration.sources:
         for node in nodes(source):
             name = migration.symbol(node).rpartition(".")[2]

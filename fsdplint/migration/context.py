@@ -1,8 +1,8 @@
-"""What every part of a migration works with: the program, the changes so far, the blockers.
+"""The state of a migration: the program, the changes so far, the blockers.
 
-A migration changes small things first (`ShardingStrategy.FULL_SHARD` becomes `"FULL_SHARD"`), then
-the statements around them, whose new text is put together from the parts' new texts: `text(node)`
-gives a node's text with all changes made so far inside it.
+A migration changes small nodes first (`ShardingStrategy.FULL_SHARD` becomes `"FULL_SHARD"`), then the
+statements around them. The new text of a statement contains the new texts of its parts: `text(node)`
+returns a node's text with all changes made inside it so far.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fsdplint.syntax.qualified_names import dotted, references, symbols_in, walk
 
 @dataclass
 class Step:
-    """One use of FSDP1 and what becomes of it."""
+    """One use of FSDP1 and the title of its rewrite."""
 
     source: Source
     node: cst.CSTNode
@@ -41,13 +41,13 @@ class Step:
 
 @dataclass
 class Note:
-    """What changes in cost or in a detail of behaviour.
+    """A change in cost or in a detail of behaviour.
 
     Attributes:
-        text: what, in a few words.
-        detail: how much, and what can be done about it.
-        places: the code that it is about, where there is some.
-        unsafe: whether the program certainly trains otherwise than before.
+        text: the change, in a few words.
+        detail: how much changes, and what the user can do about it.
+        places: the code that it concerns, if any.
+        unsafe: whether the program certainly trains differently than before.
     """
 
     text: str
@@ -58,7 +58,7 @@ class Note:
 
 Span = tuple[int, int]
 
-# What can't stand as an argument without its parentheses, or means something else there.
+# Expressions that need their parentheses when they become an argument.
 BARE = cst.Tuple | cst.GeneratorExp | cst.NamedExpr | cst.Yield
 
 
@@ -70,11 +70,11 @@ class Migration:
         names: every reference to a name of FSDP1 in the files, by node.
         symbols: the canonical dotted name of every reference to anything imported.
         uncalled: the nodes of functions that nothing calls and that stay as they are.
-        consumed: references that a step accounts for.
-        emitted_helpers: keys of the helper functions that are written already.
-        blocking_if_called: functions that nothing calls, and that block where something does.
-        notes: what changes in cost or in a detail of behaviour, by its words.
-        imports, precision, policies, blocks, states: the facts of the passes on these (`facts`).
+        consumed: references that a pass has accounted for.
+        emitted_helpers: keys of the helper functions that are already written.
+        blocking_if_called: functions that nothing calls here; a caller elsewhere would block.
+        notes: changes in cost or in details of behaviour, by their text.
+        imports, precision, policies, blocks, states: facts that the passes find (`facts`).
     """
 
     program: Program
@@ -115,7 +115,7 @@ class Migration:
     # Reading ----------------------------------------------------------------------------------
 
     def symbol(self, node: cst.CSTNode | None) -> str:
-        """The canonical dotted name that a node refers to, "" if it is none of a library's."""
+        """The canonical dotted name of a library that a node refers to, or ""."""
         return self.symbols.get(node, "") if node is not None else ""
 
     def fsdp1(self, node: cst.CSTNode | None) -> str:
@@ -127,8 +127,10 @@ class Migration:
         return self.fsdp1(node.func) if isinstance(node, cst.Call) else ""
 
     def values(self, node: cst.CSTNode) -> list[Value]:
-        """The distinct values that a node had. An argument that was made up to execute the class
-        that the node is in by itself tells nothing where a program gives it one."""
+        """The distinct values that a node had.
+
+        A synthetic argument counts only where the program passes no real one.
+        """
         known = self._values.get(node)
         if known is None:
             found = self.program.values(node)
@@ -145,7 +147,7 @@ class Migration:
             self.blockers.append(blocked)
 
     def wrapped(self, node: cst.CSTNode) -> str:
-        """Whether a node is a module that FSDP1 wraps: "always", "sometimes" or "" for not."""
+        """Whether a node is a module that FSDP1 wraps: "always", "sometimes" or "" for never."""
         values = self.values(node)
         if node in self.uncalled_nodes or (not values and self.in_other_arm(node)):
             return ""
@@ -157,7 +159,7 @@ class Migration:
         return "always" if all(found) else "sometimes"
 
     def in_other_arm(self, node: cst.CSTNode) -> bool:
-        """Whether a node is only reached where another library's class takes FSDP1's name."""
+        """Whether a node runs only where FSDP1's name refers to another library's class."""
         return any(
             x.in_other_arm(node) for choices in self.imports.choices.values() for x in choices
         )
@@ -171,7 +173,10 @@ class Migration:
         return self._unreached_modules
 
     def narrowing(self, node: cst.CSTNode) -> str:
-        """The same for what nothing is known of but that a test around it asks for its class."""
+        """How a test such as `isinstance(model, FSDP)` narrows a node of unknown value.
+
+        The result is "always", "sometimes" or "", as of `wrapped`.
+        """
         if self._narrowed_nodes is None:
             self._narrowed_nodes = narrowed_nodes(
                 self.sources, lambda node: self.fsdp1(node) == FSDP
@@ -183,7 +188,7 @@ class Migration:
     # Writing ----------------------------------------------------------------------------------
 
     def substitute(self, source: Source, node: cst.CSTNode, text: str) -> None:
-        """Give a node a new text (changes inside it made earlier are taken to be in the text)."""
+        """Give a node a new text, which replaces all earlier changes inside it."""
         start, end = source.span(node)
         self.substitute_span(source, start, end, text)
 
@@ -207,9 +212,7 @@ class Migration:
         return "".join(result)
 
     def unwrap(self, source: Source, block: cst.With, lines: list[str]) -> None:
-        """Take a block's body out of it; `unwrapped` has to hold the block before its parts are
-        read.
-        """
+        """Put a block's body in its place. Add the block to `blocks.unwrapped` before reading its parts."""
         self.own(source, block.items[0])
         self.rewrite.unwrap(source, block, lines)
 
@@ -224,7 +227,7 @@ class Migration:
         return indent
 
     def indented(self, source: Source, node: cst.CSTNode, text: str) -> str:
-        """A text whose further lines are indented by tabs, as it stands in the file at a node."""
+        """A text indented for a node's place; tabs indent its lines after the first."""
         indent, unit = self.indent(source, node), source.tree.default_indent
         first, *rest = text.split("\n")
         lines = [first]
@@ -241,7 +244,7 @@ class Migration:
         before = source.text[source.line_start(start) : start].lstrip()
         after = source.text[end : line_end(source, end)[0]]
         if not re.fullmatch(r"[\s)\]},:.\w()]*", after):
-            after = ""  # a comment, or another item: they may go over the edge, as they did before
+            after = ""  # a comment or another item may exceed the line limit, as before
         room = width(source) - len(self.indent(source, node).expandtabs(4))
         if "\n" in before or len(before + head) >= room:
             before = ""
@@ -253,17 +256,17 @@ class Migration:
         self.substitute(source, node, self.indented(source, node, text))
 
     def is_changed(self, source: Source, node: cst.CSTNode) -> bool:
-        """Whether a node gets another text, or a statement around it does."""
+        """Whether the text of a node, or of a statement around it, changes."""
         start, end = source.span(node)
         spans = [*self._owned_spans.get(source, ()), *self._texts.get(source, ())]
         return any(left < end and start < right for left, right in spans)
 
     def own(self, source: Source, node: cst.CSTNode) -> None:
-        """The node's whole text is rewritten (or deleted) by a change to its statement."""
+        """Record that a change to its statement rewrites or deletes the node's whole text."""
         self._owned_spans.setdefault(source, []).append(source.span(node))
 
     def replace_statement(self, source: Source, node: cst.CSTNode, lines: list[str]) -> None:
-        """Put lines in place of the statement of a node; its parts were read with `text`."""
+        """Replace the statement of a node by lines, which contain the new texts of its parts."""
         statement = statement_of(source, node)
         self.own(source, statement)
         self.rewrite.replace_statement(source, statement, lines)
@@ -277,7 +280,7 @@ class Migration:
         self.rewrite.delete_statement(source, statement, comments=comments)
 
     def forget(self, source: Source, node: cst.CSTNode) -> None:
-        """Names used in a node may have lost their last use."""
+        """Mark imports that a node uses as perhaps unused now."""
         for part in source.descend(node):
             if part in self.symbols:
                 text = dotted(part) or ""
@@ -286,7 +289,7 @@ class Migration:
                     self.rewrite.remove_import_if_unused(source, ".".join(pieces[:count]))
 
     def account_for(self, source: Source, node: cst.CSTNode) -> None:
-        """All references to FSDP1 within a node are accounted for."""
+        """Mark all references to FSDP1 inside a node as rewritten."""
         for part in source.descend(node):
             if part in self.names:
                 self.consumed.add(part)
@@ -304,7 +307,7 @@ class Migration:
         detail: str = "",
         unsafe: bool = False,
     ) -> None:
-        """Say what changes in cost or behaviour, and at which code; `detail` says how much."""
+        """Add a note on a change in cost or behaviour, or a place to the note with this text."""
         note = self.notes.setdefault(text, Note(text))
         note.unsafe = note.unsafe or unsafe
         note.detail = note.detail or detail
@@ -312,7 +315,7 @@ class Migration:
             note.places.append((source, node))
 
     def finish(self) -> None:
-        """Hand the changes of single nodes to the rewrite."""
+        """Pass the changes of single nodes to the rewrite."""
         for source, texts in self._texts.items():
             owned = self._owned_spans.get(source, [])
             for (start, end), text in texts.items():
@@ -320,7 +323,7 @@ class Migration:
                     self.rewrite.replace_span(source, start, end, text)
 
     def need(self, source: Source, module: str, name: str | None, at: cst.CSTNode) -> str:
-        """The text for `module.name` at a node; it is imported if it has to be."""
+        """The text for `module.name` at a node. Adds an import if the file has none."""
         return self.rewrite.need_import(source, module, name, at=at)
 
     def torch(self, source: Source, at: cst.CSTNode) -> str:
@@ -332,7 +335,7 @@ class Migration:
 
 
 def _is_placeholder(source: Source, node: cst.CSTNode) -> bool:
-    """Whether a node is bound by `name = None`, which stands in for an import that fails."""
+    """Whether a node is the target of `name = None`, the placeholder for a failed import."""
     target = source.parent(node)
     statement = source.parent(target) if isinstance(target, cst.AssignTarget) else None
     return isinstance(statement, cst.Assign) and is_constant(statement.value, "None")
@@ -346,13 +349,13 @@ def is_fsdp1(value: Value | None) -> bool:
 
 
 def uses_of_fsdp1(source: Source) -> bool:
-    """Whether a file refers to FSDP1 at all, judged by its imports."""
+    """Whether a file refers to FSDP1, judged by its imports."""
     return any(fsdp1_name(full) for _, _, full in references(source, PREFIX))
 
 
 @once
 def attributes(source: Source) -> Sequence[cst.Attribute]:
-    """Every attribute in a file, those inside of a chain too, the outer ones first."""
+    """Every attribute in a file, including those inside of chains, outer ones first."""
     found: list[cst.Attribute] = []
     for node in nodes(source):
         while isinstance(node, cst.Attribute):
@@ -367,12 +370,13 @@ def nodes(source: Source) -> tuple[cst.CSTNode, ...]:
 
 
 def expression(migration: Migration, source: Source, node: cst.CSTNode) -> str:
-    """A node's new text, for use in a line given to `Rewrite`: on one line where that is possible,
-    else with its further lines relative to the statement's indentation.
+    """A node's new text for a line given to `Rewrite`, on one line where possible.
+
+    Otherwise the indentation of its further lines is relative to that of the statement.
     """
     text = on_one_line(migration.text(source, node))
     if isinstance(node, BARE) and node.lpar:
-        text = f"({text})"  # what a node is written as has no parentheses of its own
+        text = f"({text})"  # the text of a node leaves out its own parentheses
     if "\n" not in text:
         return text
     indent = line_indent(source, source.span(node)[0])

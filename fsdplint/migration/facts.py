@@ -1,4 +1,4 @@
-"""What the passes of a migration find out, grouped by the pass that owns it."""
+"""Facts that the passes of a migration find, grouped by the pass that owns them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from fsdplint.source.source import Source
 
 @dataclass
 class Precision:
-    """What is known of the mixed precision of a migration's models.
+    """The mixed precision of a migration's models.
 
     Attributes:
         buffers: the `buffer_dtype` arguments that are not None, by call.
-        lowering: the calls whose `param_dtype` is a dtype outright.
+        lowering: the calls whose `param_dtype` is a literal dtype.
         same: the fields of the new policy that are written like this one (or neither is given), by
             call.
-        casts_inner: whether inner modules cast their inputs too, as FSDP2 does.
-        own_casts: whether the policies differ in that, so that each says it of itself.
+        casts_inner: whether inner modules also cast their inputs, as in FSDP2.
+        own_casts: whether the policies differ in `casts_inner`, so that each one states its own.
         lowers: whether some policy has a `param_dtype`.
     """
 
@@ -41,7 +41,7 @@ class ConditionalImports:
 
     Attributes:
         choices: such names, by file.
-        other_arm: the uses of these names that are certainly the other library's.
+        other_arm: the uses of these names that certainly refer to the other library.
     """
 
     choices: dict[Source, list[Choice]] = field(default_factory=dict)
@@ -53,11 +53,11 @@ class Policies:
     """Wrapping policies (`constructor.policy`).
 
     Attributes:
-        rewritten: the policies that were rewritten where they are made, by node.
-        calls: the calls of methods that return them.
+        rewritten: the policies that were rewritten where they are created, by node.
+        calls: the calls of methods that return policies.
         unchanged: policies that code besides the constructors reads, and where.
-        shared: uses of policies that are another library's in some configurations.
-        shared_names: the names of those, by path.
+        shared: uses of policies that belong to another library in some configurations.
+        shared_names: the names of those policies, by path.
     """
 
     rewritten: dict[cst.CSTNode, Policy] = field(default_factory=dict)
@@ -72,10 +72,10 @@ class Blocks:
     """Blocks and functions of training code (`training`).
 
     Attributes:
-        unwrapped: blocks that lose their head.
+        unwrapped: `with` blocks whose body stays and whose head goes.
         gathered: blocks in which every module is unsharded.
-        whole_parameters: blocks in which parameters are whole.
-        local_shard_functions: functions that call `to_local()` now.
+        whole_parameters: blocks in which parameters are unsharded.
+        local_shard_functions: functions and expressions that use `to_local()` after the rewrite.
     """
 
     unwrapped: set[cst.CSTNode] = field(default_factory=set)
@@ -90,12 +90,14 @@ class StateDicts:
 
     Attributes:
         configs: the configs that variables hold, by definition.
-        option_variables: the definitions that hold `StateDictOptions` now, and their arguments.
-        local_uses: the first use of each method of models whose states are FSDP1's local ones.
-        typed_calls: calls for the states that a `state_dict_type` block is about.
-        gathers_optimizer: whether states of optimizers, taken without FSDP1's API, are gathered now.
-        part_calls: calls for the state of a module with wrapped parts, or of a part: is it whole?
-        holders: modules with wrapped parts that are not wrapped themselves.
+        option_variables: definitions that hold `StateDictOptions` after the rewrite, and their
+            arguments.
+        local_uses: the first use of each state method on models with LOCAL_STATE_DICT.
+        typed_calls: calls for the states whose type a `state_dict_type` block sets.
+        gathers_optimizer: whether plain optimizer states are gathered after the rewrite.
+        part_calls: calls for the state of a module with wrapped parts, or of a part, and whether
+            FSDP1 gives whole parameters there.
+        holders: modules that are not wrapped themselves but have wrapped parts.
     """
 
     configs: dict[cst.CSTNode, Config] = field(default_factory=dict)

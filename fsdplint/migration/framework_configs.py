@@ -1,5 +1,6 @@
-"""Policies and configs of FSDP1 that a framework gets too, which would not take their
-replacements.
+"""Policies and configs of FSDP1 that the program also passes to a framework.
+
+The framework would reject their replacements.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from fsdplint.trace import FrameworkConfigured
 
 
 def check(migration: Migration, edits: Iterable[Edit]) -> list[Blocked]:
-    """The blockers: what the migration rewrites is also an argument of a framework's own FSDP1."""
+    """The blockers of arguments of a framework's FSDP1 support that the migration would rewrite."""
     program = full_program(migration.program)
     changed: dict[str, list[Edit]] = {}
     for edit in edits:
@@ -52,7 +53,7 @@ def _calls(program: Program) -> Iterator[tuple[FrameworkConfigured, cst.Call]]:
 
 
 def _creation_sites(values: Iterable[Value]) -> Iterator[NodeSite]:
-    """Where values are made, functions defined, also those that a partial is of."""
+    """The places that create values or define functions, including the functions of partials."""
     for value in values:
         if value.created_at is not None:
             yield value.created_at

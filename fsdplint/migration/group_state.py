@@ -1,4 +1,4 @@
-"""What FSDP2's groups do otherwise than FSDP1's units: shared weights, and marks on gathered
+"""Differences between FSDP2's groups and FSDP1's units: shared weights, and attributes of gathered
 parameters.
 """
 
@@ -23,7 +23,7 @@ from fsdplint.trace import BackwardRun, Called, GradMode, ParametersTied, Requir
 
 
 def check_tied_weights(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """Block on weights that modules of different units share, or may share: FSDP2 refuses them."""
+    """Block on weights that modules of different units share or may share: FSDP2 rejects them."""
     for trace in migration.program.traces:
         units = Units(trace)
         for event in trace.of(ParametersTied):
@@ -63,9 +63,9 @@ def _of_tie(units: Units, event: ParametersTied) -> Blocked | None:
 def check_requires_grad(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """Reshard before `requires_grad` is set on parameters that may be gathered.
 
-    FSDP2 keeps the root's group gathered after a forward, and every group without resharding; a
-    backward reshards them, an evaluation has none. What is set on gathered parameters is lost with
-    them.
+    After a forward, FSDP2 keeps the root's group gathered, and every group that does not reshard. A
+    backward reshards them; an evaluation has no backward. Attributes that are set on gathered
+    parameters are lost when these are freed.
     """
     done: set[cst.CSTNode] = set()
     for trace in migration.program.traces:
@@ -86,7 +86,7 @@ def check_requires_grad(migration: Migration, calls: list[tuple[Source, cst.Call
 
 
 def _gathered_parts(units: Units, event: RequiresGradSet) -> list[str]:
-    """The modules whose own parameters are set, wrapped before, in units that may stay gathered."""
+    """The modules whose own parameters an event sets, in wrapped units that may stay gathered."""
     trace = units.trace
     found = []
     for module in event.modules:
@@ -101,9 +101,7 @@ def _gathered_parts(units: Units, event: RequiresGradSet) -> list[str]:
 
 
 def _after_evaluation(trace: Trace, units: Units, event: RequiresGradSet) -> bool:
-    """Whether the last thing that the model did was a forward without gradients, in this turn of
-    the loop or in the one before.
-    """
+    """Whether the model last ran a forward without gradients, in this iteration or the previous one."""
     wrap = units.outermost_wrap(event.modules[0])
     related = [
         other
@@ -131,9 +129,7 @@ def _evaluates(event: object) -> bool:
 
 
 def _reshard(migration: Migration, units: Units, site: NodeSite, parts: list[str]) -> bool:
-    """Write a loop that reshards what holds the parts before the statement; whether that is
-    certain.
-    """
+    """Insert a loop that reshards the units of the parts. Returns False if they are not known."""
     source = site.source
     if source not in migration.sources:
         return False
@@ -170,7 +166,7 @@ def _reshard(migration: Migration, units: Units, site: NodeSite, parts: list[str
 
 
 def _base(node: cst.CSTNode) -> cst.BaseExpression | None:
-    """The object whose parameters an expression or an assignment is about."""
+    """The object whose parameters an expression reads or an assignment sets."""
     if isinstance(node, cst.Assign):
         node = node.targets[0].target
     if isinstance(node, cst.Expr):

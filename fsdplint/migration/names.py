@@ -1,11 +1,11 @@
-"""FSDP1's names: which references are to it, and what each is called."""
+"""FSDP1's names, and which references are to them."""
 
 from __future__ import annotations
 
 from fsdplint.source.fsdp_words import FSDP2_PACKAGE, FSDP_PACKAGE
 from fsdplint.syntax.qualified_names import FSDP2
 
-# Submodules that a path may go through on its way to a name.
+# Submodules that may stand between the package and a name.
 SUBMODULES = frozenset(
     {
         "api",
@@ -44,7 +44,7 @@ STRATEGIES = (
 )
 
 
-# Methods that FSDP1's wrapper alone has.
+# Methods that only FSDP1's wrapper has.
 WRAPPER_METHODS = {
     "check_is_root",
     "clip_grad_norm_",

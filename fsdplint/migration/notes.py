@@ -1,4 +1,4 @@
-"""What changes in cost or in a detail of behaviour although every use has a faithful rewrite."""
+"""Notes on changes in cost or in details of behaviour, although every use has a faithful rewrite."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Calls = list[tuple[Source, cst.Call]]
 
 
 def add(migration: Migration, calls: Calls) -> None:
-    """Add a note for each of them, with the places that it is about."""
+    """Add a note for each change, with its places."""
     for note in (
         _note_clipping,
         _note_parameter_groups,
@@ -55,7 +55,7 @@ def _note_clipping(migration: Migration, calls: Calls) -> None:
 
 
 def _note_parameter_groups(migration: Migration, calls: Calls) -> None:
-    """Groups of parameters that are told apart by shapes or names."""
+    """Parameter groups that the program chooses by shapes or names."""
     flat = any("use_orig_params" not in source.code(call) for source, call in calls)
     for source in migration.program.sources.values():
         if "weight_decay" not in source.text:
@@ -66,8 +66,8 @@ def _note_parameter_groups(migration: Migration, calls: Calls) -> None:
                     "parameters have their whole shape: groups chosen by `p.dim()` may change",
                     source,
                     node,
-                    detail="FSDP1's parameters have one dimension after wrapping, so all of them fell "
-                    "into one group where the groups are made after it; now weight decay is applied "
+                    detail="FSDP1's parameters have one dimension after wrapping, so groups that are "
+                    "made after it put all parameters into one group. With FSDP2 weight decay applies "
                     "as it is written.",
                     unsafe=_is_certainly_of_fsdp1(migration, source, node),
                 )
@@ -79,13 +79,13 @@ def _note_parameter_groups(migration: Migration, calls: Calls) -> None:
                         "parameters have their own names: groups chosen by name may change",
                         source,
                         node,
-                        detail="With use_orig_params=False FSDP1 names them `_flat_param`, so that no "
-                        "pattern for biases or norms fits; now it does.",
+                        detail="With use_orig_params=False FSDP1 names them `_flat_param`, so no "
+                        "pattern for biases or norms matches. With FSDP2 such patterns match.",
                     )
 
 
 def _by_shape(migration: Migration, source: Source, node: cst.Comparison) -> bool:
-    """Whether a comparison is about the dimensions of a parameter of a wrapped model."""
+    """Whether a comparison tests the dimensions of a parameter of a wrapped model."""
     match = SHAPE.search(source.code(node))
     if match is None:
         return False
@@ -98,7 +98,7 @@ def _by_shape(migration: Migration, source: Source, node: cst.Comparison) -> boo
 
 
 def _is_certainly_of_fsdp1(migration: Migration, source: Source, node: cst.Comparison) -> bool:
-    """Whether a comparison certainly is about parameters that FSDP1 has made flat."""
+    """Whether a comparison certainly tests parameters that FSDP1 has flattened."""
     values = [v for part in descend(node) for v in migration.values(part)]
     found = [value for value in values if isinstance(value, ParametersOf)]
     return bool(found) and all(map(_is_of_fsdp1, found))
@@ -109,7 +109,7 @@ def _is_of_fsdp1(value: object) -> bool:
 
 
 def _note_compilation(migration: Migration, calls: Calls) -> None:
-    """It goes on working, but FSDP2 gains more from compiled blocks."""
+    """A compiled model still works, but FSDP2 gains more from compiled blocks."""
     for trace in migration.program.traces:
         for event in trace.of(Compiled):
             if trace.sharding(event.module, event) is Sharding.FSDP1:
@@ -118,13 +118,13 @@ def _note_compilation(migration: Migration, calls: Calls) -> None:
                     "compiling the blocks before they are sharded is faster in FSDP2",
                     site.source if isinstance(site, NodeSite) else None,
                     site.node if isinstance(site, NodeSite) else None,
-                    detail="The whole model compiled after sharding breaks the graph at each unit; "
-                    "`block.compile()` for each block before `fully_shard` does not.",
+                    detail="A model that is compiled after sharding has a graph break at each unit. "
+                    "Call `block.compile()` on each block before `fully_shard` to avoid that.",
                 )
 
 
 def _note_counts(migration: Migration, calls: Calls) -> None:
-    """Sizes of an FSDP1 model's parameters, which are those of one rank's part."""
+    """Sizes of an FSDP1 model's parameters, which are the sizes of one rank's shard."""
     for source in migration.program.sources.values():
         for node in nodes(source):
             if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
@@ -137,13 +137,13 @@ def _note_counts(migration: Migration, calls: Calls) -> None:
                     "parameters are counted whole (FSDP1: this rank's part)",
                     source,
                     node,
-                    detail="What is printed here grows by as many times as there are ranks; a sum over "
-                    "the ranks, or a product with their number, is to be taken away.",
+                    detail="The number grows by a factor of the world size. Remove a sum over the "
+                    "ranks, or a product with their number.",
                 )
 
 
 def _note_accumulation(migration: Migration, calls: Calls) -> None:
-    """Gradients that are accumulated without being reduced."""
+    """Gradients that are accumulated without a reduction."""
     differ = [
         (source, node)
         for source in migration.sources
@@ -158,7 +158,7 @@ def _note_accumulation(migration: Migration, calls: Calls) -> None:
             "`param_dtype`)",
             source,
             node,
-            detail="More exact, so the numbers differ a little; float32 instead of bfloat16 "
+            detail="This is more exact, so the numbers differ slightly. float32 instead of bfloat16 "
             "takes twice the memory for these gradients.",
         )
 
@@ -174,20 +174,22 @@ def _no_sync_calls(migration: Migration) -> Iterator[tuple[Source, cst.Call]]:
 
 
 def _note_regathering(migration: Migration, calls: Calls) -> None:
-    """FSDP1 keeps parameters whole after a backward without a reduction, where it does so after a
-    forward (`_should_free_in_backward`); FSDP2 does neither by itself.
+    """SHARD_GRAD_OP keeps parameters unsharded after a backward without a reduction.
+
+    FSDP1 decides that in `_should_free_in_backward`; FSDP2 reshards them.
     """
     wanted = {f"ShardingStrategy.{name}" for name in WHOLE}
     if not any(migration.fsdp1(node) in wanted for s in migration.sources for node in nodes(s)):
         return
     for source, node in _no_sync_calls(migration):
         migration.note(
-            "with SHARD_GRAD_OP parameters are gathered anew after a backward without a reduction "
+            "with SHARD_GRAD_OP parameters are gathered again after a backward without a reduction "
             "(FSDP1 kept them)",
             source,
             node,
-            detail="`set_reshard_after_backward(False)` beside `set_requires_gradient_sync(False)`, "
-            "and True again with it, keeps them, as FSDP1 did, in the memory of whole parameters.",
+            detail="To keep them, at the memory cost of unsharded parameters, call "
+            "`set_reshard_after_backward(False)` together with `set_requires_gradient_sync(False)`, "
+            "and both with True afterwards.",
         )
 
 
@@ -202,22 +204,21 @@ def _reduces_otherwise(source: Source, node: cst.Call) -> bool:
 
 
 def _note_start(migration: Migration, calls: Calls) -> None:
-    """The weights of rank 0 that all ranks start from."""
+    """The broadcast of rank 0's weights to all ranks."""
     for source, call in calls:
         given = arguments(call, PARAMETERS)[0].get("sync_module_states")
         if given is not None and not is_constant(given.value, "False"):
             migration.note(
-                "at the start each rank keeps the model that it was built from until rank 0's "
-                "weights are there",
+                "at the start each rank keeps the model that it has built until rank 0's weights arrive",
                 source,
                 given,
-                detail="FSDP1 sent and sharded one unit after the other. The memory is free before the "
-                "first step.",
+                detail="FSDP1 broadcasts and shards one unit after the other. The memory is free again "
+                "before the first step.",
             )
 
 
 def _note_held_parameters(migration: Migration, calls: Calls) -> None:
-    """Parameters that a variable holds from before the sharding, whole."""
+    """Unsharded parameters that a variable still holds after the sharding."""
     for source, call in calls:
         end = source.span(call)[0]
         for node in nodes(source):
@@ -230,13 +231,13 @@ def _note_held_parameters(migration: Migration, calls: Calls) -> None:
                     "parameters that a variable holds from before the sharding stay whole",
                     source,
                     node,
-                    detail="`fully_shard` puts others in their place, and moves these to the GPU first: "
-                    "each rank holds all of them until the variable is deleted.",
+                    detail="`fully_shard` moves them to the GPU and replaces them in the model. Each rank "
+                    "holds all of them until the variable is deleted.",
                 )
 
 
 def _kept_values(node: cst.Assign) -> Iterator[cst.BaseExpression]:
-    """What `dict(model.named_parameters())` and the like keep."""
+    """The iterable that `dict(model.named_parameters())` or a comprehension stores."""
     value = node.value
     if isinstance(value, cst.Call) and isinstance(value.func, cst.Name) and value.args:
         if value.func.value in ("dict", "list", "tuple", "set"):
@@ -248,7 +249,7 @@ def _kept_values(node: cst.Assign) -> Iterator[cst.BaseExpression]:
 
 
 def _is_parameters(migration: Migration, node: cst.BaseExpression) -> bool:
-    """Whether an expression is the parameters of a module that FSDP1 does not wrap yet."""
+    """Whether an expression gives the parameters of a module that FSDP1 does not wrap yet."""
     if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
         return False
     if node.func.attr.value not in ("parameters", "named_parameters"):

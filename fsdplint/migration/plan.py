@@ -1,4 +1,4 @@
-"""What becomes of a set of files that belong together: a rewrite of all uses of FSDP1, or blockers."""
+"""The plan for files that belong together: a rewrite of all uses of FSDP1, or blockers."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from fsdplint.trace import Location
 
 @dataclass
 class Plan:
-    """What becomes of some files.
+    """The rewrite of some files, or its blockers.
 
     Attributes:
         group: the name of the group of fixes.
-        blockers: why nothing is rewritten; empty where all of it is.
+        blockers: why nothing is rewritten; empty if everything is.
         steps: the uses that are rewritten, with a title each.
         edits, imports, maybe_unused_imports: the whole rewrite.
-        notes: what changes in cost or in a detail of behaviour.
+        notes: changes in cost or in details of behaviour.
     """
 
-    MAX_NOTES: ClassVar[int] = 2  # notes that a title has room for
+    MAX_NOTES: ClassVar[int] = 2  # notes in a title
 
     group: str
     sources: list[Source]
@@ -43,13 +43,13 @@ class Plan:
 
     @property
     def safety(self) -> Safety:
-        """Whether the program trains as before, as far as is known."""
+        """Whether the program trains as before, as far as the analysis can tell."""
         return Safety.UNSAFE if any(note.unsafe for note in self.notes) else Safety.SAFE
 
     def fix(self, source: Source, node: cst.CSTNode) -> Fix:
         """The whole rewrite, as the fix of the use at a node.
 
-        Every use has all of it: half a migration is worse than none, whichever rules are chosen.
+        Every use gets the whole rewrite, because half a migration is worse than none.
         """
         title = next(
             (s.title for s in self.steps if s.source is source and is_inside(source, s.node, node)),
@@ -69,7 +69,7 @@ class Plan:
         )
 
     def _remarks(self, *, whole: bool) -> list[str]:
-        """What a title says of the notes: why the rewrite is unsafe; the others, if `whole`, after it."""
+        """The notes in a title: those that make the rewrite unsafe and, if `whole`, others after them."""
         unsafe = [note.text for note in self.notes if note.unsafe]
         if not whole:
             return unsafe
@@ -79,8 +79,10 @@ class Plan:
         return [*texts[:room], *([f"{more} more: see `fsdplint migrate`"] if more > 0 else [])]
 
     def refuse(self, program: Program, reason: str, at: Location | None) -> None:
-        """Block the migration, whose result is wrong; at the line that this is about, if there is
-        one, else where the model is wrapped."""
+        """Block the migration because its result is wrong.
+
+        The blocker stands at the line `at`, or where the model is wrapped if there is none.
+        """
         if self.blockers:
             return
         step = next((one for one in self.steps if one.title == wrap.TITLE), self.steps[0])
@@ -93,7 +95,7 @@ class Plan:
         self.blockers = [Blocked(source, node, REFUSED(reason=reason))]
 
     def blockers_at(self, source: Source, node: cst.CSTNode) -> list[Blocked]:
-        """The blockers within a use, or around it (but for the statements around it)."""
+        """The blockers inside a use, and those of expressions around it."""
         return [
             blocker
             for blocker in self.blockers
@@ -109,7 +111,7 @@ class Plan:
 
 
 def _public(note: Note) -> FixNote:
-    """A note as a part of a fix."""
+    """The note as part of a fix."""
     return FixNote(note.text, note.detail, tuple(s.location(node) for s, node in note.places))
 
 
@@ -124,7 +126,7 @@ def _is_line(source: Source, node: cst.CSTNode, line: int) -> bool:
 
 
 def is_inside(source: Source, outer: cst.CSTNode, node: cst.CSTNode) -> bool:
-    """Whether a node stands within another one, or is it."""
+    """Whether a node is inside of another one, or is the same."""
     start, end = source.span(outer)
     left, right = source.span(node)
     return start <= left and right <= end

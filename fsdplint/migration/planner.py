@@ -1,4 +1,4 @@
-"""Makes the plan of a migration: every use of FSDP1 in files that belong together is rewritten, or
+"""Makes the plan of a migration, which rewrites every use of FSDP1 in files that belong together, or
 none.
 """
 
@@ -28,7 +28,7 @@ MAX_USES = 500  # of FSDP1, in one migration
 
 
 def plans_of(program: Program) -> list[Plan]:
-    """The plans of a program, one for each set of files that belong together; made once."""
+    """The plans of a program, one for each set of files that belong together (cached)."""
     if "plans" not in program.kept:
         program.kept["plans"] = [make_plan(part, files) for part, files in parts(program)]
     result: list[Plan] = program.kept["plans"]
@@ -41,7 +41,7 @@ def plan_for(program: Program, source: Source) -> Plan | None:
 
 
 def make_plan(program: Program, sources: list[Source]) -> Plan:
-    """The migration of some files. Functions that nothing calls may be left as they are."""
+    """The plan for some files. Functions that nothing calls may stay as they are."""
     plan = _make_plan(program, sources, {})
     untouched = uncalled_functions.find_uncalled(program, plan.blockers)
     if not untouched:
@@ -51,7 +51,7 @@ def make_plan(program: Program, sources: list[Source]) -> Plan:
 
 
 def _touches(plan: Plan, functions: uncalled_functions.Functions) -> bool:
-    """Whether a plan changes code in some functions, or is blocked by it."""
+    """Whether a plan changes, or is blocked by, code in some functions."""
     return any(
         is_inside(source, function, blocker.node)
         for function, source in functions.items()
@@ -106,7 +106,7 @@ def _make_plan(
 
 
 def _too_many_uses(migration: Migration) -> Blocked | None:
-    """The blocker of files with too many uses of FSDP1: each is compared with all others."""
+    """The blocker of files with too many uses of FSDP1, since each is compared with all others."""
     for number, (source, node, _) in enumerate(references(migration), 1):
         if number > MAX_USES:
             reason = TOO_MANY_USES(limit=MAX_USES)
@@ -115,9 +115,7 @@ def _too_many_uses(migration: Migration) -> Blocked | None:
 
 
 def _cut_short(migration: Migration) -> Blocked | None:
-    """The blocker of a program that was not followed to its end: what it does after that with the
-    models is not known.
-    """
+    """The blocker of a program that the interpreter did not follow to its end."""
     for cut in migration.program.cuts.values():
         if cut.unfinished:
             reason = PROGRAM_TOO_LARGE(limit=cut.what)
@@ -126,7 +124,7 @@ def _cut_short(migration: Migration) -> Blocked | None:
 
 
 def _check_fix(migration: Migration, fix: Fix) -> list[Blocked]:
-    """What breaks although every use is rewritten: code that reads what the rewrite changes."""
+    """The blockers of code that reads what the rewrite changes."""
     return [
         *importing_files.check(migration, fix.edits),
         *parallel_settings.check(migration),

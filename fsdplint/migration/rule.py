@@ -1,4 +1,4 @@
-"""What the rules on FSDP1 have in common: their fix is the whole migration, or what prevents it."""
+"""The base class of the rules on FSDP1, whose fix is the whole migration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_BLOCKERS = 3  # blockers named in a help text
 
 
 class MigrationRule(Rule):
-    """A use of FSDP1. Its fix rewrites all uses of FSDP1 that belong together, or none."""
+    """A rule on a use of FSDP1. Its fix rewrites all uses of FSDP1 that belong together, or none."""
 
     grouped = True
     fix_since = "2.6"  # where fully_shard became public
@@ -76,7 +76,7 @@ class MigrationRule(Rule):
         return missed_use(before, after, fix)
 
     def _explain(self, finding: Finding, plan: Plan, site: NodeSite) -> None:
-        """Say in a finding what prevents the migration."""
+        """Add to a finding the blockers of the migration."""
         own = plan.blockers_at(site.source, site.node)
         if own:
             finding.blocker = "; ".join(dict.fromkeys(b.reason for b in own))
@@ -111,7 +111,7 @@ OPTIMIZER_APIS = (
 
 
 def in_block(trace: Trace, event: Event) -> bool:
-    """Whether a state is taken or loaded directly after `state_dict_type` was entered."""
+    """Whether an event follows the start of a `state_dict_type` block without others in between."""
     for other in reversed(trace.events[: event.index]):
         api = other.api.removeprefix("FSDP.") if isinstance(other, Fsdp1Used) else ""
         if api in STATE_APIS:

@@ -1,4 +1,4 @@
-"""Every public name of FSDP1, what becomes of it, and what the passes do with it.
+"""Every public name of FSDP1, its counterpart in FSDP2, and how the passes treat it.
 
 To add an API of FSDP1, add an entry to `APIS`, or to `MEMBERS` for a method or attribute of the wrapper,
 and a function that rewrites it:
@@ -7,8 +7,8 @@ and a function that rewrites it:
 * A method or attribute of the wrapper: a function with `@rewrites_member("name")`.
 * An API with a pass of its own, such as `summon_full_params`: a pass in `passes.PASSES`.
 
-Where there is no faithful rewrite, the function raises `Blocked` with a blocker from `blockers`. A use that
-no function has accounted for blocks the migration by itself, with the words of the table.
+If there is no faithful rewrite, the function raises `Blocked` with a blocker from `blockers`. A use that
+no function has accounted for also blocks the migration, with a message from the table.
 `tests/migration/test_symbols.py` has a program for each entry of `APIS`.
 """
 
@@ -26,11 +26,11 @@ class Api:
     """A public name of FSDP1.
 
     Attributes:
-        becomes: what FSDP2 has for it; the end of the sentence for a use that is not rewritten.
+        becomes: the counterpart in FSDP2, which ends the message on a use that is not rewritten.
         advice: what to do about such a use.
-        step: the title of the step that rewrites a mention of it, where that is a step of its own.
+        step: the title of the step that rewrites a reference, if that is a step of its own.
         carried: whether the rewrite of another use accounts for it. If that use is blocked, this one
-            is not reported as well.
+            is not reported.
     """
 
     becomes: str
@@ -45,10 +45,10 @@ class Member:
 
     Attributes:
         same: whether it means the same in FSDP2.
-        gone: why it blocks, where FSDP2 has nothing for it.
-        called: whether it is rewritten only where it is called.
-        private: whether FSDP1's wrapper alone has it, so that it blocks on unknown objects, too.
-        common_name: whether other objects have such an attribute as well.
+        gone: the blocker, if FSDP2 has no counterpart.
+        called: whether only calls of it are rewritten.
+        private: whether only FSDP1's wrapper has it, so that it also blocks on unknown objects.
+        common_name: whether other objects often have an attribute of this name.
     """
 
     same: bool = False
@@ -330,7 +330,7 @@ MEMBERS = {
     "compute_device": Member(gone=training.DEVICE_ASKED),
     "set_state_dict_type": Member(gone=training.SET_TYPE_OF_MODULE),
 }
-# The members that mean something else in FSDP2, or nothing.
+# The members with another meaning, or none, in FSDP2.
 CHANGED = {name for name, member in MEMBERS.items() if not member.same}
 
 # Names within FSDP1 that are about its flat parameters.
@@ -346,7 +346,7 @@ FLAT_PARAMETER_NAMES = (
 
 
 def is_internal(name: str) -> bool:
-    """Whether a name is none of FSDP1's public ones."""
+    """Whether a name is not public."""
     return name.partition(".")[0] not in APIS
 
 
@@ -358,7 +358,7 @@ def is_rewritten_with_other(name: str) -> bool:
 
 
 def api_of(name: str) -> Api | None:
-    """The entry of a name, or of what it is a part of."""
+    """The entry of a name, or of the API that it belongs to."""
     parts = name.split(".")
     while parts and ".".join(parts) not in APIS:
         parts.pop()
@@ -366,13 +366,13 @@ def api_of(name: str) -> Api | None:
 
 
 def advice_on(name: str) -> str:
-    """What to do about a use of a name that is not rewritten."""
+    """The advice on a use of a name that is not rewritten."""
     api = api_of(name)
     return (api.advice if api is not None else advice.BY_HAND).format()
 
 
 def reason(name: str) -> Reason:
-    """Why a reference that nothing has accounted for blocks, and what FSDP2 has for it."""
+    """The reason for which a reference that no pass has accounted for blocks."""
     api = api_of(name)
     if api is not None:
         return blockers.API_USE(name=name, becomes=api.becomes, advice=api.advice.format())

@@ -1,4 +1,4 @@
-"""Python text: calls over one or several lines, quotes as the file has them."""
+"""Python text in the style of a file: its quotes and its line length."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def quote_of(source: Source) -> str:
 
 @once
 def width(source: Source) -> int:
-    """How long a line may be: 88, or up to 120 where the file's own lines are that long."""
+    """The line limit: 88, or up to 120 if the file's own lines are that long."""
     longest = sorted(len(line) for line in source.text.splitlines())
     usual = longest[int(len(longest) * 0.995) - 1] if longest else 0
     return max(WIDTH, min(usual, 120))
@@ -45,11 +45,16 @@ def call(
     tail: str = "",
     depth: int = 0,
 ) -> str:
-    """`head(arguments)tail` at the indentation of a node's line, broken up if it is too long.
+    """`head(arguments)tail`, split over several lines if it is too long.
 
-    at: the node, or the indentation. head: what comes before the parenthesis, `x = f`.
-    depth: levels below the line. Lines after the first are indented by tabs, one a level
-    (see `Rewrite`).
+    Args:
+        source: the file.
+        at: the node on whose line the text starts, or the indentation of that line.
+        head: the text before the parenthesis, such as `x = f`.
+        arguments: the texts of the arguments.
+        tail: the text after the parenthesis.
+        depth: levels of indentation below the line. Tabs indent the lines after the first, one a
+            level (see `Rewrite`).
     """
     one = f"{head}({', '.join(arguments)}){tail}"
     indent = at if isinstance(at, str) else line_indent(source, source.span(at)[0])
@@ -67,7 +72,7 @@ def call(
 
 
 def in_string(source: Source, at: cst.CSTNode) -> bool:
-    """Whether a node stands in an f-string, where no line may end before Python 3.12."""
+    """Whether a node is in an f-string, which may not contain line breaks before Python 3.12."""
     node = source.parent(at)
     while node is not None and not isinstance(node, cst.BaseStatement):
         if isinstance(node, cst.FormattedString):
@@ -77,9 +82,9 @@ def in_string(source: Source, at: cst.CSTNode) -> bool:
 
 
 def statement(source: Source, at: cst.CSTNode, line: str) -> str:
-    """A statement that is to stand before a node's, broken up in its brackets if it is too long.
+    """A statement before that of a node, split inside its brackets if it is too long.
 
-    Lines after the first are indented by tabs, one a level (see `Rewrite`).
+    Tabs indent the lines after the first, one a level (see `Rewrite`).
     """
     indent = line_indent(source, source.span(at)[0]).expandtabs(4)
     unit = len(source.tree.default_indent.expandtabs(4))
@@ -103,8 +108,9 @@ def _break_line(text: str, room: int, unit: int, depth: int) -> str:
 
 
 def _brackets(text: str) -> tuple[str, list[str], str] | None:
-    """The longest outermost brackets in a text: the text up to them, the items between them, and
-    the rest. None where there are none; those of comprehensions don't count.
+    """The text up to the longest outermost brackets, the items inside, and the rest of the text.
+
+    None if there are none. Brackets of comprehensions do not count.
     """
     longest: tuple[int, int, list[int]] | None = None
     depth = start = 0
@@ -164,9 +170,7 @@ def dict_display(
 
 
 def on_one_line(text: str) -> str:
-    """An expression's text over several lines as one line, if it has no comment or string in the
-    way.
-    """
+    """An expression's text on one line, unless a comment or a multiline string prevents that."""
     if "\n" not in text:
         return text
     if "#" in text or '"""' in text or "'''" in text:
@@ -177,14 +181,14 @@ def on_one_line(text: str) -> str:
 
 
 def simple(node: cst.CSTNode) -> bool:
-    """Whether evaluating an expression twice, or later, makes no difference worth a thought."""
+    """Whether evaluating an expression twice, or later, has no effect."""
     if isinstance(node, cst.Name | cst.BaseNumber | cst.SimpleString):
         return True
     return isinstance(node, cst.Attribute) and simple(node.value)
 
 
 def atom(text: str) -> str:
-    """A text that can stand beside an operator."""
+    """A text as an operand, in parentheses if it needs them."""
     if re.fullmatch(r"[\w.]+(\([^()]*\)|\[[^\[\]]*\])*", text):
         return text
     return f"({text})"

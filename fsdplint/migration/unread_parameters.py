@@ -1,4 +1,4 @@
-"""Parameters of the program's functions that only what FSDP1 was given has read."""
+"""Parameters of the program's functions that only arguments of FSDP1 have read."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import bindings_of
 
 DETAIL = (
-    "FSDP2 has no use for the value, or every value that these files give means the same to it. What a "
-    "caller passes has no effect: take the parameter out together with the callers' arguments."
+    "FSDP2 does not need the value, or every value that these files pass means the same to it. Remove the "
+    "parameter and the callers' arguments."
 )
 
 
 def note(migration: Migration, edits: Sequence[Edit]) -> None:
-    """Say which parameters stay in their function's signature although nothing reads them now."""
+    """Add a note for each parameter that no code reads after the migration."""
     for source in migration.sources:
         own = [edit for edit in edits if edit.path == source.path]
         for function in _functions(source) if own else ():
             for parameter in _unread(source, function, own):
                 name = parameter.name.value
                 migration.note(
-                    f"`{function.name.value}` does not read its parameter `{name}` any more",
+                    f"`{function.name.value}` no longer reads its parameter `{name}`",
                     source,
                     parameter,
                     detail=DETAIL,
@@ -57,6 +57,6 @@ def _unread(
 
 
 def _is_removed(source: Source, node: cst.CSTNode, edits: Sequence[Edit]) -> bool:
-    """Whether an edit takes a node away."""
+    """Whether an edit removes a node."""
     start, end = source.span(node)
     return any(edit.start <= start and end <= edit.end for edit in edits)

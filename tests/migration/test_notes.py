@@ -143,7 +143,7 @@ def test_a_parameter_that_nothing_reads_any_more(
     file.write_text(HELPER.format(one=one, two=two, first=first))
     (plan,) = plans_of(load([file]))
     assert not plan.blockers, [blocker.reason for blocker in plan.blockers]
-    text = "`wrap` does not read its parameter `sharding_strategy` any more"
+    text = "`wrap` no longer reads its parameter `sharding_strategy`"
     found = {
         note.text: [source.location(node).line for source, node in note.places]
         for note in plan.notes
