@@ -90,7 +90,7 @@ class RootOnlySharding(Rule):
         from fsdplint.edits.places import module_argument, options_text
         from fsdplint.edits.rewrite import Rewrite
         from fsdplint.source.source import NodeSite
-        from fsdplint.syntax.dotted import names_in_scope, path_of
+        from fsdplint.syntax.dotted import dotted_name, names_in_scope
 
         event, site = finding.events[0], finding.site
         if not isinstance(event, Sharded) or not isinstance(site, NodeSite):
@@ -102,7 +102,7 @@ class RootOnlySharding(Rule):
         paths = [found for trace in program.traces for found in _loop_paths(trace, site)]
         if not paths or not paths[0] or any(set(found) != set(paths[0]) for found in paths):
             return None
-        source, text = site.source, path_of(root)
+        source, text = site.source, dotted_name(root)
         used = names_in_scope(source, call)
         rewrite = Rewrite()
         shard = rewrite.need_import(source, "torch.distributed.fsdp", "fully_shard", at=call)

@@ -70,7 +70,7 @@ class SyncNeverReenabled(Rule):
         from fsdplint.edits.places import common_block
         from fsdplint.edits.rewrite import Rewrite
         from fsdplint.fixes.syntax import call_at
-        from fsdplint.syntax.dotted import bound_by, dotted_names, part_of, path_of
+        from fsdplint.syntax.dotted import bound_by, dotted_name, dotted_names, part_of
 
         found = call_at(finding.site)
         if found is None:
@@ -84,7 +84,7 @@ class SyncNeverReenabled(Rule):
         plain = isinstance(first, cst.SimpleStatementLine) and len(first.body) == 1
         if not plain or not isinstance(branch, cst.If) or branch.orelse is not None:
             return None
-        asked = [path_of(name) for name in dotted_names(branch.test)]
+        asked = [dotted_name(name) for name in dotted_names(branch.test)]
         if not isinstance(branch.test, cst.Comparison | cst.Name) or not all(asked):
             return None
         body = list(place.block.body)

@@ -73,7 +73,7 @@ class LossReducedBeforeBackward(Rule):
         from fsdplint.edits.places import common_block
         from fsdplint.edits.rewrite import Rewrite
         from fsdplint.fixes.syntax import call_at
-        from fsdplint.syntax.dotted import bound_by, dotted_names, part_of, path_of
+        from fsdplint.syntax.dotted import bound_by, dotted_name, dotted_names, part_of
 
         found = call_at(finding.site)
         if found is None or len(finding.events) != 2:
@@ -88,11 +88,11 @@ class LossReducedBeforeBackward(Rule):
                 return None
             if not isinstance(source.parent(node), cst.Expr):
                 return None
-        loss = path_of(other[1].args[0].value) if other[1].args else ""
+        loss = dotted_name(other[1].args[0].value) if other[1].args else ""
         body = list(place.block.body)
         between = body[body.index(place.first) + 1 : body.index(place.second)]
         bound = {path for statement in between for path in bound_by(statement)}
-        read = {path_of(name) for name in dotted_names(call)}
+        read = {dotted_name(name) for name in dotted_names(call)}
         if not loss or not bound <= {loss} or not any(part_of(path, loss) for path in read):
             return None
         rewrite = Rewrite()

@@ -18,11 +18,11 @@ from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.dotted import (
     assigned_names,
     bound_by,
+    dotted_name,
     dotted_names,
     leaves,
     mentions,
     part_of,
-    path_of,
 )
 from fsdplint.trace import Event, Site
 
@@ -49,7 +49,7 @@ def move_after(rewrite: Rewrite, program: Program, place: Meeting) -> bool:
     if moving is None:
         return False
     values = [_value(body[number]) for number in moving]
-    used = {path_of(name) for value in values for name in dotted_names(value)}
+    used = {dotted_name(name) for value in values for name in dotted_names(value)}
     models = set().union(*(_models(program, value) for value in values))
     for number in range(moving[0], second + 1):
         changed = set() if number in moving else bound_by(body[number]) - models
@@ -71,7 +71,9 @@ def _moving(
     while pending:  # backwards: what was taken from the model for these statements
         number = pending.pop()
         for name in dotted_names(_value(body[number])):
-            source = None if _models(program, name) else _definition(body, number, path_of(name))
+            source = (
+                None if _models(program, name) else _definition(body, number, dotted_name(name))
+            )
             if source is None or source in moving or not _models(program, _value(body[source])):
                 continue
             bound = assigned_names(body[source])
@@ -117,7 +119,7 @@ def _models(program: Program, node: cst.CSTNode) -> set[str]:
         part: cst.BaseExpression = name
         while True:
             if any(isinstance(value, ModuleValue) for value in program.values(part)):
-                result.add(path_of(part))
+                result.add(dotted_name(part))
                 break
             if not isinstance(part, cst.Attribute):
                 break
@@ -217,7 +219,7 @@ def move_shard_after(
         if isinstance(at, NodeSite)
         for _, statement in blocks_around(at)
     }
-    options = {path_of(n) for n in dotted_names(shard.call)} - {shard.module}
+    options = {dotted_name(n) for n in dotted_names(shard.call)} - {shard.module}
     for statement in body[first + 1 : second + 1]:
         bound = bound_by(statement)
         if leaves(statement) or any(part_of(o, b) for o in options for b in bound):

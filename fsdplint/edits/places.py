@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from fsdplint.source.source import NodeSite, Source
-from fsdplint.syntax.dotted import bound_by, dotted_names, leaves, part_of, path_of
+from fsdplint.syntax.dotted import bound_by, dotted_name, dotted_names, leaves, part_of
 from fsdplint.trace import Event, Site
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class AfterShards:
 
     def mentions_loop(self, text: str) -> bool:
         """Whether code reads a variable of the loops."""
-        names = {path_of(n) for loop in self.loops for n in dotted_names(loop.target)}
+        names = {dotted_name(n) for loop in self.loops for n in dotted_names(loop.target)}
         return any(re.search(rf"(?<![\w.]){re.escape(name)}\b", text) for name in names)
 
 
@@ -210,9 +210,9 @@ def expression_of(program: Program, place: AfterShards, modules: set[str]) -> st
             part: cst.BaseExpression = name
             while isinstance(part, cst.Name | cst.Attribute):
                 if _stands_for(program, part, modules) and not any(
-                    part_of(path_of(part), c) for c in changed
+                    part_of(dotted_name(part), c) for c in changed
                 ):
-                    return path_of(part)
+                    return dotted_name(part)
                 part = part.value if isinstance(part, cst.Attribute) else cst.Ellipsis()
         changed |= bound_by(statement)
     return None

@@ -11,7 +11,7 @@ import libcst as cst
 from fsdplint.edits.places import blocks_around
 from fsdplint.interpreter.torch_values import LoaderValue, SamplerValue
 from fsdplint.source.source import NodeSite, Source
-from fsdplint.syntax.dotted import bound_by, dotted_names, part_of, path_of
+from fsdplint.syntax.dotted import bound_by, dotted_name, dotted_names, part_of
 from fsdplint.trace import LoaderIterated, Site
 
 if TYPE_CHECKING:
@@ -72,11 +72,11 @@ def _outwards(site: NodeSite) -> Iterator[cst.CSTNode]:
 def _counting(source: Source, loop: cst.For, sites: tuple[Site, ...]) -> EpochLoop | None:
     """The loop, if it counts with a variable that is meant to be used."""
     target, over = loop.target, loop.iter
-    while isinstance(over, cst.Call) and path_of(over.func).rpartition(".")[2] in {"tqdm"}:
+    while isinstance(over, cst.Call) and dotted_name(over.func).rpartition(".")[2] in {"tqdm"}:
         if not over.args or over.args[0].star or over.args[0].keyword is not None:
             return None
         over = over.args[0].value
-    counts = isinstance(over, cst.Call) and path_of(over.func).rpartition(".")[2] in {
+    counts = isinstance(over, cst.Call) and dotted_name(over.func).rpartition(".")[2] in {
         "range",
         "trange",
     }
@@ -90,10 +90,10 @@ def _expression(program: Program, place: EpochLoop, sampler: str) -> str | None:
     names = [*_names(place), *_of_self(place)]
     for name in names:
         if _stands_for_sampler(program, name, sampler):
-            return path_of(name)
+            return dotted_name(name)
     for name in names:
         if _stands_for_loader(program, name, sampler):
-            return f"{path_of(name)}.sampler"
+            return f"{dotted_name(name)}.sampler"
     return None
 
 
@@ -125,12 +125,13 @@ def _of_self(place: EpochLoop) -> Iterator[cst.BaseExpression]:
             return
         bound |= bound_by(function)
         if site is not last and not (
-            isinstance(site.node, cst.Call) and path_of(site.node.func).rpartition(".")[0] == "self"
+            isinstance(site.node, cst.Call)
+            and dotted_name(site.node.func).rpartition(".")[0] == "self"
         ):
             return
     if calls and isinstance(last, NodeSite):
         for name in _parts(last.node, bound):
-            if path_of(name).startswith("self."):
+            if dotted_name(name).startswith("self."):
                 yield name
 
 
@@ -154,7 +155,7 @@ def _parts(node: cst.CSTNode, changed: set[str]) -> Iterator[cst.BaseExpression]
     for name in dotted_names(node):
         part: cst.BaseExpression = name
         while isinstance(part, cst.Name | cst.Attribute):
-            if not any(part_of(path_of(part), c) for c in changed):
+            if not any(part_of(dotted_name(part), c) for c in changed):
                 yield part
             if not isinstance(part, cst.Attribute):
                 break

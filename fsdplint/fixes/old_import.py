@@ -8,7 +8,8 @@ from fsdplint.diagnostics.finding import Fix, Safety
 from fsdplint.edits.rewrite import Rewrite
 from fsdplint.fixes.syntax import uses
 from fsdplint.source.source import NodeSite, Source
-from fsdplint.syntax.qualified_names import dotted, walk
+from fsdplint.syntax.dotted import dotted_name
+from fsdplint.syntax.qualified_names import walk
 from fsdplint.trace import Imported, Site
 from fsdplint.trace.torch_versions import COMPOSABLE, FSDP, HOMES, NAMES
 
@@ -75,8 +76,8 @@ def _module(rewrite: Rewrite, source: Source, node: cst.Import, event: Imported)
         name = alias.asname.name
         return isinstance(name, cst.Name) and _used_for_names(source, name.value)
     for use in walk(source):
-        text = dotted(use) if isinstance(use, cst.Attribute) else None
-        if text is None or not (text + ".").startswith(f"{event.package}.") or use is alias.name:
+        text = dotted_name(use) if isinstance(use, cst.Attribute) else ""
+        if not (text + ".").startswith(f"{event.package}.") or use is alias.name:
             continue
         rest = text[len(event.package) + 1 :]
         if rest.partition(".")[0] not in NAMES:

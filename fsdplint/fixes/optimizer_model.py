@@ -9,7 +9,7 @@ import libcst as cst
 from fsdplint.fixes.syntax import call_at, function_around
 from fsdplint.interpreter.program import Program
 from fsdplint.source.source import Source
-from fsdplint.syntax.dotted import path_of
+from fsdplint.syntax.dotted import dotted_name
 from fsdplint.trace import Event, OptimizerBuilt, Trace
 
 
@@ -37,7 +37,7 @@ def model_of(
     end = source.span(at)[0]
     for node in _dotted_in(scope):
         if any(getattr(value, "id", None) == built.modules[0] for value in program.values(node)):
-            start, path = source.span(node)[0], path_of(node)
+            start, path = source.span(node)[0], dotted_name(node)
             if start < end or path.split(".")[0] in {"self", *_parameters(scope)}:
                 before.append((start, path))
     if before:
@@ -64,7 +64,7 @@ def _dotted_in(scope: cst.CSTNode) -> Iterator[cst.Name | cst.Attribute]:
     stack: list[cst.CSTNode] = [scope]
     while stack:
         node = stack.pop()
-        if isinstance(node, cst.Name | cst.Attribute) and path_of(node):
+        if isinstance(node, cst.Name | cst.Attribute) and dotted_name(node):
             yield node
         if isinstance(node, cst.Attribute | cst.Arg):
             stack.append(node.value)
@@ -76,5 +76,5 @@ def _parameters_of(node: cst.BaseExpression) -> str | None:
     """The text of `model` in `model.parameters()`."""
     if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
         if node.func.attr.value == "parameters" and not node.args:
-            return path_of(node.func.value) or None
+            return dotted_name(node.func.value) or None
     return None

@@ -24,7 +24,7 @@ from fsdplint.fixes.syntax import (
 from fsdplint.interpreter import Program
 from fsdplint.source.source import Source
 from fsdplint.syntax import layout
-from fsdplint.syntax.dotted import path_of
+from fsdplint.syntax.dotted import dotted_name
 from fsdplint.trace import Saved
 from fsdplint.trace.queries.common import RANK_WORDS, perhaps_one_rank
 
@@ -207,7 +207,7 @@ def _arguments(
 
 
 def _opens(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Call) and path_of(node.func).rpartition(".")[2] in {
+    return isinstance(node, cst.Call) and dotted_name(node.func).rpartition(".")[2] in {
         *("open", "BytesIO", "NamedTemporaryFile", "TemporaryFile")
     }
 
@@ -316,7 +316,7 @@ def _binds(statement: cst.CSTNode, needed: set[str]) -> bool:
 
 
 def _name(target: cst.BaseExpression) -> str:
-    return path_of(target.value if isinstance(target, cst.Subscript) else target)
+    return dotted_name(target.value if isinstance(target, cst.Subscript) else target)
 
 
 def _pure(statement: cst.CSTNode, replaced: set[cst.CSTNode]) -> bool:

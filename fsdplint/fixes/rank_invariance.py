@@ -8,7 +8,7 @@ import libcst as cst
 
 from fsdplint.fixes.syntax import ancestors, function_around, uses
 from fsdplint.source.source import Source
-from fsdplint.syntax.dotted import path_of
+from fsdplint.syntax.dotted import dotted_name
 from fsdplint.trace.queries.common import RANK_WORDS
 
 # What counts the steps of a training, and how many of them there are between two events.
@@ -42,9 +42,9 @@ def is_rank_invariant(
     if isinstance(node, cst.Name):
         return node.value in _WORDS or _same_name(source, node, inside)
     if isinstance(node, cst.Attribute):
-        return _same_attribute(path_of(node))
+        return _same_attribute(dotted_name(node))
     if isinstance(node, cst.Call):
-        return not node.args and path_of(node.func) in QUESTIONS
+        return not node.args and dotted_name(node.func) in QUESTIONS
     if isinstance(node, cst.Comparison):
         parts = [node.left, *(target.comparator for target in node.comparisons)]
     elif isinstance(node, cst.BinaryOperation | cst.BooleanOperation):
@@ -141,7 +141,7 @@ def _counts(source: Source, loop: cst.For, name: str, inside: frozenset[str]) ->
     call = loop.iter
     if not isinstance(call, cst.Call) or any(a.star or a.keyword is not None for a in call.args):
         return False
-    function, given = path_of(call.func), [arg.value for arg in call.args]
+    function, given = dotted_name(call.func), [arg.value for arg in call.args]
     if function == "range":
         starts = [given[0], *given[2:]] if len(given) > 1 else []
         variable: cst.BaseExpression | None = loop.target

@@ -9,7 +9,7 @@ from fsdplint.edits.places import common_block
 from fsdplint.edits.rewrite import Rewrite
 from fsdplint.fixes.syntax import call_at
 from fsdplint.interpreter.ranks import RANK_NAMES
-from fsdplint.syntax.dotted import path_of
+from fsdplint.syntax.dotted import dotted_name
 
 
 def seed_after_sharding(finding: Finding) -> Fix | None:
@@ -30,7 +30,7 @@ def seed_after_sharding(finding: Finding) -> Fix | None:
         return None
     if not isinstance(value.operator, cst.Add):
         return None
-    sides = [side for side in (value.left, value.right) if not _is_rank(path_of(_callee(side)))]
+    sides = [side for side in (value.left, value.right) if not _is_rank(dotted_name(_callee(side)))]
     if len(sides) != 1 or not isinstance(sides[0], cst.Name | cst.Attribute | cst.Integer):
         return None
     rewrite = Rewrite()

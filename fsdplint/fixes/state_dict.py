@@ -26,7 +26,7 @@ from fsdplint.fixes.syntax import (
 from fsdplint.interpreter import Program
 from fsdplint.source.source import Source
 from fsdplint.syntax import layout
-from fsdplint.syntax.dotted import path_of
+from fsdplint.syntax.dotted import dotted_name
 from fsdplint.trace import (
     Guard,
     GuardKind,
@@ -206,7 +206,7 @@ def _harmless(source: Source, use: cst.Name) -> bool:
         return isinstance(source.parent(parent), cst.AssignTarget)
     if isinstance(parent, cst.Arg):
         function = source.parent(parent)
-        return isinstance(function, cst.Call) and path_of(function.func) == "len"
+        return isinstance(function, cst.Call) and dotted_name(function.func) == "len"
     if isinstance(parent, cst.DictElement):  # one dict goes into another
         call = source.parent(parent)
         return isinstance(call, cst.Dict) and isinstance(source.parent(call), cst.Assign)

@@ -10,7 +10,7 @@ from fsdplint.edits.rewrite import Rewrite
 from fsdplint.fixes.no_sync import left_early, remove_item
 from fsdplint.fixes.syntax import argument, free_name
 from fsdplint.source.source import Source
-from fsdplint.syntax.qualified_names import dotted
+from fsdplint.syntax.dotted import dotted_name
 from fsdplint.trace.torch_versions import FSDP
 
 # What certainly changes parameters, or may not run while they are gathered.
@@ -120,7 +120,7 @@ def _writing(node: cst.CSTNode, parameters: set[str]) -> bool:
     if isinstance(node, cst.Call) and isinstance(node.func, cst.Name):
         return node.func.value in WRITING - {"float"}
     if isinstance(node, cst.Call):
-        name = (dotted(node.func) or "").rpartition(".")
+        name = dotted_name(node.func).rpartition(".")
         if isinstance(node.func, cst.Attribute) and not name[2]:
             name = "", "", node.func.attr.value
         in_place = name[2].endswith("_") and not name[2].endswith("__")

@@ -36,7 +36,8 @@ from fsdplint.source.fsdp_words import mentions
 from fsdplint.source.nesting import deep_stack
 from fsdplint.source.reading import read
 from fsdplint.source.source import NodeSite, Source
-from fsdplint.syntax.qualified_names import dotted, uses, walk
+from fsdplint.syntax.dotted import dotted_name
+from fsdplint.syntax.qualified_names import uses, walk
 from fsdplint.trace import Wrapped
 
 MAX_PROGRAM_STEPS = 500_000  # nodes evaluated for one program, over all of its configurations
@@ -66,20 +67,24 @@ def load(
         stop: polled; `Stopped` is raised once it returns True.
         max_bytes: the largest size of code that is read.
     """
-    loader = _Loader(paths, overrides or {}, root, known or {}, max_bytes)
+    loader = ProgramLoader(paths, overrides, root=root, known=known, max_bytes=max_bytes)
     loader.project.stop = stop
     return deep_stack(loader.run)
 
 
-class _Loader:
+class ProgramLoader:
+    """Interprets files; see `load` for its arguments."""
+
     def __init__(
         self,
         paths: Sequence[Path],
-        overrides: Mapping[Path, str],
-        root: Path | None,
-        known: Mapping[str, Source],
-        max_bytes: int,
+        overrides: Mapping[Path, str] | None = None,
+        *,
+        root: Path | None = None,
+        known: Mapping[str, Source] | None = None,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
+        overrides = overrides or {}
         self.project = Project(overrides, root, known, max_bytes)
         self.paths = [path for path in paths if not is_config(path)]
         self.config_paths = [path for path in paths if is_config(path)]
@@ -277,7 +282,7 @@ class _Loader:
         for node in walk(source):
             if not isinstance(node, cst.ImportFrom):
                 continue
-            base = dotted(node.module) or "" if node.module is not None else ""
+            base = dotted_name(node.module) if node.module is not None else ""
             level = len(node.relative)
             names = [base]
             if not isinstance(node.names, cst.ImportStar):

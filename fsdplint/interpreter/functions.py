@@ -26,7 +26,7 @@ from fsdplint.interpreter.values import (
     Unknown,
     Value,
 )
-from fsdplint.syntax.qualified_names import dotted
+from fsdplint.syntax.dotted import dotted_name
 
 
 def make_function(run: Run, node: cst.FunctionDef) -> Function:
@@ -41,7 +41,7 @@ def make_function(run: Run, node: cst.FunctionDef) -> Function:
         target = decorator.decorator
         if isinstance(target, cst.Call):
             target = target.func
-        name = (dotted(target) or "").rpartition(".")[2]
+        name = dotted_name(target).rpartition(".")[2]
         if name not in ("cache", "lru_cache") or _of_functools(run, target):
             names.append(name)
     frame = run.frames[-1]

@@ -10,7 +10,8 @@ import libcst as cst
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import LazyImport, ProjectModule, Symbol, Unknown, Value
 from fsdplint.source.source import Source
-from fsdplint.syntax.qualified_names import PUBLIC, canonical, dotted, walk
+from fsdplint.syntax.dotted import dotted_name
+from fsdplint.syntax.qualified_names import PUBLIC, canonical, walk
 from fsdplint.syntax.version_guards import asks_for_version, is_of_fsdp
 from fsdplint.trace import Imported
 
@@ -43,7 +44,7 @@ def stands_for_either(source: Source, name: cst.CSTNode) -> bool:
 
 def absolute_name(node: cst.ImportFrom) -> str:
     """The module of a `from` import; relative ones start with their dots."""
-    name = dotted(node.module) or "" if node.module is not None else ""
+    name = dotted_name(node.module) if node.module is not None else ""
     return "." * len(node.relative) + name
 
 

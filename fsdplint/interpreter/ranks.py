@@ -9,7 +9,7 @@ import libcst as cst
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import RankTest, RankValue
 from fsdplint.interpreter.values import Const, Unknown, Value
-from fsdplint.syntax.qualified_names import dotted
+from fsdplint.syntax.dotted import dotted_name
 from fsdplint.trace import LauncherArgumentUsed, Ranks
 
 # Names that mean the number of this rank wherever public code uses them, with the scope.
@@ -69,7 +69,7 @@ def stand_in(run: Run, node: cst.CSTNode, value: Value) -> RankValue | None:
     """The rank where an attribute or a parameter that is called so holds a number: a default, or
     what a test of the program on one process gives it."""
     if isinstance(node, cst.Attribute):
-        return defaulted(node.attr.value, dotted(node) or "", value)
+        return defaulted(node.attr.value, dotted_name(node), value)
     function = run.frames[-1].function if run.frames else None
     if not isinstance(node, cst.Name) or function is None:
         return None

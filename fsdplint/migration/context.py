@@ -26,8 +26,9 @@ from fsdplint.migration.names import FSDP, PREFIX, fsdp1_name
 from fsdplint.migration.text import call, in_string, on_one_line, width
 from fsdplint.source.source import Source, once
 from fsdplint.syntax.arguments import is_constant
+from fsdplint.syntax.dotted import dotted_name
 from fsdplint.syntax.layout import line_end, line_indent, statement_of
-from fsdplint.syntax.qualified_names import dotted, references, symbols_in, walk
+from fsdplint.syntax.qualified_names import references, symbols_in, walk
 
 
 @dataclass
@@ -283,7 +284,7 @@ class Migration:
         """Mark imports that a node uses as perhaps unused now."""
         for part in source.descend(node):
             if part in self.symbols:
-                text = dotted(part) or ""
+                text = dotted_name(part)
                 pieces = text.split(".")
                 for count in range(1, len(pieces) + 1):
                     self.rewrite.remove_import_if_unused(source, ".".join(pieces[:count]))

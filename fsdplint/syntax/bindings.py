@@ -14,7 +14,7 @@ import libcst as cst
 
 from fsdplint.source.positions import code_children, is_node
 from fsdplint.source.source import Source, once
-from fsdplint.syntax.dotted import path_of
+from fsdplint.syntax.dotted import dotted_name
 
 COMPREHENSIONS = cst.ListComp | cst.SetComp | cst.DictComp | cst.GeneratorExp
 IDENTIFIERS = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
@@ -170,7 +170,7 @@ class Bindings:
             case cst.Name():
                 scope.references.append(node.value)
             case cst.Attribute():
-                text = path_of(node)
+                text = dotted_name(node)
                 if text:
                     scope.references.append(text)
                 else:
@@ -268,13 +268,13 @@ class Bindings:
     def _import(self, node: cst.Import | cst.ImportFrom, scope: Scope) -> None:
         base: str | None = None
         if isinstance(node, cst.ImportFrom):
-            base = "." * len(node.relative) + (path_of(node.module) if node.module else "")
+            base = "." * len(node.relative) + (dotted_name(node.module) if node.module else "")
         if isinstance(node.names, cst.ImportStar):
             scope.star.append(base or "")
             return
         for alias in node.names:
             assert isinstance(alias, cst.ImportAlias)
-            text = path_of(alias.name)
+            text = dotted_name(alias.name)
             renamed = alias.asname is not None
             local = alias.evaluated_alias or (text if base is not None else text.partition(".")[0])
             place = self.module if local in scope.elsewhere else scope

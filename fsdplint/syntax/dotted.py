@@ -44,19 +44,23 @@ def _is_dotted(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.Name)
 
 
-def path_of(node: cst.CSTNode) -> str:
-    """A dotted name as text without whitespace; "" for anything else."""
-    if isinstance(node, cst.Name):
-        return node.value
-    if isinstance(node, cst.Attribute):
-        base = path_of(node.value)
-        return f"{base}.{node.attr.value}" if base else ""
-    return ""
+def dotted_name(node: cst.CSTNode) -> str:
+    """The text of a name or a chain of attributes, without whitespace; "" for anything else."""
+    parts: list[str] = []
+    while isinstance(node, cst.Attribute):
+        parts.append(node.attr.value)
+        node = node.value
+    if not isinstance(node, cst.Name):
+        return ""
+    parts.append(node.value)
+    return ".".join(reversed(parts))
 
 
 def mentions(node: cst.CSTNode, names: set[str]) -> bool:
     """Whether one of the (dotted) names, or something read off it, stands in the node."""
-    return any(part_of(path, name) for path in map(path_of, dotted_names(node)) for name in names)
+    return any(
+        part_of(path, name) for path in map(dotted_name, dotted_names(node)) for name in names
+    )
 
 
 def bound_by(statement: cst.CSTNode) -> set[str]:
@@ -70,7 +74,7 @@ def bound_by(statement: cst.CSTNode) -> set[str]:
         elif isinstance(node, cst.AsName):
             targets.append(node.name)
         stack.extend(code_children(node))
-    return {path_of(name) for target in targets for name in dotted_names(target)}
+    return {dotted_name(name) for target in targets for name in dotted_names(target)}
 
 
 def names_in_scope(source: Source, node: cst.CSTNode) -> set[str]:
@@ -87,7 +91,7 @@ def names_in_scope(source: Source, node: cst.CSTNode) -> set[str]:
     while stack:
         current = stack.pop()
         if isinstance(current, cst.FunctionDef | cst.Lambda | cst.ClassDef):
-            names |= {path_of(name).split(".")[0] for name in dotted_names(current)} - bound_by(
+            names |= {dotted_name(name).split(".")[0] for name in dotted_names(current)} - bound_by(
                 current
             )
         elif isinstance(current, cst.Name):

@@ -10,6 +10,7 @@ import libcst as cst
 from fsdplint.source.positions import code_children
 from fsdplint.source.source import Source, once
 from fsdplint.syntax.bindings import bindings_of
+from fsdplint.syntax.dotted import dotted_name
 
 # Where torch keeps (or kept) a thing, and where its documentation says that it is. The longest
 # prefix wins.
@@ -114,18 +115,6 @@ def canonical(name: str) -> str:
     return f"{PREFIXES[head]}.{last}" if head in PREFIXES else name
 
 
-def dotted(node: cst.CSTNode) -> str | None:
-    """The text of a Name or a chain of attributes, None for anything else."""
-    parts: list[str] = []
-    while isinstance(node, cst.Attribute):
-        parts.append(node.attr.value)
-        node = node.value
-    if not isinstance(node, cst.Name):
-        return None
-    parts.append(node.value)
-    return ".".join(reversed(parts))
-
-
 def uses(node: cst.CSTNode, names: Set[str]) -> bool:
     """Whether one of some dotted names is used below a node; what it defines is no use."""
     stack = [node]
@@ -136,7 +125,7 @@ def uses(node: cst.CSTNode, names: Set[str]) -> bool:
                 if current.value in names:
                     return True
             case cst.Attribute():
-                if dotted(current) in names:
+                if dotted_name(current) in names:
                     return True
                 stack.append(current.value)
             case cst.Arg():
@@ -155,14 +144,14 @@ def imported_names(source: Source) -> Mapping[str, str]:
     for node in walk(source):
         if isinstance(node, cst.Import):
             for alias in node.names:
-                full = dotted(alias.name) or ""
+                full = dotted_name(alias.name)
                 if alias.asname is not None and isinstance(alias.asname.name, cst.Name):
                     result[alias.asname.name.value] = full
                 else:
                     head = full.partition(".")[0]
                     result[head] = head
         elif isinstance(node, cst.ImportFrom) and not node.relative and node.module is not None:
-            base = dotted(node.module) or ""
+            base = dotted_name(node.module)
             if isinstance(node.names, cst.ImportStar):
                 result.update({name: f"{base}.{name}" for name in PUBLIC.get(base, ())})
                 continue
@@ -192,8 +181,8 @@ def symbols_in(source: Source) -> dict[cst.CSTNode, str]:
     for node in walk(source, skip_imports=True) if imports else ():
         if not isinstance(node, cst.Name | cst.Attribute):
             continue
-        text = dotted(node)
-        if text is None:
+        text = dotted_name(node)
+        if not text:
             continue
         head, _, rest = text.partition(".")
         if head not in imports or (head in rebound and _is_local(source, node, head)):
@@ -281,7 +270,7 @@ def _walk(node: cst.CSTNode, skip_imports: bool) -> Iterator[cst.CSTNode]:
             continue
         if role == "attribute":
             assert isinstance(current, cst.Attribute)
-            if dotted(current) is None:
+            if not dotted_name(current):
                 stack.append(current.value)
             continue
         if role == "argument":

@@ -88,7 +88,7 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def explored(path: Path) -> tuple[Program, int]:
     """A program, and the steps that were taken."""
-    work = exploration._Loader([path], {}, None, {}, None)
+    work = exploration.ProgramLoader([path])
     return deep_stack(work.run), work.steps
 
 

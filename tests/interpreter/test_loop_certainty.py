@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fsdplint.interpreter import load
-from fsdplint.interpreter.loop_certainty import certain
+from fsdplint.interpreter.loop_certainty import StaticCertainty
 from fsdplint.trace import Sharded
 
 PROGRAM = """\
@@ -64,4 +64,4 @@ def test_certain(code: str, expected: bool, tmp_path: Path) -> None:
     traces = [trace for trace in load([path]).traces if trace.complete]
     events = [event for trace in traces for event in trace.of(Sharded)]
     assert events
-    assert {certain(event) for event in events} == {expected}
+    assert {StaticCertainty().of_module(event) for event in events} == {expected}

@@ -27,7 +27,7 @@ from typing import Any
 import libcst as cst
 
 from fsdplint.config.options import DEFAULT
-from fsdplint.interpreter.exploration import _Loader
+from fsdplint.interpreter.exploration import ProgramLoader
 from fsdplint.interpreter.program import Program
 from fsdplint.source.nesting import deep_stack
 from fsdplint.source.source import NodeSite, Source
@@ -74,7 +74,7 @@ def given(files: list[Path]) -> Iterator[tuple[str, Path, str]]:
 
 def description(file: Path) -> Iterator[str]:
     """All that is known of a program, line by line."""
-    loader = _Loader([file], {}, None, {}, None)
+    loader = ProgramLoader([file])
     program = loader.run()
     writer = Writer(program)
     yield f"steps {loader.steps}"

@@ -13,6 +13,7 @@ from fsdplint.edits.imports.spelling import imported_only, local_name
 from fsdplint.source.source import Source, children
 from fsdplint.syntax import layout
 from fsdplint.syntax.bindings import Bindings, Imported, Scope, bindings_of
+from fsdplint.syntax.dotted import dotted_name
 from fsdplint.syntax.import_order import (
     ancestors,
     first_run,
@@ -20,7 +21,6 @@ from fsdplint.syntax.import_order import (
     has_run_before,
     no_branch_skips,
 )
-from fsdplint.syntax.qualified_names import dotted
 
 Statement = cst.Import | cst.ImportFrom
 
@@ -250,6 +250,6 @@ def _block_for(bindings: Bindings, wanted: Import, at: cst.CSTNode | None) -> Bl
 def type_checking(source: Source, statement: cst.CSTNode) -> bool:
     """Whether a statement is there for type checkers only."""
     for parent in ancestors(source, statement):
-        if isinstance(parent, cst.If) and (dotted(parent.test) or "").endswith("TYPE_CHECKING"):
+        if isinstance(parent, cst.If) and dotted_name(parent.test).endswith("TYPE_CHECKING"):
             return True
     return False

@@ -9,7 +9,7 @@ import libcst as cst
 
 from fsdplint.source.source import Source
 from fsdplint.syntax import layout
-from fsdplint.syntax.qualified_names import dotted
+from fsdplint.syntax.dotted import dotted_name
 
 Block = cst.Module | cst.IndentedBlock
 
@@ -20,8 +20,8 @@ def before(source: Source, statement: cst.CSTNode, at: cst.CSTNode | None) -> bo
 
 
 def from_module(statement: cst.ImportFrom) -> str:
-    name = dotted(statement.module) if statement.module is not None else ""
-    return "." * len(statement.relative) + (name or "")
+    name = dotted_name(statement.module) if statement.module is not None else ""
+    return "." * len(statement.relative) + name
 
 
 def is_import(statement: cst.CSTNode) -> bool:
@@ -111,7 +111,7 @@ def _module(line: cst.SimpleStatementLine) -> str:
     if isinstance(statement, cst.ImportFrom):
         return from_module(statement)
     assert isinstance(statement, cst.Import)
-    return dotted(statement.names[0].name) or ""
+    return dotted_name(statement.names[0].name)
 
 
 def _top(line: cst.SimpleStatementLine) -> str:
@@ -121,7 +121,9 @@ def _top(line: cst.SimpleStatementLine) -> str:
 
 def _is_future(statement: cst.CSTNode) -> bool:
     return isinstance(statement, cst.SimpleStatementLine) and any(
-        isinstance(x, cst.ImportFrom) and x.module is not None and dotted(x.module) == "__future__"
+        isinstance(x, cst.ImportFrom)
+        and x.module is not None
+        and dotted_name(x.module) == "__future__"
         for x in statement.body
     )
 

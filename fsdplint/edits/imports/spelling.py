@@ -11,8 +11,9 @@ from fsdplint.diagnostics.finding import Import
 from fsdplint.source.source import Source
 from fsdplint.syntax import layout
 from fsdplint.syntax.bindings import Bindings, Imported, Scope, bindings_of
+from fsdplint.syntax.dotted import dotted_name
 from fsdplint.syntax.import_order import ancestors, has_run_before
-from fsdplint.syntax.qualified_names import canonical, dotted
+from fsdplint.syntax.qualified_names import canonical
 
 
 def name_for(
@@ -174,7 +175,7 @@ def conditional(source: Source, statement: cst.CSTNode) -> bool:
     around = ancestors(source, statement)
     return not isinstance(around[1], cst.Module) and not any(
         isinstance(x, cst.ExceptHandler | cst.ExceptStarHandler)
-        or (isinstance(x, cst.If) and (dotted(x.test) or "").endswith("TYPE_CHECKING"))
+        or (isinstance(x, cst.If) and dotted_name(x.test).endswith("TYPE_CHECKING"))
         for x in around
     )
 

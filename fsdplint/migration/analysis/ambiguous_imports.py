@@ -30,8 +30,9 @@ from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import FSDP, PREFIX, fsdp1_name
 from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import Imported, bindings_of
+from fsdplint.syntax.dotted import dotted_name
 from fsdplint.syntax.layout import descend
-from fsdplint.syntax.qualified_names import canonical, dotted
+from fsdplint.syntax.qualified_names import canonical
 
 CONSTANT = re.compile(r"True|False|None|[\d.]+|([\"']).*\1")
 POLICIES = {
@@ -67,7 +68,7 @@ def resolve_names(migration: Migration, source: Source) -> None:
             migration.blockers.append(blocked)
         hidden.add(name)
     for node in list(migration.names):
-        if source.parent(node) is not None and (dotted(node) or "").partition(".")[0] in hidden:
+        if source.parent(node) is not None and dotted_name(node).partition(".")[0] in hidden:
             del migration.names[node]
 
 
@@ -76,7 +77,7 @@ def _resolve_uses(migration: Migration, choice: Choice) -> bool:
     source, name = choice.source, choice.torch_import.local
     unclear: list[cst.CSTNode] = []
     for node in list(migration.symbols):
-        if source.parent(node) is None or (dotted(node) or "").partition(".")[0] != name:
+        if source.parent(node) is None or dotted_name(node).partition(".")[0] != name:
             continue
         side = choice.arm_of(node)
         if side == TORCH_ARM and not _is_other_in_trace(migration, choice, node):
@@ -133,7 +134,7 @@ def _keep_policy(migration: Migration, choice: Choice) -> None:
     source, name = choice.source, choice.torch_import.local
     migration.policies.shared_names.add((source.path, choice.torch_import.spelling))
     for node in list(migration.names):
-        if source.parent(node) is not None and dotted(node) == name:
+        if source.parent(node) is not None and dotted_name(node) == name:
             del migration.names[node]
             migration.policies.shared.add(node)
 

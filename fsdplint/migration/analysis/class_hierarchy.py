@@ -12,7 +12,8 @@ import libcst as cst
 from fsdplint.migration.analysis.variables import ancestors
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source
-from fsdplint.syntax.qualified_names import dotted, imported_names
+from fsdplint.syntax.dotted import dotted_name
+from fsdplint.syntax.qualified_names import imported_names
 
 # Libraries whose classes have no methods that a program's own could be mistaken for.
 HARMLESS = ("torch", "abc", "typing", "typing_extensions", "enum", "dataclasses", "collections")
@@ -80,7 +81,7 @@ class Classes:
                 for one in klass.bases
             )
             return next((one for one in found if one is not None), None)
-        text = dotted(base) or ""
+        text = dotted_name(base)
         first, _, rest = text.partition(".")
         full = imported_names(source).get(first, "")
         builtin = not full and not rest and hasattr(builtins, first)

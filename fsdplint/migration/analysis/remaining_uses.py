@@ -23,7 +23,8 @@ from fsdplint.migration.names import FSDP, WRAPPER_METHODS, fsdp1_name
 from fsdplint.source.files import Unreadable, read_bytes, read_source
 from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import Imported, bindings_of
-from fsdplint.syntax.qualified_names import canonical, dotted, symbols_in
+from fsdplint.syntax.dotted import dotted_name
+from fsdplint.syntax.qualified_names import canonical, symbols_in
 
 PATCHES = re.compile(rb"patch|setattr|mock")
 MOCK = re.compile(r"(unittest\.)?mock\.patch(\.(object|dict|multiple))?")
@@ -220,7 +221,7 @@ def _replaces(source: Source, func: cst.BaseExpression) -> bool:
     full = symbols_in(source).get(func, "")
     if full:
         return MOCK.fullmatch(full) is not None
-    name = dotted(func) or source.code(func)
+    name = dotted_name(func) or source.code(func)
     if isinstance(func, cst.Name):
         return name == "setattr"
     # pytest's `monkeypatch` and pytest-mock's `mocker`, which a test gets by these names

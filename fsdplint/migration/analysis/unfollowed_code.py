@@ -27,8 +27,9 @@ from fsdplint.migration.symbols import CHANGED
 from fsdplint.source.fsdp_words import has_fsdp
 from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import bindings_of
+from fsdplint.syntax.dotted import dotted_name
 from fsdplint.syntax.layout import descend
-from fsdplint.syntax.qualified_names import dotted, symbols_in
+from fsdplint.syntax.qualified_names import symbols_in
 
 FOLLOWED = (Function, Class, Bound, Partial, Method)
 Known = dict[tuple[cst.CSTNode, str], int]
@@ -109,7 +110,7 @@ def _speaks_of_fsdp(source: Source, node: cst.Call, symbols: dict[cst.CSTNode, s
     name = symbols.get(node.func, "")
     if name.startswith("torch."):
         return False
-    words = [name or dotted(node.func) or source.code(node.func)]
+    words = [name or dotted_name(node.func) or source.code(node.func)]
     words += [arg.keyword.value for arg in node.args if arg.keyword is not None]
     return any(has_fsdp(word) for word in words)
 

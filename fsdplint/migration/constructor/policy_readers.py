@@ -18,7 +18,7 @@ from fsdplint.migration.names import FSDP
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.bindings import bindings_of
-from fsdplint.syntax.qualified_names import dotted
+from fsdplint.syntax.dotted import dotted_name
 
 ARGUMENT = "auto_wrap_policy"
 WRAPPING = (FSDP, "enable_wrap", "wrap")
@@ -87,7 +87,7 @@ def _leave(migration: Migration, source: Source, node: cst.CSTNode) -> None:
     """Forget a reference to a policy's function, and keep its import."""
     del migration.names[node]
     migration.policies.shared.add(node)
-    text = dotted(node) or ""
+    text = dotted_name(node)
     for item in bindings_of(source).imports():
         if f"{text}.".startswith(f"{item.spelling}."):
             migration.policies.shared_names.add((source.path, item.spelling))

@@ -23,8 +23,9 @@ from fsdplint.migration.frameworks.accelerate import (
 from fsdplint.migration.frameworks.versions import FSDP1_ONLY
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import value_end, without
+from fsdplint.syntax.dotted import dotted_name
 from fsdplint.syntax.layout import statement_of
-from fsdplint.syntax.qualified_names import dotted, references
+from fsdplint.syntax.qualified_names import references
 
 TRANSFORMER_POLICY = "torch.distributed.fsdp.wrap.transformer_auto_wrap_policy"
 FSDP = "torch.distributed.fsdp"
@@ -271,7 +272,7 @@ class PluginChange:
     def _unused(self, node: cst.CSTNode) -> None:
         for name in names(node):
             self.rewrite.remove_import_if_unused(self.source, name)
-        text = dotted(node)
+        text = dotted_name(node)
         if text and "." in text:
             self.rewrite.remove_import_if_unused(self.source, text.rpartition(".")[0])
 

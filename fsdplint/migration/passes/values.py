@@ -19,7 +19,8 @@ from fsdplint.migration.names import fsdp1_name
 from fsdplint.migration.passes.state import PassState, references
 from fsdplint.migration.rewriters import rewriter_of
 from fsdplint.source.source import Source
-from fsdplint.syntax.qualified_names import PUBLIC, dotted
+from fsdplint.syntax.dotted import dotted_name
+from fsdplint.syntax.qualified_names import PUBLIC
 
 
 def resolve_imports(state: PassState) -> None:
@@ -34,8 +35,8 @@ def _check_star(migration: Migration, source: Source) -> None:
     for node in source.descend(source.tree):
         if not isinstance(node, cst.ImportFrom) or not isinstance(node.names, cst.ImportStar):
             continue
-        module = dotted(node.module) if node.module is not None else None
-        if node.relative or module is None or module in PUBLIC:
+        module = dotted_name(node.module) if node.module is not None else ""
+        if node.relative or not module or module in PUBLIC:
             continue
         if fsdp1_name(module) is not None:
             reason = STAR_IMPORT(module=module)
