@@ -109,12 +109,12 @@ class CollectiveUnderRankGuard(Rule):
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         from fsdplint.edits.rewrite import Rewrite
-        from fsdplint.fixes.rank_guard import move_out
+        from fsdplint.fixes.hoisting import hoist_collective
 
         event = finding.events[0]
         guard = rank_guard(event)
         rewrite = Rewrite()
-        if guard is None or not move_out(rewrite, event.site, guard, program):
+        if guard is None or not hoist_collective(rewrite, event.site, guard, program):
             return None
         return rewrite.fix("Run the collective on all ranks", Safety.SAFE)
 

@@ -25,7 +25,21 @@ optimizer.step()
 dist.destroy_process_group()
 """
 FIXED = BAD.replace("model.forward(", "model(")
+LINE = "loss = model.forward(torch.randn(2, 4)).sum()  # keep this comment\n"
+TWICE = BAD.replace(LINE, LINE + "again = model.forward(torch.randn(2, 4))\n")
+# What has no fix: the model is copied after it was sharded.
+COPY = BAD.replace("fully_shard(model)\n", "fully_shard(model)\nother = copy.deepcopy(model)\n")
+COPY = "import copy\n" + COPY.replace("model.forward(", "model(")
+BOTH = "import copy\n" + BAD.replace(
+    "fully_shard(model)\n", "fully_shard(model)\nother = copy.deepcopy(model)\n"
+)
 
 
 def run(*arguments: object, input: str | bytes | None = None) -> Result:
     return CliRunner().invoke(main, [str(one) for one in arguments], input=input)
+
+
+def concise(*arguments: object) -> list[str]:
+    """The findings of a check: file, line and code."""
+    lines = run(*arguments, "--output-format", "concise").output.splitlines()
+    return [":".join([*line.split(":")[:2], line.split()[1]]) for line in lines if ": FSDP" in line]

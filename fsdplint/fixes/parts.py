@@ -9,7 +9,13 @@ import libcst as cst
 
 from fsdplint.diagnostics.finding import Finding
 from fsdplint.edits.rewrite import Rewrite
-from fsdplint.fixes.rank_guard import Place, Statement, may_overtake, place_of, statement_lines
+from fsdplint.fixes.guarded_statements import (
+    GuardedStatement,
+    Statement,
+    guarded_statement,
+    may_overtake,
+)
+from fsdplint.fixes.rank_guard import statement_lines
 from fsdplint.fixes.state_dict import API, rank_guard, takings_of
 from fsdplint.fixes.syntax import (
     ancestors,
@@ -82,7 +88,7 @@ def save_parts(rewrite: Rewrite, finding: Finding, program: Program) -> str | No
         _replace(rewrite, source, texts)
         return None
     guard = rank_guard(saved)
-    place = place_of(source, save, guard) if guard is not None else None
+    place = guarded_statement(source, save, guard) if guard is not None else None
     if place is None or not _take_out(rewrite, source, save, place, texts):
         return "the call that saves can't be moved out of the test of the rank that it stands under"
     return None
@@ -236,7 +242,11 @@ def _nodes(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 
 
 def _take_out(
-    rewrite: Rewrite, source: Source, save: cst.Call, place: Place, texts: dict[cst.CSTNode, str]
+    rewrite: Rewrite,
+    source: Source,
+    save: cst.Call,
+    place: GuardedStatement,
+    texts: dict[cst.CSTNode, str],
 ) -> bool:
     """Put the call that saves, and what it needs, in front of the test that it stands under."""
     statement = layout.statement_of(source, save)

@@ -10,8 +10,14 @@ import libcst as cst
 
 from fsdplint.diagnostics.finding import Finding, Safety
 from fsdplint.edits.rewrite import Rewrite
+from fsdplint.fixes.guarded_statements import (
+    GuardedStatement,
+    guarded_statement,
+    liftable,
+    may_overtake,
+)
 from fsdplint.fixes.optimizer_model import model_of, trace_of
-from fsdplint.fixes.rank_guard import Place, guardable, liftable, may_overtake, on_rank0, place_of
+from fsdplint.fixes.rank_guard import guardable, on_rank0
 from fsdplint.fixes.syntax import (
     argument,
     call_at,
@@ -58,7 +64,7 @@ class Taking:
     saved_by: cst.Call
     getter: str
     arguments: list[str]
-    place: Place | None
+    place: GuardedStatement | None
 
     @property
     def name(self) -> str:
@@ -134,7 +140,7 @@ def takings_of(
         place = None
         if perhaps_one_rank(event):
             guard = rank_guard(event)
-            place = place_of(source, call, guard, program) if guard is not None else None
+            place = guarded_statement(source, call, guard, program) if guard is not None else None
             if place is None or not may_overtake(source, call, place):
                 return None
         result[call] = Taking(source, call, saved_by, *getter, place)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner, Result
 
 import fsdplint
@@ -31,12 +30,6 @@ BLOCKED = TRAIN.replace("optimizer.step", BLOCKER + "optimizer.step")
 
 def run(*arguments: object) -> Result:
     return CliRunner().invoke(main, [str(one) for one in arguments])
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_a_report_and_nothing_written(folder: Path) -> None:

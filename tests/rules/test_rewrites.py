@@ -9,8 +9,9 @@ from fsdplint.diagnostics.finding import Safety
 from fsdplint.edits.apply import apply
 from fsdplint.edits.rewrite import Rewrite
 from fsdplint.fixes.clipping import clip_with_utils
+from fsdplint.fixes.hoisting import hoist_collective
 from fsdplint.fixes.no_sync import rewrite_no_sync
-from fsdplint.fixes.rank_guard import move_out, on_rank0
+from fsdplint.fixes.rank_guard import on_rank0
 from fsdplint.interpreter import Program
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.layout import descend
@@ -349,7 +350,7 @@ def test_move_out(case: tuple[str, str | None]) -> None:
     guard = Guard(GuardKind.RANK, "rank == 0", True, NodeSite(source, test), Ranks.ONE)
     rewrite = Rewrite()
     site = NodeSite(source, call(source, "gather("))
-    assert move_out(rewrite, site, guard) == (after is not None)
+    assert hoist_collective(rewrite, site, guard) == (after is not None)
     if after is not None:
         assert result(source, rewrite) == after
 
@@ -358,7 +359,7 @@ def test_move_out_keeps_to_tests_of_the_rank_alone() -> None:
     source = Source("train.py", "if rank == 0 and best:\n    s = gather(m)\n")
     comparison = next(n for n in descend(source.tree) if isinstance(n, cst.Comparison))
     guard = Guard(GuardKind.RANK, "rank == 0", True, NodeSite(source, comparison), Ranks.ONE)
-    assert not move_out(Rewrite(), NodeSite(source, call(source, "gather(")), guard)
+    assert not hoist_collective(Rewrite(), NodeSite(source, call(source, "gather(")), guard)
 
 
 GUARDED_TOO = [
@@ -377,4 +378,4 @@ def test_move_out_keeps_the_other_conditions(before: str) -> None:
     source = Source("train.py", before)
     test = next(n.test for n in descend(source.tree) if isinstance(n, cst.If))
     guard = Guard(GuardKind.RANK, source.code(test), True, NodeSite(source, test), Ranks.ONE)
-    assert not move_out(Rewrite(), NodeSite(source, call(source, "gather(")), guard)
+    assert not hoist_collective(Rewrite(), NodeSite(source, call(source, "gather(")), guard)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from fsdplint.fixes.rank_guard import Place, may_overtake, place_of
+from fsdplint.fixes.guarded_statements import GuardedStatement, guarded_statement, may_overtake
 from fsdplint.interpreter.values import ModuleValue, OptimizerValue
 from fsdplint.migration.analysis.variables import ancestors, fresh, function_of
 from fsdplint.migration.blockers import Blocked
@@ -109,7 +109,7 @@ def _events(migration: Migration, node: cst.Call) -> Iterator[StateTaken | State
                 yield event
 
 
-def _place(migration: Migration, source: Source, node: cst.Call) -> Place | None:
+def _place(migration: Migration, source: Source, node: cst.Call) -> GuardedStatement | None:
     """Where a call stands under the one test of the rank that it can be moved out of."""
     guards = {
         guard.site.node: guard
@@ -119,15 +119,17 @@ def _place(migration: Migration, source: Source, node: cst.Call) -> Place | None
     }
     if len(guards) != 1:
         return None
-    place = place_of(source, node, next(iter(guards.values())), migration.program)
+    place = guarded_statement(source, node, next(iter(guards.values())), migration.program)
     return place if place is not None and may_overtake(source, node, place) else None
 
 
-def _move_out(migration: Migration, source: Source, node: cst.Call, place: Place) -> None:
+def _move_out(
+    migration: Migration, source: Source, node: cst.Call, place: GuardedStatement
+) -> None:
     """All ranks take the state, before the test of the rank."""
     text = migration.text(source, node)
     statement = statement_of(source, node)
-    others = bool(place.before or place.behind)
+    others = bool(place.before or place.after)
     assigned = isinstance(statement, cst.Assign) and len(statement.targets) == 1
     if isinstance(statement, cst.Assign) and assigned and statement.value is node and others:
         name = source.code(statement.targets[0].target)

@@ -1,0 +1,193 @@
+"""Statements under a test of the rank, and the statements that they may overtake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from fsdplint.fixes.rank_conditions import other_condition
+from fsdplint.fixes.syntax import Function, ancestors, names
+from fsdplint.interpreter import Program
+from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.dotted import bound_by, leaves, mentions
+from fsdplint.trace import Guard
+
+Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
+# A statement is not moved out of these.
+BOUNDARIES = (
+    *(cst.FunctionDef, cst.Lambda, cst.ClassDef, cst.For, cst.While, cst.If, cst.Try, cst.TryStar),
+    cst.Match,
+)
+# Calls that a collective may overtake.
+HARMLESS = {"print", "makedirs", "mkdir", "info", "debug", "warning", "log", "save", "save_file"}
+
+
+@dataclass(frozen=True)
+class GuardedStatement:
+    """A statement that a test of the rank keeps some ranks from.
+
+    Attributes:
+        test: the `if` statement.
+        statement: a statement in the body of the test, or after the test if the test leaves the
+            function (`if rank != 0: return`).
+        before: the statements between the test and this one. A hoisted statement overtakes them.
+        after: the statements after this one in its block.
+        condition: the rank-invariant condition that the test asks besides the rank; a hoisted
+            statement needs it too. Empty if there is none.
+    """
+
+    test: cst.If
+    statement: Statement
+    before: tuple[cst.CSTNode, ...]
+    after: tuple[cst.CSTNode, ...]
+    condition: str = ""
+
+    def lines(self, moved: list[str]) -> list[str]:
+        """Lines to put before the test, under its other condition."""
+        return (
+            [f"if {self.condition}:", *("\t" + line for line in moved)] if self.condition else moved
+        )
+
+
+def guarded_statement(
+    source: Source, node: cst.CSTNode, guard: Guard, program: Program | None = None
+) -> GuardedStatement | None:
+    """The statement that holds a node, if the node stands directly under a guard; else None.
+
+    Directly means that the test has no other branch, that only the rank decides whether a rank
+    reaches the node, and that no loop, function or other condition is between the two.
+
+    program: if given, the test may also ask a rank-invariant condition.
+    """
+    if not isinstance(guard.site, NodeSite) or guard.site.source is not source:
+        return None
+    statement: cst.CSTNode = node
+    for parent in ancestors(source, node):
+        if isinstance(parent, cst.IndentedBlock | cst.Module | cst.SimpleStatementSuite):
+            body = list(parent.body)
+            number = next((n for n, item in enumerate(body) if item is statement), None)
+            if number is None:
+                return None
+            owner = source.parent(parent)
+            if isinstance(owner, cst.If) and _is_test(source, owner, guard):
+                if owner.body is not parent or owner.orelse is not None or _is_elif(source, owner):
+                    return None
+                condition = other_condition(source, owner.test, True, program)
+                if not isinstance(statement, Statement) or condition is None:
+                    return None
+                before, after = tuple(body[:number]), tuple(body[number + 1 :])
+                return GuardedStatement(owner, statement, before, after, condition)
+            for earlier, other in enumerate(body[:number]):
+                if isinstance(other, cst.If) and _is_test(source, other, guard):
+                    if other.orelse is not None or not isinstance(statement, Statement):
+                        return None
+                    condition = other_condition(source, other.test, False, program)
+                    if not leaves(other.body.body[-1]) or condition is None:
+                        return None
+                    between = tuple(body[earlier + 1 : number])
+                    return GuardedStatement(
+                        other, statement, between, tuple(body[number + 1 :]), condition
+                    )
+        if isinstance(parent, BOUNDARIES):
+            return None
+        if isinstance(parent, Statement):
+            statement = parent
+    return None
+
+
+def _is_test(source: Source, statement: cst.If, guard: Guard) -> bool:
+    """Whether this `if` is the test of the guard."""
+    assert isinstance(guard.site, NodeSite)
+    node = guard.site.node
+    return node is statement or node is statement.test
+
+
+def _is_elif(source: Source, statement: cst.If) -> bool:
+    parent = source.parent(statement)
+    return isinstance(parent, cst.If) and parent.orelse is statement
+
+
+def may_overtake(source: Source, node: cst.CSTNode, place: GuardedStatement) -> bool:
+    """Whether a node may move before the statements between it and the test.
+
+    It may overtake prints, the making of folders, and assignments of names that it does not use.
+    These statements must not use what the node's statement assigns.
+    """
+    needed = names(node)
+    inside = list(_before_inside(source, node, place.statement))
+    if needed & bound_by(place.test.test) or not liftable(source, node, place.statement):
+        return False
+    for other in (*place.before, *inside):
+        if isinstance(other, cst.BaseCompoundStatement):
+            return False
+        smalls = other.body if isinstance(other, cst.SimpleStatementLine) else [other]
+        if not all(_overtakable(small, needed) for small in smalls):
+            return False
+    return not any(mentions(other, bound_by(place.statement)) for other in place.before)
+
+
+def _before_inside(
+    source: Source, node: cst.CSTNode, statement: cst.CSTNode
+) -> Iterator[cst.CSTNode]:
+    """The statements before a node in the same statement: in a `with`, or on the same line."""
+    inner = node
+    while inner is not statement:
+        outer = source.parent(inner)
+        if outer is None:
+            return
+        if isinstance(
+            outer, cst.IndentedBlock | cst.SimpleStatementSuite | cst.SimpleStatementLine
+        ):
+            body: list[cst.CSTNode] = list(outer.body)
+            yield from body[: body.index(inner)]
+        inner = outer
+
+
+def liftable(source: Source, node: cst.CSTNode, statement: cst.CSTNode) -> bool:
+    """Whether a node may be evaluated before its statement.
+
+    It may not if its statement evaluates it conditionally, or if it uses a name that is bound only
+    where it stands: the variable of a comprehension, or the target of a `with`.
+    """
+    if node is statement:
+        return True
+    needed = names(node)
+    for outer in (*ancestors_below(source, node, statement), statement):
+        if isinstance(outer, cst.BooleanOperation | cst.IfExp | Function):
+            return False
+        bound: set[str] = set()
+        if isinstance(outer, cst.BaseComp):
+            bound = bound_by(outer)
+        elif isinstance(outer, cst.With):
+            bound = {name for item in outer.items for name in bound_by(item)}
+        if needed & bound:
+            return False
+    return True
+
+
+def _overtakable(small: cst.CSTNode, needed: set[str]) -> bool:
+    if isinstance(small, cst.Assign | cst.AnnAssign):
+        bound = bound_by(small)
+        return not any(name.split(".")[0] in needed for name in bound)
+    if isinstance(small, cst.Expr):
+        value = small.value
+        if isinstance(value, cst.SimpleString):
+            return True
+        if not isinstance(value, cst.Call):
+            return False
+        function = value.func
+        last = function.attr if isinstance(function, cst.Attribute) else function
+        return isinstance(last, cst.Name) and last.value in HARMLESS
+    return False
+
+
+def ancestors_below(source: Source, node: cst.CSTNode, outer: cst.CSTNode) -> list[cst.CSTNode]:
+    """The ancestors of a node that stand in `outer`, innermost first."""
+    result = []
+    for parent in ancestors(source, node):
+        if parent is outer:
+            break
+        result.append(parent)
+    return result
