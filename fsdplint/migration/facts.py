@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from fsdplint.migration.analysis.conditional_imports import Choice
-from fsdplint.migration.constructor.wrapping_policy import Policy
+from fsdplint.migration.constructor.policy import Policy
 from fsdplint.migration.state_dicts.kinds import Config
 from fsdplint.source.source import Source
 

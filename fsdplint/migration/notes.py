@@ -10,7 +10,7 @@ import libcst as cst
 from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.analysis.variables import function_of
-from fsdplint.migration.constructor.strategy import WHOLE
+from fsdplint.migration.constructor.strategy import NO_RESHARD
 from fsdplint.migration.context import Migration, is_fsdp1, nodes
 from fsdplint.migration.names import PARAMETERS
 from fsdplint.source.source import NodeSite, Source
@@ -178,7 +178,7 @@ def _note_regathering(migration: Migration, calls: Calls) -> None:
 
     FSDP1 decides that in `_should_free_in_backward`; FSDP2 reshards them.
     """
-    wanted = {f"ShardingStrategy.{name}" for name in WHOLE}
+    wanted = {f"ShardingStrategy.{name}" for name in NO_RESHARD}
     if not any(migration.fsdp1(node) in wanted for s in migration.sources for node in nodes(s)):
         return
     for source, node in _no_sync_calls(migration):

@@ -1,4 +1,4 @@
-"""`buffer_dtype`: FSDP1 casts a model's floating point buffers, FSDP2 leaves them as they are."""
+"""`buffer_dtype`: FSDP1 casts a model's floating point buffers, FSDP2 does not."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.trace import Wrapped
 
-DEPTH = 8
-STATES = re.compile(r"state_dict|save_pretrained|push_to_hub")
+MAX_DEPTH = 8
+STATE_CALLS = re.compile(r"state_dict|save_pretrained|push_to_hub")
 
 
 @dataclass
@@ -34,11 +34,11 @@ class Buffers:
     precision: Precision
     may_be_none: Callable[[cst.BaseExpression], bool]
 
-    def read(self, value: cst.BaseExpression, keywords: Keywords) -> None:
-        """Cast the buffers as the mixed precision that was given says.
+    def add_casts(self, value: cst.BaseExpression, keywords: Keywords) -> None:
+        """Add the casts of the buffers that a policy of mixed precision asks for.
 
         Raises:
-            Blocked: which dtype that is cannot be written beside the constructor call.
+            Blocked: their dtype cannot be written beside the constructor call.
         """
         known = self.precision
         if not known.buffers or not has_buffers(self.migration, self.at):
@@ -50,28 +50,28 @@ class Buffers:
         text = texts.pop() if len(texts) == 1 else None
         if text and not maybe_none:
             keywords.buffers = text
-        elif self._same("param_dtype", found):
+        elif self._have_field("param_dtype", found):
             keywords.buffers_as = "param_dtype"
         elif text and all(call in known.lowering for call in found):
             keywords.buffers_as = "param_dtype"
             keywords.buffers_to = text
-        elif self._same("reduce_dtype", found):
+        elif self._have_field("reduce_dtype", found):
             keywords.buffers_as = "reduce_dtype"
         else:
             raise Blocked(self.source, value, BUFFER_DTYPE_UNKNOWN())
         if not any(
-            STATES.search(source.text) for source in self.migration.program.sources.values()
+            STATE_CALLS.search(source.text) for source in self.migration.program.sources.values()
         ):
             return
         self.migration.note(
             "buffers are saved in the low precision that they are cast to",
             self.source,
             value,
-            detail="FSDP1 saved the same rounded values in the type that they had at first.",
+            detail="FSDP1 saved the same rounded values in the original type.",
         )
 
-    def _same(self, field: str, found: set[cst.Call]) -> bool:
-        """Whether a field of the new policy is what the buffers get, whichever config it is."""
+    def _have_field(self, field: str, found: set[cst.Call]) -> bool:
+        """Whether the buffers get the dtype of a field of the new policy in all configs."""
         return all(field in self.precision.equal_fields.get(call, ()) for call in found)
 
     def _configs(self, value: cst.BaseExpression) -> tuple[set[cst.Call], bool]:
@@ -87,9 +87,9 @@ class Buffers:
                 maybe_none = True
             elif isinstance(node, cst.Call) and node in self.precision.calls:
                 found.add(node)
-            elif isinstance(node, cst.IfExp) and depth < DEPTH:
+            elif isinstance(node, cst.IfExp) and depth < MAX_DEPTH:
                 stack += [(node.body, depth + 1), (node.orelse, depth + 1)]
-            elif items and depth < DEPTH:
+            elif items and depth < MAX_DEPTH:
                 stack += [(item.value, depth + 1) for item in items]
             else:
                 rest.append(node)
@@ -103,8 +103,9 @@ class Buffers:
         return found, maybe_none
 
     def _text(self, call: cst.Call) -> str | None:
-        """The `buffer_dtype` of a config as it is written beside the constructor; None if it cannot
-        be.
+        """The text of a config's `buffer_dtype` beside the constructor call.
+
+        None if the code there cannot name it.
         """
         dtype = self.precision.buffers.get(call)
         if dtype is None:
@@ -129,7 +130,7 @@ def has_buffers(migration: Migration, at: cst.Call) -> bool:
     sources = migration.program.sources.values()
     if any(re.search(r"register_buffer|BatchNorm", source.text) for source in sources):
         return True
-    module = next((a.value for a in at.args if a.keyword is None or _word(a) == "module"), None)
+    module = next((a.value for a in at.args if a.keyword is None or _keyword(a) == "module"), None)
     if module is not None and any(_holds_unknown(v) for v in migration.values(module)):
         return True
     seen = False
@@ -147,13 +148,13 @@ def has_buffers(migration: Migration, at: cst.Call) -> bool:
     return not seen
 
 
-def _word(arg: cst.Arg) -> str:
+def _keyword(arg: cst.Arg) -> str:
     return arg.keyword.value if arg.keyword is not None else ""
 
 
 def _holds_unknown(value: Value, depth: int = 0) -> bool:
-    """Whether a module holds something that a call out of sight made, which may be a module."""
-    if not isinstance(value, ModuleValue) or depth > DEPTH:
+    """Whether a module has an attribute of unknown value, which may be a module."""
+    if not isinstance(value, ModuleValue) or depth > MAX_DEPTH:
         return False
     for held in value.attributes.values():
         if isinstance(held, Unknown) and (held.origin.endswith("()") or held.refined is not None):

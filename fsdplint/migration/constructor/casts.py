@@ -1,6 +1,6 @@
-"""Which modules cast their inputs: in FSDP1 the root, in FSDP2 every module that is sharded.
+"""Which modules cast their inputs: the root in FSDP1, every sharded module in FSDP2.
 
-It matters where a module gets more than the one tensor that the module before it made.
+The difference matters if a module gets more than the one tensor that the module before it returns.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.interpreter.values import Class, ModuleValue
-from fsdplint.migration.constructor.wrapping_policy import Policy
+from fsdplint.migration.constructor.policy import Policy
 from fsdplint.migration.context import Migration
 from fsdplint.migration.facts import Precision
 from fsdplint.source.source import NodeSite
 from fsdplint.trace import Wrapped
 
 
-def places(migration: Migration, call: cst.Call) -> set[bool]:
-    """Whether a call of the constructor wraps parts of a module that is wrapped itself."""
+def wraps_parts(migration: Migration, call: cst.Call) -> set[bool]:
+    """Whether a constructor call wraps a part of a wrapped module, for each time that it runs."""
     found = set()
     for trace in migration.program.traces:
         wrapped = list(trace.of(Wrapped))
@@ -31,7 +31,7 @@ def places(migration: Migration, call: cst.Call) -> set[bool]:
     return found
 
 
-def same_for_inner(migration: Migration, precision: Precision, module: cst.CSTNode) -> bool:
+def fits_part(migration: Migration, precision: Precision, module: cst.CSTNode) -> bool:
     """Whether a part that is wrapped by hand may cast its inputs without a difference."""
     if precision.own_casts:
         return False
@@ -44,8 +44,8 @@ def same_for_inner(migration: Migration, precision: Precision, module: cst.CSTNo
     )
 
 
-def same_for_policy(migration: Migration, precision: Precision, policy: Policy | None) -> bool:
-    """Whether the modules that a policy chooses may cast their inputs without a difference."""
+def fits_policy(migration: Migration, precision: Precision, policy: Policy | None) -> bool:
+    """Whether the modules that a policy picks may cast their inputs without a difference."""
     if precision.casts_inner or not precision.lowers or policy is None:
         return True
     if precision.own_casts:

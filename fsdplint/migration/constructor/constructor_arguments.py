@@ -1,4 +1,4 @@
-"""The arguments of a call of FSDP1's constructor, as keywords of `fully_shard`."""
+"""All arguments of one call of FSDP1's constructor, as keywords of `fully_shard`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ def read_keywords(
 ) -> Keywords:
     """Translate the arguments of a constructor call.
 
+    named: the arguments by the names of their parameters.
+    rest: arguments without a name, such as `**kwargs`.
+
     Raises:
-        Blocked: an argument has no faithful rewrite yet.
+        Blocked: an argument has no rewrite.
     """
     keywords = Keywords(migration, source, node)
     values = {name: arg.value for name, arg in named.items() if name != "module"}
@@ -35,10 +38,10 @@ def read_keywords(
     for name, value in values.items():
         try:
             reader.read(name, value)
-        except Blocked as found:
-            blocked.append(found)
+        except Blocked as error:
+            blocked.append(error)
     if blocked:
         migration.blockers.extend(blocked[1:])
         raise blocked[0]
-    reader.mesh()
+    reader.add_default_mesh()
     return keywords

@@ -1,4 +1,4 @@
-"""Values that the program only shows: printed, logged, or made a part of such a text."""
+"""Values that the program only prints or logs, also as a part of a text."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ PRINTS = {"pprint.pprint", "pprint.pp", "warnings.warn"}
 LEVELS = {"debug", "info", "warning", "warn", "error", "critical", "log"}
 
 
-def is_shown(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
-    """Whether a value goes into a text that is printed or logged, and nowhere else."""
+def is_displayed(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
+    """Whether the program prints or logs a value and does nothing else with it."""
     parent = source.parent(node)
     if isinstance(parent, cst.FormattedStringExpression | cst.FormattedString | cst.Element):
-        return is_shown(migration, source, parent)
+        return is_displayed(migration, source, parent)
     if isinstance(parent, cst.ConcatenatedString):
-        return is_shown(migration, source, parent)
+        return is_displayed(migration, source, parent)
     if isinstance(parent, cst.Tuple):  # of `"%s %s" % (a, b)`
-        whole = source.parent(parent)
-        return isinstance(whole, cst.BinaryOperation) and _in_text(migration, source, whole)
+        operation = source.parent(parent)
+        return isinstance(operation, cst.BinaryOperation) and _in_text(migration, source, operation)
     if isinstance(parent, cst.BinaryOperation):
         return _in_text(migration, source, parent)
     call = source.parent(parent) if isinstance(parent, cst.Arg) else None
@@ -31,17 +31,17 @@ def is_shown(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
     if parent.keyword is not None or _reads_keys(source, call):
         return False
     if _is_builtin(source, call.func, TEXTS) or migration.symbol(call.func) == "pprint.pformat":
-        return is_shown(migration, source, call)
-    return isinstance(source.parent(call), cst.Expr) and _shows(migration, source, call.func)
+        return is_displayed(migration, source, call)
+    return isinstance(source.parent(call), cst.Expr) and _displays(migration, source, call.func)
 
 
 def _reads_keys(source: Source, call: cst.Call) -> bool:
-    """Whether a call is given a format that picks keys of a dict (`"%(name)s"`)."""
+    """Whether an argument of a call is a format that reads keys of a dict (`"%(name)s"`)."""
     return any("%(" in source.code(arg.value) for arg in call.args)
 
 
 def _in_text(migration: Migration, source: Source, node: cst.BinaryOperation) -> bool:
-    """Whether an operation makes a text (`"%s" % x`), which is shown."""
+    """Whether an operation makes a text (`"%s" % x`) that the program prints or logs."""
     left = node.left
     while isinstance(left, cst.BinaryOperation):
         left = left.left
@@ -49,11 +49,11 @@ def _in_text(migration: Migration, source: Source, node: cst.BinaryOperation) ->
     return (
         isinstance(left, texts)
         and "%(" not in source.code(left)
-        and is_shown(migration, source, node)
+        and is_displayed(migration, source, node)
     )
 
 
-def _shows(migration: Migration, source: Source, function: cst.BaseExpression) -> bool:
+def _displays(migration: Migration, source: Source, function: cst.BaseExpression) -> bool:
     symbol = migration.symbol(function)
     if _is_builtin(source, function, {"print"}) or symbol in PRINTS:
         return True

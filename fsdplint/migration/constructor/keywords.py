@@ -1,6 +1,4 @@
-"""The keywords of `fully_shard` that stand for a constructor's arguments, and the lines around
-it.
-"""
+"""The keywords of `fully_shard` for one constructor call, and the lines around the new call."""
 
 from __future__ import annotations
 
@@ -13,8 +11,8 @@ from fsdplint.fixes.syntax import library_name
 from fsdplint.migration.analysis.variables import fresh
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import CAST_INPUTS_DIFFER_IN_DICT, OFFLOAD_UNKNOWN
+from fsdplint.migration.constructor.policy import Policy
 from fsdplint.migration.constructor.strategy import KEY, conditional
-from fsdplint.migration.constructor.wrapping_policy import Policy
 from fsdplint.migration.context import Migration
 from fsdplint.migration.text import WIDTH, call, dict_display, spread, statement, string_literal
 from fsdplint.source.source import Source
@@ -23,16 +21,33 @@ from fsdplint.syntax.layout import line_indent, statement_of
 
 @dataclass
 class Keywords:
-    """What `fully_shard` gets.
+    """The keywords of `fully_shard`.
 
     Attributes:
+        at: the constructor call.
         items: keyword and text, in the order in which they are written.
         spread: an expression that gives more of them (`**text`), or "".
-        mapping: the name of the user's own dict that is spread, or "".
-        before: lines that come before the loop and the root.
+        spreads_mesh: whether that expression, or `mapping`, gives a mesh.
+        no_reshard_if: the condition under which parameters stay gathered after the forward, or "".
+        mapping: the name of the user's dict that the call spreads, or "".
+        setup: lines before the loop and the root.
         sync: the condition under which rank 0's weights go to all ranks: "", "True" or a text.
+        buffers: the dtype of the casts of floating point buffers, or "".
+        buffers_as: the field of the policy that decides whether buffers are cast, or "".
+        buffers_to: the dtype of these casts, "" for the dtype in that field.
         materialize: the device on which parameters on the meta device get memory, or "".
-        buffers: the dtype that floating point buffers are cast to, or "".
+        offload: when parameters are offloaded: "True", a condition, "?" if another variable decides.
+        has_ignored: whether some parameters are not sharded.
+        ignored_modules: the text of the modules whose parameters are not sharded, or "".
+        initialize: the function that gives parameters on the meta device their values, or "".
+        in_group: whether the weights come from the first rank of a group.
+        two_dimensional: whether the mesh may have two dimensions.
+        empty_ranks: whether some ranks may have no weights of their own.
+        strategy: the variable that holds the strategy, or "".
+        state: the variable that holds rank 0's weights, or "".
+        is_part: whether the call wraps a part of a module that is wrapped itself.
+        own_casts: whether each policy of mixed precision says if its module casts its inputs.
+        mapped_policy: whether the mapping has a policy of mixed precision.
     """
 
     migration: Migration
@@ -40,31 +55,28 @@ class Keywords:
     at: cst.Call
     items: list[tuple[str, str]] = field(default_factory=list)
     spread: str = ""
-    spreads_mesh: bool = False  # whether that gives a mesh
-    kept: str = ""  # the condition under which parameters stay whole after the forward
+    spreads_mesh: bool = False
+    no_reshard_if: str = ""
     mapping: str = ""
-    before: list[str] = field(default_factory=list)
+    setup: list[str] = field(default_factory=list)
     policy: Policy | None = None
     sync: str = ""
     buffers: str = ""
-    buffers_as: str = ""  # the field of the policy that says whether buffers are cast, or ""
-    buffers_to: str = ""  # to which dtype then, "" for that of the field
+    buffers_as: str = ""
+    buffers_to: str = ""
     materialize: str = ""
-    offload: str = (
-        ""  # when parameters are offloaded: "True", a condition, "?" for another variable
-    )
-    ignored: bool = False  # whether some parameters are not sharded
-    ignored_modules: str = ""  # the modules whose parameters and buffers are left alone
-    initialize: str = ""  # the function that gives parameters on the meta device their values
-    in_group: bool = False  # whether the weights come from the first rank of a group
-    in_two: bool = False  # whether the mesh may have two dimensions
-    empty: bool = False  # whether other ranks may have no weights of their own
-    strategy: str = ""  # the variable that holds the strategy, where there is one
+    offload: str = ""
+    has_ignored: bool = False
+    ignored_modules: str = ""
+    initialize: str = ""
+    in_group: bool = False
+    two_dimensional: bool = False
+    empty_ranks: bool = False
+    strategy: str = ""
     state: str = ""
-    inner: bool = False  # whether the call wraps a part of a module that is wrapped itself
-    own_casts: bool = False  # whether the policy says of itself if inner modules cast their inputs
-    mapped_policy: bool = False  # whether the mapping has a policy of mixed precision
-    spread_definition: bool = False
+    is_part: bool = False
+    own_casts: bool = False
+    mapped_policy: bool = False
     _policy: str = ""  # the variable that holds the policy of mixed precision
     _mesh: str = ""
     _inner: list[str] | None = None
@@ -73,10 +85,10 @@ class Keywords:
     # Preparing --------------------------------------------------------------------------------
 
     def prepare(self, loop: bool, inner_casts: bool) -> None:
-        """Decide what gets a variable of its own.
+        """Give variables to keywords that the new code uses more than once.
 
-        loop: whether the keywords are used more than once. inner_casts: whether the inner modules
-        may use the policy of the root.
+        loop: whether a loop shards submodules with the same keywords.
+        inner_casts: whether the submodules may use the policy of the root.
         """
         items = dict(self.items)
         if self.in_group and not is_simple(items["mesh"]):
@@ -93,15 +105,14 @@ class Keywords:
                 self.items = list(items.items())
             self._policy = policy
         if not loop:
-            own = self.own_casts and not self.inner
-            if "mp_policy" in items and (own or (self.inner and not inner_casts)):
-                casts = self._casts_of_one(items["mp_policy"])
-                self.items = [(key, casts if key == "mp_policy" else x) for key, x in self.items]
-            self._single()
+            own = self.own_casts and not self.is_part
+            if "mp_policy" in items and (own or (self.is_part and not inner_casts)):
+                policy = self._policy_of_one(items["mp_policy"])
+                self.items = [(key, policy if key == "mp_policy" else x) for key, x in self.items]
+            self._write_condition()
             return
         if self.mapping and self.own_casts and self.mapped_policy:
-            reason = CAST_INPUTS_DIFFER_IN_DICT()
-            raise Blocked(self.source, self.at, reason)
+            raise Blocked(self.source, self.at, CAST_INPUTS_DIFFER_IN_DICT())
         if self.mapping:
             if not inner_casts and self.mapped_policy:
                 self._separate_mapped_policy()
@@ -109,7 +120,7 @@ class Keywords:
         if not inner_casts and "mp_policy" in dict(self.items):
             self._separate_policy()
             return
-        if self.spread or self.kept or len(self.items) >= 2:
+        if self.spread or self.no_reshard_if or len(self.items) >= 2:
             self._collect(self.items)
             self.items = []
         elif self.items:
@@ -117,42 +128,42 @@ class Keywords:
             if not is_simple(value):
                 self.items = [(key, self.variable(key, value))]
 
-    def _single(self) -> None:
-        """What is chosen at run time, for a call that shards nothing but the root."""
-        if not self.kept:
+    def _write_condition(self) -> None:
+        """Write the strategy that is chosen at run time, for a call that shards the root only."""
+        if not self.no_reshard_if:
             return
         statement = statement_of(self.source, self.at)
         if getattr(statement, "value", None) is self.at:
             self._collect([])
         else:
-            self.spread, self.kept = conditional(self.source, self.kept), ""
+            self.spread, self.no_reshard_if = conditional(self.source, self.no_reshard_if), ""
 
     def _collect(self, items: list[tuple[str, str]]) -> None:
-        """A variable for keywords that are used more than once, or chosen at run time."""
+        """Assign keywords to a dict, since they are used more than once or chosen at run time."""
         name = fresh(self.source, self.at, "fsdp_kwargs", "shard_kwargs")
-        short = f"{name} = {conditional(self.source, self.kept)}"
+        short = f"{name} = {conditional(self.source, self.no_reshard_if)}"
         room = WIDTH - len(line_indent(self.source, self.source.span(self.at)[0]).expandtabs(4))
-        if self.kept and not items and not self.spread and len(short) <= room:
-            self.before.append(short)
+        if self.no_reshard_if and not items and not self.spread and len(short) <= room:
+            self.setup.append(short)
         else:
             if items or not self.spread:
-                self.before += dict_display(self.source, f"{name} = ", items, self.spread)
+                self.setup += dict_display(self.source, f"{name} = ", items, self.spread)
             else:
-                self.before.append(f"{name} = {self.spread}")
-            if self.kept:
-                self.before.append(f"if {self.kept}:")
-                self.before.append(f"\t{name}[{string_literal(self.source, KEY)}] = False")
-        self._common, self.spread, self.kept = name, "", ""
+                self.setup.append(f"{name} = {self.spread}")
+            if self.no_reshard_if:
+                self.setup.append(f"if {self.no_reshard_if}:")
+                self.setup.append(f"\t{name}[{string_literal(self.source, KEY)}] = False")
+        self._common, self.spread, self.no_reshard_if = name, "", ""
 
     def _separate_policy(self) -> None:
-        """The inner modules get the policy without the casts of their inputs."""
+        """Give the inner modules a policy that does not cast their inputs."""
         items = dict(self.items)
         policy = items.pop("mp_policy")
         if not is_simple(policy):
             policy = self.variable("mp_policy", policy)
         inner = fresh(self.source, self.at, "inner_policy", "inner_mp_policy")
         rest = list(items.items())
-        if self.spread or self.kept or len(rest) >= 2:
+        if self.spread or self.no_reshard_if or len(rest) >= 2:
             self._collect(rest)
             rest = []
         elif rest and not is_simple(rest[0][1]):
@@ -160,9 +171,8 @@ class Keywords:
         if self.own_casts:
             inner, policy = policy, self._root_policy(policy)
         else:
-            replace = self._replace()
-            self.before.append("# Only the root casts its inputs.")
-            self.before.append(f"{inner} = {replace}({policy}, cast_forward_inputs=False)")
+            self.setup.append("# Only the root casts its inputs.")
+            self.setup.append(f"{inner} = {self._with_casts(policy, False)}")
         base = self._spreads() + [f"{key}={value}" for key, value in rest]
         self.items = [*rest, ("mp_policy", policy)]
         self._inner = [*base, f"mp_policy={inner}"]
@@ -170,37 +180,34 @@ class Keywords:
     def _replace(self) -> str:
         return library_name(self.migration.rewrite, self.source, "dataclasses.replace", self.at)
 
-    def _casts_of_one(self, policy: str) -> str:
-        """The policy of a module that is sharded by hand; that of a part says it of itself, or it
-        must not cast.
+    def _policy_of_one(self, policy: str) -> str:
+        """The policy of a single module: the root casts its inputs, a part only if its policy
+        says so.
         """
-        if not self.inner:
-            return self._casting(policy)
-        return (
-            policy if self.own_casts else f"{self._replace()}({policy}, cast_forward_inputs=False)"
-        )
+        if not self.is_part:
+            return self._with_casts(policy, True)
+        return policy if self.own_casts else self._with_casts(policy, False)
 
-    def _casting(self, policy: str) -> str:
-        return f"{self._replace()}({policy}, cast_forward_inputs=True)"
+    def _with_casts(self, policy: str, casts: bool) -> str:
+        return f"{self._replace()}({policy}, cast_forward_inputs={casts})"
 
     def _root_policy(self, policy: str) -> str:
-        self.before.append("# The root casts its inputs in any case.")
-        return self.variable("root_policy", self._casting(policy))
+        self.setup.append("# The root casts its inputs in any case.")
+        return self.variable("root_policy", self._with_casts(policy, True))
 
     def _separate_mapped_policy(self) -> None:
-        replace = self._replace()
+        """Give the inner modules a copy of the user's dict whose policy does not cast inputs."""
         key = string_literal(self.source, "mp_policy")
         name = fresh(self.source, self.at, f"inner_{self.mapping}", "inner_kwargs")
-        policy = f"{replace}({self.mapping}[{key}], cast_forward_inputs=False)"
-        self.before.append("# Only the root casts its inputs.")
-        self.before += dict_display(
-            self.source, f"{name} = ", [("mp_policy", policy)], self.mapping
-        )
+        policy = self._with_casts(f"{self.mapping}[{key}]", False)
+        self.setup.append("# Only the root casts its inputs.")
+        self.setup += dict_display(self.source, f"{name} = ", [("mp_policy", policy)], self.mapping)
         self._inner = [f"**{name}", *(f"{key}={value}" for key, value in self.items)]
 
     def variable(self, wanted: str, value: str) -> str:
+        """Assign a text to a variable before the call; returns the variable's name."""
         name = fresh(self.source, self.at, wanted, f"fsdp_{wanted}")
-        self.before.append(statement(self.source, self.at, f"{name} = {value}"))
+        self.setup.append(statement(self.source, self.at, f"{name} = {value}"))
         return name
 
     # The texts --------------------------------------------------------------------------------
@@ -212,28 +219,31 @@ class Keywords:
         return [spread(text) for text in found]
 
     def arguments(self, inner: bool) -> list[str]:
-        """The arguments behind the module; `inner` for a submodule."""
+        """The arguments after the module; `inner`: of a submodule."""
         if inner and self._inner is not None:
             return self._inner
         return [*self._spreads(), *(f"{key}={value}" for key, value in self.items)]
 
     def before_sharding(self, model: str) -> list[str]:
+        """Lines before `setup`: they keep the weights that rank 0 sends to the others."""
         if not self.sync:
             return []
-        if self.in_group or self.ignored:
+        if self.in_group or self.has_ignored:
             self.state = fresh(self.source, self.at, "full_parameters", "whole_parameters")
             return [f"{self.state} = dict({model}.named_parameters())"]
         self.state = fresh(self.source, self.at, "full_state", "rank0_state")
         return [f"{self.state} = {model}.state_dict()"]
 
     def after(self, model: str) -> list[str]:
+        """Lines after the model is sharded: memory, weights and casts of buffers."""
         lines: list[str] = []
         floating = "if buffer.is_floating_point():"
         if self.ignored_modules and (self.buffers or self.buffers_as):
-            modules, own = self.ignored_modules, fresh(self.source, self.at, "ignored_buffers")
-            one = "part" if re.search(r"\bmodule\b", modules) else "module"
-            lines.append(f"{own} = {{b for {one} in {modules} for b in {one}.buffers()}}")
-            floating = f"if buffer.is_floating_point() and buffer not in {own}:"
+            modules = self.ignored_modules
+            buffers = fresh(self.source, self.at, "ignored_buffers")
+            module = "part" if re.search(r"\bmodule\b", modules) else "module"
+            lines.append(f"{buffers} = {{b for {module} in {modules} for b in {module}.buffers()}}")
+            floating = f"if buffer.is_floating_point() and buffer not in {buffers}:"
         if self.buffers:
             lines += [
                 f"for buffer in {model}.buffers():",
@@ -257,31 +267,32 @@ class Keywords:
                 "stops with `Multiple devices found`. Move such buffers to the CPU for this call.",
             )
         if self.sync:
-            apart = self.in_group or self.ignored
-            first = self._broadcast_in_group(model) if apart else self._broadcast(model)
-            lines = [*first, *lines]
+            by_tensor = self.in_group or self.has_ignored
+            weights = self._broadcast_tensors(model) if by_tensor else self._broadcast_state(model)
+            lines = [*weights, *lines]
         if self.materialize:
-            lines = [*self._materialized(model), *lines]
+            lines = [*self._materialize_lines(model), *lines]
         return lines
 
-    def _materialized(self, model: str) -> list[str]:
-        """Memory for what is on the meta device; what is offloaded has to get it on the CPU."""
-        device, test = self.materialize, f"if any(p.is_meta for p in {model}.parameters()):"
+    def _materialize_lines(self, model: str) -> list[str]:
+        """Lines that give parameters on the meta device memory; offloaded ones get it on the CPU."""
+        device = self.materialize
+        test = f"if any(p.is_meta for p in {model}.parameters()):"
         if not self.offload:
             return [test, f"\t{model}.to_empty(device={device})"]
         if self.offload == "?":
             raise Blocked(self.source, self.at, OFFLOAD_UNKNOWN())
         cpu = string_literal(self.source, "cpu")
-        where = cpu if self.offload == "True" else f"{cpu} if {self.offload} else {device}"
+        target = cpu if self.offload == "True" else f"{cpu} if {self.offload} else {device}"
         return [
             test,
-            f"\t{model}.to_empty(device={where})",
+            f"\t{model}.to_empty(device={target})",
             f"\tfor buffer in {model}.buffers():",
             f"\t\tbuffer.data = buffer.data.to({device})",
         ]
 
-    def _broadcast_in_group(self, model: str) -> list[str]:
-        """Every group of ranks starts from the weights of its first rank."""
+    def _broadcast_tensors(self, model: str) -> list[str]:
+        """Lines that send each tensor of the first rank to the others of its group."""
         need = self.migration.need
         distribute = need(self.source, "torch.distributed.tensor", "distribute_tensor", self.at)
         no_grad = self.migration.torch(self.source, self.at) + ".no_grad()"
@@ -292,7 +303,7 @@ class Keywords:
         lines = [
             f"with {no_grad}:",
             f"\tfor name, parameter in {model}.named_parameters():",
-            *self._only_sharded(),
+            *self._skip_ignored(),
             f"\t\tfull = {state}[name].to({mesh}.device_type)",
             f"\t\tparameter.copy_({distribute}(full, {mesh}, parameter.placements))",
             f"for buffer in {model}.buffers():",
@@ -300,12 +311,12 @@ class Keywords:
         ]
         if not self.in_group:
             lines[-1] = f"\t{broadcast}(buffer, src=0)"
-        elif self.in_two:
+        elif self.two_dimensional:
             lines[-1:] = [
                 f"\tfor group in {mesh}.get_all_groups():",
                 f"\t\t{broadcast}(buffer, group=group, group_src=0)",
             ]
-        if self.empty:
+        if self.empty_ranks:
             full = next(number for number, line in enumerate(lines) if "full = " in line)
             lines[full : full + 1] = [
                 f"\t\tfull = {state}[name]",
@@ -320,14 +331,15 @@ class Keywords:
             comment = "# All ranks start from rank 0's weights and buffers."
         return [comment, *lines, f"del {state}"]
 
-    def _only_sharded(self) -> list[str]:
-        """Lines that leave out parameters that are ignored."""
-        if not self.ignored:
+    def _skip_ignored(self) -> list[str]:
+        """Lines of the loop that skip ignored parameters."""
+        if not self.has_ignored:
             return []
         tensor = self.migration.need(self.source, "torch.distributed.tensor", "DTensor", self.at)
         return [f"\t\tif not isinstance(parameter, {tensor}):", "\t\t\tcontinue"]
 
-    def _broadcast(self, model: str) -> list[str]:
+    def _broadcast_state(self, model: str) -> list[str]:
+        """Lines that send rank 0's state to all ranks."""
         need = self.migration.need
         module = "torch.distributed.checkpoint.state_dict"
         setter = need(self.source, module, "set_model_state_dict", self.at)
@@ -358,4 +370,5 @@ class Keywords:
 
 
 def is_simple(text: str) -> bool:
+    """Whether a text is a name or a number."""
     return bool(re.fullmatch(r"[\w.]+", text))

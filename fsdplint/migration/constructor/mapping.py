@@ -1,4 +1,4 @@
-"""`FSDP(model, **kwargs)`: the dict's own definition is rewritten, item by item."""
+"""`FSDP(model, **kwargs)`: the definition of the dict is rewritten, item by item."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fsdplint.migration.blockers.constructor import (
 )
 from fsdplint.migration.blockers.policies import POLICY_FROM_BRANCHES
 from fsdplint.migration.constructor import strategy
-from fsdplint.migration.constructor.displayed_values import is_shown
+from fsdplint.migration.constructor.displayed_values import is_displayed
 from fsdplint.migration.constructor.keywords import Keywords
 from fsdplint.migration.constructor.reader import Reader
 from fsdplint.migration.context import Migration
@@ -42,7 +42,11 @@ from fsdplint.syntax.layout import statement_of
 
 @dataclass
 class Item:
-    """One item of the dict: from its display (statement None) or set on its own later."""
+    """One item of the dict.
+
+    Attributes:
+        statement: the assignment that sets it later, None for an item of the display.
+    """
 
     key: str
     value: cst.BaseExpression
@@ -60,38 +64,41 @@ def read_mapping(
 ) -> None:
     """Rewrite the dict that a constructor call spreads; its policy and device go to `keywords`.
 
+    rest: the arguments of the call without a name.
+    values: the values of the other arguments.
+
     Raises:
-        Blocked: the dict is not one of this function's own, or is used for something else too.
+        Blocked: the dict is made in another function, or has other uses.
     """
     if len(rest) != 1 or rest[0].star != "**" or not isinstance(rest[0].value, cst.Name):
         raise Blocked(source, rest[0], ARGUMENTS_UNREADABLE())
     name = rest[0].value
-    made = _definition(migration, source, at, name)
-    display = made.value
-    items = _display_items(migration, source, display)
+    definition = _definition(source, at, name)
+    items = _display_items(source, definition.value)
     items += _later_items(migration, source, at, name)
-    later = {item.key: item for item in items}
-    _check_repeated(migration, source, name, items, values)
-    for key, value in {**{i.key: i.value for i in items}}.items():
-        if key == "device_id":
-            values.setdefault("device_id", value)
-    rewriter = _Items(migration, source, at, name, made, items, values, keywords, precision)
+    _check_keys(migration, source, name, items, values)
+    by_key = {item.key: item.value for item in items}
+    if "device_id" in by_key:
+        values.setdefault("device_id", by_key["device_id"])
+    rewriter = _Items(migration, source, at, name, definition, items, values, keywords, precision)
     rewriter.run()
-    values.pop("device_id", None) if "device_id" in later else None
+    if "device_id" in by_key:
+        values.pop("device_id", None)
 
 
-def _definition(migration: Migration, source: Source, at: cst.Call, name: cst.Name) -> Definition:
+def _definition(source: Source, at: cst.Call, name: cst.Name) -> Definition:
     found = definitions(source, name)
     if home_of(source, name) is not function_of(source, at) or not found or len(found) != 1:
         raise Blocked(source, name, KEYWORDS_UNSEEN(name=name.value))
     return found[0]
 
 
-def _display_items(migration: Migration, source: Source, display: cst.BaseExpression) -> list[Item]:
+def _display_items(source: Source, display: cst.BaseExpression) -> list[Item]:
+    """The items of `{...}` or `dict(...)`."""
     items: list[Item] = []
     if isinstance(display, cst.Dict):
         for element in display.elements:
-            key = _word(element)
+            key = _key(element)
             if not isinstance(key, str):
                 raise Blocked(source, display, DICT_UNREADABLE())
             items.append(Item(key, element.value))
@@ -107,57 +114,54 @@ def _display_items(migration: Migration, source: Source, display: cst.BaseExpres
     raise Blocked(source, display, DICT_UNREADABLE())
 
 
-def _word(element: cst.BaseDictElement) -> object:
+def _key(element: cst.BaseDictElement) -> object:
     if isinstance(element, cst.DictElement) and isinstance(element.key, cst.SimpleString):
         return element.key.evaluated_value
     return None
 
 
 def _later_items(migration: Migration, source: Source, at: cst.Call, name: cst.Name) -> list[Item]:
-    """`kwargs["key"] = value` statements; any other use of the dict blocks, but that it is
-    shown.
+    """The items of `kwargs["key"] = value` statements.
+
+    Raises:
+        Blocked: the dict has another use than these statements, printing and logging.
     """
     items = []
     for use in reads(source, function_of(source, at), name.value):
-        if use is name or is_shown(migration, source, use):
+        if use is name or is_displayed(migration, source, use):
             continue
         item = _item_statement(source, use)
         if item is None:
             parent = source.parent(use)
             if isinstance(parent, cst.Arg) and parent.star == "**":
-                raise Blocked(
-                    source,
-                    use,
-                    ARGUMENTS_OF_SEVERAL_CALLS(name=name.value),
-                )
+                raise Blocked(source, use, ARGUMENTS_OF_SEVERAL_CALLS(name=name.value))
             raise Blocked(source, use, ARGUMENTS_USED_ELSEWHERE(name=name.value))
         items.append(item)
     return items
 
 
-def _check_repeated(
+def _check_keys(
     migration: Migration,
     source: Source,
     name: cst.Name,
     items: list[Item],
     values: dict[str, cst.BaseExpression],
 ) -> None:
-    """Block on a key that is set twice, but for strategies of which the later one covers the
-    earlier.
+    """Block on a key that is set twice, unless the later strategy covers the earlier one.
 
-    One strategy may become two keys or none: what an earlier one has set must not stay then.
+    A strategy becomes up to two keys. No key of the earlier strategy may remain.
     """
     by_key: dict[str, list[Item]] = {}
     for item in items:
         by_key.setdefault(item.key, []).append(item)
-    for key, same in by_key.items():
-        if len(same) == 1:
+    has_processes = {"process_group", "device_mesh"} & {*values, *by_key}
+    for key, repeated in by_key.items():
+        if len(repeated) == 1:
             continue
-        given = {"process_group", "device_mesh"} & {*values, *by_key}
-        names = [strategy.literal(migration, item.value) for item in same]
-        if key == "sharding_strategy" and not given and None not in names:
-            covered = [strategy.keys(one) for one in names if one is not None]
-            if all(one <= after for one, after in pairwise(covered)):
+        names = [strategy.literal(migration, item.value) for item in repeated]
+        if key == "sharding_strategy" and not has_processes and None not in names:
+            keys = [strategy.keys(x) for x in names if x is not None]
+            if all(earlier <= later for earlier, later in pairwise(keys)):
                 continue
         raise Blocked(source, name, KEY_TWICE(name=name.value))
 
@@ -177,13 +181,15 @@ def _item_statement(source: Source, use: cst.Name) -> Item | None:
 
 
 class _Items:
+    """Rewrites the items of the dict and its definition."""
+
     def __init__(
         self,
         migration: Migration,
         source: Source,
         at: cst.Call,
         name: cst.Name,
-        made: Definition,
+        definition: Definition,
         items: list[Item],
         values: dict[str, cst.BaseExpression],
         keywords: Keywords,
@@ -193,116 +199,117 @@ class _Items:
         self.source = source
         self.at = at
         self.name = name
-        self.made = made
+        self.definition = definition
         self.items = items
         self.keywords = keywords
         self.values = {**values, **{item.key: item.value for item in items}}
         self.precision = precision
 
     def run(self) -> None:
-        kept: list[tuple[str, str]] = []
+        """Rewrite all items.
+
+        Raises:
+            Blocked: an item has no rewrite.
+        """
+        pairs: list[tuple[str, str]] = []
         spread = ""
-        later = False
+        has_later = False
         meshes: list[Item] = []
         for item in self.items:
             found, more = self._translate(item)
             if "mesh" in dict(found):
                 meshes.append(item)
             if item.statement is None:
-                kept += found
+                pairs += found
                 spread = spread or more
             else:
-                later = self._set_later(item, found, more) or later
-        if meshes and all(map(self._conditional, meshes)):
-            made = self._reader(self.keywords).default_mesh()
-            kept[:0] = [("mesh", made)] if made else []
+                has_later = self._rewrite_later(item, found, more) or has_later
+        if meshes and all(map(self._is_conditional, meshes)):
+            mesh = self._reader(self.keywords).default_mesh()
+            pairs[:0] = [("mesh", mesh)] if mesh else []
         self.keywords.spreads_mesh |= bool(meshes)
-        statement = self.made.statement
-        self.migration.account_for(self.source, self.made.value)
-        shown = self._shown()
-        if not kept and not spread and not later and not shown:
-            self.migration.delete_statement(self.source, statement)
+        self.migration.account_for(self.source, self.definition.value)
+        displayed = self._note_displays()
+        if not pairs and not spread and not has_later and not displayed:
+            self.migration.delete_statement(self.source, self.definition.statement)
             return
-        if kept or spread or later:
+        if pairs or spread or has_later:
             self.keywords.mapping = self.name.value
+        self._replace_definition(pairs, spread)
+
+    def _replace_definition(self, pairs: list[tuple[str, str]], spread: str) -> None:
+        statement = self.definition.statement
         target = statement.targets[0].target if isinstance(statement, cst.Assign) else None
         head = f"{self.source.code(target)} = " if target is not None else f"{self.name.value} = "
-        if not kept:
+        if not pairs:
             lines = [head + (spread or "{}")]
-        elif isinstance(self.made.value, cst.Call):
-            given = [text.spread(spread)] if spread else []
-            given += [f"{key}={value}" for key, value in kept]
-            lines = [text.call(self.source, statement, f"{head}dict", given)]
+        elif isinstance(self.definition.value, cst.Call):
+            arguments = [text.spread(spread)] if spread else []
+            arguments += [f"{key}={value}" for key, value in pairs]
+            lines = [text.call(self.source, statement, f"{head}dict", arguments)]
         else:
-            lines = dict_display(self.source, head, kept, spread)
+            lines = dict_display(self.source, head, pairs, spread)
         self.migration.replace_statement(self.source, statement, lines)
 
-    def _shown(self) -> bool:
-        """Whether the dict is printed or logged somewhere; a note says that it has other items
-        then.
-        """
-        found = [
+    def _note_displays(self) -> bool:
+        """Add a note for each place that prints or logs the dict; whether there is one."""
+        uses = [
             use
             for use in reads(self.source, function_of(self.source, self.at), self.name.value)
-            if is_shown(self.migration, self.source, use)
+            if is_displayed(self.migration, self.source, use)
         ]
-        for use in found:
+        for use in uses:
             self.migration.note(
-                "the arguments that the program shows are `fully_shard`'s",
+                "the arguments that the program prints or logs are those of `fully_shard`",
                 self.source,
                 use,
-                detail="What it prints or logs has FSDP2's names and values, without those that "
-                "FSDP2 has no argument for.",
+                detail="They have FSDP2's names and values. Arguments that FSDP2 does not have are "
+                "missing.",
             )
-        return bool(found)
+        return bool(uses)
 
-    def _conditionally_set(self, item: Item) -> Blocked:
-        return Blocked(
-            self.source,
-            item.value,
-            KEY_UNDER_CONDITION(key=item.key),
-        )
+    def _blocked_by_condition(self, item: Item) -> Blocked:
+        return Blocked(self.source, item.value, KEY_UNDER_CONDITION(key=item.key))
 
     def _translate(self, item: Item) -> tuple[list[tuple[str, str]], str]:
-        """What an item becomes; policy, device and the like go straight to the call's keywords."""
+        """The pairs and the spread for an item; policy and device go to the call's keywords."""
         scratch = Keywords(self.migration, self.source, self.at)
         self._reader(scratch).read(item.key, item.value)
         self.keywords.buffers_as = self.keywords.buffers_as or scratch.buffers_as
         self.keywords.buffers_to = self.keywords.buffers_to or scratch.buffers_to
         if scratch.initialize:
-            reason = PARAM_INIT_FN_IN_DICT(key=item.key)
-            raise Blocked(self.source, item.value, reason)
+            raise Blocked(self.source, item.value, PARAM_INIT_FN_IN_DICT(key=item.key))
         if scratch.sync or scratch.buffers or scratch.materialize:
-            if self._conditional(item):
-                raise self._conditionally_set(item)
+            if self._is_conditional(item):
+                raise self._blocked_by_condition(item)
             self.keywords.sync = self.keywords.sync or scratch.sync
             self.keywords.buffers = self.keywords.buffers or scratch.buffers
             self.keywords.materialize = self.keywords.materialize or scratch.materialize
-        self.keywords.before += scratch.before
+        self.keywords.setup += scratch.setup
         self.keywords.offload = self.keywords.offload or scratch.offload
         if "mp_policy" in dict(scratch.items):
             self.keywords.mapped_policy = True
-            if self._conditional(item) and not self.precision.casts_inner:
-                raise self._conditionally_set(item)
+            if self._is_conditional(item) and not self.precision.casts_inner:
+                raise self._blocked_by_condition(item)
         if scratch.policy is not None:
             self.keywords.policy = scratch.policy
-            if self._conditional(item):
+            if self._is_conditional(item):
                 self._guard(item)
         self.migration.account_for(self.source, item.value)
         self.keywords.spreads_mesh |= scratch.spreads_mesh
         spread = scratch.spread
-        if scratch.kept:
-            spread = strategy.conditional(self.source, scratch.kept)
+        if scratch.no_reshard_if:
+            spread = strategy.conditional(self.source, scratch.no_reshard_if)
         return scratch.items, spread
 
     def _reader(self, keywords: Keywords) -> Reader:
         return Reader(self.migration, self.source, self.at, keywords, self.precision, self.values)
 
-    def _conditional(self, item: Item) -> bool:
+    def _is_conditional(self, item: Item) -> bool:
         return self._condition(item) is not None
 
     def _condition(self, item: Item) -> cst.If | None:
-        """The `if` that an item is set under, if the call does not stand under it too."""
+        """The `if` around the assignment of an item that is not around the call, too."""
         if item.statement is None:
             return None
         around = set(ancestors(self.source, self.at))
@@ -314,21 +321,21 @@ class _Items:
         return None
 
     def _guard(self, item: Item) -> None:
-        """A policy that is only set under a condition: the loop stands under the same one."""
+        """Put the loop under the condition under which the policy is set."""
         condition = self._condition(item)
         policy = self.keywords.policy
         assert condition is not None and policy is not None and item.statement is not None
         inside = self.source.parent(statement_of(self.source, item.statement))
-        alone = isinstance(condition.body, cst.IndentedBlock) and inside is not None
-        if condition.orelse is not None or not alone or policy.guard:
+        in_block = isinstance(condition.body, cst.IndentedBlock) and inside is not None
+        if condition.orelse is not None or not in_block or policy.guard:
             raise Blocked(self.source, item.value, POLICY_FROM_BRANCHES())
         policy.guard = self.migration.text(self.source, condition.test)
 
-    def _set_later(self, item: Item, found: list[tuple[str, str]], spread: str) -> bool:
-        """Rewrite `kwargs["key"] = value`; whether something of it stays."""
+    def _rewrite_later(self, item: Item, found: list[tuple[str, str]], spread: str) -> bool:
+        """Rewrite `kwargs["key"] = value`; whether an assignment remains."""
         assert item.statement is not None
         name = self.name.value
-        if item.key == "sharding_strategy":  # its mesh is laid out for the display of a dict
+        if item.key == "sharding_strategy":  # the lines of its mesh are indented for a dict display
             found = [(key, value.replace("\n\t", "\n")) for key, value in found]
         lines = [f"{name}[{string_literal(self.source, key)}] = {value}" for key, value in found]
         if spread:

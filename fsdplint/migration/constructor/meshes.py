@@ -13,7 +13,7 @@ from fsdplint.interpreter.values import is_none
 from fsdplint.migration.analysis.variables import definitions, home_of, top_level
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import GROUPS_DIFFER
-from fsdplint.migration.constructor.strategy import HYBRID, alone
+from fsdplint.migration.constructor.strategy import HYBRID, single_rank_dimension
 from fsdplint.migration.context import Migration
 from fsdplint.migration.text import call, quote_of, string_literal
 from fsdplint.source.source import Source
@@ -178,7 +178,7 @@ class Meshes:
             lines += self._own_meshes(top, "mesh")
         if "NO_SHARD" in self.choices:
             test = f"strategy == {self._q('NO_SHARD')}"
-            last = alone(self.migration)
+            last = single_rank_dimension(self.migration)
             lines += [
                 f"\tif {test}:",
                 f"\t\tshard = {self._alone(top)}",
@@ -204,7 +204,7 @@ class Meshes:
         if "NO_SHARD" in self.choices:
             lines += [
                 f"\tif {given} is None and strategy == {self._q('NO_SHARD')}:",
-                *self._made(at, f"({self._world(at)}, 1)", alone(self.migration)),
+                *self._made(at, f"({self._world(at)}, 1)", single_rank_dimension(self.migration)),
             ]
         return lines
 

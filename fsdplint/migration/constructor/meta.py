@@ -1,5 +1,7 @@
-"""A model on the meta device without `param_init_fn`: FSDP1 gives it memory and calls each module's
-`reset_parameters`, just before it shards a unit; FSDP2 does neither.
+"""A model on the meta device without `param_init_fn`.
+
+FSDP1 gives it memory and calls each module's `reset_parameters` before it shards a unit. FSDP2 does
+neither.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from fsdplint.syntax.qualified_names import symbols_in
 from fsdplint.trace import Event, ModuleBuilt, ModuleMoved, StateLoaded, Trace, Wrapped
 
 
-def read(
+def initialize_if_meta(
     migration: Migration,
     source: Source,
     call: cst.Call,
@@ -34,42 +36,38 @@ def read(
     rest: list[cst.Arg],
     keywords: Keywords,
 ) -> None:
-    """Have a model that may be on the meta device initialized as FSDP1 does it by itself.
+    """Initialize a model that may be on the meta device, as FSDP1 does by itself.
 
     Raises:
-        Blocked: other arguments of the call decide over these values, too.
+        Blocked: other arguments of the call decide on these values, too.
     """
-    if keywords.initialize or keywords.materialize or not _empty(migration, call):
+    if keywords.initialize or keywords.materialize or not _may_be_meta(migration, call):
         return
     if rest:
-        reason = META_WITH_DICT()
-        raise Blocked(source, call, reason)
+        raise Blocked(source, call, META_WITH_DICT())
     if keywords.sync:
-        reason = META_WITH_SYNC()
-        raise Blocked(source, call, reason)
-    if keywords.ignored:
-        reason = META_WITH_IGNORED()
-        raise Blocked(source, call, reason)
+        raise Blocked(source, call, META_WITH_SYNC())
+    if keywords.has_ignored:
+        raise Blocked(source, call, META_WITH_IGNORED())
     if keywords.policy is not None and keywords.policy.helper:
-        reason = META_WITH_POLICY()
-        raise Blocked(source, call, reason)
-    given = named.get("device_id")
-    where = _device(migration, source, call, given.value if given is not None else None)
-    keywords.initialize = reset_helper(migration, source, call, where)
+        raise Blocked(source, call, META_WITH_POLICY())
+    device_id = named.get("device_id")
+    target = _device(migration, source, call, device_id.value if device_id is not None else None)
+    keywords.initialize = reset_helper(migration, source, call, target)
     migration.note(
         "each module on the meta device that holds parameters or buffers needs `reset_parameters`",
         source,
         call,
-        detail="It is called for each of them, as FSDP1 does it; older versions of FSDP1 called it only "
-        "for those that are wrapped. Where it is missing, this ends with an AttributeError.",
+        detail="The new code calls it for each of them, as FSDP1 does. Older versions of FSDP1 called it "
+        "for the wrapped ones only. A module without it raises AttributeError.",
     )
 
 
 def _device(
-    migration: Migration, source: Source, at: cst.CSTNode, given: cst.BaseExpression | None
+    migration: Migration, source: Source, at: cst.CSTNode, device_id: cst.BaseExpression | None
 ) -> str:
-    """The text of the device that FSDP1 gives the memory on: `device_id`, else the current one."""
-    kind = device.kind(migration, source, given)
+    """The text of the device on which FSDP1 allocates: `device_id`, else the current one."""
+    kind = device.kind(migration, source, device_id)
     cpu = string_literal(source, "cpu")
     if kind == "cpu":
         return cpu
@@ -79,38 +77,38 @@ def _device(
     return f"{cuda}.current_device() if {cuda}.is_available() else {cpu}"
 
 
-def _empty(migration: Migration, call: cst.Call) -> bool:
-    """Whether the model that a call wraps is on the meta device, wholly or in part."""
+def _may_be_meta(migration: Migration, call: cst.Call) -> bool:
+    """Whether the model that a call wraps, or a part of it, is on the meta device."""
     return any(
-        event.site.node is call and _still_empty(migration, trace, event)
+        event.site.node is call and _is_meta_when_wrapped(migration, trace, event)
         for trace in migration.program.traces
         for event in trace.of(Wrapped)
         if isinstance(event.site, NodeSite)
     )
 
 
-def _still_empty(migration: Migration, trace: Trace, event: Wrapped) -> bool:
-    """Whether parts of a model are on the meta device when it is wrapped."""
+def _is_meta_when_wrapped(migration: Migration, trace: Trace, event: Wrapped) -> bool:
+    """Whether parts of a model are on the meta device at the time of the call."""
     assert isinstance(event.site, NodeSite)
-    inner = event.site.node
-    empty = isinstance(inner, cst.Call) and any(
-        _built_empty(migration, value.inner or value)
-        for arg in inner.args[:1]
+    call = event.site.node
+    is_meta = isinstance(call, cst.Call) and any(
+        _built_on_meta(migration, value.inner or value)
+        for arg in call.args[:1]
         for value in migration.values(arg.value)
         if isinstance(value, ModuleValue)
     )
     for before in trace.before(event, Event):
         if isinstance(before, ModuleBuilt) and trace.related(before.module, event.inner):
-            empty = empty or before.on_meta
+            is_meta = is_meta or before.on_meta
         elif isinstance(before, ModuleMoved) and trace.related(before.module, event.inner):
-            empty = empty and before.method != "to_empty"
+            is_meta = is_meta and before.method != "to_empty"
         elif isinstance(before, StateLoaded) and trace.related(before.into, event.inner):
-            empty = False
-    return empty
+            is_meta = False
+    return is_meta
 
 
-def _built_empty(migration: Migration, module: ModuleValue) -> bool:
-    """Whether a module whose code is out of sight is made in a block for the meta device."""
+def _built_on_meta(migration: Migration, module: ModuleValue) -> bool:
+    """Whether a module is built in a `with` block for the meta device."""
     site = module.created_at
     if site is None:
         return False
@@ -118,18 +116,18 @@ def _built_empty(migration: Migration, module: ModuleValue) -> bool:
     symbols = symbols_in(site.source)
     return any(
         symbols.get(part, "").rpartition(".")[2] == "init_empty_weights"
-        or (isinstance(part, cst.Call) and _is_meta(symbols.get(part.func, ""), part))
+        or (isinstance(part, cst.Call) and _is_meta_device(symbols.get(part.func, ""), part))
         for block in blocks
         for item in block.items
         for part in descend(item)
     )
 
 
-def _is_meta(name: str, call: cst.Call) -> bool:
+def _is_meta_device(name: str, call: cst.Call) -> bool:
     """Whether a call is `torch.device("meta")`."""
-    given = call.args[0].value if len(call.args) == 1 else None
+    name_of_device = call.args[0].value if len(call.args) == 1 else None
     return (
         name == "torch.device"
-        and isinstance(given, cst.SimpleString)
-        and given.evaluated_value == "meta"
+        and isinstance(name_of_device, cst.SimpleString)
+        and name_of_device.evaluated_value == "meta"
     )

@@ -1,8 +1,8 @@
-"""Whether all that a wrapping policy can be is in sight.
+"""Code that cannot be seen and that may give a wrapping policy.
 
-The traces keep what they know: of a parameter that one call gives a policy and another call what
-code out of sight returns, they know the first only. What the assignments, the calls and their
-arguments give is followed here by the code, whether the traces come by or not.
+A trace keeps the known values only. If one call passes a policy to a parameter, and another call
+passes the result of an unknown function, the trace has the policy alone. So this module follows the
+code: assignments, calls and their arguments, also where no trace runs.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Place = tuple[Source, cst.BaseExpression]
 
 
 class Flow:
-    """Follows where one policy comes from."""
+    """Follows one policy back to the code that makes it."""
 
     def __init__(self, migration: Migration) -> None:
         self.migration = migration
         self.visited: set[cst.CSTNode] = set()
 
     def unseen(self, source: Source, node: cst.BaseExpression) -> Place | None:
-        """The first expression that gives the policy and is out of sight."""
+        """The first expression that may give the policy and cannot be followed."""
         if node in self.visited or is_constant(node, "None"):
             return None
         self.visited.add(node)
@@ -39,25 +39,25 @@ class Flow:
         if isinstance(node, cst.BooleanOperation):
             return self.unseen(source, node.left) or self.unseen(source, node.right)
         if isinstance(node, cst.Name) and not self.migration.symbol(node):
-            return self._name(source, node)
+            return self._unseen_name(source, node)
         if isinstance(node, cst.Call):
-            if not self.migration.symbol(node.func) or self._is_here(node):
-                return self._call(source, node)
+            if not self.migration.symbol(node.func) or self._calls_own_function(node):
+                return self._unseen_call(source, node)
         if isinstance(node, cst.Attribute) and not self.migration.symbol(node):
-            for other, value in self._assigned(source, node):
+            for other, value in self._assigned_values(source, node):
                 place = self.unseen(other, value)
                 if place is not None:
                     return place
-            if (values := self._of_class(node)) is not None:
+            if (values := self._class_values(node)) is not None:
                 return next(filter(None, (self.unseen(*one) for one in values)), None)
-        if node in self.migration.policies.rewritten or self._known(node):
+        if node in self.migration.policies.rewritten or self._has_values(node):
             return None
         return None if any(x in self.migration.names for x in descend(node)) else (source, node)
 
-    def _known(self, node: cst.CSTNode) -> bool:
+    def _has_values(self, node: cst.CSTNode) -> bool:
         return bool(self.migration.values(node))
 
-    def _name(self, source: Source, node: cst.Name) -> Place | None:
+    def _unseen_name(self, source: Source, node: cst.Name) -> Place | None:
         bindings = bindings_of(source)
         scope = bindings.owner(bindings.scope_at(node), node.value)
         bound = scope.others.get(node.value, ()) if scope is not None else ()
@@ -66,15 +66,17 @@ class Flow:
             if found is not None:
                 place = self.unseen(source, found.value)
             elif isinstance(target, cst.Param) and isinstance(scope.node, cst.FunctionDef):  # type: ignore[union-attr]
-                place = self._parameter(source, scope.node, target)  # type: ignore[union-attr]
-            else:  # one of several that a function returns, or a loop's variable
-                seen = self._known(node) or self._is_here(_unpacked(source, target))
+                place = self._unseen_argument(source, scope.node, target)  # type: ignore[union-attr]
+            else:  # unpacked from a tuple, or the variable of a loop
+                seen = self._has_values(node) or self._calls_own_function(
+                    _unpacked_value(source, target)
+                )
                 place = None if seen else (source, node)
             if place is not None:
                 return place
-        return None if bound or self._known(node) else (source, node)
+        return None if bound or self._has_values(node) else (source, node)
 
-    def _call(self, source: Source, node: cst.Call) -> Place | None:
+    def _unseen_call(self, source: Source, node: cst.Call) -> Place | None:
         functions = [v for v in self.migration.values(node.func) if isinstance(v, Function)]
         for function in functions:
             if isinstance(function.node, cst.FunctionDef):
@@ -82,13 +84,13 @@ class Flow:
                     place = self.unseen(function.site.source, value)
                     if place is not None:
                         return place
-        seen = self._known(node) or node in self.migration.policies.calls
-        if functions or seen or self._is_here(node):
+        seen = self._has_values(node) or node in self.migration.policies.calls
+        if functions or seen or self._calls_own_function(node):
             return None
         return source, node
 
-    def _is_here(self, node: cst.CSTNode | None) -> bool:
-        """Whether a node is a call of a function of these files, by its name."""
+    def _calls_own_function(self, node: cst.CSTNode | None) -> bool:
+        """Whether a node calls a function of these files, judged by the name."""
         if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Name):
             return False
         return any(
@@ -97,11 +99,12 @@ class Flow:
             for one in other.tree.body
         )
 
-    def _assigned(
+    def _assigned_values(
         self, source: Source, node: cst.Attribute
     ) -> Iterator[tuple[Source, cst.BaseExpression]]:
-        """What assignments give an attribute: `self.policy = ...` of the same class, or of any
-        object.
+        """The values that assignments give an attribute.
+
+        For `self.policy` these are the assignments of the same class, else those of any object.
         """
         own = _own_class(source, node)
         for other in self.migration.program.sources.values():
@@ -116,9 +119,10 @@ class Flow:
                         if own is None or klass is None or own is klass:
                             yield other, part.value
 
-    def _of_class(self, node: cst.Attribute) -> list[Place] | None:
-        """What the body of a class gives `Name.attribute` or `Name().attribute`; None where that is
-        no class of these files, or has no such attribute.
+    def _class_values(self, node: cst.Attribute) -> list[Place] | None:
+        """The values that a class body gives `Name.attribute` or `Name().attribute`.
+
+        None if these files have no such class, or the class has no such attribute.
         """
         owner = node.value.func if isinstance(node.value, cst.Call) else node.value
         if not isinstance(owner, cst.Name):
@@ -134,17 +138,17 @@ class Flow:
         ]
         return found or None
 
-    def _parameter(
+    def _unseen_argument(
         self, source: Source, function: cst.FunctionDef, parameter: cst.Param
     ) -> Place | None:
-        """What the calls of a function give a parameter."""
+        """The first argument for a parameter that cannot be followed, in the calls of a function."""
         name = parameter.name.value
         klass = _class_of(source, function)
         names = [p.name.value for p in (*function.params.posonly_params, *function.params.params)]
         if klass is not None:
             names = names[1:]
-        for other, call, given in self._calls(source, function, klass):
-            named, _ = arguments(call, ["", *names] if given else names)
+        for other, call, partial in self._calls(source, function, klass):
+            named, _ = arguments(call, ["", *names] if partial else names)
             if name in named:
                 place = self.unseen(other, named[name].value)
                 if place is not None:
@@ -154,9 +158,9 @@ class Flow:
     def _calls(
         self, source: Source, function: cst.FunctionDef, klass: cst.ClassDef | None
     ) -> Iterator[tuple[Source, cst.Call, bool]]:
-        """The calls of a function, and of `functools.partial` with it as the first argument."""
-        made = klass is not None and function.name.value == "__init__"
-        name = klass.name.value if made and klass is not None else function.name.value
+        """The calls of a function, and whether each is `functools.partial(function, ...)`."""
+        constructor = klass is not None and function.name.value == "__init__"
+        name = klass.name.value if constructor and klass is not None else function.name.value
         for other in self.migration.program.sources.values():
             if name not in other.text:
                 continue
@@ -185,8 +189,8 @@ def _targets(node: cst.Assign | cst.AnnAssign) -> set[str]:
     return {target.value for target in targets if isinstance(target, cst.Name)}
 
 
-def _unpacked(source: Source, target: cst.CSTNode) -> cst.BaseExpression | None:
-    """What an assignment to several names takes apart."""
+def _unpacked_value(source: Source, target: cst.CSTNode) -> cst.BaseExpression | None:
+    """The value that an assignment to several names unpacks."""
     for parent in ancestors(source, target):
         if isinstance(parent, cst.Assign):
             return parent.value

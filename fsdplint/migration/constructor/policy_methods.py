@@ -1,8 +1,8 @@
-"""Wrapping policies that methods return: `model.get_policy()`, whichever class the model is of.
+"""Wrapping policies that methods return: `model.get_policy()`, for any class of the model.
 
-A method of the program is one of several of its name, and the traces need not come by. So every
-class that has one takes part: either all of them return policies that are written in these files,
-and what they return becomes a test of a module everywhere, or none is touched.
+Several classes may have a method of the same name, and the traces need not reach each of them. If
+all these methods return policies that are written in these files, all their policies become tests
+of a module. Otherwise none of them changes.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from fsdplint.migration.blockers.policies import (
     POLICY_USE_UNSEEN,
 )
 from fsdplint.migration.constructor import receivers
+from fsdplint.migration.constructor.policy_kinds import makes_policy
 from fsdplint.migration.context import Migration
 from fsdplint.migration.names import FSDP
 from fsdplint.source.source import NodeSite, Source
@@ -36,7 +37,7 @@ from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.layout import descend
 
 ABSTRACT = ("abc.abstractmethod", "abstractmethod")
-PLAIN = ("staticmethod", "classmethod", "override")
+TRANSPARENT = ("staticmethod", "classmethod", "override")  # decorators that keep the result
 
 
 @dataclass
@@ -44,15 +45,15 @@ class Methods:
     """What all methods of one name return.
 
     Attributes:
-        sites: the policies.
-        none: whether one of them may return None.
+        sites: where the policies are made.
+        may_be_none: whether a method may return None.
     """
 
     sites: list[NodeSite] = field(default_factory=list)
-    none: bool = False
+    may_be_none: bool = False
 
 
-def method_called(migration: Migration, node: cst.CSTNode) -> str:
+def called_method(migration: Migration, node: cst.CSTNode) -> str:
     """The name of the method that a node calls on an object, "" if it is no such call."""
     if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
         if not migration.symbol(node.func) and not migration.fsdp1(node.func):
@@ -68,12 +69,12 @@ class PolicyMethods:
         self.names: set[str] = set()
 
     def read(self, source: Source, call: cst.Call) -> Methods | None:
-        """What a call of a method may give; None where no class of the program has such a method.
+        """The policies that a call of a method may give; None if no class of the program gives one.
 
         Raises:
-            Blocked: it may also give what cannot be seen.
+            Blocked: the call may also give something that cannot be seen.
         """
-        name = method_called(self.migration, call)
+        name = called_method(self.migration, call)
         found = receivers.methods(self.migration, name) if name else []
         if not found:
             return None
@@ -86,93 +87,87 @@ class PolicyMethods:
         return result
 
     def _follow(self, source: Source, call: cst.Call, result: Methods) -> None:
-        """Add what a call may give, and see to it that its object is one of the program's."""
-        name = method_called(self.migration, call)
+        """Add what a call may give; block if its object may be a library's."""
+        name = called_method(self.migration, call)
         assert isinstance(call.func, cst.Attribute)
-        if not receivers.is_own(self.migration, source, call.func.value, name):
-            reason = POLICY_OWNER_UNSEEN(method=name)
-            raise Blocked(source, call, reason)
+        if not receivers.is_program_object(self.migration, source, call.func.value, name):
+            raise Blocked(source, call, POLICY_OWNER_UNSEEN(method=name))
         if name in self.names:
             return
         self.names.add(name)
-        hidden = receivers.hidden(self.migration, name)
-        if hidden is not None:
-            where, base = hidden
-            reason = POLICY_BASE_UNSEEN(base=where.code(base), method=name)
-            raise Blocked(where, base, reason)
-        for where, function in receivers.methods(self.migration, name):
-            self._method(where, function, result)
+        override = receivers.library_override(self.migration, name)
+        if override is not None:
+            home, base = override
+            raise Blocked(home, base, POLICY_BASE_UNSEEN(base=home.code(base), method=name))
+        for home, function in receivers.methods(self.migration, name):
+            self._add_method(home, function, result)
 
-    def _method(self, source: Source, function: cst.FunctionDef, result: Methods) -> None:
+    def _add_method(self, source: Source, function: cst.FunctionDef, result: Methods) -> None:
         marks = [source.code(one.decorator) for one in function.decorators]
         if any(mark in ABSTRACT for mark in marks):
             return
-        if any(mark.rpartition(".")[2] not in PLAIN for mark in marks):
-            reason = POLICY_DECORATED()
-            raise Blocked(source, function.decorators[0], reason)
+        if any(mark.rpartition(".")[2] not in TRANSPARENT for mark in marks):
+            raise Blocked(source, function.decorators[0], POLICY_DECORATED())
         if not _only_raises(function):
             for value in return_values(function):
-                self._value(source, value, result)
+                self._add_value(source, value, result)
 
-    def _value(self, source: Source, node: cst.BaseExpression, result: Methods) -> None:
+    def _add_value(self, source: Source, node: cst.BaseExpression, result: Methods) -> None:
         """Add a policy that a method returns."""
         if is_constant(node, "None"):
-            result.none = True
+            result.may_be_none = True
             return
         if isinstance(node, cst.IfExp):
-            self._value(source, node.body, result)
-            self._value(source, node.orelse, result)
+            self._add_value(source, node.body, result)
+            self._add_value(source, node.orelse, result)
             return
         if isinstance(node, cst.Name) and not self.migration.symbol(node):
             for item in definitions(source, node) or ():
-                self._value(source, item.value, result)
+                self._add_value(source, item.value, result)
             if definitions(source, node):
                 return
-        if written(self.migration, node) and source in self.migration.sources:
+        if makes_policy(self.migration, node) and source in self.migration.sources:
             if not any(site.node is node for site in result.sites):
                 result.sites.append(NodeSite(source, node))
             return
-        if isinstance(node, cst.Call) and method_called(self.migration, node):
-            if receivers.methods(self.migration, method_called(self.migration, node)):
+        if isinstance(node, cst.Call) and called_method(self.migration, node):
+            if receivers.methods(self.migration, called_method(self.migration, node)):
                 self._follow(source, node, result)
                 self.migration.policies.calls.add(node)
                 return
-        reason = POLICY_UNSEEN(policy=source.code(node))
-        raise Blocked(source, node, reason)
+        raise Blocked(source, node, POLICY_UNSEEN(policy=source.code(node)))
 
-    # What is done with the policies --------------------------------------------------------------
+    # How the policies are used -------------------------------------------------------------------
 
     def _check_uses(self) -> None:
-        """Every use of the methods has to be one that gets a test of a module now.
+        """Check that each use of the methods can take a test of a module.
 
         Raises:
-            Blocked: one is not.
+            Blocked: a use cannot.
         """
         for source in self.migration.program.sources.values():
             if not any(name in source.text for name in self.names):
                 continue
             for node in source.descend(source.tree):
                 if isinstance(node, cst.SimpleString) and node.evaluated_value in self.names:
-                    reason = POLICY_LOOKED_UP()
-                    raise Blocked(source, node, reason)
+                    raise Blocked(source, node, POLICY_LOOKED_UP())
                 if isinstance(node, cst.Attribute) and node.attr.value in self.names:
                     call = source.parent(node)
                     called = isinstance(call, cst.Call) and call.func is node
-                    if not called or not self._is_taken(source, call):
-                        reason = POLICY_USE_UNSEEN()
-                        raise Blocked(source, node, reason)
+                    if not called or not self._takes_test(source, call):
+                        raise Blocked(source, node, POLICY_USE_UNSEEN())
 
-    def _is_taken(self, source: Source, node: cst.CSTNode | None) -> bool:
+    def _takes_test(self, source: Source, node: cst.CSTNode | None) -> bool:
         """Whether a policy goes into a constructor, or into another policy."""
         if node is None or source not in self.migration.sources:
             return False
         if isinstance(node, cst.BaseExpression) and self.migration.values(node):
-            return True  # followed by its value
+            return True  # the value is followed
         place = source.parent(node)
         if isinstance(place, cst.Arg):
             called = self.migration.called(source.parent(place))
-            given = place.keyword is not None and place.keyword.value == "auto_wrap_policy"
-            return called == FSDP and given
+            policy = place.keyword is not None and place.keyword.value == "auto_wrap_policy"
+            return called == FSDP and policy
         if isinstance(place, cst.Element):
             return self._is_part(source, place)
         if isinstance(place, cst.Return):
@@ -182,37 +177,23 @@ class PolicyMethods:
             target = statement.targets[0].target
             home = home_of(source, target) if isinstance(target, cst.Name) else None
             if isinstance(target, cst.Name) and home is not None and home is not source.tree:
-                return all(self._is_taken(source, use) for use in reads(source, home, target.value))
+                return all(
+                    self._takes_test(source, use) for use in reads(source, home, target.value)
+                )
         return False
 
     def _is_part(self, source: Source, element: cst.Element) -> bool:
         """Whether a policy is one of those of `partial(_or_policy, policies=[...])`."""
-        made = source.parent(element)
-        arg = source.parent(made) if made is not None else None
+        policies = source.parent(element)
+        arg = source.parent(policies) if policies is not None else None
         call = source.parent(arg) if isinstance(arg, cst.Arg) else None
         if not isinstance(call, cst.Call) or not call.args:
             return False
         return self.migration.fsdp1(call.args[0].value) == "_or_policy"
 
 
-def written(migration: Migration, node: cst.BaseExpression) -> bool:
-    """Whether an expression makes a policy of FSDP1."""
-    if node in migration.policies.read_elsewhere:
-        return True
-    if migration.called(node) in ("ModuleWrapPolicy", "CustomPolicy"):
-        return True
-    if migration.fsdp1(node) in ("always_wrap_policy", "size_based_auto_wrap_policy"):
-        return True
-    return (
-        isinstance(node, cst.Call)
-        and migration.symbol(node.func) == "functools.partial"
-        and bool(node.args)
-        and migration.fsdp1(node.args[0].value).endswith("_policy")
-    )
-
-
 def _is_method_of(source: Source, node: cst.CSTNode, names: set[str]) -> bool:
-    """Whether a statement stands in a method of one of some names."""
+    """Whether a statement stands in a method that has one of some names."""
     function = next((x for x in ancestors(source, node) if isinstance(x, cst.FunctionDef)), None)
     if function is None or function.name.value not in names:
         return False
@@ -220,7 +201,7 @@ def _is_method_of(source: Source, node: cst.CSTNode, names: set[str]) -> bool:
 
 
 def _only_raises(function: cst.FunctionDef) -> bool:
-    """Whether a method only says that it has to be overridden."""
+    """Whether a method only raises, because subclasses override it."""
     if any(isinstance(part, cst.Return) for part in descend(function.body)):
         return False
     last = function.body.body[-1]

@@ -1,4 +1,4 @@
-"""What is given to FSDP1's constructor, read from the expressions and the variables in them."""
+"""Reads expressions that FSDP1's constructor gets, and the variables in them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fsdplint.syntax.layout import descend
 
 
 def offloads(text: str) -> str:
-    """When an argument offloads: "True", a condition, or "?" where another variable decides."""
+    """When an argument offloads: "True", a condition, or "?" if another variable decides."""
     name = r"[\w.]*CPUOffloadPolicy\([^()]*\)"
     if re.fullmatch(name, text):
         return "True"
@@ -24,12 +24,10 @@ def offloads(text: str) -> str:
     return chosen[1] if chosen is not None else "?"
 
 
-def imported(
+def imported_definitions(
     migration: Migration, source: Source, name: cst.Name
 ) -> tuple[Source, list[Definition]]:
-    """The assignments of a variable of another of these files, by the name that it is imported
-    by.
-    """
+    """The file and the assignments of a variable that another one of these files defines."""
     bindings = bindings_of(source)
     scope = bindings.owner(bindings.scope_at(name), name.value)
     items = [x for x in scope.imports if x.local == name.value] if scope is not None else []
@@ -50,16 +48,16 @@ def imported(
 
 
 def _at_top(source: Source, item: Definition) -> bool:
-    """Whether an assignment is a statement of the module, on no condition."""
+    """Whether an assignment is an unconditional statement of the module."""
     return source.parent(source.parent(item.statement)) is source.tree  # type: ignore[arg-type]
 
 
-def to_empty(node: cst.BaseExpression) -> cst.BaseExpression | None:
-    """The device in `lambda m: m.to_empty(device=...)`."""
+def to_empty_device(node: cst.BaseExpression) -> cst.BaseExpression | None:
+    """The device in `lambda m: m.to_empty(device=...)`, None for other functions."""
     if not isinstance(node, cst.Lambda) or len(node.params.params) != 1:
         return None
     call = node.body
-    if isinstance(call, cst.IfExp):  # the condition is that the rank has no weights of its own
+    if isinstance(call, cst.IfExp):  # ranks without weights of their own
         call = call.body if is_constant(call.orelse, "None") else call.orelse
     if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
         return None
@@ -72,6 +70,6 @@ def to_empty(node: cst.BaseExpression) -> cst.BaseExpression | None:
     )
 
 
-def named(migration: Migration, node: cst.CSTNode) -> list[cst.CSTNode]:
+def references(migration: Migration, node: cst.CSTNode) -> list[cst.CSTNode]:
     """The references to FSDP1 within a node."""
     return [part for part in descend(node) if part in migration.names]

@@ -1,4 +1,4 @@
-"""Whose method is called: the classes of a program by their code, where no trace has the object."""
+"""The class whose method is called, read from the code where no trace has the object."""
 
 from __future__ import annotations
 
@@ -21,12 +21,22 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.bindings import bindings_of
 
-SAME = {"to", "cuda", "cpu", "train", "eval", "half", "float", "bfloat16", "requires_grad_"}
-WORDS = {"Optional", "Union", "None", "Type", "type"}  # of an annotation, besides classes
+RETURNING_SELF = {
+    "to",
+    "cuda",
+    "cpu",
+    "train",
+    "eval",
+    "half",
+    "float",
+    "bfloat16",
+    "requires_grad_",
+}
+TYPING_WORDS = {"Optional", "Union", "None", "Type", "type"}  # in annotations, besides classes
 
 
 def methods(migration: Migration, name: str) -> list[tuple[Source, cst.FunctionDef]]:
-    """The methods of a name, in all classes of the program."""
+    """The methods that have a name, in all classes of the program."""
     return [
         (source, node)
         for source in migration.program.sources.values()
@@ -37,10 +47,8 @@ def methods(migration: Migration, name: str) -> list[tuple[Source, cst.FunctionD
     ]
 
 
-def hidden(migration: Migration, name: str) -> tuple[Source, cst.BaseExpression] | None:
-    """A library's class that may have its own method of a name, which an object of the program's
-    would have instead of the program's.
-    """
+def library_override(migration: Migration, name: str) -> tuple[Source, cst.BaseExpression] | None:
+    """A base class of a library that may override a method of the program."""
     classes = Classes(migration)
     owners = classes.with_method(name)
     for source, klass in classes.all:
@@ -54,15 +62,15 @@ def hidden(migration: Migration, name: str) -> tuple[Source, cst.BaseExpression]
     return None
 
 
-def is_own(migration: Migration, source: Source, node: cst.BaseExpression, name: str) -> bool:
-    """Whether the object that a method is called on is one of the program's classes that have
-    it.
-    """
-    return _Receiver(migration, name).is_own(source, node)
+def is_program_object(
+    migration: Migration, source: Source, node: cst.BaseExpression, name: str
+) -> bool:
+    """Whether an object is of a class of the program that has a method called `name`."""
+    return _Receiver(migration, name).is_owner(source, node)
 
 
 class _Receiver:
-    """Follows an object to the class that it is of."""
+    """Follows an object to its class."""
 
     def __init__(self, migration: Migration, name: str) -> None:
         self.migration = migration
@@ -71,98 +79,95 @@ class _Receiver:
         self.owners = self.classes.with_method(name)
         self.visited: set[cst.CSTNode] = set()
 
-    def is_own(self, source: Source, node: cst.BaseExpression) -> bool:
-        """Whether all that an expression may be is of a class that has the method."""
+    def is_owner(self, source: Source, node: cst.BaseExpression) -> bool:
+        """Whether each object that an expression may give is of a class that has the method."""
         if node in self.visited or is_constant(node, "None"):
             return True
         self.visited.add(node)
-        known = [self._known(value) for value in self.migration.values(node)]
+        known = [self._is_owning_value(value) for value in self.migration.values(node)]
         if known and None not in known:
             return all(known)
         if isinstance(node, cst.IfExp):
-            return self.is_own(source, node.body) and self.is_own(source, node.orelse)
+            return self.is_owner(source, node.body) and self.is_owner(source, node.orelse)
         if isinstance(node, cst.Call):
-            return self._made(source, node)
+            return self._call_gives_owner(source, node)
         if isinstance(node, cst.Name):
-            return self._name(source, node)
+            return self._name_holds_owner(source, node)
         if isinstance(node, cst.Attribute):
-            return self._attribute(source, node)
+            return self._attribute_holds_owner(source, node)
         return False
 
-    def _known(self, value: Value) -> bool | None:
-        """Whether a value is of such a class; None where that is not known."""
+    def _is_owning_value(self, value: Value) -> bool | None:
+        """Whether a value is of such a class; None if that is unknown."""
         if isinstance(value, Instance):
             return any(one.name in self.owners for one in value.cls.mro())
         if isinstance(value, ModuleValue):
             if value.inner is not None and value.wrapper:
-                return self._known(value.inner)
+                return self._is_owning_value(value.inner)
             if value.cls is not None:
                 return any(one.name in self.owners for one in value.cls.mro())
             return False if value.library_class and not value.wrapper else None
         return False if isinstance(value, Function | Bound | Method) else None
 
-    def _name(self, source: Source, node: cst.Name) -> bool:
+    def _name_holds_owner(self, source: Source, node: cst.Name) -> bool:
         klass = own_class(source, node)
         if node.value in ("self", "cls") and klass is not None:
             return klass.name.value in self.owners
         bindings = bindings_of(source)
         scope = bindings.owner(bindings.scope_at(node), node.value)
         bound = list(scope.others.get(node.value, ())) if scope is not None else []
-        return bool(bound) and all(self._bound(source, target) for target in bound)
+        return bool(bound) and all(self._binding_gives_owner(source, target) for target in bound)
 
-    def _bound(self, source: Source, target: cst.CSTNode) -> bool:
-        """Whether what binds a name gives it such an object."""
+    def _binding_gives_owner(self, source: Source, target: cst.CSTNode) -> bool:
+        """Whether a binding of a name gives it such an object."""
         if isinstance(target, cst.Param):
-            return self._annotated(target.annotation)
+            return self._names_owners(target.annotation)
         parent = source.parent(target)
         if isinstance(parent, cst.AnnAssign):
-            return self._annotated(parent.annotation)
+            return self._names_owners(parent.annotation)
         found = definition_at(source, target)
-        return found is not None and self.is_own(source, found.value)
+        return found is not None and self.is_owner(source, found.value)
 
-    def _annotated(self, annotation: cst.Annotation | None) -> bool:
-        """Whether an annotation names nothing but such classes."""
+    def _names_owners(self, annotation: cst.Annotation | None) -> bool:
+        """Whether an annotation names such classes only."""
         if annotation is None:
             return False
-        words = {last(part) for part in _parts(annotation.annotation)} - WORDS
+        words = {last(part) for part in _parts(annotation.annotation)} - TYPING_WORDS
         return bool(words) and words <= self.owners
 
-    def _made(self, source: Source, node: cst.Call) -> bool:
-        """Whether a call gives such an object."""
+    def _call_gives_owner(self, source: Source, node: cst.Call) -> bool:
+        """Whether a call returns such an object."""
         func = node.func
         if self.migration.called(node) == FSDP and node.args:
-            return self.is_own(source, node.args[0].value)
+            return self.is_owner(source, node.args[0].value)
         if isinstance(func, cst.Name) and func.value == "super":
             klass = own_class(source, node)
             return klass is not None and klass.name.value in self.owners
         if last(func) in self.owners:
             return True
-        if isinstance(func, cst.Attribute) and func.attr.value in SAME:
-            return self.is_own(source, func.value)
-        found = [
-            one
+        if isinstance(func, cst.Attribute) and func.attr.value in RETURNING_SELF:
+            return self.is_owner(source, func.value)
+        functions = [
+            statement
             for other in self.migration.program.sources.values()
-            for one in other.tree.body
-            if isinstance(one, cst.FunctionDef) and one.name.value == last(func)
+            for statement in other.tree.body
+            if isinstance(statement, cst.FunctionDef) and statement.name.value == last(func)
         ]
-        return bool(found) and all(self._annotated(one.returns) for one in found)
+        return bool(functions) and all(self._names_owners(x.returns) for x in functions)
 
-    def _attribute(self, source: Source, node: cst.Attribute) -> bool:
-        """Whether everything that is assigned to an attribute of its class is such an object."""
+    def _attribute_holds_owner(self, source: Source, node: cst.Attribute) -> bool:
+        """Whether each assignment to an attribute of its class gives it such an object."""
         family: set[str] | None = None
         if isinstance(node.value, cst.Name) and node.value.value == "self":
             klass = own_class(source, node)
             family = self.classes.family(klass) if klass is not None else set()
-        given = list(self.classes.assigned_values(node.attr.value, family))
-        return bool(given) and all(
-            self._annotated(value)
+        assigned = list(self.classes.assigned_values(node.attr.value, family))
+        return bool(assigned) and all(
+            self._names_owners(value)
             if isinstance(value, cst.Annotation)
-            else self._is_given(s, value)
-            for s, value in given
+            else value is not None and self.is_owner(home, value)
+            for home, value in assigned
         )
-
-    def _is_given(self, source: Source, value: cst.BaseExpression | None) -> bool:
-        return value is not None and self.is_own(source, value)
 
 
 def _parts(node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:

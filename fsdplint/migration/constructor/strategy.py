@@ -1,7 +1,7 @@
-"""`sharding_strategy`: what each of FSDP1's strategies is in FSDP2's terms.
+"""`sharding_strategy`: each of FSDP1's strategies as keywords of `fully_shard`.
 
-A strategy that is chosen at run time becomes its name: `ShardingStrategy.FULL_SHARD` is written
-`"FULL_SHARD"` wherever it stands, and the call of `fully_shard` reads the name.
+A strategy that is chosen at run time becomes its name: `"FULL_SHARD"` replaces
+`ShardingStrategy.FULL_SHARD` everywhere, and the call of `fully_shard` reads the name.
 """
 
 from __future__ import annotations
@@ -23,31 +23,33 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend
 
 ENUM = "ShardingStrategy"
-PLAIN = ("FULL_SHARD", "SHARD_GRAD_OP")
+ONE_DIMENSIONAL = ("FULL_SHARD", "SHARD_GRAD_OP")  # strategies whose mesh has one dimension
 HYBRID = ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
+# Strategies that keep the parameters gathered after the forward.
+NO_RESHARD = ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2")
 KEY = "reshard_after_forward"
 Keywords = list[tuple[str, str]]
-ASKED = "the mesh is asked for its strategy"  # in `Migration.mapped`
+MESH_STRATEGY_READ = "the program reads the strategy of a mesh"  # in `Migration.emitted_helpers`
 
 
 @dataclass
 class Chosen:
-    """What `fully_shard` gets for a strategy.
+    """The keywords of `fully_shard` for a strategy.
 
-    FULL_SHARD is written by leaving `reshard_after_forward` out: True makes the root gather once
-    more from torch 2.8 on, and None is not allowed before.
+    FULL_SHARD leaves `reshard_after_forward` out: True makes the root gather once more from torch
+    2.8 on, and None is not allowed before.
 
     Attributes:
         items: keyword and text.
         spread: an expression that gives more of them (`**text`), or "".
-        mesh: whether the expression gives a mesh.
-        kept: the condition under which parameters stay whole after the forward, or "".
+        spreads_mesh: whether that expression gives a mesh.
+        no_reshard_if: the condition under which parameters stay gathered after the forward, or "".
     """
 
     items: Keywords = field(default_factory=list)
     spread: str = ""
-    mesh: bool = False
-    kept: str = ""
+    spreads_mesh: bool = False
+    no_reshard_if: str = ""
 
 
 @rewrites("ShardingStrategy")
@@ -55,7 +57,7 @@ def to_string(migration: Migration, source: Source, node: cst.CSTNode, name: str
     """Write a mention of the enum as a string.
 
     Raises:
-        Blocked: it is used in a way that a string does not allow.
+        Blocked: the code uses it in a way that a string does not allow.
     """
     parent = source.parent(node)
     member = name.partition(".")[2]
@@ -67,19 +69,19 @@ def to_string(migration: Migration, source: Source, node: cst.CSTNode, name: str
         migration.substitute(source, node, "str")
         if isinstance(source.parent(parent), cst.AnnAssign):
             migration.note(
-                "a strategy that comes from outside (command line, settings) has to be the member's name",
+                "a strategy from the command line or from settings has to be the member's name",
                 source,
                 node,
-                detail="Parsers that made a `ShardingStrategy` of it may also have taken its number, or "
-                "`ShardingStrategy.FULL_SHARD` with the class in front.",
+                detail="Before, a parser may also have accepted the member's number, or "
+                "`ShardingStrategy.FULL_SHARD` with the class.",
             )
     elif not member and isinstance(parent, cst.Subscript) and parent.value is node:
         index = parent.slice[0].slice
         if not isinstance(index, cst.Index):
             raise Blocked(source, parent, symbols.reason(ENUM))
         migration.substitute(source, parent, migration.text(source, index.value))
-    elif not member and (got := _getattr(source, node)) is not None:
-        migration.substitute(source, got, migration.text(source, got.args[1].value))
+    elif not member and (lookup := _getattr(source, node)) is not None:
+        migration.substitute(source, lookup, migration.text(source, lookup.args[1].value))
     else:
         raise Blocked(source, node, symbols.reason(ENUM))
     migration.account_for(source, node)
@@ -101,7 +103,7 @@ def _getattr(source: Source, node: cst.CSTNode) -> cst.Call | None:
 
 
 def possible(migration: Migration) -> set[str]:
-    """The strategies that the files mention; all of them where one is looked up by its name."""
+    """The strategies that the files mention; all of them if the files look one up by name."""
     found: set[str] = set()
     for name in migration.names.values():
         head, _, member = name.partition(".")
@@ -111,7 +113,7 @@ def possible(migration: Migration) -> set[str]:
 
 
 def choices(migration: Migration, node: cst.BaseExpression) -> set[str]:
-    """The strategies that an expression can give: those named in it, else those of the files."""
+    """The strategies that an expression can give: those it names, else those of the files."""
     found = set()
     for part in descend(node):
         head, _, member = migration.fsdp1(part).partition(".")
@@ -125,7 +127,7 @@ def choices(migration: Migration, node: cst.BaseExpression) -> set[str]:
 
 
 def literal(migration: Migration, node: cst.CSTNode) -> str | None:
-    """The strategy that a node names outright."""
+    """The strategy that a node names directly."""
     name = migration.fsdp1(node)
     member = name.removeprefix(ENUM + ".")
     return member if name.startswith(ENUM + ".") and member in STRATEGIES else None
@@ -137,21 +139,22 @@ def keywords(
     at: cst.CSTNode,
     value: cst.BaseExpression,
     device: str,
-    given: str,
+    processes: str,
     variable: str = "",
 ) -> Chosen:
     """The keywords of `fully_shard` for a strategy.
 
-    device: the text of the device's type. given: the argument that gives the mesh, or "". variable:
-    the one that holds the strategy, or "".
+    device: the text of the device's type.
+    processes: the argument that gives the mesh, or "".
+    variable: the variable that holds the strategy, or "".
     """
     name = literal(migration, value)
     if name is not None:
         migration.account_for(source, value)
-        return Chosen(_literal(migration, source, at, name, device, bool(given)))
+        return Chosen(_literal(migration, source, at, name, device, bool(processes)))
     found = choices(migration, value)
     text = variable or expression(migration, source, value)
-    if found <= set(PLAIN) or given:
+    if found <= set(ONE_DIMENSIONAL) or processes:
         if not found - {"FULL_SHARD", "HYBRID_SHARD", "NO_SHARD"}:
             return Chosen()
         table = "" if variable else _table(migration, source, value)
@@ -159,27 +162,27 @@ def keywords(
             return Chosen(spread=table)
         test = _test(migration, source, value)
         if test:
-            return Chosen(kept=test)
-        quick = string_literal(source, "SHARD_GRAD_OP")
+            return Chosen(no_reshard_if=test)
+        grad_op = string_literal(source, "SHARD_GRAD_OP")
         if "_HYBRID_SHARD_ZERO2" in found:
             other = string_literal(source, "_HYBRID_SHARD_ZERO2")
-            return Chosen(kept=f"{atom(text)} in ({quick}, {other})")
-        return Chosen(kept=f"{atom(text)} == {quick}")
+            return Chosen(no_reshard_if=f"{atom(text)} in ({grad_op}, {other})")
+        return Chosen(no_reshard_if=f"{atom(text)} == {grad_op}")
     helper = _helper(migration, source, at, device, possible(migration))
-    return Chosen(spread=f"{helper}({text})", mesh=True)
+    return Chosen(spread=f"{helper}({text})", spreads_mesh=True)
 
 
-def alone(migration: Migration) -> str:
-    """The name of the mesh's dimension over single ranks, where the model is replicated.
+def single_rank_dimension(migration: Migration) -> str:
+    """The name of the mesh's dimension over single ranks, for a model that is replicated.
 
-    It has one of its own where a mesh is asked which strategy it is for: hybrid sharding on
-    machines with one device each has a mesh of the same shape.
+    The name tells the strategies apart if the program reads the strategy of a mesh: hybrid sharding
+    on machines with one device each has a mesh of the same shape.
     """
-    return "alone" if ASKED in migration.emitted_helpers else "shard"
+    return "alone" if MESH_STRATEGY_READ in migration.emitted_helpers else "shard"
 
 
 def conditional(source: Source, test: str) -> str:
-    """The dict of keywords where parameters stay whole under a condition."""
+    """The dict of keywords that keeps parameters gathered under a condition."""
     return f"{{{string_literal(source, KEY)}: False}} if {test} else {{}}"
 
 
@@ -192,22 +195,19 @@ def _table(migration: Migration, source: Source, node: cst.BaseExpression) -> st
         name = literal(migration, element.value)
         if name is None:
             return ""
-        whole = name in WHOLE
-        texts[element.value] = f"{{{string_literal(source, KEY)}: False}}" if whole else "{}"
+        no_reshard = f"{{{string_literal(source, KEY)}: False}}"
+        texts[element.value] = no_reshard if name in NO_RESHARD else "{}"
     return on_one_line(substitute(source, node, texts))
 
 
-WHOLE = ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2")  # parameters stay whole after the forward
-
-
 def _test(migration: Migration, source: Source, node: cst.BaseExpression) -> str:
-    """When `a if test else b` of two strategies keeps the parameters whole, or ""."""
+    """The condition under which `a if test else b` keeps the parameters gathered, or ""."""
     if not isinstance(node, cst.IfExp):
         return ""
     names = literal(migration, node.body), literal(migration, node.orelse)
-    if None in names or (names[0] in WHOLE) == (names[1] in WHOLE):
+    if None in names or (names[0] in NO_RESHARD) == (names[1] in NO_RESHARD):
         return ""
-    if names[0] in WHOLE:
+    if names[0] in NO_RESHARD:
         return expression(migration, source, node.test)
     return on_one_line(negation(source, node.test))
 
@@ -218,15 +218,15 @@ def _literal(
     found: Keywords = []
     if name in ("NO_SHARD", *HYBRID) and not mesh:
         found.append(("mesh", _mesh(migration, source, at, name, device)))
-    if name in WHOLE:
+    if name in NO_RESHARD:
         found.append((KEY, "False"))
     return found
 
 
 def keys(name: str) -> set[str]:
-    """The keywords of `fully_shard` that a strategy becomes, where nothing else gives a mesh."""
+    """The keywords of `fully_shard` for a strategy, if no other argument gives a mesh."""
     found = {"mesh"} if name in ("NO_SHARD", *HYBRID) else set()
-    return found | {KEY} if name in WHOLE else found
+    return found | {KEY} if name in NO_RESHARD else found
 
 
 def _mesh(migration: Migration, source: Source, at: cst.CSTNode, name: str, device: str) -> str:
@@ -234,7 +234,7 @@ def _mesh(migration: Migration, source: Source, at: cst.CSTNode, name: str, devi
     quote = quote_of(source)
     world = migration.dist(source, at, "get_world_size") + "()"
     init = migration.need(source, "torch.distributed.device_mesh", "init_device_mesh", at)
-    last = alone(migration) if name == "NO_SHARD" else "shard"
+    last = single_rank_dimension(migration) if name == "NO_SHARD" else "shard"
     names = f"mesh_dim_names=({quote}replicate{quote}, {quote}{last}{quote})"
     if name == "NO_SHARD":
         shape = f"({world}, 1)"
@@ -247,7 +247,7 @@ def _mesh(migration: Migration, source: Source, at: cst.CSTNode, name: str, devi
 def _helper(
     migration: Migration, source: Source, at: cst.CSTNode, device: str, choices: set[str]
 ) -> str:
-    """A function that gives the arguments of `fully_shard` for a strategy known at run time."""
+    """Write a function that gives the arguments of `fully_shard` for a strategy's name."""
     name = "sharding_arguments"
     if f"strategy {source.path}" in migration.emitted_helpers:
         return name
@@ -275,7 +275,7 @@ def _helper(
         special.append((test, [per_node, f"shape = ({world} // per_node, per_node)"]))
     dims = f"({q('replicate')}, {q('shard')})"
     if "NO_SHARD" in choices:
-        own = f"({q('replicate')}, {q(alone(migration))})"
+        own = f"({q('replicate')}, {q(single_rank_dimension(migration))})"
         if hybrid and own != dims:
             for (_, body), text in zip(special, (own, dims), strict=True):
                 body.append(f"names = {text}")

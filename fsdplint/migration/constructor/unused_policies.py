@@ -1,5 +1,7 @@
-"""Policies that nothing uses: a variable goes, a function that nobody calls is rewritten in its
-place.
+"""Policies that no constructor call uses.
+
+The variable of such a policy is deleted. A policy in a function that nothing calls is rewritten in
+its place.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from fsdplint.migration.analysis.variables import (
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.policies import POLICY_USE_UNSEEN
 from fsdplint.migration.constructor.called_policies import called_policy
-from fsdplint.migration.constructor.policy import convert
+from fsdplint.migration.constructor.policy_reader import convert
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import statement_of
@@ -32,52 +34,49 @@ POLICIES = {
 
 
 def rewrite(migration: Migration) -> None:
-    """Account for the policies that no constructor call has taken."""
+    """Rewrite the policies that no constructor call has consumed."""
     for source in migration.sources:
         for node in list(nodes(source)):
             name = migration.fsdp1(node)
             if name in POLICIES and node not in migration.consumed:
-                _policy(migration, source, node)
+                _rewrite_policy(migration, source, node)
 
 
-def _policy(migration: Migration, source: Source, node: cst.CSTNode) -> None:
-    whole = _outermost(migration, source, node)
-    statement = statement_of(source, whole)
-    if isinstance(statement, cst.Assign) and statement.value is whole:
+def _rewrite_policy(migration: Migration, source: Source, node: cst.CSTNode) -> None:
+    policy = _policy_around(migration, source, node)
+    statement = statement_of(source, policy)
+    if isinstance(statement, cst.Assign) and statement.value is policy:
         target = statement.targets[0].target
         home = home_of(source, target) if isinstance(target, cst.Name) else None
         if home is not None and isinstance(target, cst.Name) and len(statement.targets) == 1:
             if home is not source.tree and not reads(source, home, target.value):
-                migration.account_for(source, whole)
-                migration.delete_statement(source, whole)
-                migration.step(source, whole, "Take away a policy that nothing uses")
+                migration.account_for(source, policy)
+                migration.delete_statement(source, policy)
+                migration.step(source, policy, "Remove a policy that nothing uses")
                 return
-    if not isinstance(whole, cst.BaseExpression) or whole is node:
+    if not isinstance(policy, cst.BaseExpression) or policy is node:
         return
     called = called_policy(migration)
-    if called is not None and called.node is whole:
+    if called is not None and called.node is policy:
         migration.blockers.append(called)
         return
-    function = outer_function(source, whole)
+    function = outer_function(source, policy)
     named = function is None or is_mentioned(migration.program.sources.values(), function)
-    if named and not _is_idle(migration, whole):
-        reason = POLICY_USE_UNSEEN()
-        migration.blockers.append(Blocked(source, whole, reason))
+    if named and not _is_idle(migration, policy):
+        migration.blockers.append(Blocked(source, policy, POLICY_USE_UNSEEN()))
         return
     by_size = migration.fsdp1(node).startswith("size")
-    if by_size and not named and function is not None and _only_makes(function, whole):
+    if by_size and not named and function is not None and _only_returns(function, policy):
         migration.account_for(source, function)
         migration.delete_statement(source, function)
-        migration.step(source, function, "Take away a function that nothing uses")
+        migration.step(source, function, "Remove a function that nothing uses")
         return
-    try:
-        convert(migration, source, whole, sharder=by_size)
-    except Blocked as blocked:
-        migration.blockers.append(blocked)
+    with migration.collecting():
+        convert(migration, source, policy, sharder=by_size)
 
 
-def _only_makes(function: cst.FunctionDef | cst.ClassDef, policy: cst.BaseExpression) -> bool:
-    """Whether a function makes a policy, returns it and does nothing else."""
+def _only_returns(function: cst.FunctionDef | cst.ClassDef, policy: cst.BaseExpression) -> bool:
+    """Whether a function does nothing but make a policy and return it."""
     if not isinstance(function, cst.FunctionDef) or not isinstance(
         function.body, cst.IndentedBlock
     ):
@@ -99,14 +98,14 @@ def _only_makes(function: cst.FunctionDef | cst.ClassDef, policy: cst.BaseExpres
     return True
 
 
-def _is_idle(migration: Migration, whole: cst.BaseExpression) -> bool:
-    """Whether a policy is handed on, and nothing is ever done with it."""
+def _is_idle(migration: Migration, policy: cst.BaseExpression) -> bool:
+    """Whether variables hold a policy, and no call or attribute uses it."""
     found = {
         node
         for node in migration.program.evaluations
-        if node is not whole
+        if node is not policy
         and any(
-            v.created_at is not None and v.created_at.node is whole for v in migration.values(node)
+            v.created_at is not None and v.created_at.node is policy for v in migration.values(node)
         )
     }
     seen = False
@@ -121,13 +120,13 @@ def _is_idle(migration: Migration, whole: cst.BaseExpression) -> bool:
     return seen
 
 
-def _outermost(migration: Migration, source: Source, node: cst.CSTNode) -> cst.CSTNode:
-    """The whole policy that a name is a part of: the call of `partial` around it."""
-    whole = node
+def _policy_around(migration: Migration, source: Source, node: cst.CSTNode) -> cst.CSTNode:
+    """The policy that a name is a part of, such as the call of `partial` around it."""
+    policy = node
     for parent in ancestors(source, node):
         if isinstance(parent, cst.Call):
             if parent.func is node or migration.symbol(parent.func) == "functools.partial":
-                whole = parent
+                policy = parent
         elif not isinstance(parent, cst.Arg | cst.Element | cst.List):
             break
-    return whole
+    return policy

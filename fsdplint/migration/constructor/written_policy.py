@@ -1,4 +1,4 @@
-"""How the test of a policy is written where FSDP1's policy was made: as a function of a module."""
+"""Writes the test of a policy in place of FSDP1's policy, as a function of a module."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fsdplint.syntax.layout import statement_of
 def write(
     migration: Migration, source: Source, node: cst.BaseExpression, test: str, *, sharder: bool
 ) -> None:
-    """Put the test of a variable `module` in place of a policy.
+    """Put a test of the variable `module` in place of a policy.
 
-    sharder: as a function that shards the submodules of a model for which the test holds.
+    sharder: write a function of a model instead, which shards the submodules that pass the test.
     """
     text = f"lambda module: {test}"
     if test.endswith("(module)") and test.removesuffix("(module)").isidentifier():
@@ -27,19 +27,18 @@ def write(
         helper = matching_helper(migration, source, node)
         migration.substitute(source, node, f"{partial}({helper}, test={text})")
         return
-    method = _is_method(source, node)
     room = width(source) - (source.span(node)[0] - source.line_start(source.span(node)[0]))
     parts = test.split(" or ")
     if len(text) > room and len(parts) > 1:
         lines = "".join(f"\n\t{'or ' if number else ''}{part}" for number, part in enumerate(parts))
         text = f"lambda module: ({lines}\n)"
-    text = f"staticmethod({text})" if method else text
+    text = f"staticmethod({text})" if _is_class_attribute(source, node) else text
     migration.substitute(source, node, migration.indented(source, node, text))
-    _in_classes(migration, node)
+    _write_class_attributes(migration, node)
 
 
-def _is_method(source: Source, node: cst.CSTNode) -> bool:
-    """Whether an attribute of a class is made here: a function there would be a method."""
+def _is_class_attribute(source: Source, node: cst.CSTNode) -> bool:
+    """Whether a class body assigns the policy to an attribute: a function there would be a method."""
     statement = statement_of(source, node)
     if not isinstance(statement, cst.Assign | cst.AnnAssign) or statement.value is not node:
         return False
@@ -48,8 +47,8 @@ def _is_method(source: Source, node: cst.CSTNode) -> bool:
     return isinstance(body, cst.IndentedBlock) and isinstance(source.parent(body), cst.ClassDef)
 
 
-def _in_classes(migration: Migration, policy: cst.CSTNode) -> None:
-    """The same for attributes that a class is given by the name of the policy."""
+def _write_class_attributes(migration: Migration, policy: cst.CSTNode) -> None:
+    """Mark the attributes that a class body assigns the policy's variable to as static."""
     for source in migration.sources:
         for klass in source.descend(source.tree):
             if not isinstance(klass, cst.ClassDef):
@@ -58,7 +57,7 @@ def _in_classes(migration: Migration, policy: cst.CSTNode) -> None:
                 value = node.value if isinstance(node, cst.Assign | cst.AnnAssign) else None
                 if not isinstance(value, cst.Name | cst.Attribute):
                     continue
-                made = (one.created_at for one in migration.values(value))
-                if any(site is not None and site.node is policy for site in made):
+                sites = (found.created_at for found in migration.values(value))
+                if any(site is not None and site.node is policy for site in sites):
                     text = source.code(value)
                     migration.substitute(source, value, f"staticmethod({text})")

@@ -11,7 +11,7 @@ from fsdplint.migration.blockers.program import STAR_IMPORT
 from fsdplint.migration.constructor import (
     enum_reads,
     mesh_names,
-    policy_readers,
+    policy_uses,
     precision_reads,
 )
 from fsdplint.migration.context import Migration
@@ -45,7 +45,7 @@ def _check_star(migration: Migration, source: Source) -> None:
 
 def keep_read_policies(state: PassState) -> None:
     """Keep policies that code other than the constructor reads."""
-    policy_readers.keep(state.migration)
+    policy_uses.keep_unchanged(state.migration)
 
 
 def rewrite_mesh_names(state: PassState) -> None:

@@ -273,8 +273,8 @@ def rewrite_partial(migration: Migration, source: Source, node: cst.CSTNode) -> 
             call,
             PARTIAL_BEFORE_GROUP(),
         )
-    if keywords.before:
-        migration.rewrite.insert_before(source, statement_of(source, call), keywords.before)
+    if keywords.setup:
+        migration.rewrite.insert_before(source, statement_of(source, call), keywords.setup)
     shard = migration.need(source, "torch.distributed.fsdp", "fully_shard", call)
     migration.account_for(source, call)
     migration.put_call(

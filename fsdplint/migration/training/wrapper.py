@@ -141,7 +141,7 @@ def _of_parameters(migration: Migration, source: Source, node: cst.Attribute) ->
     model = expression(migration, source, node.value)
     if "NO_SHARD" not in chosen:
         return f"next({model}.parameters()).device_mesh.get_group(-1)"
-    migration.emitted_helpers.add(strategy.ASKED)
+    migration.emitted_helpers.add(strategy.MESH_STRATEGY_READ)
     return f"{_group_function(migration, source, node)}({model})"
 
 

@@ -1,8 +1,8 @@
 """Wrapping policies that other code reads besides FSDP1's constructors.
 
 `apply_activation_checkpointing(model, auto_wrap_policy=policy)` calls a policy with three
-arguments, as FSDP1 does. Such a policy stays as it is: where the model is sharded, it is called as
-a function of three parameters, or what it says is written there once more.
+arguments, as FSDP1 does. Such a policy stays as it is. The code that shards the model calls it as a
+function of three parameters, or repeats its test.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fsdplint.migration.analysis.value_uses import Use, Uses
-from fsdplint.migration.constructor.policy_methods import written
+from fsdplint.migration.constructor.policy_kinds import makes_policy
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import FSDP
 from fsdplint.source.source import Source
@@ -23,15 +23,15 @@ from fsdplint.syntax.dotted import dotted_name
 ARGUMENT = "auto_wrap_policy"
 WRAPPING = (FSDP, "enable_wrap", "wrap")
 # Calls that only show a value.
-SHOWING = {"print", "str", "repr", "callable", "debug", "info", "warning", "error", "log"}
-GROWING = {"append", "extend", "add", "insert", "update"}
+SHOW_CALLS = {"print", "str", "repr", "callable", "debug", "info", "warning", "error", "log"}
+GROW_CALLS = {"append", "extend", "add", "insert", "update"}
 
 
-def keep(migration: Migration) -> None:
-    """Leave the policies alone that code besides the constructors reads."""
+def keep_unchanged(migration: Migration) -> None:
+    """Keep the policies that code besides the constructors reads."""
     for source in migration.sources:
         for node in nodes(source):
-            if isinstance(node, cst.BaseExpression) and written(migration, node):
+            if isinstance(node, cst.BaseExpression) and makes_policy(migration, node):
                 use = other_use(migration, source, node)
                 if use is not None:
                     migration.policies.read_elsewhere[node] = use.source, use.node
@@ -39,52 +39,52 @@ def keep(migration: Migration) -> None:
         for policy in [node for node in nodes(source) if node in migration.policies.read_elsewhere]:
             for part in source.descend(policy):
                 if part in migration.names:
-                    _leave(migration, source, part)
+                    _keep_reference(migration, source, part)
 
 
 def other_use(migration: Migration, source: Source, node: cst.CSTNode) -> Use | None:
-    """The first use of a policy that is not FSDP1's constructor, and may call it."""
+    """The first use of a policy outside of FSDP1's constructor that may call it."""
     place = source.parent(node)
     call = source.parent(place) if isinstance(place, cst.Arg) else None
-    if isinstance(call, cst.Call) and written(migration, call) and call.args[0] is place:
+    if isinstance(call, cst.Call) and makes_policy(migration, call) and call.args[0] is place:
         return None  # the function of `partial(size_based_auto_wrap_policy, ...)`
     return next((use for use in PolicyUses(migration).of(source, node)), None)
 
 
 class PolicyUses(Uses):
-    """Follows a policy through lists of policies, and through those that are made of several."""
+    """Follows a policy through lists of policies and through `_or_policy`."""
 
     def _step(self, source: Source, node: cst.CSTNode) -> Iterator[Use]:
         for use in super()._step(source, node):
-            whole = _whole(self.migration, use)
-            if whole is not None:
-                self._follow(use.source, whole)
-            elif not _is_expected(self.migration, use):
+            container = _container(self.migration, use)
+            if container is not None:
+                self._follow(use.source, container)
+            elif not _is_harmless(self.migration, use):
                 yield use
 
 
-def _whole(migration: Migration, use: Use) -> cst.CSTNode | None:
-    """The container, or the policy made of several, that a use makes a policy a part of; what is
-    taken out of a container again.
+def _container(migration: Migration, use: Use) -> cst.CSTNode | None:
+    """The container or `_or_policy` that a use puts a policy into, or the item that a use reads
+    from a container.
     """
     place = use.place
-    whole = use.source.parent(place) if place is not None else None
+    parent = use.source.parent(place) if place is not None else None
     if isinstance(place, cst.Element | cst.StarredElement):
-        return whole
+        return parent
     if isinstance(place, cst.DictElement) and place.value is use.node:
-        return whole if use.source.code(place.key).strip("'\"") != ARGUMENT else None
+        return parent if use.source.code(place.key).strip("'\"") != ARGUMENT else None
     if isinstance(place, cst.Subscript) and place.value is use.node:
         return place
     if isinstance(place, cst.Attribute) and place.attr.value in ("get", "pop", "setdefault"):
-        return whole
-    if isinstance(place, cst.Arg) and isinstance(whole, cst.Call) and whole.args[0] is not place:
-        if migration.fsdp1(whole.args[0].value) == "_or_policy":
-            return whole
+        return parent
+    if isinstance(place, cst.Arg) and isinstance(parent, cst.Call) and parent.args[0] is not place:
+        if migration.fsdp1(parent.args[0].value) == "_or_policy":
+            return parent
     return None
 
 
-def _leave(migration: Migration, source: Source, node: cst.CSTNode) -> None:
-    """Forget a reference to a policy's function, and keep its import."""
+def _keep_reference(migration: Migration, source: Source, node: cst.CSTNode) -> None:
+    """Exclude a reference to a policy's function from the migration, and keep its import."""
     del migration.names[node]
     migration.policies.shared.add(node)
     text = dotted_name(node)
@@ -93,28 +93,24 @@ def _leave(migration: Migration, source: Source, node: cst.CSTNode) -> None:
             migration.policies.shared_names.add((source.path, item.spelling))
 
 
-def _is_expected(migration: Migration, use: Use) -> bool:
-    """Whether a use wraps a model, hands the policy on in a container, or only asks if there is
-    one.
-    """
+def _is_harmless(migration: Migration, use: Use) -> bool:
+    """Whether a use wraps a model, puts the policy into a container, or only tests it for None."""
     place = use.place
     if isinstance(place, cst.Arg):
         call = use.source.parent(place)
-        return isinstance(call, cst.Call) and _takes(migration, use, place, call)
+        return isinstance(call, cst.Call) and _is_harmless_call(migration, use, place, call)
     if isinstance(place, cst.Comparison):
         sides = [place.left, *(item.comparator for item in place.comparisons)]
         return any(is_constant(side, "None") for side in sides)
     if isinstance(place, cst.ComparisonTarget):
         return True
-    if isinstance(place, cst.Attribute) and place.attr.value in GROWING:
+    if isinstance(place, cst.Attribute) and place.attr.value in GROW_CALLS:
         return isinstance(use.source.parent(place), cst.Call)  # of a list of policies
     return not isinstance(place, cst.Call | cst.Attribute | cst.Subscript | cst.Yield)
 
 
-def _takes(migration: Migration, use: Use, arg: cst.Arg, call: cst.Call) -> bool:
-    """Whether a call that is given a policy is one that becomes FSDP2's, or does nothing with
-    it.
-    """
+def _is_harmless_call(migration: Migration, use: Use, arg: cst.Arg, call: cst.Call) -> bool:
+    """Whether a call that gets a policy is rewritten for FSDP2, or does not call the policy."""
     if migration.fsdp1(call.func) in WRAPPING or arg.star:
         return True
     symbol = migration.symbol(call.func)
@@ -122,4 +118,4 @@ def _takes(migration: Migration, use: Use, arg: cst.Arg, call: cst.Call) -> bool
         return migration.fsdp1(call.args[0].value) == FSDP
     name = symbol or use.source.code(call.func)
     last = name.rpartition(".")[2]
-    return last == "dict" or last in SHOWING or last in GROWING
+    return last == "dict" or last in SHOW_CALLS or last in GROW_CALLS

@@ -1,0 +1,66 @@
+"""What kind of policy an expression makes: a test of a module, one by size, or a function."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.interpreter.values import Function
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.policies import CUSTOM_POLICY_SHARED, POLICY_UNSUPPORTED
+from fsdplint.migration.context import Migration
+from fsdplint.migration.names import fsdp1_name
+from fsdplint.source.source import NodeSite
+
+SIZE_POLICY = "size_based_auto_wrap_policy"
+
+
+def makes_policy(migration: Migration, node: cst.BaseExpression) -> bool:
+    """Whether an expression makes a policy of FSDP1."""
+    if node in migration.policies.read_elsewhere:
+        return True
+    if migration.called(node) in ("ModuleWrapPolicy", "CustomPolicy"):
+        return True
+    if migration.fsdp1(node) in ("always_wrap_policy", SIZE_POLICY):
+        return True
+    return (
+        isinstance(node, cst.Call)
+        and migration.symbol(node.func) == "functools.partial"
+        and bool(node.args)
+        and migration.fsdp1(node.args[0].value).endswith("_policy")
+    )
+
+
+def kind(migration: Migration, site: NodeSite) -> str:
+    """The kind of a policy: "test" of a module, "size", or "function" of three parameters.
+
+    Raises:
+        Blocked: FSDP2 has no form for it.
+    """
+    node = site.node
+    if node in migration.policies.read_elsewhere:
+        return _kind_of_unchanged(migration, site)
+    if isinstance(node, cst.FunctionDef | cst.Lambda):
+        if len(node.params.params) >= 3 or isinstance(node.params.star_arg, cst.Param):
+            return "function"
+        raise Blocked(site.source, node, POLICY_UNSUPPORTED())
+    if isinstance(node, cst.Call) and node.args:
+        first = node.args[0].value
+        if first in migration.policies.shared:
+            return "function"
+        if migration.fsdp1(first) == SIZE_POLICY:
+            return "size"
+        partial = migration.symbol(node.func) == "functools.partial"
+        values = migration.values(first)
+        if partial and values and all(isinstance(v, Function) for v in values):
+            return "function"
+    return "size" if migration.fsdp1(node) == SIZE_POLICY else "test"
+
+
+def _kind_of_unchanged(migration: Migration, site: NodeSite) -> str:
+    """A policy that stays as it is gets FSDP1's three parameters; a CustomPolicy takes others."""
+    node = site.node
+    if isinstance(node, cst.Call) and fsdp1_name(migration.symbol(node.func)) == "CustomPolicy":
+        source, use = migration.policies.read_elsewhere[node]
+        line = source.location(use).line
+        raise Blocked(site.source, node, CUSTOM_POLICY_SHARED(line=line))
+    return "function"

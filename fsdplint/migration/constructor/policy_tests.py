@@ -1,0 +1,264 @@
+"""A policy that is written in the constructor's function, as a test of a module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import libcst as cst
+
+from fsdplint.interpreter.values import Class, ModuleValue, Symbol
+from fsdplint.migration.analysis.variables import definitions, fresh, home_of, reads, return_values
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.policies import CUSTOM_POLICY_UNSEEN
+from fsdplint.migration.constructor.local_functions import containers
+from fsdplint.migration.constructor.policy_kinds import kind, makes_policy
+from fsdplint.migration.constructor.policy_methods import PolicyMethods
+from fsdplint.migration.constructor.policy_scope import PolicyScope
+from fsdplint.migration.constructor.receivers import methods
+from fsdplint.migration.text import simple
+from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.arguments import arguments, elements
+from fsdplint.syntax.layout import descend
+
+RewriteSites = Callable[[Sequence[NodeSite]], None]
+
+
+class PolicyTests:
+    """Writes tests of modules for the policies of one scope.
+
+    Attributes:
+        rewrite_sites: turns policies that are made elsewhere into functions of a module.
+    """
+
+    def __init__(self, scope: PolicyScope, rewrite_sites: RewriteSites) -> None:
+        self.scope = scope
+        self.migration = scope.migration
+        self.source = scope.source
+        self.policy = scope.policy
+        self.rewrite_sites = rewrite_sites
+
+    def test(self, node: cst.BaseExpression, variable: str) -> str | None:
+        """A test of a variable that is true where the policy picks the module.
+
+        Returns None if the policy is not written in this function.
+
+        Raises:
+            Blocked: the policy has no such test.
+        """
+        value = self.scope.value_of(node)
+        text = self._test_of_value(value, variable)
+        if text is not None:
+            if value is not node:
+                self.scope.drop_variable(node)
+            self.migration.account_for(self.source, value)
+        return text
+
+    def isinstance_test(self, node: cst.BaseExpression, variable: str) -> str:
+        """A test for the classes that an expression gives."""
+        parts = elements(self.scope.value_of(node))
+        if parts is not None and isinstance(node, cst.Name):
+            local = home_of(self.source, node) is self.scope.function
+            if local and self.scope.is_only_read(node):
+                self.scope.drop_variable(node)
+            else:
+                parts = None
+        if not parts:
+            self.policy.classes = None
+            return f"isinstance({variable}, tuple({self.scope.text(node)}))"
+        if self.policy.classes is not None:
+            self.policy.classes.extend(parts)
+        texts = [self._class_text(part) for part in parts]
+        if self._may_be_root(parts):
+            self.policy.root = True
+        classes = texts[0] if len(texts) == 1 else "(" + ", ".join(texts) + ")"
+        return f"isinstance({variable}, {classes})"
+
+    def is_property(self, node: cst.BaseExpression) -> bool:
+        """Whether a property computes a class, for instance from a module that sharding changes."""
+        if not isinstance(node, cst.Attribute) or self.migration.symbol(node):
+            return False
+        found = methods(self.migration, node.attr.value)
+        values = [value for _, function in found for value in return_values(function)]
+        return any(not simple(value) for value in values)
+
+    # The forms of a policy -----------------------------------------------------------------------
+
+    def _test_of_value(self, node: cst.BaseExpression, variable: str) -> str | None:
+        if self.migration.fsdp1(node) == "always_wrap_policy":
+            self._may_pick_anything()
+            classes = containers(self.migration, self.source, self.scope.at)
+            return f"not isinstance({variable}, {classes})"
+        if not isinstance(node, cst.Call):
+            return None
+        name = self.migration.fsdp1(node.func)
+        if name == "ModuleWrapPolicy":
+            named, rest = arguments(node, ("module_classes",))
+            if rest or "module_classes" not in named:
+                return None
+            return self.isinstance_test(named["module_classes"].value, variable)
+        if name == "CustomPolicy":
+            return self._custom_test(node, variable)
+        if self.migration.symbol(node.func) == "functools.partial" and node.args:
+            return self._partial_test(node, variable)
+        return None
+
+    def _partial_test(self, node: cst.Call, variable: str) -> str | None:
+        name = self.migration.fsdp1(node.args[0].value)
+        named = {arg.keyword.value: arg for arg in node.args[1:] if arg.keyword is not None}
+        if len(named) != len(node.args) - 1:
+            return None
+        if name in ("transformer_auto_wrap_policy", "_module_wrap_policy"):
+            key = "transformer_layer_cls" if name.startswith("t") else "module_classes"
+            if set(named) == {key}:
+                return self.isinstance_test(named[key].value, variable)
+        if name == "lambda_auto_wrap_policy" and set(named) == {"lambda_fn"}:
+            self._may_pick_anything()
+            return self._predicate_test(named["lambda_fn"].value, variable)
+        if name == "_or_policy" and set(named) == {"policies"}:
+            return self._any_test(named["policies"].value, variable)
+        return None
+
+    def _may_pick_anything(self) -> None:
+        self.policy.root, self.policy.classes = True, None
+
+    def _custom_test(self, node: cst.Call, variable: str) -> str | None:
+        """The test of a CustomPolicy whose function returns True or False only."""
+        named, rest = arguments(node, ("lambda_fn",))
+        if rest or set(named) != {"lambda_fn"}:
+            return None
+        function = self.scope.value_of(named["lambda_fn"].value)
+        bodies: list[cst.CSTNode] = [function]
+        if isinstance(function, cst.Name):
+            bodies = list(self.scope.functions(function.value))
+        if not bodies or any(_makes_dict(part) for body in bodies for part in descend(body)):
+            raise Blocked(self.source, node, CUSTOM_POLICY_UNSEEN())
+        self._may_pick_anything()
+        return self._predicate_test(named["lambda_fn"].value, variable)
+
+    def _predicate_test(self, node: cst.BaseExpression, variable: str) -> str:
+        value = self.scope.value_of(node)
+        if isinstance(value, cst.Lambda) and len(value.params.params) == 1:
+            if value is not node:
+                self.scope.drop_variable(node)
+            parameter = value.params.params[0].name.value
+            text = _renamed(self.source, value.body, parameter, variable)
+            compound = isinstance(value.body, cst.BooleanOperation | cst.IfExp)
+            return f"({text})" if compound else text
+        return f"{self.scope.text(node)}({variable})"
+
+    def _any_test(self, node: cst.BaseExpression, variable: str) -> str | None:
+        """The test of `_or_policy`: any of its policies."""
+        value = self.scope.value_of(node)
+        parts = elements(value)
+        function = self.scope.function
+        if isinstance(node, cst.Name) and len(reads(self.source, function, node.value)) > 1:
+            return self._list_test(node, variable)
+        if parts is None:
+            return None
+        tests = []
+        for part in parts:
+            test = self.test(part, variable) or self._method_test(part, variable)
+            if test is None:
+                return None
+            tests.append(test)
+        if value is not node:
+            self.scope.drop_variable(node)
+        return " or ".join(tests)
+
+    def _list_test(self, node: cst.Name, variable: str) -> str | None:
+        """The test of a list that grows statement by statement: each policy becomes a test where
+        it is made.
+        """
+        if home_of(self.source, node) is not self.scope.function:
+            return None
+        found = definitions(self.source, node)
+        if not found:
+            return None
+        parts: list[cst.BaseExpression] = []
+        for item in found:
+            parts += elements(item.value) or [item.value]
+        for use in reads(self.source, self.scope.function, node.value):
+            if use is not node:
+                added = _appended(self.source, use)
+                if added is None:
+                    return None
+                parts += added
+        policies = [self.scope.value_of(part) for part in parts]
+        if not all(makes_policy(self.migration, policy) for policy in policies):
+            return None
+        self.rewrite_sites([NodeSite(self.source, policy) for policy in policies])
+        self._may_pick_anything()
+        element = fresh(self.source, self.scope.at, "policy", "matches")
+        return f"any({element}({variable}) for {element} in {node.value})"
+
+    def _method_test(self, node: cst.BaseExpression, variable: str) -> str | None:
+        """The test of a policy that a method returns."""
+        call = self.scope.value_of(node)
+        if not isinstance(call, cst.Call):
+            return None
+        found = PolicyMethods(self.migration).read(self.source, call)
+        if found is None or found.may_be_none:
+            return None
+        if {kind(self.migration, site) for site in found.sites} != {"test"}:
+            return None
+        self.rewrite_sites(found.sites)
+        name = self.scope.text(node)
+        if call is node:
+            name = self.scope.hoist(name, "should_shard")
+        return f"{name}({variable})"
+
+    # Classes -------------------------------------------------------------------------------------
+
+    def _class_text(self, node: cst.BaseExpression) -> str:
+        text = self.scope.text(node)
+        if simple(node) and not self.is_property(node):
+            return text
+        return self.scope.hoist(text)
+
+    def _may_be_root(self, classes: list[cst.BaseExpression]) -> bool:
+        """Whether the root may be of one of these classes."""
+        values = [v for node in classes for v in self.migration.values(node)]
+        for root in self.migration.values(self.scope.at):
+            if not isinstance(root, ModuleValue):
+                continue
+            inner = root.inner or root
+            for klass in values:
+                if isinstance(klass, Class) and inner.cls is not None and klass in inner.cls.mro():
+                    return True
+                if isinstance(klass, Symbol) and klass.name == inner.library_class:
+                    return True
+        return False
+
+
+def _appended(source: Source, use: cst.Name) -> list[cst.BaseExpression] | None:
+    """What `policies.append(...)` or `policies.extend(...)` adds to a list; None for other uses."""
+    attribute = source.parent(use)
+    if not isinstance(attribute, cst.Attribute) or attribute.value is not use:
+        return None
+    call = source.parent(attribute)
+    if not isinstance(call, cst.Call) or call.func is not attribute or len(call.args) != 1:
+        return None
+    if attribute.attr.value == "append":
+        return [call.args[0].value]
+    return elements(call.args[0].value) if attribute.attr.value == "extend" else None
+
+
+def _makes_dict(node: cst.CSTNode) -> bool:
+    """Whether a node makes a dict, which CustomPolicy accepts besides True and False."""
+    if isinstance(node, cst.Call):
+        return isinstance(node.func, cst.Name) and node.func.value == "dict"
+    return isinstance(node, cst.Dict | cst.DictComp)
+
+
+def _renamed(source: Source, node: cst.BaseExpression, old: str, new: str) -> str:
+    """An expression's text with a variable under another name."""
+    start, end = source.span(node)
+    pieces = []
+    position = start
+    if old != new:
+        for name in reads(source, node, old):
+            name_start, name_end = source.span(name)
+            pieces.append(source.text[position:name_start] + new)
+            position = name_end
+    pieces.append(source.text[position:end])
+    return "".join(pieces)

@@ -1,0 +1,323 @@
+"""The text of one rewritten constructor call, and its statement."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from fsdplint.migration.analysis.variables import ancestors, fresh, function_of, home_of
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.constructor import (
+    CALL_IN_EXPRESSION,
+    CALL_IN_HEAD,
+    CALL_WITH_SEVERAL_TARGETS,
+)
+from fsdplint.migration.blockers.policies import IGNORED_WITH_SIZE_POLICY, PARAM_INIT_FN_WITH_POLICY
+from fsdplint.migration.constructor.keywords import Keywords
+from fsdplint.migration.constructor.local_functions import initialize_helper, initializing_helper
+from fsdplint.migration.constructor.policy import Policy
+from fsdplint.migration.context import Migration, expression
+from fsdplint.migration.names import PARAMETERS
+from fsdplint.migration.text import call, simple, without_parentheses
+from fsdplint.source.source import Source
+from fsdplint.syntax.layout import comments_at, statement_of
+
+COMMENTED_ARGUMENT = re.compile(rf"#+\s*({'|'.join(PARAMETERS)})\s*=[^=]")
+# Arguments that leave no text behind.
+DROPPED = {
+    "backward_prefetch",
+    "forward_prefetch",
+    "limit_all_gathers",
+    "use_orig_params",
+    "device_id",
+}
+# Nodes that hold a call, and before which no lines can stand.
+EXPRESSIONS = (
+    cst.Lambda,
+    cst.IfExp,
+    cst.BooleanOperation,
+    cst.ListComp,
+    cst.GeneratorExp,
+    cst.SetComp,
+    cst.DictComp,
+)
+
+
+@dataclass
+class WrapStatement:
+    """Writes the new text of the statement that holds a constructor call.
+
+    Attributes:
+        module: the module that the call wraps.
+        shard: the name of `fully_shard` in the file.
+        dropped: the arguments that leave no text behind; comments beside them go, too.
+    """
+
+    migration: Migration
+    source: Source
+    call: cst.Call
+    module: cst.BaseExpression
+    keywords: Keywords
+    shard: str = "fully_shard"
+    dropped: set[str] = field(default_factory=lambda: set(DROPPED))
+
+    # The statement --------------------------------------------------------------------------------
+
+    def rewrite(self) -> None:
+        """Rewrite the statement.
+
+        Raises:
+            Blocked: the call stands where no lines can be added.
+        """
+        statement = statement_of(self.source, self.call)
+        if self._fits_in_place():
+            self._replace_call()
+            return
+        if self._rewrite_lambda(statement):
+            return
+        place = self._place(statement)
+        inner = expression(self.migration, self.source, self.module)
+        if place == "assign":
+            assert isinstance(statement, cst.Assign | cst.AnnAssign)
+            target = statement.target if isinstance(statement, cst.AnnAssign) else None
+            target = target or statement.targets[0].target  # type: ignore[union-attr]
+            self._rewrite_assignment(
+                statement, expression(self.migration, self.source, target), inner
+            )
+            return
+        if simple(self.module):
+            model, lines = inner, []
+        else:
+            model = self._name()
+            lines = [f"{model} = {inner}"]
+        root = lines + self._lines_before(model)
+        if place == "return":
+            self._replace(statement, [*root, *self._last_lines(model, "return ", statement)])
+        elif place == "expression":
+            self._replace(statement, [*root, *self._last_lines(model, "", statement)])
+        else:
+            self._insert_around(statement, model, root)
+
+    def _rewrite_lambda(self, statement: cst.CSTNode) -> bool:
+        """`shard = lambda model: FSDP(model, ...)` becomes a function of several lines."""
+        around = self.source.parent(self.call)
+        if not isinstance(around, cst.Lambda) or not isinstance(statement, cst.Assign):
+            return False
+        target = statement.targets[0].target
+        if statement.value is not around or len(statement.targets) != 1:
+            return False
+        if not isinstance(target, cst.Name):
+            return False
+        lines = []
+        model = inner = expression(self.migration, self.source, self.module)
+        if not simple(self.module):
+            model = self._name()
+            lines = [f"{model} = {inner}"]
+        lines += [*self._lines_before(model), *self._last_lines(model, "return ", statement)]
+        head = f"def {target.value}({self.source.code(around.params)}):"
+        self._replace(statement, [head, *(_indented(line) for line in lines)])
+        return True
+
+    def _insert_around(self, statement: cst.CSTNode, model: str, root: list[str]) -> None:
+        """Put the lines for a call that is a part of its statement before that statement."""
+        text = self.migration.indented(self.source, self.call, self._root_call(model, ""))
+        if after := self.keywords.after(model):
+            root, text = [*root, self._root_call(model, ""), *after], model
+        self.migration.rewrite.insert_before(self.source, statement, root)
+        self.migration.substitute(self.source, self.call, text)
+
+    def _name(self) -> str:
+        """The variable for a module that the call builds or moves."""
+        node = self.module
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+            owner = node.func.value
+            moves = node.func.attr.value in ("to", "cuda", "train", "eval")
+            if moves and isinstance(owner, cst.Name):
+                if home_of(self.source, owner) is function_of(self.source, self.call):
+                    return owner.value
+        return fresh(self.source, self.call, "model", "sharded_model", "module")
+
+    def _fits_in_place(self) -> bool:
+        """Whether `FSDP(x, ...)` can become `fully_shard(x, ...)` in its place."""
+        return (
+            self.keywords.policy is None
+            and not self.keywords.setup
+            and not self.keywords.initialize
+            and not self.keywords.after("model")
+            and not self._assigns_itself()
+        )
+
+    def _assigns_itself(self) -> bool:
+        """Whether the statement is `model = FSDP(model)`: FSDP2 needs no assignment."""
+        statement = statement_of(self.source, self.call)
+        return (
+            isinstance(statement, cst.Assign)
+            and statement.value is self.call
+            and len(statement.targets) == 1
+            and simple(self.module)
+            and self.source.code(statement.targets[0].target) == self.source.code(self.module)
+        )
+
+    def _replace_call(self) -> None:
+        inner = self.migration.text(self.source, self.module)
+        arguments = [inner, *self.keywords.arguments(inner=False)]
+        self.migration.put_call(self.source, self.call, self.shard, arguments)
+
+    def _place(self, statement: cst.CSTNode) -> str:
+        """How the statement holds the call: "assign", "return", "expression" or "nested"."""
+        if isinstance(statement, cst.Assign) and len(statement.targets) == 1:
+            if statement.value is self.call:
+                return "assign"
+        if isinstance(statement, cst.AnnAssign) and statement.value is self.call:
+            return "assign"
+        if isinstance(statement, cst.Return) and statement.value is self.call:
+            return "return"
+        if isinstance(statement, cst.Expr) and statement.value is self.call:
+            return "expression"
+        if not isinstance(statement, cst.BaseSmallStatement):
+            raise Blocked(self.source, self.call, CALL_IN_HEAD())
+        for node in ancestors(self.source, self.call):
+            if node is statement:
+                break
+            if isinstance(node, EXPRESSIONS):
+                raise Blocked(self.source, self.call, CALL_IN_EXPRESSION())
+        if isinstance(statement, cst.Assign) and not all(
+            simple(target.target) for target in statement.targets
+        ):
+            raise Blocked(self.source, self.call, CALL_WITH_SEVERAL_TARGETS())
+        return "nested"
+
+    def _rewrite_assignment(
+        self, statement: cst.Assign | cst.AnnAssign, target: str, inner: str
+    ) -> None:
+        if target == inner:
+            self._replace(
+                statement, [*self._lines_before(inner), *self._last_lines(inner, "", statement)]
+            )
+            return
+        if simple(self.module):
+            lines = self._lines_before(inner)
+            self._replace(
+                statement,
+                [*lines, self._root_call(inner, f"{target} = "), *self.keywords.after(target)],
+            )
+            return
+        lines = [f"{target} = {inner}", *self._lines_before(target)]
+        self._replace(statement, [*lines, *self._last_lines(target, "", statement)])
+
+    def _replace(self, statement: cst.CSTNode, lines: list[str]) -> None:
+        self.migration.own(self.source, statement)
+        kept = [text for text in self._comments(statement) if text not in lines]
+        self.migration.rewrite.replace_statement(
+            self.source, statement, [*kept, *lines], comments=False
+        )
+
+    def _comments(self, statement: cst.CSTNode) -> list[str]:
+        """The comments in the statement, except those beside or above dropped arguments."""
+        lines: set[int] = set()
+        for arg in self.call.args:
+            name = arg.keyword.value if arg.keyword is not None else ""
+            if name in self.dropped:
+                first = self.source.position(self.source.span(arg)[0])[0]
+                last = self.source.position(self.source.span(arg)[1])[0]
+                lines.update(range(first, last + 1))
+                while self.source.line(first - 1).lstrip().startswith("#"):
+                    first -= 1
+                    lines.add(first)
+        end = self.source.span(statement)[1]
+        return [
+            text
+            for offset, text in comments_at(self.source, statement)
+            if offset < end
+            and self.source.position(offset)[0] not in lines
+            and not COMMENTED_ARGUMENT.match(text)
+        ]
+
+    def _comments_of_policy(self) -> list[str]:
+        """The comments in the statements of the policy, which are deleted."""
+        assert self.keywords.policy is not None
+        return [
+            text
+            for source, definition in self.keywords.policy.variables
+            if source is self.source
+            for offset, text in comments_at(
+                source, source.parent(definition.statement) or definition.statement
+            )
+            if offset > source.span(definition.statement)[0]
+        ]
+
+    # The lines ------------------------------------------------------------------------------------
+
+    def _lines_before(self, model: str) -> list[str]:
+        """The lines before the call that shards the root."""
+        lines = [*self.keywords.before_sharding(model)]
+        lines += self.keywords.setup
+        if self.keywords.policy is not None:
+            lines += self._loop(model)
+        if self.keywords.initialize:
+            initialize = initialize_helper(self.migration, self.source, self.call)
+            lines.append(f"{initialize}({model}, {self.keywords.initialize})")
+        return lines
+
+    def _loop(self, model: str) -> list[str]:
+        """The lines that shard the submodules that the policy picks."""
+        policy = self.keywords.policy
+        assert policy is not None
+        if policy.helper:
+            loop = [self._helper_call(policy, model)]
+        elif self.keywords.initialize:
+            loop = [self._initializing_call(policy, model)]
+        else:
+            loop = self._shard_loop(policy, model)
+        if policy.guard:
+            loop = [f"if {policy.guard}:", *(_indented(line) for line in loop)]
+        return [*self._comments_of_policy(), *policy.setup, *loop]
+
+    def _helper_call(self, policy: Policy, model: str) -> str:
+        """The call of the helper of a policy by size or of three parameters."""
+        if self.keywords.has_ignored:
+            raise Blocked(self.source, self.call, IGNORED_WITH_SIZE_POLICY())
+        if self.keywords.initialize:
+            raise Blocked(self.source, self.call, PARAM_INIT_FN_WITH_POLICY())
+        name, _, rest = policy.helper.partition("({model}")
+        options = [rest.removeprefix(", ")] if rest else []
+        arguments = [model, *options, *self.keywords.arguments(inner=True)]
+        return call(self.source, self.call, name, arguments)
+
+    def _initializing_call(self, policy: Policy, model: str) -> str:
+        """The call of the helper that initializes each module before it shards it."""
+        test = f"lambda {policy.variable}: {without_parentheses(policy.test)}"
+        if policy.test.endswith(f"({policy.variable})"):
+            name = policy.test.removesuffix(f"({policy.variable})")
+            test = name if name.isidentifier() else test
+        helper = initializing_helper(self.migration, self.source, self.call)
+        arguments = [model, test, self.keywords.initialize, *self.keywords.arguments(inner=True)]
+        return call(self.source, self.call, helper, arguments)
+
+    def _shard_loop(self, policy: Policy, model: str) -> list[str]:
+        modules = f"list({model}.modules())" + ("[1:]" if policy.root else "")
+        arguments = [policy.variable, *self.keywords.arguments(inner=True)]
+        depth = 3 if policy.guard else 2
+        shard = call(self.source, self.call, self.shard, arguments, depth=depth)
+        return [
+            f"for {policy.variable} in reversed({modules}):",
+            f"\tif {without_parentheses(policy.test)}:",
+            f"\t\t{shard}",
+        ]
+
+    def _root_call(self, model: str, head: str) -> str:
+        arguments = [model, *self.keywords.arguments(inner=False)]
+        return call(self.source, self.call, head + self.shard, arguments)
+
+    def _last_lines(self, model: str, head: str, statement: cst.CSTNode) -> list[str]:
+        """The call that shards the root, and the lines after it; `head` is such as "return "."""
+        after = self.keywords.after(model)
+        if head and after:
+            return [self._root_call(model, ""), *after, f"{head}{model}"]
+        return [self._root_call(model, head), *after]
+
+
+def _indented(line: str) -> str:
+    return "\n".join("\t" + part for part in line.split("\n"))
