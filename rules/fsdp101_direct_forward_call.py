@@ -10,7 +10,7 @@ from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Called, GradMode, Site, Trace
 from fsdplint.trace.groups import Groups
-from fsdplint.trace.queries.gathered import PerhapsGathered
+from fsdplint.trace.queries.gathered import MaybeGathered
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -60,7 +60,7 @@ class DirectForwardCall(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         groups = Groups(trace)
-        gathered = PerhapsGathered(groups)
+        gathered = MaybeGathered(groups)
         seen: set[Site] = set()
         for event in trace.of(Called):
             if event.via != "forward" or event.site in seen:
@@ -116,19 +116,19 @@ def _is_module(program: Program, node: cst.BaseExpression) -> bool:
     return bool(values) and all(isinstance(value, ModuleValue) for value in values)
 
 
-def _is_harmless(groups: Groups, gathered: PerhapsGathered, event: Called, owner: str) -> bool:
+def _is_harmless(groups: Groups, gathered: MaybeGathered, event: Called, owner: str) -> bool:
     """Whether the parameters are whole at this call, it needs none of them, or another finding
     (of the direct call or the method that it is a part of) covers it.
     """
     return (
         groups.gathers(event)
-        or groups.gathered(owner, event)
+        or groups.is_gathered(owner, event)
         # Only hooks reduce gradients, so with gradients a direct call is wrong all the same.
         or (event.grad is not GradMode.ON and gathered.at(owner, event))
         or (owner == event.module and groups.without_parameters(owner, event))
         or any(
             outer.module == owner and (outer.via == "forward" or event.module != owner)
-            for outer in groups.around(event)
+            for outer in groups.enclosing_calls(event)
         )
     )
 
@@ -139,7 +139,7 @@ def _gathers_when_called(trace: Trace, site: Site) -> Iterator[bool]:
     It does for a module that is sharded itself and is a root, or whose root is running.
     """
     groups = Groups(trace)
-    gathered = PerhapsGathered(groups)
+    gathered = MaybeGathered(groups)
     for event in trace.of(Called):
         if event.site != site or event.via != "forward":
             continue
@@ -147,7 +147,7 @@ def _gathers_when_called(trace: Trace, site: Site) -> Iterator[bool]:
         if owner is None or _is_harmless(groups, gathered, event, owner):
             continue
         sharded = trace.shardings(event)
-        roots = [m for m in groups.above(owner) if m in sharded]
+        roots = [m for m in groups.ancestors(owner) if m in sharded]
         yield owner == event.module and (
-            not roots or any(groups.gathered(root, event) for root in roots)
+            not roots or any(groups.is_gathered(root, event) for root in roots)
         )

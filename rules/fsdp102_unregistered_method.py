@@ -9,7 +9,7 @@ from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Called, Sharded, Site, Trace
 from fsdplint.trace.groups import Groups
-from fsdplint.trace.queries.gathered import PerhapsGathered
+from fsdplint.trace.queries.gathered import MaybeGathered
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -61,7 +61,7 @@ class UnregisteredMethod(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         groups = Groups(trace)
-        gathered = PerhapsGathered(groups)
+        gathered = MaybeGathered(groups)
         seen: set[tuple[Site, str]] = set()
         for event in trace.of(Called):
             if event.via in ("call", "forward") or (event.site, event.via) in seen:
@@ -108,21 +108,25 @@ class UnregisteredMethod(Rule):
 
 
 def _first_ungathered_entry(
-    groups: Groups, gathered: PerhapsGathered, event: Called
+    groups: Groups, gathered: MaybeGathered, event: Called
 ) -> Called | None:
     """The first submodule that the method enters without its parameters being gathered, or None."""
     module = event.module
     if groups.owner(module, before=event) != module or groups.gathers(event):
         return None
-    if any(groups.enters(outer, module) for outer in groups.around(event)):
+    if any(groups.enters(outer, module) for outer in groups.enclosing_calls(event)):
         return None  # part of a call, or of a method that is reported itself
-    for inner in groups.within(event):
+    for inner in groups.nested_calls(event):
         between = _calls_between(groups, inner, event)
         if any(b.module == module and b.via == "forward" for b in between):
             continue  # a direct call of forward: that is another rule's
         if any(groups.gathers(b, module) for b in between):
             continue
-        if inner.module == module or groups.gathered(module, inner) or gathered.at(module, inner):
+        if (
+            inner.module == module
+            or groups.is_gathered(module, inner)
+            or gathered.at(module, inner)
+        ):
             continue
         owner = groups.owner(inner.module, before=event)
         if owner == module and _uses_parameters(groups, inner):
@@ -143,7 +147,7 @@ def _uses_parameters(groups: Groups, event: Called) -> bool:
 def _calls_between(groups: Groups, inner: Called, outer: Called) -> list[Called]:
     """The calls between the two, and `inner` itself."""
     result = [inner]
-    for event in groups.around(inner):
+    for event in groups.enclosing_calls(inner):
         if event is outer:
             break
         result.append(event)

@@ -61,7 +61,9 @@ class RootOnlySharding(Rule):
             module = event.module
             if event.site in seen or len(sharded_by(event)) > 1 or _has_policy(event):
                 continue
-            if trace.module(module).container or any(m in sharded for m in groups.above(module)):
+            if trace.module(module).container or any(
+                m in sharded for m in groups.ancestors(module)
+            ):
                 continue
             if any(part in sharded for part in trace.submodules(module) if part != module):
                 continue
@@ -136,7 +138,7 @@ def _has_policy(event: Shard) -> bool:
 def _repeated_blocks(trace: Trace, root: str) -> list[_RepeatedBlocks]:
     """The outermost containers under the root that hold two or more blocks of one class."""
     found: list[_RepeatedBlocks] = []
-    stack = [(trace.unwrapped(root), "")]
+    stack = [(trace.unwrap(root), "")]
     while stack:
         module, path = stack.pop()
         info = trace.modules.get(module)

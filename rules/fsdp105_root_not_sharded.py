@@ -83,7 +83,7 @@ class RootNotSharded(Rule):
     def _finding(
         self, groups: Groups, root: str, last: Shard, call: Called, unsharded: list[str]
     ) -> Finding:
-        name = groups.name(groups.trace.unwrapped(root))
+        name = groups.name(groups.trace.unwrap(root))
         api = "fully_shard" if isinstance(last, Sharded) else "FSDP"
         rest = [path for path in (module_path(groups.trace, root, m) for m in unsharded) if path]
         what = (
@@ -129,7 +129,7 @@ def _shards_below(groups: Groups, root: str) -> list[Shard]:
     trace = groups.trace
     sharded = trace.shardings()
     parts = set(trace.submodules(root))
-    whole = {root, trace.unwrapped(root), *groups.above(root)}
+    whole = {root, trace.unwrap(root), *groups.ancestors(root)}
     if any(m in sharded or trace.modules[m].wrapper in ("fsdp1", "ddp") for m in whole):
         return []
     return [event for event in shard_events(trace) if parts & set(sharded_by(event))]

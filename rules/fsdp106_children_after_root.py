@@ -93,7 +93,7 @@ def _children_after_parents(groups: Groups) -> Iterator[tuple[Sharded, Sharded]]
     certain = {event.index for event in shards if not groups.trace.certainty.tested_in_loop(event)}
     for number, child in enumerate(shards):
         for target in sharded_by(child):
-            above = set(groups.above(target))
+            above = set(groups.ancestors(target))
             before = (p for p in shards[:number] if above & set(sharded_by(p)))
             parent = next((p for p in before if p.index in certain), None)
             if parent is None or groups.without_parameters(target, before=child):
@@ -136,5 +136,5 @@ def _are_certainly_sharded(groups: Groups, child: Sharded) -> bool:
         return False
     if any(modules[m].perhaps_chosen for m in together):
         return False
-    roots = [m for m in together if next(groups.above(m), None) is None]
+    roots = [m for m in together if next(groups.ancestors(m), None) is None]
     return not any(together >= set(groups.trace.submodules(root)) for root in roots)

@@ -57,7 +57,7 @@ class DeepcopyOfSharded(Rule):
             whole = any(event.module in sharded_by(shard) for shard in shards)
             yield self.finding(
                 event,
-                f"`{event.api}` of {groups.name(trace.unwrapped(event.module))}, "
+                f"`{event.api}` of {groups.name(trace.unwrap(event.module))}, "
                 f"{'which is' if whole else 'parts of which are'} sharded: FSDP modules cannot be copied",
                 help="Copy the model before sharding it, and shard the copy in the same way.",
                 because=[(shards[-1], "sharded here")],

@@ -80,7 +80,7 @@ class ShardedContainer(Rule):
 
 def _attribute_name(groups: Groups, module: str) -> str:
     """What the parent calls the container, else its class."""
-    for parent in groups.above(module):
+    for parent in groups.ancestors(module):
         for name, child in groups.trace.modules[parent].children.items():
             if child == module:
                 return name

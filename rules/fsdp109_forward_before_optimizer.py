@@ -71,8 +71,8 @@ class ForwardBeforeOptimizer(Rule):
     def _finding(
         self, groups: Groups, built: OptimizerBuilt, calls: list[Called], stepped: Event
     ) -> Finding:
-        name = groups.name(groups.trace.unwrapped(calls[0].module))
-        outer = [calls[0], *groups.around(calls[0])][-1]
+        name = groups.name(groups.trace.unwrap(calls[0].module))
+        outer = [calls[0], *groups.enclosing_calls(calls[0])][-1]
         return self.finding(
             built,
             f"{optimizer_named(built)} is built while a forward has left parameters of {name} "

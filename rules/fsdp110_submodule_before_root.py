@@ -44,13 +44,13 @@ class SubmoduleBeforeRoot(Rule):
         for early in early_calls(groups):
             if early.call.site not in seen:
                 seen.add(early.call.site)
-                yield self._finding(groups, early.part, early.whole, early.call, early.later)
+                yield self._finding(groups, early.part, early.holder, early.call, early.later)
 
     def _finding(
         self, groups: Groups, part: str, root: str, call: Called, later: Called
     ) -> Finding:
         trace = groups.trace
-        name, whole = groups.name(trace.unwrapped(part)), groups.name(trace.unwrapped(root))
+        name, whole = groups.name(trace.unwrap(part)), groups.name(trace.unwrap(root))
         return self.finding(
             call,
             f"{name} is called before {whole}, which contains it and is sharded too: the call of "

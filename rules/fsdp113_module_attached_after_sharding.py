@@ -125,7 +125,7 @@ def _sharded_modules(trace: Trace, shard: Shard) -> set[str]:
 def _enclosing_shard(groups: Groups, event: ModuleAttached) -> Shard | None:
     """What sharded the module, or the nearest one around it, before something was put into it."""
     shards = shard_events(groups.trace, before=event)
-    for module in (event.module, *groups.above(event.module)):
+    for module in (event.module, *groups.ancestors(event.module)):
         found = first(shard for shard in shards if module in sharded_by(shard))
         if found is not None:
             return found

@@ -80,7 +80,7 @@ class ShardedAttentionProjection(Rule):
 
 def _is_projection(groups: Groups, module: str) -> bool:
     """Whether the module is the output projection of torch's attention."""
-    parent = next(groups.above(module), None)
+    parent = next(groups.ancestors(module), None)
     if parent is None:
         return False
     info = groups.trace.modules[parent]

@@ -80,14 +80,14 @@ class InferenceModeForward(Rule):
                     continue
                 begun[module] = None
                 if _is_inference_call(groups, start, module):
-                    outer = [start, *groups.around(start)][-1]
+                    outer = [start, *groups.enclosing_calls(start)][-1]
                     if outer.site not in seen:
                         seen.add(outer.site)
                         yield self._finding(groups, outer, event)
 
     def _finding(self, groups: Groups, first: Called, later: Called) -> Finding:
-        outer = [later, *groups.around(later)][-1]
-        name = groups.name(groups.trace.unwrapped(first.module))
+        outer = [later, *groups.enclosing_calls(later)][-1]
+        name = groups.name(groups.trace.unwrap(first.module))
         return self.finding(
             first,
             f"the first forward of {name} runs under `torch.inference_mode()`, so that it can't be "

@@ -132,7 +132,7 @@ def _first_ungathered_call(groups: Groups, event: Called, wrapper: Wrapped) -> C
     if trace.family_escaped(wrapper.module) or _still_gathered(trace, event, wrapper):
         return None
     unit = unit_of(groups, wrapper, event)
-    inside = groups.within(event) if event.via != "call" else ()
+    inside = groups.nested_calls(event) if event.via != "call" else ()
     for inner in [*([event] if event.via == "call" else []), *inside]:
         if inner.module == wrapper.module and inner.via in ("call", "forward"):
             return None

@@ -90,7 +90,7 @@ def _separate_shards(groups: Groups, tie: ParametersTied) -> tuple[Sharded, Shar
         return None
     takers: list[Sharded] = []
     for module in (tie.module, tie.other):
-        taker = first(e for e in trace.of(Sharded) if module in groups.taken(e))
+        taker = first(e for e in trace.of(Sharded) if module in groups.taken_parts(e))
         if taker is None or taker.index < tie.index or not trace.certainty.of_module(taker):
             return None
         takers.append(taker)

@@ -97,7 +97,7 @@ def _sharded_parts(program: Program, event: Fsdp1Used) -> bool | None:
             if other.module is None or not fsdp1_on_fsdp2(trace, other):
                 return None
             known = trace.shardings(other)
-            root = trace.unwrapped(other.module)
+            root = trace.unwrap(other.module)
             if root not in known:
                 return None
             parts = [part for part in trace.submodules(root) if part != root]

@@ -54,7 +54,7 @@ class NewerThanTarget(Rule):
             advice = f"Before, there is {latest.before}." if latest.before else ""
             yield self.finding(
                 event,
-                f"{latest.what} came with torch {latest.version}; {target.said()}",
+                f"{latest.label} came with torch {latest.version}; {target.description()}",
                 help=f"{advice} Ask for the version first, or raise the target.".strip(),
             )
 

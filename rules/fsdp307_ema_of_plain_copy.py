@@ -39,16 +39,16 @@ class EmaOfPlainCopy(Rule):
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         for event in trace.of(TensorsMixed):
-            modules = {*event.plain, *event.sharded}
+            modules = {*event.plain_modules, *event.sharded_modules}
             if any(trace.family_escaped(module) for module in modules):
                 continue
             if any(_KIND.search(guard.text) for guard in event.guards):
                 continue
-            if all(only_fsdp2(trace, module, event) for module in event.sharded):
+            if all(only_fsdp2(trace, module, event) for module in event.sharded_modules):
                 yield self._finding(trace, event)
 
     def _finding(self, trace: Trace, event: TensorsMixed) -> Finding:
-        module = event.sharded[0] if event.sharded else None
+        module = event.sharded_modules[0] if event.sharded_modules else None
         operation = event.api.removeprefix("torch.")
         text = f"`{operation}` gets sharded parameters and plain tensors"
         if module is not None:

@@ -65,7 +65,7 @@ class EveryRankSameData(Rule):
         if any(True for _ in trace.of(PickedByRank)):
             return
         for begun in training_passes(trace):
-            if begun.alike is not True or begun.sampler is not None:
+            if begun.same_batches is not True or begun.sampler is not None:
                 continue
             if begun.ranks is not Ranks.ALL or out_of_sight(trace, begun.loader):
                 continue

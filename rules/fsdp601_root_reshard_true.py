@@ -102,7 +102,7 @@ def _is_root(trace: Trace, groups: Groups, event: Sharded) -> bool:
     root = event.module
     if not trace.complete or trace.modules[root].escaped:
         return False
-    if any(trace.modules[m].inner is None for m in groups.above(root)):
+    if any(trace.modules[m].inner is None for m in groups.ancestors(root)):
         return False
     parts = set(trace.submodules(root)) - {root}
     if not any(
@@ -120,7 +120,7 @@ def _group_members(event: Sharded | Wrapped) -> tuple[str, ...]:
 def _trained_call(trace: Trace, event: Sharded) -> Called | None:
     """The first call of the root from outside that a backward follows."""
     for call in trace.after(event, Called):
-        outside = call.inside is None and trace.unwrapped(call.module) == event.module
+        outside = call.inside is None and trace.unwrap(call.module) == event.module
         if outside and any(True for _ in trace.after(call, BackwardRun)):
             return call
     return None

@@ -89,7 +89,7 @@ def _describe_calls(trace: Trace, outer: Called, calls: Parting) -> str:
             what = "no further sharded module"
         else:
             path = module_path(trace, outer.module, module)
-            kind = trace.module(trace.unwrapped(module)).class_name
+            kind = trace.module(trace.unwrap(module)).class_name
             what = f"`{path}` (`{kind}`)" if path else f"`{kind}`"
         parts.append(f"{ranks(numbers)} {verb} {what}")
     return ", ".join(parts)

@@ -42,10 +42,10 @@ class BuffersLeftGarbage(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         for event in trace.of(ModuleMoved):
-            if not event.untouched:
+            if not event.untouched_buffers:
                 continue
-            which = names(event.untouched, "buffer")
-            verb = "was" if len(event.untouched) == 1 else "were"
+            which = names(event.untouched_buffers, "buffer")
+            verb = "was" if len(event.untouched_buffers) == 1 else "were"
             yield self.finding(
                 event,
                 f"{which} of `{class_name(trace, event.module)}` {verb} never written to after "

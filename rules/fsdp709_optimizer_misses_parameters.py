@@ -57,7 +57,7 @@ class OptimizerMissesParameters(Rule):
                 built or event,
                 f"{names(event.parameters, 'parameter')} of `{model}` "
                 f"{'gets' if count == 1 else 'get'} gradients but {'is' if count == 1 else 'are'} in "
-                f"no optimizer; this one has {event.trained} others of it",
+                f"no optimizer; this one has {event.trained_count} others of it",
                 help="Give them to the optimizer as well. If they are not to be trained, switch their "
                 "`requires_grad` off before sharding, which also saves reducing their gradients.",
                 because=[(event, "stepped here")] if built is not None else [],

@@ -125,7 +125,7 @@ def offer_fix(rule: Rule, finding: Finding, program: Program, target: Target | N
     finding.fix = _fix_of(rule, finding, program)
     if finding.fix is not None and target is not None and target.predates(rule.fix_since):
         finding.fix = None
-        finding.blocker = f"the fix needs torch {rule.fix_since}; {target.said()}"
+        finding.blocker = f"the fix needs torch {rule.fix_since}; {target.description()}"
 
 
 def _fix_of(rule: Rule, finding: Finding, program: Program) -> Fix | None:

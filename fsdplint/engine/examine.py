@@ -58,7 +58,7 @@ def _with_importers(
     """The program with the files that import some of its files."""
     assert workspace.projects is not None
     first = checked.program
-    wanted = sorted(first.wanted)
+    wanted = sorted(first.files_to_fix)
     wanted = [*workspace.projects.importers([*map(Path, sorted(files)), *wanted]), *wanted]
     for _ in range(MAX_WIDENINGS):
         unread = _unread(checked.program, wanted, workspace.paths[0])
@@ -69,7 +69,7 @@ def _with_importers(
         context = frozenset(program.sources) - frozenset(first.sources)
         found = check(program, rules, workspace.options, workspace.effort)
         checked = CheckedProgram(program, found, importers, context)
-        wanted = sorted(program.wanted)
+        wanted = sorted(program.files_to_fix)
         wanted = [*workspace.projects.importers(wanted), *wanted]
     return checked
 

@@ -41,7 +41,7 @@ class GroupChecker:
             list(program.files),
             sorted(checked.context),
             [*defects, *program.problems, *rule_failures(rules)],
-            program.asked,
+            program.file_queries,
             queries,
             program.files,
         )

@@ -11,7 +11,7 @@ from fsdplint.diagnostics.finding import Safety
 from fsdplint.edits.rewrite import Rewrite
 from fsdplint.fixes.syntax import function_around, uses
 from fsdplint.interpreter import Program
-from fsdplint.interpreter.values import Made
+from fsdplint.interpreter.values import LibraryObject
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant, without
 
@@ -118,7 +118,11 @@ class _Change:
         if isinstance(node, cst.Call):
             return self.source, node
         values = self.program.values(node)
-        if not isinstance(node, cst.Name) or len(values) != 1 or not isinstance(values[0], Made):
+        if (
+            not isinstance(node, cst.Name)
+            or len(values) != 1
+            or not isinstance(values[0], LibraryObject)
+        ):
             return None
         created_at = values[0].created_at
         if created_at is None or created_at.source is not self.source:

@@ -8,8 +8,8 @@ from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.attributes import OPTIMIZER_PARTS
 from fsdplint.interpreter.freezing import freeze_parameters
 from fsdplint.interpreter.iteration import unpack
-from fsdplint.interpreter.merging import decisive, either, matters
-from fsdplint.interpreter.modules import as_module, note_tied, set_element, set_module_attribute
+from fsdplint.interpreter.merging import decisive, join_values, matters
+from fsdplint.interpreter.modules import as_module, note_tie, set_element, set_module_attribute
 from fsdplint.interpreter.optimizers import lose_optimizer, note_group_change
 from fsdplint.interpreter.parameter_marks import mark_parameters
 from fsdplint.interpreter.run import Run
@@ -21,7 +21,7 @@ from fsdplint.interpreter.values import (
     Function,
     Instance,
     LazyImport,
-    Made,
+    LibraryObject,
     ModuleValue,
     OptimizerValue,
     Symbol,
@@ -47,8 +47,8 @@ def assign(run: Run, target: cst.CSTNode, value: Value) -> None:
             run.emit(EpochSet, target, sampler=owner.id)  # `sampler.epoch = epoch`, `.seed`
         if isinstance(owner, ParametersOf) and target.attr.value == "data":
             run.emit(WeightsSet, target, modules=tuple(m.id for m in owner.modules))
-            meta_device.left(run, owner.modules)
-        note_tied(run, owner, target.attr.value, value, target)
+            meta_device.leave_meta(run, owner.modules)
+        note_tie(run, owner, target.attr.value, value, target)
         assign_attribute(run, owner, target.attr.value, value)
         run.evaluations[target] = value
     elif isinstance(target, cst.Subscript):
@@ -86,7 +86,7 @@ def _assign_subscript(run: Run, target: cst.Subscript, value: Value) -> None:
             if isinstance(value, StateValue | ParametersOf | TensorValue | Unknown):
                 text = run.text(target.slice[0])
                 known = container.tensors.get(text, value)
-                container.tensors[text] = either(known, value)
+                container.tensors[text] = join_values(known, value)
     elif isinstance(container, SequenceValue):
         index = key.value if isinstance(key, Const) else None
         if isinstance(index, int) and -len(container.items) <= index < len(container.items):
@@ -121,7 +121,7 @@ def assign_attribute(run: Run, target: Value, name: str, value: Value) -> None:
         target.attributes[name] = value
     elif isinstance(target, Unknown):
         target.parts[name] = value
-    elif isinstance(target, Made):
+    elif isinstance(target, LibraryObject):
         mark_parameters(run, target, name)
     elif isinstance(target, ParametersOf):
         mark_parameters(run, target, name)

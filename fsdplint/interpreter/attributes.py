@@ -9,7 +9,13 @@ from fsdplint.interpreter.imports import import_module
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.module_attributes import element_of, module_attribute
 from fsdplint.interpreter.parameter_marks import read_mark
-from fsdplint.interpreter.ranks import depends_on_rank, environment, named, of_argument, telling
+from fsdplint.interpreter.ranks import (
+    depends_on_rank,
+    environment,
+    is_rank_name,
+    of_argument,
+    value_by_name,
+)
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
     LoaderValue,
@@ -25,7 +31,7 @@ from fsdplint.interpreter.values import (
     Dict,
     Function,
     Instance,
-    Made,
+    LibraryObject,
     Method,
     ModuleValue,
     OptimizerValue,
@@ -68,7 +74,7 @@ def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Valu
         return _unknown_attribute(run, value, name)
     if isinstance(value, OptimizerValue) and name in OPTIMIZER_PARTS:
         return optimizer_part(value, name)
-    if isinstance(value, Made) and name in value.args:
+    if isinstance(value, LibraryObject) and name in value.args:
         return value.args[name]
     if isinstance(value, LoaderValue) and name in LOADER_PARTS:
         return loader_part(value, name)
@@ -98,7 +104,7 @@ def _instance_attribute(run: Run, value: Instance, name: str, node: cst.CSTNode)
         return bind(run, found, value, value.cls, node)
     if name == "__class__":
         return value.cls
-    result = named(name, f"{value.cls.name}.{name}")
+    result = value_by_name(name, f"{value.cls.name}.{name}")
     value.attributes[name] = result
     return result
 
@@ -127,14 +133,14 @@ def _super_attribute(run: Run, value: Super, name: str) -> Value:
 def _unknown_attribute(run: Run, value: Unknown, name: str) -> Value:
     if name not in value.parts:
         origin = f"{value.origin}.{name}" if value.origin else ""
-        if value.within is None and telling(name):
-            value.parts[name] = of_argument(run, value, name) or named(name, origin)
+        if value.part_of is None and is_rank_name(name):
+            value.parts[name] = of_argument(run, value, name) or value_by_name(name, origin)
         else:
             value.parts[name] = Unknown(
                 origin=origin,
                 varying=value.varying,
                 by_rank=value.by_rank,
-                within=value.within,
+                part_of=value.part_of,
                 owner=value,
                 library=value.library,
             )
@@ -189,9 +195,9 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
                 varying = value.varying or (isinstance(index, Unknown) and index.varying)
                 text = index.value if isinstance(index, Const) else None
                 found = (
-                    named(text, origin)
-                    if isinstance(text, str) and value.within is None
-                    else Unknown(origin=origin, varying=varying, within=value.within)
+                    value_by_name(text, origin)
+                    if isinstance(text, str) and value.part_of is None
+                    else Unknown(origin=origin, varying=varying, part_of=value.part_of)
                 )
                 value.parts[key] = found
             return found
@@ -202,14 +208,14 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
 def _parameter_in(run: Run, value: Dict, name: object) -> Value | None:
     """A parameter in a dict of all of a module's: the attribute of this name."""
     held = value.tensors.get("*")
-    if not isinstance(name, str) or not isinstance(held, ParametersOf) or held.plain:
+    if not isinstance(name, str) or not isinstance(held, ParametersOf) or held.unsharded_copy:
         return None
     if not held.element or held.filtered_by or len(held.modules) != 1:
         return None
-    return parameter_named(run, held.modules[0], name)
+    return parameter_by_name(run, held.modules[0], name)
 
 
-def parameter_named(run: Run, module: ModuleValue, path: str) -> Value:
+def parameter_by_name(run: Run, module: ModuleValue, path: str) -> Value:
     """The parameter that `named_parameters()` calls so, where that is known."""
     found: Value = module
     for part in path.split("."):
@@ -237,5 +243,5 @@ def loader_part(loader: LoaderValue, name: str) -> Value:
     if loader.sampler is None:
         return Unknown()
     if name == "batch_sampler":
-        return Made("torch.utils.data.BatchSampler", {"sampler": loader.sampler})
+        return LibraryObject("torch.utils.data.BatchSampler", {"sampler": loader.sampler})
     return loader.sampler

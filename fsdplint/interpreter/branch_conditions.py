@@ -11,7 +11,7 @@ from typing import Any
 import libcst as cst
 
 from fsdplint.interpreter.models import tensors
-from fsdplint.interpreter.ranks import LAUNCHED, WORLD_SIZE, stand_in, used
+from fsdplint.interpreter.ranks import LAUNCHED, WORLD_SIZE, assumed_rank, note_rank_use
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
     LoaderValue,
@@ -30,7 +30,7 @@ from fsdplint.interpreter.values import (
     Dict,
     Function,
     Instance,
-    Made,
+    LibraryObject,
     ModuleValue,
     OptimizerValue,
     Partial,
@@ -58,7 +58,7 @@ class Verdict:
     guards: list[tuple[Guard, str]] = field(default_factory=list)
     rank_test: RankTest | None = None
 
-    def negated(self) -> Verdict:
+    def negate(self) -> Verdict:
         outcome = {Truth.TRUE: Truth.FALSE, Truth.FALSE: Truth.TRUE}.get(self.outcome, self.outcome)
         test = self.rank_test
         if test is not None:
@@ -88,7 +88,7 @@ NEVER_NONE = (
     Function,
     Class,
     Instance,
-    Made,
+    LibraryObject,
     Partial,
     Symbol,
     Sequence,
@@ -104,7 +104,7 @@ def truth(run: Run, node: cst.BaseExpression, prefer: bool = True) -> Verdict:
     if isinstance(node, cst.BooleanOperation):
         return _boolean(run, node, prefer)
     if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
-        return truth(run, node.expression, not prefer).negated()
+        return truth(run, node.expression, not prefer).negate()
     return truth_of(run, run.eval(node), node, prefer)
 
 
@@ -118,7 +118,7 @@ def _boolean(run: Run, node: cst.BooleanOperation, prefer: bool) -> Verdict:
         test = (
             left.rank_test if is_and else RankTest(left.rank_test.false_on, left.rank_test.true_on)
         )
-        with run.guarded([(rank_guard(run, node.left, test, True), "")]):
+        with run.under_guards([(rank_guard(run, node.left, test, True), "")]):
             right = truth(run, node.right, prefer)
     else:
         right = truth(run, node.right, prefer)
@@ -137,13 +137,13 @@ def _boolean(run: Run, node: cst.BooleanOperation, prefer: bool) -> Verdict:
 
 
 def truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) -> Verdict:
-    value = stand_in(run, node, value) or value
+    value = assumed_rank(run, node, value) or value
     if isinstance(value, Const):
         return TRUE if value.value else FALSE
     if isinstance(value, RankTest):
         return Verdict(Truth.RANK, [], value)
     if isinstance(value, RankValue):
-        return Verdict(Truth.RANK, [], RankTest(*_swap(_rank_sets(value.scope))))
+        return Verdict(Truth.RANK, [], RankTest(*_swap(rank_sets(value.scope))))
     if isinstance(value, Condition):
         return decide(run, value, node, prefer)
     if isinstance(value, StateValue) and value.on_one_rank and not value.tensor:
@@ -153,7 +153,7 @@ def truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) -> 
             return TRUE if value.items else FALSE
         return decide(run, condition(run, value, node), node, prefer)
     if isinstance(value, TensorValue):
-        tensors.read(run, value, "bool", node)
+        tensors.read_number(run, value, "bool", node)
         return Verdict(Truth.VARYING)
     if isinstance(value, Unknown):
         name_origin(run, value)
@@ -202,14 +202,14 @@ def compare(run: Run, node: cst.Comparison) -> Value:
     op = node.comparisons[0].operator
     right = rights[0]
     if isinstance(left, Const) and isinstance(right, Const):
-        left = stand_in(run, node.left, left) or left
-        right = stand_in(run, node.comparisons[0].comparator, right) or right
+        left = assumed_rank(run, node.left, left) or left
+        right = assumed_rank(run, node.comparisons[0].comparator, right) or right
     if isinstance(right, RankValue) and not isinstance(left, RankValue):
         left, right = right, left
-        op = _mirrored(op)
+        op = _mirror(op)
     if isinstance(left, RankValue):
         if constant(right) == 0:
-            used(run, node, left)
+            note_rank_use(run, node, left)
         return compare_rank(left, op, right)
     if any(isinstance(v, ShardTensor | ParametersOf) for v in (left, right)):
         return Unknown(varying=True)  # differs from tensor to tensor
@@ -236,7 +236,7 @@ def name_origin(run: Run, value: Value) -> None:
     once holds for it everywhere."""
     if isinstance(value, Unknown) and not (value.origin or value.varying or run.loop_depth):
         created_at = value.created_at
-        if created_at is not None and value.within is None:
+        if created_at is not None and value.part_of is None:
             value.origin = run.text(created_at.node)
 
 
@@ -284,7 +284,7 @@ def _of_ranks(left: Value, op: cst.BaseCompOp, right: Value, *, single_rank: boo
     if not isinstance(number, int):
         return None
     if single_rank:
-        return _compared(1, op, number)
+        return _compare_numbers(1, op, number)
     if number == 2 and isinstance(op, cst.GreaterThanEqual):
         return True
     if number > 1:
@@ -292,7 +292,7 @@ def _of_ranks(left: Value, op: cst.BaseCompOp, right: Value, *, single_rank: boo
     return isinstance(op, cst.GreaterThan | cst.GreaterThanEqual | cst.NotEqual)
 
 
-def _compared(one: int, op: cst.BaseCompOp, other: int) -> bool | None:
+def _compare_numbers(one: int, op: cst.BaseCompOp, other: int) -> bool | None:
     for kind, compare in (
         (cst.Equal, operator.eq),
         (cst.NotEqual, operator.ne),
@@ -367,7 +367,7 @@ def _membership(left: Value, right: Value) -> bool | None:
 # Ranks ------------------------------------------------------------------------------------------
 
 
-def _rank_sets(scope: str) -> tuple[Ranks, Ranks]:
+def rank_sets(scope: str) -> tuple[Ranks, Ranks]:
     """Where "the rank is 0" is true, and where it is false."""
     return (Ranks.ONE, Ranks.OTHERS) if scope == "global" else (Ranks.SOME, Ranks.SOME)
 
@@ -376,7 +376,7 @@ def _swap(pair: tuple[Ranks, Ranks]) -> tuple[Ranks, Ranks]:
     return pair[1], pair[0]
 
 
-def _mirrored(op: cst.BaseCompOp) -> cst.BaseCompOp:
+def _mirror(op: cst.BaseCompOp) -> cst.BaseCompOp:
     mirror: dict[type, type] = {
         cst.LessThan: cst.GreaterThan,
         cst.GreaterThan: cst.LessThan,
@@ -388,7 +388,7 @@ def _mirrored(op: cst.BaseCompOp) -> cst.BaseCompOp:
 
 
 def compare_rank(rank: RankValue, op: cst.BaseCompOp, right: Value) -> Value:
-    zero = _rank_sets(rank.scope)
+    zero = rank_sets(rank.scope)
     number = right.value if isinstance(right, Const) else None
     if isinstance(right, Const) and number is None:
         return Const(

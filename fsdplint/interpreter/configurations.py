@@ -18,7 +18,7 @@ from fsdplint.source.fsdp_words import names_strategy
 MAX_RUNS = 40
 
 
-def _last(key: str) -> tuple[bool, str]:
+def _key_order(key: str) -> tuple[bool, str]:
     """The order of keys: first those whose own name says that they choose how a model is spread."""
     return not names_strategy(key), key
 
@@ -49,7 +49,7 @@ class Decisions:
         world_size_tested: a test of the number of ranks, or of the launcher, was decided.
         leaving: the condition being decided chooses between going on and leaving the function; then
             every base goes on, and only a forced decision leaves.
-        made: every decision, by key.
+        values_by_key: every decision, by key.
         conditions: the conditions decided, by key.
         relevant: the keys on which something depended that the contract cares about.
         urgent: those of them that choose between code of FSDP and other code; looked at first,
@@ -62,15 +62,15 @@ class Decisions:
     single_rank: bool = False
     world_size_tested: bool = False
     leaving: bool = False
-    made: dict[str, bool] = field(default_factory=dict)
+    values_by_key: dict[str, bool] = field(default_factory=dict)
     conditions: dict[str, Condition] = field(default_factory=dict)
     relevant: set[str] = field(default_factory=set)
     urgent: set[str] = field(default_factory=set)
     questions: dict[str, Question] = field(default_factory=dict)
     _equal: dict[str, object] = field(default_factory=dict)
     _none: dict[str, bool] = field(default_factory=dict)
-    _above: dict[str, int] = field(default_factory=dict)  # it is greater than this
-    _at_most: dict[str, int] = field(default_factory=dict)
+    _lower_bounds: dict[str, int] = field(default_factory=dict)  # it is greater than this
+    _upper_bounds: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for condition, value in self.forced:
@@ -83,10 +83,10 @@ class Decisions:
         return value != condition.negated
 
     def _decide_key(self, condition: Condition, prefer: bool) -> bool:
-        known = self.made.get(condition.key)
+        known = self.values_by_key.get(condition.key)
         if known is not None and condition.key in self.questions:
             return known
-        value = self._implied(condition) if known is None else known
+        value = self._infer(condition) if known is None else known
         if value is None:
             value = prefer if self.base or self.leaving else not prefer
         if known is None:
@@ -102,18 +102,22 @@ class Decisions:
             made.leaving = question.leaving
             if made._decide_key(question.condition, question.prefer) != question.answer:
                 return False
-        self.made, self.conditions, self.questions = made.made, made.conditions, made.questions
+        self.values_by_key, self.conditions, self.questions = (
+            made.values_by_key,
+            made.conditions,
+            made.questions,
+        )
         self.relevant, self.urgent = set(earlier.relevant), set(earlier.urgent)
         self.world_size_tested = earlier.world_size_tested
         return True
 
     def _record(self, condition: Condition, value: bool) -> None:
-        self.made[condition.key] = value
+        self.values_by_key[condition.key] = value
         self.conditions[condition.key] = condition
         if condition.relation == "==" and value:
             self._equal[condition.subject] = condition.operand
         if condition.relation == ">":
-            bounds, choose = (self._above, max) if value else (self._at_most, min)
+            bounds, choose = (self._lower_bounds, max) if value else (self._upper_bounds, min)
             known = bounds.get(condition.subject, condition.operand)
             bounds[condition.subject] = choose(known, condition.operand)
         if condition.relation == "is None":
@@ -121,12 +125,12 @@ class Decisions:
         if condition.relation == "truth" and value:
             self._none[condition.subject] = False
 
-    def _implied(self, condition: Condition) -> bool | None:
+    def _infer(self, condition: Condition) -> bool | None:
         """What earlier decisions about the same subject say of this one, if anything."""
         subject = condition.subject
         if not subject:
             return None
-        truth = self.made.get(subject)
+        truth = self.values_by_key.get(subject)
         if condition.relation == "==":
             if subject in self._equal:
                 return self._equal[subject] == condition.operand
@@ -140,9 +144,9 @@ class Decisions:
             equal = self._equal.get(subject)
             if isinstance(equal, int):
                 return equal > condition.operand
-            if self._above.get(subject, condition.operand - 1) >= condition.operand:
+            if self._lower_bounds.get(subject, condition.operand - 1) >= condition.operand:
                 return True
-            if self._at_most.get(subject, condition.operand + 1) <= condition.operand:
+            if self._upper_bounds.get(subject, condition.operand + 1) <= condition.operand:
                 return False
         if condition.relation == "truth":
             if self._none.get(subject):
@@ -159,7 +163,11 @@ class Decisions:
     def _within_bounds(self, subject: str, number: object) -> bool:
         if not isinstance(number, int):
             return True
-        return self._above.get(subject, number - 1) < number <= self._at_most.get(subject, number)
+        return (
+            self._lower_bounds.get(subject, number - 1)
+            < number
+            <= self._upper_bounds.get(subject, number)
+        )
 
 
 @dataclass
@@ -167,8 +175,8 @@ class Exploration:
     """The runs that are still to be made, given what earlier ones met."""
 
     max_runs: int = MAX_RUNS
-    left: int = 0  # configurations that were not tried because there are too many
-    _seen: set[frozenset[tuple[str, bool]]] = field(default_factory=set)
+    untried: int = 0  # configurations that were not tried because there are too many
+    _known: set[frozenset[tuple[str, bool]]] = field(default_factory=set)
 
     def runs(self) -> Iterator[Decisions]:
         """The decisions to run with; the caller runs each before asking for the next."""
@@ -181,13 +189,13 @@ class Exploration:
             base, forced = queue.pop(0)
             decisions = Decisions(base, forced)
             yield decisions
-            if not decisions.made:
+            if not decisions.values_by_key:
                 return
             if not forced:
-                base_keys[base] = set(decisions.made)
+                base_keys[base] = set(decisions.values_by_key)
             first = sum(1 for entry in queue if not entry[1])  # the two bases come before all
-            for key in sorted(decisions.relevant & decisions.made.keys(), key=_last):
-                turned = (decisions.conditions[key], not decisions.made[key])
+            for key in sorted(decisions.relevant & decisions.values_by_key.keys(), key=_key_order):
+                turned = (decisions.conditions[key], not decisions.values_by_key[key])
                 candidates: list[tuple[bool, tuple[tuple[Condition, bool], ...]]] = [
                     (other, (turned,)) for other in (base, not base)
                 ]
@@ -207,12 +215,14 @@ class Exploration:
                         first += 1
                     else:
                         queue.append(candidate)
-        self.left = len(queue)
+        self.untried = len(queue)
 
     def is_new(self, decisions: Decisions) -> bool:
         """Whether this run differs from earlier ones in what mattered."""
-        made = frozenset((k, v) for k, v in decisions.made.items() if k in decisions.relevant)
-        if made in self._seen:
+        made = frozenset(
+            (k, v) for k, v in decisions.values_by_key.items() if k in decisions.relevant
+        )
+        if made in self._known:
             return False
-        self._seen.add(made)
+        self._known.add(made)
         return True

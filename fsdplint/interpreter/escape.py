@@ -10,7 +10,7 @@ from fsdplint.interpreter.values import (
     Bound,
     Dict,
     Instance,
-    Made,
+    LibraryObject,
     Method,
     ModuleValue,
     Sequence,
@@ -63,7 +63,7 @@ def _parts_of(value: Value) -> list[Value]:
         return list(value.items.values())
     if isinstance(value, Instance):
         return list(value.attributes.values())
-    if isinstance(value, Made) and value.name == "torch.utils.data.BatchSampler":
+    if isinstance(value, LibraryObject) and value.name == "torch.utils.data.BatchSampler":
         return list(value.args.values())
     if isinstance(value, Bound | Method):
         return [value.receiver]

@@ -93,13 +93,13 @@ class ProgramLoader:
         self.reached: set[cst.CSTNode] = set()
         self.instantiated: set[cst.CSTNode] = set()
         self.executed: set[str] = set()
-        self.given: set[str] = set()
+        self.named_by_user: set[str] = set()
         self.steps = 0
         self.limit = MAX_PROGRAMS_STEPS
 
     def run(self) -> Program:
         given = [s for s in (self.project.source(path) for path in self.paths) if s is not None]
-        self.given = {source.path for source in given}
+        self.named_by_user = {source.path for source in given}
         for source in sorted(given, key=entry_order):
             if source.path not in self.executed or MAIN_TEST.search(source.text):
                 self._explore_entry(source)
@@ -110,7 +110,7 @@ class ProgramLoader:
         self.program.sources = self.project.sources
         self.program.problems = self.project.problems
         self.program.configs = dict(self.project.configs)
-        self.program.asked = self.project.asked
+        self.program.file_queries = self.project.file_queries
         known = {os.path.realpath(path) for path in self.program.configs}
         for path in self.config_paths:
             if os.path.realpath(path) in known:
@@ -164,7 +164,7 @@ class ProgramLoader:
             events += same[2]
             if self.steps > min(limit, self.limit) or events > MAX_PROGRAM_EVENTS:
                 break
-        if exploration.left or next(runs, None) is not None:
+        if exploration.untried or next(runs, None) is not None:
             self._cut(source, node, _configurations(count))
         if counted and wraps:
             self._explore_alone(body, wraps)
@@ -222,8 +222,8 @@ class ProgramLoader:
         *,
         unfinished: bool = False,
     ) -> None:
-        given = source.path in self.given
-        cut = Cut(NodeSite(source, node), what, inner, given=given, unfinished=unfinished)
+        given = source.path in self.named_by_user
+        cut = Cut(NodeSite(source, node), what, inner, named_by_user=given, unfinished=unfinished)
         self.program.cuts.setdefault(source.path, cut)
 
     def _keep(self, run: Run, new: bool) -> None:
@@ -240,7 +240,7 @@ class ProgramLoader:
     def _keep_values(self, run: Run) -> None:
         for node, value in run.evaluations.items():
             value = run.settle(value)
-            if isinstance(value, Const) or (isinstance(value, Unknown) and value.within is None):
+            if isinstance(value, Const) or (isinstance(value, Unknown) and value.part_of is None):
                 continue
             found = self.program.evaluations.setdefault(node, [])
             found += run.earlier.get(node, {}).values()
@@ -255,7 +255,7 @@ class ProgramLoader:
             source = todo.pop()
             if not self._leads_on(source.path):
                 continue
-            for file, shown in self._imported(source):
+            for file, shown in self._imported_files(source):
                 if self.project.is_read(file) or not self._may_get_a_model(file):
                     continue
                 found = self.project.source(Path(shown), imported=True)
@@ -277,7 +277,7 @@ class ProgramLoader:
         except OSError:
             return False
 
-    def _imported(self, source: Source) -> Iterator[tuple[str, str]]:
+    def _imported_files(self, source: Source) -> Iterator[tuple[str, str]]:
         """The files that `from` imports of the project ask for: real paths, and paths as shown."""
         for node in walk(source):
             if not isinstance(node, cst.ImportFrom):

@@ -58,7 +58,7 @@ class Frame:
     partial: list[tuple[Any, Value]] = field(default_factory=list)  # returned under a guard
     yields: list[Value] = field(default_factory=list)
     on_yield: Any = None  # what to do at `yield`, for a @contextmanager
-    begun: int = 0  # the steps of the run before it
+    first_step: int = 0  # the steps of the run before it
 
 
 @dataclass

@@ -23,7 +23,7 @@ def set_frozen(
             run.trace.modules[part].frozen = frozen
             held = run.objects.get(part)
             if isinstance(held, ModuleValue):
-                held.surely_frozen = frozen and surely
+                held.some_frozen = frozen and surely
                 held.all_frozen = frozen and (held.all_frozen or (wholly and not run.guards))
 
 
@@ -44,7 +44,7 @@ def doubt_frozen(run: Run, modules: Iterable[ModuleValue]) -> None:
         for part in run.trace.submodules(module.id):
             held = run.objects.get(part)
             if isinstance(held, ModuleValue):
-                held.surely_frozen = held.all_frozen = False
+                held.some_frozen = held.all_frozen = False
         doubt_wholly_frozen(run, module)
 
 

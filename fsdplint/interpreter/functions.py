@@ -10,7 +10,7 @@ import libcst as cst
 from fsdplint.interpreter import grad_mode, lazy
 from fsdplint.interpreter.frames import MAX_DEPTH, MAX_RECURSION, MAX_RECURSION_STEPS, Frame
 from fsdplint.interpreter.merging import join_by_rank
-from fsdplint.interpreter.ranks import named
+from fsdplint.interpreter.ranks import value_by_name
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
     Bound,
@@ -119,14 +119,14 @@ def _execute_function(
     active = [frame for frame in run.frames if frame.function is function]
     if len(active) >= MAX_RECURSION or len(run.frames) > MAX_DEPTH:
         return Unknown()
-    if active and run.steps - active[0].begun > MAX_RECURSION_STEPS:
+    if active and run.steps - active[0].first_step > MAX_RECURSION_STEPS:
         return Unknown()  # it calls itself several times at every level
     scope = Scope(function.site.source, function.scope, "function", function.scope.module_name)
     self_argument = receiver
     if receiver is None and function.owner is not None and args:
         self_argument = args[0]  # called through a decorator
     frame = Frame(function, scope, self_argument, function.owner, on_yield=on_yield)
-    frame.begun = run.steps
+    frame.first_step = run.steps
     _bind_parameters(function, scope, receiver, args, kwargs, open_call)
     if open_call and isinstance(node, cst.ClassDef | cst.FunctionDef):  # no call in the program
         owner = function.owner.node if function.owner is not None else function.node
@@ -180,7 +180,7 @@ def _bind_parameters(
         elif name in function.defaults and not open_call:
             scope.names[name] = function.defaults[name]
         else:
-            scope.names[name] = named(name, f"{function.name}({name})")
+            scope.names[name] = value_by_name(name, f"{function.name}({name})")
     if isinstance(params.star_arg, cst.Param):
         scope.names[params.star_arg.name.value] = Sequence(rest, "tuple", open_call)
     if params.star_kwarg is not None:

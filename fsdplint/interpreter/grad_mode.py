@@ -24,11 +24,11 @@ def current(contexts: Sequence[Any], default: GradMode | None) -> GradMode | Non
         elif context.kind in CLASSES and (
             mode is not GradMode.INFERENCE or context.kind == "inference_mode"
         ):
-            mode = _entered(context, mode)
+            mode = _mode_inside(context, mode)
     return mode
 
 
-def _entered(context: Context, mode: GradMode | None) -> GradMode | None:
+def _mode_inside(context: Context, mode: GradMode | None) -> GradMode | None:
     if context.kind == "enable_grad":
         return GradMode.ON
     if context.kind == "no_grad":

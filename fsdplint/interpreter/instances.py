@@ -9,7 +9,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function, call_method_if_any
 from fsdplint.interpreter.modules import build_module
 from fsdplint.interpreter.optimizers import build_optimizer
-from fsdplint.interpreter.ranks import defaulted
+from fsdplint.interpreter.ranks import rank_default
 from fsdplint.interpreter.run import Run, calls
 from fsdplint.interpreter.values import Class, Const, Function, Instance, Unknown, Value
 
@@ -62,7 +62,7 @@ def _dataclass_fields(instance: Instance, klass: Class, call: Call) -> None:
             # A default that a user may override from outside: not a constant of the program.
             origin = f"{klass.name}.{name}"
             if default is None or isinstance(default, Const | Unknown):
-                default = defaulted(name, origin, default) or Unknown(origin, default=default)
+                default = rank_default(name, origin, default) or Unknown(origin, default=default)
             instance.attributes[name] = default
 
 

@@ -45,7 +45,7 @@ def iterate(run: Run, value: Value) -> tuple[list[Value], bool]:
         characters: list[Value] = [Const(item) for item in value.value[:64]]
         return characters, True
     if isinstance(value, Unknown):
-        if value.within is not None:
+        if value.part_of is not None:
             return [_unknown_element(run, value)], True
         return [Unknown(varying=True, origin="", by_rank=value.by_rank)], False
     return [Unknown(varying=True)], False
@@ -53,7 +53,7 @@ def iterate(run: Run, value: Value) -> tuple[list[Value], bool]:
 
 def _unknown_element(run: Run, value: Unknown) -> Value:
     if "[]" not in value.parts:
-        value.parts["[]"] = Unknown(origin="", varying=True, within=value.within)
+        value.parts["[]"] = Unknown(origin="", varying=True, part_of=value.part_of)
     return run.settle(value.parts["[]"])
 
 
@@ -78,6 +78,6 @@ def subscript_unknown(run: Run, value: Unknown, number: int) -> Value:
     if key not in value.parts:
         origin = f"{value.origin}{key}" if value.origin else ""
         value.parts[key] = Unknown(
-            origin=origin, varying=value.varying, by_rank=value.by_rank, within=value.within
+            origin=origin, varying=value.varying, by_rank=value.by_rank, part_of=value.part_of
         )
     return run.settle(value.parts[key])

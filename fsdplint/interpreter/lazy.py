@@ -59,17 +59,19 @@ def consume(run: Run, value: Value) -> Value:
 
 def consume_arguments(run: Run, call: Call) -> None:
     """A function that goes through its arguments is called."""
-    call.args = [_consumed(run, value) for value in call.args]
-    call.kwargs = {name: _consumed(run, value) for name, value in call.kwargs.items()}
+    call.args = [_consume_inside(run, value) for value in call.args]
+    call.kwargs = {name: _consume_inside(run, value) for name, value in call.kwargs.items()}
 
 
-def _consumed(run: Run, value: Value, depth: int = 0) -> Value:
+def _consume_inside(run: Run, value: Value, depth: int = 0) -> Value:
     if isinstance(value, Lazy):
         return consume(run, value)
     if depth < MAX_DEPTH and isinstance(value, Sequence):
-        value.items = [_consumed(run, item, depth + 1) for item in value.items]
+        value.items = [_consume_inside(run, item, depth + 1) for item in value.items]
     elif depth < MAX_DEPTH and isinstance(value, Dict):
-        value.items = {key: _consumed(run, item, depth + 1) for key, item in value.items.items()}
+        value.items = {
+            key: _consume_inside(run, item, depth + 1) for key, item in value.items.items()
+        }
     return value
 
 

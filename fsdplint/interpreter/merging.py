@@ -17,7 +17,7 @@ from fsdplint.interpreter.values import (
     Dict,
     Lazy,
     LazyImport,
-    Made,
+    LibraryObject,
     ModuleValue,
     OptimizerValue,
     Partial,
@@ -48,7 +48,7 @@ def join_by_rank(test: RankTest | None, one: Value | None, two: Value | None) ->
     return two
 
 
-def either(one: Value, two: Value) -> Value:
+def join_values(one: Value, two: Value) -> Value:
     """One value for what is `one` at times and `two` at others: where both are states, the one
     that nothing is wrong with; what some tensors go through may change the others alike."""
     if isinstance(one, StateValue) and isinstance(two, StateValue):
@@ -65,9 +65,9 @@ def matters(value: Value | None) -> bool:
     """Whether a value is one that the contract speaks of: losing it may lose a finding."""
     if value is None:
         return False
-    value = value.loaded or value if isinstance(value, LazyImport) else value
+    value = value.value or value if isinstance(value, LazyImport) else value
     if isinstance(value, Unknown):
-        return value.refined is not None or value.within is not None
+        return value.refined is not None or value.part_of is not None
     if isinstance(value, Sequence):
         return any(matters(item) for item in value.items)
     if isinstance(value, Dict):
@@ -80,7 +80,7 @@ def matters(value: Value | None) -> bool:
 def decisive(value: Value | None) -> bool:
     """Whether it is worth a configuration of its own that a name holds this value."""
     if isinstance(value, LazyImport):
-        value = value.loaded
+        value = value.value
     if isinstance(value, Lazy):
         return decisive(value.source)
     if isinstance(value, Symbol):
@@ -96,7 +96,7 @@ def decisive(value: Value | None) -> bool:
         | ModulesOf
         | Partial
         | Context
-        | Made,
+        | LibraryObject,
     )
 
 

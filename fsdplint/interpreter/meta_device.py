@@ -12,7 +12,7 @@ from fsdplint.interpreter.torch_values import ParametersOf, StateValue, TensorVa
 from fsdplint.interpreter.values import (
     Const,
     Context,
-    Made,
+    LibraryObject,
     ModuleValue,
     Symbol,
     Value,
@@ -25,7 +25,7 @@ from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import unseen_before
 
 
-def begun(run: Run) -> bool:
+def builds_on_meta(run: Run) -> bool:
     """Whether what is built now certainly goes to the meta device, on every rank."""
     if _doubtful(run):
         return False
@@ -38,10 +38,10 @@ def begun(run: Run) -> bool:
     return inner is not None
 
 
-def given_device(run: Run, call: Call, now: bool) -> bool:
+def torch_class_on_meta(run: Run, call: Call, now: bool) -> bool:
     """The same of a module of torch.nn, which may be given a device; now: where it goes without."""
     device = call.kwargs.get("device")
-    if call.open or any(isinstance(value, Made | Context) for value in call.args):
+    if call.open or any(isinstance(value, LibraryObject | Context) for value in call.args):
         return False
     if device is None or is_none(device):
         return now
@@ -56,7 +56,7 @@ def _doubtful(run: Run) -> bool:
 # What puts parameters elsewhere, or may -----------------------------------------------------------
 
 
-def left(run: Run, modules: Iterable[ModuleValue]) -> None:
+def leave_meta(run: Run, modules: Iterable[ModuleValue]) -> None:
     """The parameters of these modules and of all in them may be somewhere else from now on."""
     for module in modules:
         for part in run.trace.submodules(module.id):
@@ -65,46 +65,46 @@ def left(run: Run, modules: Iterable[ModuleValue]) -> None:
                 held.must_be_meta = False
 
 
-def left_by_any(run: Run) -> None:
+def leave_meta_everywhere(run: Run) -> None:
     """The same of all modules that there are."""
-    left(run, [value for value in run.objects.values() if isinstance(value, ModuleValue)])
+    leave_meta(run, [value for value in run.objects.values() if isinstance(value, ModuleValue)])
 
 
-def left_by_arguments(run: Run, values: Iterable[Value]) -> None:
+def leave_meta_in_arguments(run: Run, values: Iterable[Value]) -> None:
     """Code out of sight gets parameters, and may give them another place."""
     for value in values:
         held = run.settle(value)
         if isinstance(held, ParametersOf | TensorValue):
-            left(run, held.modules)
+            leave_meta(run, held.modules)
 
 
-def attribute_set(module: ModuleValue, value: Value) -> None:
+def note_attribute(module: ModuleValue, value: Value) -> None:
     """An attribute of a module is set: it may be a parameter."""
     if not isinstance(value, Const | ModuleValue):
         module.must_be_meta = False
 
 
-def moved(run: Run, module: ModuleValue, name: str, call: Call) -> None:
+def note_move(run: Run, module: ModuleValue, name: str, call: Call) -> None:
     """`to_empty` gives parameters memory; moving them to another device fails on meta."""
     types = all(isinstance(run.settle(value), Symbol) for value in call.values)
     if name in {"to_empty", "cuda", "cpu"} or name == "to" and not (types and not call.open):
-        left(run, [module])
+        leave_meta(run, [module])
 
 
-def loaded(run: Run, module: ModuleValue, state: Value, call: Call) -> None:
+def note_load(run: Run, module: ModuleValue, state: Value, call: Call) -> None:
     """`load_state_dict` copies into parameters, which does nothing on meta, or replaces them."""
     assign = call.arg(2, "assign")
     copies = assign is None or constant(assign) is False
     sharded = sharding_inside(run, module) is not None
     same = isinstance(state, StateValue) and state.layout is Layout.SHARDED
     if not copies or call.open or sharded and not same:
-        left(run, [module])
+        leave_meta(run, [module])
 
 
 # Asking -------------------------------------------------------------------------------------------
 
 
-def still_there(run: Run, module: ModuleValue, event: Called) -> bool:
+def stays_on_meta(run: Run, module: ModuleValue, event: Called) -> bool:
     """Whether parameters that `fully_shard` has taken are certainly on meta in this call."""
     parts = [run.objects.get(part) for part in run.trace.submodules(module.id)]
     there = [part for part in parts if isinstance(part, ModuleValue) and part.must_be_meta]

@@ -16,7 +16,15 @@ from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import is_in_try
 from fsdplint.interpreter.torch_values import ParametersOf
-from fsdplint.interpreter.values import Class, Const, Made, Method, ModuleValue, Unknown, Value
+from fsdplint.interpreter.values import (
+    Class,
+    Const,
+    LibraryObject,
+    Method,
+    ModuleValue,
+    Unknown,
+    Value,
+)
 from fsdplint.trace import Fsdp1Used, Sharding
 from fsdplint.trace.groups import Groups
 
@@ -41,11 +49,11 @@ WRAPPER_ATTRIBUTES = {"module", "_fsdp_wrapped_module"}
 
 def module_attribute(run: Run, module: ModuleValue, name: str, node: cst.CSTNode) -> Value:
     if name in {"_parameters", "__dict__"}:
-        meta_device.left(run, [module])
+        meta_device.leave_meta(run, [module])
     if name in module.attributes:
         held = module.attributes[name]
         if isinstance(held, ParametersOf) and held.name:  # shared: what it is by now
-            return take_parameters(run, replace(held, taken=None), element=True)
+            return take_parameters(run, replace(held, taken_at=None), element=True)
         if _sharded_by_now(run, module, held):
             return _own_parameter(run, module, name)
         return held
@@ -69,9 +77,9 @@ def module_attribute(run: Run, module: ModuleValue, name: str, node: cst.CSTNode
         return _own_parameter(run, module, name)
     if info.children_known or module.cls is not None and not module.cls.has_unknown_base():
         return Method(module, name)
-    value = Unknown(origin=f"{info.class_name}.{name}", within=module)
+    value = Unknown(origin=f"{info.class_name}.{name}", part_of=module)
     if name in PLAIN_ATTRIBUTES:
-        value.within = None
+        value.part_of = None
     value.owner = Unknown(refined=module)
     module.attributes[name] = value
     return value
@@ -84,7 +92,7 @@ def _own_parameter(run: Run, module: ModuleValue, name: str) -> ParametersOf:
 
 def _sharded_by_now(run: Run, module: ModuleValue, held: Value) -> bool:
     """Whether this is an `nn.Parameter` of a sharded model, read where none is gathered."""
-    is_parameter = isinstance(held, Made) and held.name == "torch.nn.Parameter"
+    is_parameter = isinstance(held, LibraryObject) and held.name == "torch.nn.Parameter"
     if not is_parameter or run.calling:
         return False
     return Groups(run.trace).owner(module.id) is not None

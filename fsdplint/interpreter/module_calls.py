@@ -37,7 +37,7 @@ def call_library_method(run: Run, module: ModuleValue, name: str, call: Call) ->
     if name in QUIET_METHODS or name.startswith("register_"):
         return module if name in {"train", "eval", "requires_grad_", "apply"} else Unknown()
     if name not in {"reset_parameters", "_reset_parameters"}:
-        meta_device.left(run, [module])
+        meta_device.leave_meta(run, [module])
     return Unknown()
 
 
@@ -49,7 +49,7 @@ def _enter(
     function: Function | None = None,
 ) -> Value:
     """Record that a module is entered and execute what it does."""
-    target = _unwrapped(module) if via == "call" else module
+    target = _unwrap(module) if via == "call" else module
     forward = function
     if forward is None and target.cls is not None:
         found = target.cls.lookup("forward")
@@ -67,7 +67,7 @@ def _enter(
         collective=via in {"call", "forward"} and sharding_inside(run, module) is not None,
     )
     if via == "call" and not run.calling:
-        event.on_meta = meta_device.still_there(run, module, event)
+        event.on_meta = meta_device.stays_on_meta(run, module, event)
     run.calling.append(event.index)
     depth = run.loop_depth
     try:
@@ -92,7 +92,7 @@ def _run_method(run: Run, module: ModuleValue, function: Function | None, call: 
     return lazy.consume(run, result)
 
 
-def _unwrapped(module: ModuleValue) -> ModuleValue:
+def _unwrap(module: ModuleValue) -> ModuleValue:
     while module.inner is not None:
         module = module.inner
     return module

@@ -38,7 +38,9 @@ def new_module(
 ) -> ModuleValue:
     module = ModuleValue(run.new_id("module"), cls, library_class=library_class)
     module.on_meta = any(getattr(c, "kind", "") == "meta_device" for c in run.contexts)
-    module.must_be_meta = (cls is not None or library_class is not None) and meta_device.begun(run)
+    module.must_be_meta = (
+        cls is not None or library_class is not None
+    ) and meta_device.builds_on_meta(run)
     module.created_at = run.site(node)
     run.objects[module.id] = module
     run.trace.modules[module.id] = Module(
@@ -83,7 +85,7 @@ def as_module(run: Run, value: Value | None) -> ModuleValue | None:
     if not isinstance(value, Unknown):
         return None
     name = value.label
-    if value.within is not None:
+    if value.part_of is not None:
         name = value.origin.rpartition(".")[2].partition("(")[0]
     if not name.isidentifier():
         name = "model"
@@ -101,10 +103,10 @@ def as_module(run: Run, value: Value | None) -> ModuleValue | None:
         module.attributes["*"] = value.parts["[]"]
     module.synthetic_for = value.synthetic_for
     value.refined = module
-    if value.within is not None:
+    if value.part_of is not None:
         run.trace.modules[module.id].repeated = value.varying
         module.stands_for_parts = value.varying
-        add_child(run, value.within, "*" if value.varying else name, module)
+        add_child(run, value.part_of, "*" if value.varying else name, module)
     return module
 
 
@@ -132,7 +134,7 @@ def set_module_attribute(run: Run, module: ModuleValue, name: str, value: Value)
         set_module_attribute(run, module.inner, name, value)
         return
     attach_module(run, module, value)
-    meta_device.attribute_set(module, value)
+    meta_device.note_attribute(module, value)
     module.attributes[name] = value
     info = run.trace.modules[module.id]
     if isinstance(value, ModuleValue):
@@ -143,7 +145,7 @@ def set_module_attribute(run: Run, module: ModuleValue, name: str, value: Value)
         del info.children[name]
 
 
-def note_tied(run: Run, target: Value, name: str, value: Value, node: cst.CSTNode) -> None:
+def note_tie(run: Run, target: Value, name: str, value: Value, node: cst.CSTNode) -> None:
     """`target.name = value` is about to happen: record it where two modules then share it."""
     target, value = run.settle(target), run.settle(value)
     if not isinstance(target, ModuleValue):
@@ -227,7 +229,7 @@ def set_element(run: Run, module: ModuleValue, key: Value, value: Value) -> None
 def hidden_child(run: Run, module: ModuleValue) -> Value:
     """What stands for the children of a module that can't be seen."""
     if "*" not in module.attributes:
-        module.attributes["*"] = Unknown(varying=True, within=module)
+        module.attributes["*"] = Unknown(varying=True, part_of=module)
     return run.settle(module.attributes["*"])
 
 

@@ -74,11 +74,11 @@ def fill_optimizer(run: Run, optimizer: OptimizerValue, call: Call) -> None:
         modules=tuple(m.id for m in modules),
         complete=complete,
         filtered_by=tuple(sorted(filters_of(run, parameters))),
-        stale=stale_of(run, parameters),
+        stale=stale_modules(run, parameters),
     )
     for way in ("foreach", "fused"):
         if constant(call.kwargs.get(way)) is True:
-            tensors.note_mixed(run, parameters, way, call.node)
+            tensors.emit_mixed(run, parameters, way, call.node)
 
 
 def lose_optimizer(run: Run, value: Value) -> None:
@@ -136,21 +136,21 @@ def owners_of(run: Run, value: Value | None) -> tuple[list[ModuleValue], bool]:
 
 def take_parameters(run: Run, value: ParametersOf, *, element: bool = False) -> ParametersOf:
     """Parameters that are held from now on, as `list(...)` or a loop does."""
-    taken = len(run.trace.events) if value.taken is None else value.taken
+    taken = len(run.trace.events) if value.taken_at is None else value.taken_at
     named = value.named and not element
     element = element or value.element
     optimizer = value.optimizer if element else None  # a list of them is another one
-    return replace(value, named=named, element=element, taken=taken, optimizer=optimizer)
+    return replace(value, named=named, element=element, taken_at=taken, optimizer=optimizer)
 
 
-def stale_of(run: Run, value: Value | None) -> tuple[str, ...]:
+def stale_modules(run: Run, value: Value | None) -> tuple[str, ...]:
     """The modules whose parameters in a value have been replaced since they were taken."""
     value = run.settle(value) if value is not None else Unknown()
     if isinstance(value, ParametersOf):
-        if value.taken is None:
+        if value.taken_at is None:
             return ()
         groups = Groups(run.trace)
-        since = [e for e in run.trace.events[value.taken :] if isinstance(e, Shard)]
+        since = [e for e in run.trace.events[value.taken_at :] if isinstance(e, Shard)]
         return tuple(
             module.id
             for module in value.modules
@@ -161,4 +161,4 @@ def stale_of(run: Run, value: Value | None) -> tuple[str, ...]:
         parts = value.items
     elif isinstance(value, Dict) and "params" in value.items:
         parts = [value.items["params"]]
-    return tuple(dict.fromkeys(stale for part in parts for stale in stale_of(run, part)))
+    return tuple(dict.fromkeys(stale for part in parts for stale in stale_modules(run, part)))

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import libcst as cst
 
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.optimizers import stale_of
+from fsdplint.interpreter.optimizers import stale_modules
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import HookHandle, ParametersOf
-from fsdplint.interpreter.values import Made, ModuleValue, Value
+from fsdplint.interpreter.values import LibraryObject, ModuleValue, Value
 from fsdplint.trace import MethodRegistered, ParameterMarked, ParameterMarkRead, RowEdited
 from fsdplint.trace.groups import Shard
 
@@ -28,7 +28,7 @@ def mark_parameters(
     modules: tuple[str, ...] = ()
     if isinstance(target, ParametersOf) and target.element:
         modules = tuple(module.id for module in target.modules)
-    elif isinstance(target, Made) and target.name == "torch.nn.Parameter":
+    elif isinstance(target, LibraryObject) and target.name == "torch.nn.Parameter":
         modules = _holders(run, target)
     if modules and name not in _OWN:
         run.marks.add(name)
@@ -39,7 +39,7 @@ def mark_parameters(
 def unmark_parameters(run: Run, target: Value, name: str) -> None:
     """`del parameter.name`"""
     if name in run.marks and isinstance(target, ParametersOf):
-        _removed(run, (mark for mark in run.trace.of(ParameterMarked) if mark.name == name))
+        _mark_removed(run, (mark for mark in run.trace.of(ParameterMarked) if mark.name == name))
 
 
 def remove_hooks(run: Run, handle: Value | None, call: Call) -> None:
@@ -51,10 +51,10 @@ def remove_hooks(run: Run, handle: Value | None, call: Call) -> None:
     if isinstance(handle, HookHandle) and handle.mark is not None:
         same = [mark for mark in hooks if mark.site == handle.mark.site]
         hooks = [*same, handle.mark]  # in a loop there is one handle for those of all turns
-    _removed(run, hooks)
+    _mark_removed(run, hooks)
 
 
-def _removed(run: Run, marks: Iterable[ParameterMarked]) -> None:
+def _mark_removed(run: Run, marks: Iterable[ParameterMarked]) -> None:
     for mark in marks:
         if not any(isinstance(event, Shard) for event in run.trace.events[mark.index :]):
             mark.removed = True
@@ -63,7 +63,7 @@ def _removed(run: Run, marks: Iterable[ParameterMarked]) -> None:
 def read_mark(run: Run, target: Value, name: str, node: cst.CSTNode) -> None:
     """An attribute is asked of a parameter; counts if parameters were given it before."""
     if name in run.marks and isinstance(target, ParametersOf) and target.element:
-        if not stale_of(run, target):
+        if not stale_modules(run, target):
             modules = tuple(module.id for module in target.modules)
             run.emit(ParameterMarkRead, node, modules=modules, name=name)
 
@@ -94,7 +94,7 @@ def _in_forward(run: Run) -> bool:
     return bool(running & {"call", "forward", *gathering}) or bool(running and "*" in gathering)
 
 
-def _holders(run: Run, parameter: Made) -> tuple[str, ...]:
+def _holders(run: Run, parameter: LibraryObject) -> tuple[str, ...]:
     return tuple(
         value.id
         for value in run.objects.values()

@@ -27,16 +27,16 @@ class Cut:
 
     Attributes:
         site: the place in the program's file.
-        what: what was not followed to its end, and the bound, in words.
+        reason: what was not followed to its end, and the bound, in words.
         inner: the last place that was come to, where that is another one.
-        given: whether the user named the file.
+        named_by_user: whether the user named the file.
         unfinished: whether the run of the file as a program that takes every branch ended there.
     """
 
     site: NodeSite
-    what: str
+    reason: str
     inner: NodeSite | None = None
-    given: bool = True
+    named_by_user: bool = True
     unfinished: bool = False
 
 
@@ -51,15 +51,15 @@ class Program:
             constant, its values in the traces (and on a single rank, where a program leaves its
             model plain there). Names and attributes are there as well as calls.
         problems: files that could not be read or parsed.
-        wanted: files of the project that a fix would have to change as well.
+        files_to_fix: files of the project that a fix would have to change as well.
         options: how its findings are to be fixed.
         projects: the files of its project, those that were not read among them.
-        asked: whether there are the files that decide what an import means.
+        file_queries: whether there are the files that decide what an import means.
         configs: the files of settings among those given, and those that a program reads, by their
             paths.
         cuts: where it was too large to be followed to its end, by the file whose program it is.
         cut_short: whether it was anywhere.
-        kept: what was worked out about it, by what did.
+        cache: results computed from this program, by the name of what computed them.
         max_bytes: the largest size of code that is read.
     """
 
@@ -67,13 +67,13 @@ class Program:
     traces: list[Trace] = field(default_factory=list)
     evaluations: dict[cst.CSTNode, list[Value]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    wanted: set[Path] = field(default_factory=set)
+    files_to_fix: set[Path] = field(default_factory=set)
     options: Options = DEFAULT
     projects: ProjectIndex = field(default_factory=ProjectIndex)
-    asked: dict[str, bool] = field(default_factory=dict)
+    file_queries: dict[str, bool] = field(default_factory=dict)
     configs: dict[str, ConfigSource] = field(default_factory=dict)
     cuts: dict[str, Cut] = field(default_factory=dict)
-    kept: dict[str, Any] = field(default_factory=dict)
+    cache: dict[str, Any] = field(default_factory=dict)
     max_bytes: int = MAX_BYTES
 
     @property

@@ -31,7 +31,7 @@ class Project:
         problems: those that could not be read.
         namespaces: dotted names of folders of the project that are packages without a file.
         configs: files of settings that a program reads, by the path that is shown to the user.
-        asked: whether there are the files that decide what an import means.
+        file_queries: whether there are the files that decide what an import means.
         words: tells whether a branch or function holds code that the contract may care about.
         fsdp_words: tells whether it speaks of FSDP itself.
     """
@@ -52,7 +52,7 @@ class Project:
         self.problems: list[Problem] = []
         self.namespaces: set[str] = set()
         self.configs: dict[str, ConfigSource] = {}
-        self.asked: dict[str, bool] = {}
+        self.file_queries: dict[str, bool] = {}
         self.texts: dict[cst.CSTNode, str] = {}  # caches for all runs, by node
         self.literals: dict[cst.CSTNode, Const] = {}
         self.generators: dict[cst.CSTNode, bool] = {}
@@ -141,9 +141,9 @@ class Project:
         return None
 
     def _is_file(self, path: str) -> bool:
-        known = self.asked.get(path)
+        known = self.file_queries.get(path)
         if known is None:
-            known = self.asked[path] = os.path.isfile(path)
+            known = self.file_queries[path] = os.path.isfile(path)
         return known
 
     def find(self, name: str, importer: str) -> tuple[str, str] | None:
@@ -160,7 +160,7 @@ class Project:
         for base in self.search_path(importer):
             file = self.module_file(base, parts)
             if file is not None and os.path.realpath(file) != os.path.realpath(importer):
-                return file, self.shown(file, importer)
+                return file, self.shown_path(file, importer)
             if os.path.isdir(os.path.join(base, *parts)) and len(parts) == 1:
                 self.namespaces.add(name)
         return None
@@ -170,7 +170,7 @@ class Project:
         if key not in self._relative:
             self._relative[key] = self._find_relative(level, name, importer)
         file = self._relative[key]
-        return None if file is None else (file, self.shown(file, importer))
+        return None if file is None else (file, self.shown_path(file, importer))
 
     def _find_relative(self, level: int, name: str, importer: str) -> str | None:
         folder = os.path.dirname(os.path.abspath(importer))
@@ -180,7 +180,7 @@ class Project:
         file = self.module_file(folder, parts) if parts else os.path.join(folder, "__init__.py")
         return file if file is not None and self._is_file(file) else None
 
-    def shown(self, file: str, importer: str) -> str:
+    def shown_path(self, file: str, importer: str) -> str:
         """A path in the style of the file that led to it: relative where that is relative."""
         known = self._by_file.get(self._realpath(file))
         if known is not None:

@@ -45,12 +45,12 @@ WORLD_SIZE = "world size"  # the origin of the number of ranks, which is greater
 LAUNCHED = {"RANK", "LOCAL_RANK", "WORLD_SIZE"}  # what the launcher puts into the environment
 
 
-def telling(name: str) -> bool:
+def is_rank_name(name: str) -> bool:
     """Whether a name says what is behind it, wherever it comes from."""
     return name in RANK_NAMES or name in MAIN_NAMES or name in WORLD_SIZE_NAMES
 
 
-def named(name: str, origin: str) -> Value:
+def value_by_name(name: str, origin: str) -> Value:
     """An unknown value that its name says something about: the rank, or a test of it."""
     if name in WORLD_SIZE_NAMES:
         return Unknown(origin=WORLD_SIZE)
@@ -65,11 +65,11 @@ def named(name: str, origin: str) -> Value:
     return Unknown(origin=origin)
 
 
-def stand_in(run: Run, node: cst.CSTNode, value: Value) -> RankValue | None:
+def assumed_rank(run: Run, node: cst.CSTNode, value: Value) -> RankValue | None:
     """The rank where an attribute or a parameter that is called so holds a number: a default, or
     what a test of the program on one process gives it."""
     if isinstance(node, cst.Attribute):
-        return defaulted(node.attr.value, dotted_name(node), value)
+        return rank_default(node.attr.value, dotted_name(node), value)
     function = run.frames[-1].function if run.frames else None
     if not isinstance(node, cst.Name) or function is None:
         return None
@@ -77,14 +77,14 @@ def stand_in(run: Run, node: cst.CSTNode, value: Value) -> RankValue | None:
     every = (*params.posonly_params, *params.params, *params.kwonly_params)
     if all(param.name.value != node.value for param in every):
         return None
-    return defaulted(node.value, f"{function.name}.{node.value}", value)
+    return rank_default(node.value, f"{function.name}.{node.value}", value)
 
 
-def defaulted(name: str, origin: str, value: Value | None) -> RankValue | None:
+def rank_default(name: str, origin: str, value: Value | None) -> RankValue | None:
     """The rank where something that is called so is a number if nothing else is said."""
     if not isinstance(value, Const) or type(value.value) is not int or value.value < 0:
         return None  # -1: there are no ranks
-    found = named(name, origin)
+    found = value_by_name(name, origin)
     return found if isinstance(found, RankValue) else None
 
 
@@ -126,7 +126,7 @@ def of_argument(run: Run, value: Unknown, name: str) -> RankValue | None:
     return RankValue("local", argument=site)
 
 
-def used(run: Run, node: cst.CSTNode, *values: Value) -> None:
+def note_rank_use(run: Run, node: cst.CSTNode, *values: Value) -> None:
     """These values choose a device, or are compared with a rank."""
     for value in values:
         if isinstance(value, RankValue) and value.argument is not None:

@@ -171,10 +171,10 @@ class Run:
         """The value behind a lazy import, what an unknown one turned out to be, or the elements of
         an iterator that was consumed."""
         if isinstance(value, LazyImport):
-            if value.loaded is None:
-                value.loaded = Unknown()  # what an import that goes round in a circle comes to
-                value.loaded = self.settle(value.load())
-            value = value.loaded
+            if value.value is None:
+                value.value = Unknown()  # what an import that goes round in a circle comes to
+                value.value = self.settle(value.load())
+            value = value.value
         if isinstance(value, Unknown) and value.refined is not None:
             return value.refined
         if isinstance(value, Lazy) and value.elements is not None:
@@ -205,7 +205,7 @@ class Run:
     # Guards ------------------------------------------------------------------------------------
 
     @contextmanager
-    def guarded(self, guards: Iterable[tuple[Guard, str]]) -> Iterator[None]:
+    def under_guards(self, guards: Iterable[tuple[Guard, str]]) -> Iterator[None]:
         entries = [GuardEntry(guard, key) for guard, key in guards]
         self.guards.extend(entries)
         try:
@@ -225,7 +225,7 @@ class Run:
         self.guards = [e for e in self.guards if id(e) in known or e.until not in ended]
 
     @contextmanager
-    def perhaps(self, node: cst.CSTNode) -> Iterator[None]:
+    def in_unknown_call(self, node: cst.CSTNode) -> Iterator[None]:
         """Code that cannot be followed is given, at a node, what is executed within: it may call
         it, or not, or later."""
         self.callbacks.append(self.site(node))
@@ -261,7 +261,7 @@ class Run:
         if issubclass(kind, DECISIVE):
             self.mark_relevant()
         if len(self.trace.events) >= MAX_EVENTS:
-            raise self.out_of(f"more than {MAX_EVENTS:,} events")
+            raise self.out_of_steps(f"more than {MAX_EVENTS:,} events")
         event = kind(
             site=self.site(node),
             ranks=self.ranks(),
@@ -278,15 +278,15 @@ class Run:
     def step(self) -> None:
         self.steps += 1
         if self.steps > MAX_STEPS:
-            raise self.out_of(f"more than {MAX_STEPS:,} steps")
+            raise self.out_of_steps(f"more than {MAX_STEPS:,} steps")
         if self.steps & 255:
             return
         if len(self.trace.modules) > MAX_MODULES:
-            raise self.out_of(f"more than {MAX_MODULES:,} modules")
+            raise self.out_of_steps(f"more than {MAX_MODULES:,} modules")
         if self.project.stop is not None and self.project.stop():
             raise Stopped
 
-    def out_of(self, bound: str) -> OutOfSteps:
+    def out_of_steps(self, bound: str) -> OutOfSteps:
         """What is raised where the run meets a bound."""
         return OutOfSteps((*self.stack, self.site(self.executing)), bound)
 

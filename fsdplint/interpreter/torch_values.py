@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fsdplint.interpreter.values import Made, ModuleValue, OptimizerValue, Sequence, Unknown, Value
+from fsdplint.interpreter.values import (
+    LibraryObject,
+    ModuleValue,
+    OptimizerValue,
+    Sequence,
+    Unknown,
+    Value,
+)
 from fsdplint.source.source import NodeSite
 from fsdplint.trace import Layout, ParameterMarked, Ranks
 
 
 @dataclass(eq=False, repr=False)
-class ScalerValue(Made):
+class ScalerValue(LibraryObject):
     """A gradient scaler. `id` is its name in the trace."""
 
     id: str = ""
@@ -29,21 +36,25 @@ class ModulesOf(Value):
 class ParametersOf(Value):
     """The parameters of modules: `m.parameters()`, a list or groups of them, filtered or not.
 
-    complete: whether all are known to come from `modules`. named: yields (name, parameter) pairs.
-    taken: how many events there were when these very parameters were taken out of the modules; None
-        for what takes them only when it is used: `m.parameters()`, which is a generator.
-    name: where it is one parameter, read off its module as it is (`linear.weight`), that name.
-    each: whether it is each of the module's parameters in turn, in a loop over all of them.
-    optimizer: whose `param_groups[...]["params"]` these are.
+    complete: whether all are known to come from `modules`.
+    named: whether it yields (name, parameter) pairs.
+    element: whether it is one parameter, not the iterable.
+    unsharded_copy: whether they are copies or views from before the modules were sharded.
+    taken_at: the number of events when the parameters were read from the modules; None for an
+        iterator that reads them when it is used, such as `m.parameters()`.
+    filtered_by: the properties that the program tested; see `parameter_filters`.
+    name: the name of a parameter that is read as an attribute (`linear.weight`).
+    each: whether a loop over all parameters of the module visits it.
+    optimizer: the optimizer whose `param_groups[...]["params"]` these are.
     """
 
     modules: tuple[ModuleValue, ...]
     complete: bool = True
     named: bool = False
-    element: bool = False  # one parameter of them, not the iterable
-    plain: bool = False  # copies or views from before the modules were sharded
-    taken: int | None = None
-    filtered_by: frozenset[str] = frozenset()  # see Choosing
+    element: bool = False
+    unsharded_copy: bool = False
+    taken_at: int | None = None
+    filtered_by: frozenset[str] = frozenset()
     name: str = ""
     each: bool = False
     optimizer: OptimizerValue | None = None
@@ -138,12 +149,12 @@ class TensorValue(Value):
 class ShardTensor(TensorValue):
     """A parameter or gradient of `modules`, or something made of one element by element.
 
-    certain: it is known to be a DTensor of which each rank holds a part.
+    must_be_dtensor: it is known to be a DTensor of which each rank holds a part.
     reduction: what was taken over all of its elements ("norm", "sum", ...); each rank's part of
         the result is its own then.
     """
 
-    certain: bool = False
+    must_be_dtensor: bool = False
     reduction: str = ""
 
 

@@ -13,11 +13,11 @@ from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.datasets import note_seed
 from fsdplint.interpreter.models.distributed import note_reduction
-from fsdplint.interpreter.models.randomness import out_of_sight
+from fsdplint.interpreter.models.randomness import note_unknown_call
 from fsdplint.interpreter.models.registry import METHODS
 from fsdplint.interpreter.optimizers import lose_optimizer, optimizer_by_parameters
 from fsdplint.interpreter.parameter_marks import remove_hooks
-from fsdplint.interpreter.ranks import depends_on_rank, named
+from fsdplint.interpreter.ranks import depends_on_rank, value_by_name
 from fsdplint.interpreter.run import Run, calls
 from fsdplint.interpreter.torch_values import ParameterName, RankValue, TensorValue
 from fsdplint.interpreter.values import Bound, Function, Method, Partial, Symbol, Unknown, Value
@@ -36,7 +36,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
     """A call of something that can't be followed: modules that it gets may change, and
     functions of the project that it gets may be called."""
     function = run.settle(function)
-    with run.perhaps(call.node):  # it may go through the iterators that it gets
+    with run.in_unknown_call(call.node):  # it may go through the iterators that it gets
         if isinstance(function, Method):
             lazy.consume(run, function.receiver)  # `generator.send(...)`
         lazy.consume_arguments(run, call)
@@ -52,20 +52,20 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
     if isinstance(function, Unknown):
         method = METHODS.get(("Unknown", name))
         owner = origin.rpartition(".")[0]
-        if method is not None and (owner or function.within is not None):
+        if method is not None and (owner or function.part_of is not None):
             if function.owner is not None:
                 return method(run, run.settle(function.owner), name, call)
         if name == "full_tensor":
             tensors.gather_unseen(run, function, call.node)
-        if function.within is not None:
+        if function.part_of is not None:
             return _call_within(run, function, call)
     note_reduction(run, name, call)
     remove_hooks(run, function.owner if isinstance(function, Unknown) else None, call)
     optimizer = optimizer_by_parameters(run, name, call)
     if optimizer is not None:
         return optimizer
-    out_of_sight(run, name or origin, call)
-    meta_device.left_by_arguments(run, call.values)
+    note_unknown_call(run, name or origin, call)
+    meta_device.leave_meta_in_arguments(run, call.values)
     if name == "set_epoch":
         run.emit(EpochSet, call.node)
     if any(depends_on_rank(v) for v in call.values):
@@ -79,7 +79,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
             lose_optimizer(run, run.settle(value))
     for value in call.values:
         call_back(run, value, call.node)
-    result = named(name, f"{origin}()" if origin else "")
+    result = value_by_name(name, f"{origin}()" if origin else "")
     if isinstance(result, Unknown):
         result.library = function.library if isinstance(function, Unknown) else ""
         result.by_rank = any(depends_on_rank(v) for v in call.values) or (
@@ -109,7 +109,7 @@ def call_back(run: Run, value: Value, node: cst.CSTNode) -> None:
         return
     known, begin = set(run.trace.modules), len(run.trace.events)
     run.emit(RunElsewhere, node)
-    with run.perhaps(node):
+    with run.in_unknown_call(node):
         lazy.consume(run, call_function(run, value, receiver, [], {}, node))
     run.emit(RunElsewhere, node)
     for event in run.trace.events[begin:]:

@@ -86,7 +86,7 @@ class Unknown(Value):
     by_process: it is made of what a process has of its own (its device, its id, its place in a
         mesh), and may differ between ranks; nothing is concluded from a test of it.
     default: a value that it has unless the user sets it otherwise (a dataclass field's default).
-    within: it was read off this module, whose children are not all known.
+    part_of: it was read off this module, whose children are not all known.
     owner: the unknown value that it was read off.
     label: the first name that the program gave it.
     refined: what it turned out to be, once it was used as a module.
@@ -101,7 +101,7 @@ class Unknown(Value):
     by_rank: bool = False
     by_process: bool = False
     default: Value | None = None
-    within: ModuleValue | None = None
+    part_of: ModuleValue | None = None
     owner: Unknown | None = field(default=None, repr=False)
     label: str = ""
     refined: ModuleValue | None = None
@@ -267,7 +267,7 @@ class Partial(Value):
 
 
 @dataclass(eq=False, repr=False)
-class Made(Value):
+class LibraryObject(Value):
     """An object made by calling a library class or function that the contract reads but that has no
     behaviour of its own: MixedPrecision(...), ModuleWrapPolicy(...), torch.device(...).
 
@@ -302,7 +302,7 @@ class ModuleValue(Value):
     on_meta: bool = False  # perhaps
     must_be_meta: bool = False  # its own parameters, as they are now, on every rank
     stands_for_parts: bool = False  # for any part of a module whose class can't be seen
-    surely_frozen: bool = False  # some of its own parameters, if it has any, have no gradient
+    some_frozen: bool = False  # some of its own parameters, if it has any, have no gradient
     all_frozen: bool = False  # surely none of its parameters, parts included, has a gradient
     synthetic_for: cst.CSTNode | None = field(default=None, repr=False)
 
@@ -344,7 +344,7 @@ class LazyImport(Value):
     """A name imported from a file of the project that has not been looked at yet."""
 
     load: Callable[[], Value]
-    loaded: Value | None = None
+    value: Value | None = None
 
 
 @dataclass(eq=False, repr=False)

@@ -173,7 +173,7 @@ def _check_first_calls(migration: Migration, calls: list[tuple[Source, cst.Call]
             site = early.call.site
             if not isinstance(site, NodeSite) or _known(migration, site.node):
                 continue
-            if trace.sharding(early.whole, early.later) is Sharding.FSDP1:
+            if trace.sharding(early.holder, early.later) is Sharding.FSDP1:
                 _block(migration, site.source, site.node, PART_FIRST())
     for source in migration.sources:
         part_forward.check_calls(migration, source)

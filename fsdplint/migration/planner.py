@@ -29,9 +29,9 @@ MAX_USES = 500  # of FSDP1, in one migration
 
 def plans_of(program: Program) -> list[Plan]:
     """The plans of a program, one for each set of files that belong together (cached)."""
-    if "plans" not in program.kept:
-        program.kept["plans"] = [make_plan(part, files) for part, files in parts(program)]
-    result: list[Plan] = program.kept["plans"]
+    if "plans" not in program.cache:
+        program.cache["plans"] = [make_plan(part, files) for part, files in parts(program)]
+    result: list[Plan] = program.cache["plans"]
     return result
 
 
@@ -118,7 +118,7 @@ def _cut_short(migration: Migration) -> Blocked | None:
     """The blocker of a program that the interpreter did not follow to its end."""
     for cut in migration.program.cuts.values():
         if cut.unfinished:
-            reason = PROGRAM_TOO_LARGE(limit=cut.what)
+            reason = PROGRAM_TOO_LARGE(limit=cut.reason)
             return Blocked(cut.site.source, cut.site.node, reason)
     return None
 

@@ -110,7 +110,7 @@ class CutShort(Rule):
     @classmethod
     def of(cls, program: Program) -> list[Finding]:
         """The findings in a program; where it is so in many files, one that says so."""
-        cuts = [cut for cut in program.cuts.values() if cut.given]
+        cuts = [cut for cut in program.cuts.values() if cut.named_by_user]
         more = len(cuts) - 1
         if more < MANY:
             return [cls._of(cut) for cut in cuts]
@@ -123,7 +123,7 @@ class CutShort(Rule):
         return Finding(
             rule=cls,
             site=cut.site,
-            message=f"the program is too large: {cut.what}",
+            message=f"the program is too large: {cut.reason}",
             help="`fsdplint run` checks a real run of it, which has no such bound",
             related=() if cut.inner is None else ((cut.inner, "followed up to here"),),
         )

@@ -47,7 +47,7 @@ class Source:
         self.typed_in = False  # whether a next text is likely to be much the same
         self.earlier: Source | None = None  # the text before this one
         self.walks: dict[bool, tuple[cst.CSTNode, ...]] = {}  # see `names.walk`
-        self.kept: dict[Callable[[Source], Any], Any] = {}  # see `once`
+        self.results: dict[Callable[[Source], Any], Any] = {}  # see `once`
         self._renewals = 0
         self._known: Mapping[cst.CSTNode, Part] = {}
 
@@ -238,9 +238,9 @@ def once(function: Callable[[Source], T]) -> Callable[[Source], T]:
 
     @wraps(function)
     def of(source: Source) -> T:
-        if function not in source.kept:
-            source.kept[function] = function(source)
-        result: T = source.kept[function]
+        if function not in source.results:
+            source.results[function] = function(source)
+        result: T = source.results[function]
         return result
 
     return of

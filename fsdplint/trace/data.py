@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from fsdplint.trace.base import Event, event
-from fsdplint.trace.fields import combined, same_in_turn
+from fsdplint.trace.fields import combined, same_sequence
 
 
 @event
@@ -41,13 +41,13 @@ class LoaderBuilt(Event):
 class LoaderIterated(Event):
     """A pass over a DataLoader begins.
 
-    alike: whether every rank gets the same batches in it; None where that is not known.
+    same_batches: whether every rank gets the same batches in it; None where that is not known.
     """
 
     kind: ClassVar[str] = "loader-iterated"
     loader: str
     sampler: str | None = None
-    alike: bool | None = combined(same_in_turn, default=None)
+    same_batches: bool | None = combined(same_sequence, default=None)
 
 
 @event

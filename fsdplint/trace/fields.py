@@ -38,7 +38,7 @@ class Role(Enum):
 
 
 @dataclass(frozen=True)
-class Recorded:
+class FieldRecord:
     """How one field is recorded and merged.
 
     Attributes:
@@ -57,39 +57,39 @@ class Recorded:
     reason: str = ""
 
 
-_PLAIN = Recorded()
+_PLAIN = FieldRecord()
 
 
-def recorded(spec: Field[Any]) -> Recorded:
+def field_record(spec: Field[Any]) -> FieldRecord:
     """How a field of an event's class is recorded."""
-    found: Recorded = spec.metadata.get(_KEY, _PLAIN)
+    found: FieldRecord = spec.metadata.get(_KEY, _PLAIN)
     return found
 
 
-def _field(how: Recorded, default: Any, kw_only: bool = True) -> Any:
+def _field(how: FieldRecord, default: Any, kw_only: bool = True) -> Any:
     return field(default=default, kw_only=kw_only, metadata={_KEY: how})
 
 
 def reference(*, default: Any = MISSING, distinct: bool = False) -> Any:
     """The name or names of modules, optimizers, state dicts or meshes."""
-    return _field(Recorded(Role.REFERENCE, distinct=distinct), default)
+    return _field(FieldRecord(Role.REFERENCE, distinct=distinct), default)
 
 
 def definition(*, default: Any = MISSING) -> Any:
     """The name of the object that the event makes."""
-    return _field(Recorded(Role.DEFINITION), default)
+    return _field(FieldRecord(Role.DEFINITION), default)
 
 
 def distinct(*, default: Any = MISSING) -> Any:
     """A value that tells events at the same place apart."""
-    return _field(Recorded(distinct=True), default)
+    return _field(FieldRecord(distinct=True), default)
 
 
 def combined(
     combine: Combine, *, source: str = "", default: Any = MISSING, default_factory: Any = MISSING
 ) -> Any:
-    """A value that all ranks' records together decide; see `Recorded`."""
-    how = {_KEY: Recorded(combine=combine, source=source)}
+    """A value that all ranks' records together decide; see `FieldRecord`."""
+    how = {_KEY: FieldRecord(combine=combine, source=source)}
     if default_factory is not MISSING:
         return field(default_factory=default_factory, metadata=how)
     return field(default=default, metadata=how)
@@ -97,17 +97,17 @@ def combined(
 
 def numbered(*, default: Any = MISSING) -> Any:
     """The index of another event, which the recorder knows by its number on the rank."""
-    return _field(Recorded(Role.NUMBER), default)
+    return _field(FieldRecord(Role.NUMBER), default)
 
 
 def by_merge(*, default: Any = MISSING, kw_only: bool = True) -> Any:
     """A value that the merge works out from where, and on which ranks, the event happened."""
-    return _field(Recorded(Role.MERGED), default, kw_only)
+    return _field(FieldRecord(Role.MERGED), default, kw_only)
 
 
 def unrecorded(reason: str, *, default: Any = MISSING) -> Any:
     """A value that only the interpreter gives; reason: why the recorder does not."""
-    return _field(Recorded(Role.UNRECORDED, reason=reason), default)
+    return _field(FieldRecord(Role.UNRECORDED, reason=reason), default)
 
 
 # Combining what the ranks recorded ----------------------------------------------------------------
@@ -123,14 +123,14 @@ def differs(values: Sequence[Any]) -> bool:
     return len(set(values)) > 1
 
 
-def same(values: Sequence[Any]) -> bool | None:
+def all_same(values: Sequence[Any]) -> bool | None:
     """Whether all ranks recorded the same; None where there is nothing to compare."""
     if len(values) < 2 or values[0] is None:
         return None
     return not differs(values)
 
 
-def same_in_turn(values: Sequence[Sequence[Any] | None]) -> bool | None:
+def same_sequence(values: Sequence[Sequence[Any] | None]) -> bool | None:
     """Whether all ranks recorded the same sequence; None where its first items say nothing.
 
     They say nothing where only one rank recorded, or where all items are the same.

@@ -56,14 +56,14 @@ class Groups:
         return parents
 
     @cached_property
-    def _nested(self) -> dict[int, list[Called]]:
+    def _nested_calls(self) -> dict[int, list[Called]]:
         nested: dict[int, list[Called]] = {}
         for event in self.trace.of(Called):
             if event.inside is not None:
                 nested.setdefault(event.inside, []).append(event)
         return nested
 
-    def above(self, module: str) -> Iterator[str]:
+    def ancestors(self, module: str) -> Iterator[str]:
         """The modules that contain `module`, nearest first, itself not among them."""
         seen = {module}
         level = [module]
@@ -77,7 +77,7 @@ class Groups:
     def owner(self, module: str, before: Event | None = None) -> str | None:
         """The FSDP2 module whose group holds the module's own parameters, or None."""
         sharded = self.trace.shardings(before)
-        for candidate in (module, *self.above(module)):
+        for candidate in (module, *self.ancestors(module)):
             if candidate in sharded:
                 return candidate if sharded[candidate] is Sharding.FSDP2 else None
         return None
@@ -106,7 +106,7 @@ class Groups:
 
     # Calls ------------------------------------------------------------------------------------
 
-    def around(self, event: Called) -> Iterator[Called]:
+    def enclosing_calls(self, event: Called) -> Iterator[Called]:
         """The calls that this one runs within, innermost first, itself not among them."""
         current: Called | None = event
         while current is not None and current.inside is not None:
@@ -115,13 +115,13 @@ class Groups:
             if current is not None:
                 yield current
 
-    def within(self, event: Called) -> Iterator[Called]:
+    def nested_calls(self, event: Called) -> Iterator[Called]:
         """The calls that run within this one, in order, itself not among them."""
-        for inner in self._nested.get(event.index, ()):
+        for inner in self._nested_calls.get(event.index, ()):
             yield inner
-            yield from self.within(inner)
+            yield from self.nested_calls(inner)
 
-    def registered(self, module: str, method: str, before: Event) -> bool:
+    def is_registered(self, module: str, method: str, before: Event) -> bool:
         """Whether `register_fsdp_forward_method` was called for the method before the event."""
         return any(
             event.module == module and event.method == method
@@ -147,11 +147,11 @@ class Groups:
         """
         if module is not None and event.module != module:
             return self._through_wrapper(event, module)
-        return event.via == "call" or self.registered(event.module, event.via, event)
+        return event.via == "call" or self.is_registered(event.module, event.via, event)
 
-    def gathered(self, module: str, at: Called) -> bool:
+    def is_gathered(self, module: str, at: Called) -> bool:
         """Whether the group of `module` is whole at a call, by one around it or by `unshard()`."""
-        if any(self.gathers(outer, module) for outer in self.around(at)):
+        if any(self.gathers(outer, module) for outer in self.enclosing_calls(at)):
             return True
         explicit = [e for e in self.trace.before(at, Gathered) if e.module == module]
         return bool(explicit) and explicit[-1].gathered
@@ -187,6 +187,6 @@ class Groups:
             for member in self.members(target, before=event)
         )
 
-    def taken(self, event: Sharded) -> set[str]:
+    def taken_parts(self, event: Sharded) -> set[str]:
         """The modules whose own parameters this `fully_shard` call takes (and replaces)."""
         return {m for target in sharded_by(event) for m in self.members(target, before=event)}

@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import ClassVar
 
 from fsdplint.trace.base import Event, event
-from fsdplint.trace.fields import combined, distinct, reference, same, unrecorded
+from fsdplint.trace.fields import all_same, combined, distinct, reference, unrecorded
 
 
 @event
@@ -31,8 +31,8 @@ class ModuleBuilt(Event):
 class ModuleMoved(Event):
     """`.to`, `.cuda`, `.to_empty`, `.half`, ...; `method` names which.
 
-    untouched: the buffers made by `to_empty` that nothing had written to when the first forward
-        had ended (recorded traces only).
+    untouched_buffers: the buffers from `to_empty` that nothing had written to by the end of the
+        first forward (recorded traces only).
     """
 
     kind: ClassVar[str] = "module-moved"
@@ -40,7 +40,7 @@ class ModuleMoved(Event):
     method: str = distinct()
     device: str | None = None
     dtype: str | None = None
-    untouched: tuple[str, ...] = ()
+    untouched_buffers: tuple[str, ...] = ()
 
 
 @event
@@ -71,8 +71,8 @@ class Wrapped(Event):
     """FSDP1: `FullyShardedDataParallel(inner, ...)` made `module`.
 
     options: the constructor's arguments by name, as far as they are constants or dotted names.
-    alike: whether all ranks had the same values in the parameters that were still whole; None where
-        that is not known.
+    same_weights: whether all ranks had the same values in the parameters that were not sharded
+        before; None if unknown.
     units: the modules in `inner` that its policy wraps on their own (a recorded trace has events of
         their own for them too); None where the policy is not known.
     mixes: whether parameters with and without gradients certainly share a unit.
@@ -83,7 +83,7 @@ class Wrapped(Event):
     module: str = reference(distinct=True)
     inner: str = reference(distinct=True)
     options: Mapping[str, object] = field(default_factory=dict)
-    alike: bool | None = combined(same, default=None)
+    same_weights: bool | None = combined(all_same, default=None)
     units: tuple[str, ...] | None = unrecorded("each unit has its own event", default=())
     mixes: bool = False
     mesh: str | None = reference(default=None)
@@ -103,7 +103,7 @@ class Sharded(Event):
     """FSDP2: `fully_shard(module, ...)`; `group` holds every module of the list form.
 
     positional: what was given by position after the module, which `fully_shard` does not take.
-    alike: as for `Wrapped`.
+    same_weights: as for `Wrapped`.
     mesh: the mesh that was given, where a `MeshBuilt` made it as it is; else "".
     """
 
@@ -112,7 +112,7 @@ class Sharded(Event):
     group: tuple[str, ...] = reference(default=())
     options: Mapping[str, object] = field(default_factory=dict)
     positional: tuple[object, ...] = ()
-    alike: bool | None = combined(same, default=None)
+    same_weights: bool | None = combined(all_same, default=None)
     mesh: str = reference(default="")
 
 

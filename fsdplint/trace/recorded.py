@@ -16,14 +16,14 @@ class ParametersMissed(Event):
     Noticed at the second step of an optimizer that holds other parameters of the model.
 
     module: the outermost sharded module.
-    parameters: their names in it; `trained` is how many of its others are in an optimizer.
+    parameters: their names in it; `trained_count` is how many of its others are in an optimizer.
     """
 
     kind: ClassVar[str] = "parameters-missed"
     module: str = reference(distinct=True)
     optimizer: str = reference(distinct=True)
     parameters: tuple[str, ...]
-    trained: int
+    trained_count: int
 
 
 @event

@@ -39,13 +39,14 @@ class StateLoaded(Event):
 class TensorsMixed(Event):
     """One operation got plain tensors and sharded ones, which it refuses with an error.
 
-    plain, sharded: the modules whose parameters they are, or are copies of (static traces only).
+    plain_modules, sharded_modules: the modules whose parameters they are, or are copies of
+        (static traces only).
     """
 
     kind: ClassVar[str] = "tensors-mixed"
     api: str = distinct()
-    plain: tuple[str, ...] = unrecorded("the error does not name them", default=())
-    sharded: tuple[str, ...] = unrecorded("the error does not name them", default=())
+    plain_modules: tuple[str, ...] = unrecorded("the error does not name them", default=())
+    sharded_modules: tuple[str, ...] = unrecorded("the error does not name them", default=())
 
 
 @event

@@ -38,7 +38,7 @@ class Target:
         """Whether the torch that a program has to run on may be older, be it one without FSDP2."""
         return self.oldest is not None and older(self.oldest, version)
 
-    def said(self) -> str:
+    def description(self) -> str:
         """The target as a part of a sentence: "target-torch is 2.5"."""
         if self.origin == SETTING:
             return f"{SETTING} is {self.oldest}"

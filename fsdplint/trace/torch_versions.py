@@ -25,13 +25,13 @@ class Since:
 
     Attributes:
         version: the first torch that has it.
-        what: how it is spoken of.
+        label: its name in messages.
         before: what older versions have instead, as advice; "" where they have nothing.
         source: where that stands.
     """
 
     version: str
-    what: str
+    label: str
     before: str = ""
     source: str = "read from the wheels of torch 2.4 to 2.15"
 

@@ -149,7 +149,7 @@ class Trace:
         """Whether one of the two contains the other: they share parameters."""
         return self.contains(one, other) or self.contains(other, one)
 
-    def unwrapped(self, module: str) -> str:
+    def unwrap(self, module: str) -> str:
         """The module inside all wrappers."""
         seen = set()
         while module not in seen:

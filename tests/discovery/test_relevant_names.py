@@ -118,7 +118,7 @@ def test_what_nobody_calls_and_speaks_of_fsdp_has_a_bound_of_its_own(
     assert "Wrapped" in events
     assert "OptimizerBuilt" not in events
     (cut,) = program.cuts.values()
-    assert "`plain` and others" in cut.what
+    assert "`plain` and others" in cut.reason
 
 
 def test_what_is_not_on_disk_leads_on_as_well(tmp_path: Path) -> None:

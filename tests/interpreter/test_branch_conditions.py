@@ -8,7 +8,7 @@ import pytest
 from programs import events, program
 
 from fsdplint.trace import Collective, Ranks, Saved, Sharded, StateTaken, Wrapped
-from fsdplint.trace.queries.rank_matching import unmatched
+from fsdplint.trace.queries.rank_matching import unmatched_events
 
 ON_RANK_0 = {
     "get_rank": "if dist.get_rank() == 0:\n    dist.barrier()",
@@ -149,7 +149,7 @@ def test_a_barrier_on_all_ranks_is_not_partial(tmp_path: Path, code: str) -> Non
 def test_both_sides_of_two_reasons_match(tmp_path: Path, code: str) -> None:
     found = program(tmp_path, f"model = FSDP(Net())\n{code}\n")
     assert list(events(found, Collective))
-    assert not [event for trace in found.traces for event in unmatched(trace)]
+    assert not [event for trace in found.traces for event in unmatched_events(trace)]
 
 
 def test_the_other_ranks_are_known_too(tmp_path: Path) -> None:

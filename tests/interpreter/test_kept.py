@@ -68,7 +68,7 @@ def test_no_configuration_is_run_twice(tmp_path: Path, monkeypatch: pytest.Monke
     whole = interpreter.Run.module_scope
 
     def counted(run: interpreter.Run, *args: object, **named: object) -> object:
-        made.append(run.decisions.made)
+        made.append(run.decisions.values_by_key)
         return whole(run, *args, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(interpreter.Run, "module_scope", counted)

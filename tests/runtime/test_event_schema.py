@@ -12,7 +12,7 @@ from fsdplint import trace
 from fsdplint.runtime import recorder
 from fsdplint.runtime.launch.event_schema import decoded, schemas
 from fsdplint.trace import Event, Layout
-from fsdplint.trace.fields import Role, recorded
+from fsdplint.trace.fields import Role, field_record
 
 WRITERS = ("event", "prepare")
 KINDS = {
@@ -67,7 +67,7 @@ def test_every_event_is_recorded_or_says_why_it_is_not() -> None:
 @pytest.mark.parametrize("name", sorted(written()))
 def test_every_field_is_recorded_or_says_why_it_is_not(name: str) -> None:
     own = vars(KINDS[name])["__annotations__"]
-    fields = {spec.name: recorded(spec) for spec in dataclasses.fields(KINDS[name])}
+    fields = {spec.name: field_record(spec) for spec in dataclasses.fields(KINDS[name])}
     wanted = {
         field
         for field, how in fields.items()
@@ -82,7 +82,7 @@ def test_every_field_is_recorded_or_says_why_it_is_not(name: str) -> None:
 def test_a_field_of_all_ranks_has_a_source_among_the_fields() -> None:
     for kind in KINDS.values():
         names = {spec.name for spec in dataclasses.fields(kind)}
-        assert {recorded(spec).source for spec in dataclasses.fields(kind)} <= {"", *names}
+        assert {field_record(spec).source for spec in dataclasses.fields(kind)} <= {"", *names}
 
 
 def test_kinds_are_unique() -> None:

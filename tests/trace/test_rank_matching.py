@@ -14,7 +14,7 @@ from fsdplint.trace import (
     Sharded,
     Trace,
 )
-from fsdplint.trace.queries.rank_matching import unmatched
+from fsdplint.trace.queries.rank_matching import unmatched_events
 
 SIDES = {"0": Ranks.ONE, "other": Ranks.OTHERS, "some": Ranks.SOME, "all": Ranks.ALL}
 
@@ -42,7 +42,7 @@ def trace(*steps: str) -> Trace:
 
 
 def lines(found: Trace) -> list[int]:
-    return [event.site.location().line for event in unmatched(found)]
+    return [event.site.location().line for event in unmatched_events(found)]
 
 
 def test_both_branches() -> None:
@@ -90,7 +90,7 @@ def test_a_forward_inside_a_forward_is_one_collective() -> None:
     site = FixedSite(Location("train.py", 1))
     result.add(Called(site=site, module="net", ranks=Ranks.ONE, collective=True))
     result.add(Called(site=site, module="block", ranks=Ranks.ONE, collective=True, inside=0))
-    assert [event.index for event in unmatched(result)] == [0]
+    assert [event.index for event in unmatched_events(result)] == [0]
 
 
 def test_a_model_that_only_these_ranks_shard() -> None:
@@ -99,4 +99,4 @@ def test_a_model_that_only_these_ranks_shard() -> None:
     site = FixedSite(Location("train.py", 1))
     result.add(Sharded(site=site, module="net", ranks=Ranks.ONE))
     result.add(Called(site=site, module="net", ranks=Ranks.ONE, collective=True))
-    assert unmatched(result) == []
+    assert unmatched_events(result) == []

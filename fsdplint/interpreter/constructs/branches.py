@@ -71,9 +71,9 @@ def branch(
     if verdict.outcome is Truth.RANK and verdict.rank_test is not None:
         return _rank_branch(run, test, verdict, then, orelse)
     if verdict.outcome is Truth.VARYING:
-        with run.guarded([*verdict.guards, (varying_guard(run, test, False), "")]):
+        with run.under_guards([*verdict.guards, (varying_guard(run, test, False), "")]):
             one = orelse()
-        with run.guarded([*verdict.guards, (varying_guard(run, test, True), "")]):
+        with run.under_guards([*verdict.guards, (varying_guard(run, test, True), "")]):
             two = then()
         if one is not None and two is not None:
             return two if two.kind == "return" else one
@@ -84,7 +84,7 @@ def branch(
     taken, skipped_ends = (
         (then, else_ends) if verdict.outcome is Truth.TRUE else (orelse, then_ends)
     )
-    with run.guarded(verdict.guards):
+    with run.under_guards(verdict.guards):
         signal = taken()
     leaves = skipped_ends in {"return", "break", "continue"}  # a failing check is no way to run
     if signal is None and leaves and skipped_ends is not None and verdict.guards:
@@ -109,14 +109,14 @@ def _rank_branch(
     yes = [*verdict.guards, (rank_guard(run, test, rank_test, True), "")]
     no = [*verdict.guards, (rank_guard(run, test, rank_test, False), "")]
     names = dict(run.scope.names)
-    with run.guarded(yes):
+    with run.under_guards(yes):
         one = then()
     kept = {
         name: value
         for name, value in run.scope.names.items()
         if names.get(name) is not value and matters(value)
     }
-    with run.guarded(no):
+    with run.under_guards(no):
         two = orelse()
     for name, value in kept.items():
         if not matters(run.scope.names.get(name)):
@@ -155,7 +155,7 @@ def execute_match(run: Run, node: cst.Match) -> Signal | None:
         condition = Condition(key, f"{text} == {operand!r}", False, origin, "==", operand)
         verdict = decide(run, condition, node.subject, True)
         if verdict.outcome is Truth.TRUE:
-            with run.guarded(verdict.guards):
+            with run.under_guards(verdict.guards):
                 return run.execute_suite(case.body)
     return None
 

@@ -12,7 +12,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.models import mixing, tensors
-from fsdplint.interpreter.models.randomness import RANDOM, set_by
+from fsdplint.interpreter.models.randomness import RANDOM, note_weights_set
 from fsdplint.interpreter.models.registry import find_function, find_method
 from fsdplint.interpreter.module_calls import call_library_method, call_module_method
 from fsdplint.interpreter.optimizers import lose_optimizer, note_group_change
@@ -179,11 +179,11 @@ def call_method(run: Run, method: Method, call: Call) -> Value:
         return tensors.through_method(receiver, method.name, call)
     if isinstance(receiver, ParametersOf):
         if receiver.element and method.name.endswith("_") and method.name not in RANDOM:
-            set_by(run, call, [receiver])
+            note_weights_set(run, call, [receiver])
         if receiver.element and method.name in mixing.METHODS:
             mixing.note_mixed(run, method.name, [receiver, *call.values], call.node)
         if receiver.element and not measured:
-            return mixing.copied(run, receiver, method.name)
+            return mixing.copy_parameter(run, receiver, method.name)
         return Unknown(varying=True)  # differs between parameters and modules
     if isinstance(receiver, OptimizerValue):
         if not _KEEPS_GROUPS.search(method.name):

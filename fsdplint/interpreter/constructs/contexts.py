@@ -107,7 +107,7 @@ def execute_try(run: Run, node: cst.Try) -> Signal | None:
         if run.project.words.stand_in(node):
             run.decisions.relevant.add(text)
         if verdict.outcome is Truth.FALSE:
-            with run.guarded(verdict.guards):
+            with run.under_guards(verdict.guards):
                 signal = run.execute_suite(node.handlers[0].body)
                 if node.finalbody is not None:
                     signal = run.execute_suite(node.finalbody.body) or signal

@@ -8,9 +8,9 @@ from fsdplint.interpreter import branch_conditions, lazy
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.attributes import read_attribute, subscript
 from fsdplint.interpreter.branch_conditions import Truth, truth
-from fsdplint.interpreter.merging import decisive, either, join_by_rank
+from fsdplint.interpreter.merging import decisive, join_by_rank, join_values
 from fsdplint.interpreter.module_attributes import WRAPPER_ATTRIBUTES, lacks_wrapper_attribute
-from fsdplint.interpreter.ranks import depends_on_rank, named
+from fsdplint.interpreter.ranks import depends_on_rank, value_by_name
 from fsdplint.interpreter.run import Run, evaluates
 from fsdplint.interpreter.torch_values import ShardTensor, TensorValue
 from fsdplint.interpreter.values import Const, Function, Sequence, Symbol, Unknown, Value
@@ -37,7 +37,7 @@ def eval_name(run: Run, node: cst.Name) -> Value:
         return value
     if name in BUILTINS:
         return Symbol(f"builtins.{name}")
-    return named(name, name)
+    return value_by_name(name, name)
 
 
 @evaluates(cst.Attribute)
@@ -76,22 +76,22 @@ def _slice(run: Run, item: cst.CSTNode, node: cst.Subscript) -> None:
 def eval_if_exp(run: Run, node: cst.IfExp) -> Value:
     verdict = truth(run, node.test)
     if verdict.outcome is Truth.TRUE:
-        with run.guarded(verdict.guards):
+        with run.under_guards(verdict.guards):
             value = run.eval(node.body)
     elif verdict.outcome is Truth.FALSE:
-        with run.guarded(verdict.guards):
+        with run.under_guards(verdict.guards):
             value = run.eval(node.orelse)
     elif verdict.outcome is Truth.RANK and verdict.rank_test is not None:
         test = verdict.rank_test
-        with run.guarded([(branch_conditions.rank_guard(run, node.test, test, True), "")]):
+        with run.under_guards([(branch_conditions.rank_guard(run, node.test, test, True), "")]):
             one = run.eval(node.body)
-        with run.guarded([(branch_conditions.rank_guard(run, node.test, test, False), "")]):
+        with run.under_guards([(branch_conditions.rank_guard(run, node.test, test, False), "")]):
             two = run.eval(node.orelse)
         value = join_by_rank(test, one, two)
     else:
-        value = either(run.eval(node.body), run.eval(node.orelse))
+        value = join_values(run.eval(node.body), run.eval(node.orelse))
     if verdict.guards and decisive(value):
-        with run.guarded(verdict.guards):
+        with run.under_guards(verdict.guards):
             run.mark_relevant()
     return value
 

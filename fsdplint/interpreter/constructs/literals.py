@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fsdplint.interpreter.iteration import iterate
-from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank, used
+from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank, note_rank_use
 from fsdplint.interpreter.run import Run, evaluates
 from fsdplint.interpreter.torch_values import StateValue
 from fsdplint.interpreter.values import Const, Dict, Sequence, Symbol, Unknown, Value
@@ -37,11 +37,11 @@ def _literal(run: Run, node: cst.Integer | cst.Float | cst.SimpleString) -> Valu
     """A literal's constant, worked out once for all runs."""
     literals = run.project.literals
     if node not in literals:
-        literals[node] = Const(_evaluated(node.value), created_at=run.site(node))
+        literals[node] = Const(_literal_value(node.value), created_at=run.site(node))
     return literals[node]
 
 
-def _evaluated(text: str) -> object:
+def _literal_value(text: str) -> object:
     """What a literal means; one that Python does not take (an unknown name) is its own text."""
     try:
         return ast.literal_eval(text)
@@ -64,7 +64,7 @@ def eval_formatted_string(run: Run, node: cst.FormattedString) -> Value:
             result.by_rank = depends_on_rank(value) or result.by_rank
             result.by_process = depends_on_process(value) or result.by_process
             if _DEVICE.match(run.text(node)):
-                used(run, node, value)
+                note_rank_use(run, node, value)
     return result
 
 

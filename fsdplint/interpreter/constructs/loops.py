@@ -11,7 +11,7 @@ from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.branch_conditions import rank_guard
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.models.data import loader_in
-from fsdplint.interpreter.models.datasets import alike_on_all_ranks
+from fsdplint.interpreter.models.datasets import same_on_all_ranks
 from fsdplint.interpreter.run import Run, executes
 from fsdplint.interpreter.signals import Signal
 from fsdplint.interpreter.torch_values import RankTest, each_parameter
@@ -36,7 +36,7 @@ def execute_for(run: Run, node: cst.For) -> Signal | None:
             node.iter,
             loader=loader.id,
             sampler=loader.sampler.id if loader.sampler is not None else None,
-            alike=alike_on_all_ranks(run, loader),
+            same_batches=same_on_all_ranks(run, loader),
         )
     turns = [partial(assign, run, node.target, element) for element in elements]
     signal = _loop(run, node.body, counted, turns)
@@ -52,7 +52,7 @@ def execute_while(run: Run, node: cst.While) -> Signal | None:
     test = run.eval(node.test)
     turns: list[Callable[[], None]] = [lambda: None, lambda: None]
     if isinstance(test, RankTest):
-        with run.guarded([(rank_guard(run, node.test, test, True), "")]):
+        with run.under_guards([(rank_guard(run, node.test, test, True), "")]):
             return _loop(run, node.body, True, turns)
     return _loop(run, node.body, True, turns)
 

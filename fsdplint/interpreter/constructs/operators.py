@@ -59,12 +59,12 @@ def _boolean_value(
     if left.outcome in {Truth.TRUE, Truth.FALSE}:
         if (left.outcome is Truth.TRUE) != is_and:
             return Const(not is_and)
-        with run.guarded(left.guards):
+        with run.under_guards(left.guards):
             return run.eval(node.right)
     guards = list(left.guards)
     if left.rank_test is not None:
         guards.append((branch_conditions.rank_guard(run, node.left, left.rank_test, is_and), ""))
-    with run.guarded(guards):
+    with run.under_guards(guards):
         right = run.eval(node.right)
     if isinstance(value, RankValue) and not is_and and _is_rank(right, value.scope):
         return value
@@ -89,7 +89,7 @@ def eval_unary_operation(run: Run, node: cst.UnaryOperation) -> Value:
         if isinstance(value, RankTest):
             return RankTest(value.false_on, value.true_on)
         if isinstance(value, RankValue):
-            sets = branch_conditions._rank_sets(value.scope)
+            sets = branch_conditions.rank_sets(value.scope)
             return RankTest(*sets)
         if isinstance(value, Condition):
             return Condition(
@@ -133,13 +133,13 @@ def arithmetic(
         return Sequence(left.items, left.kind, True)
     if isinstance(left, RankValue) and isinstance(op, cst.Modulo):
         return RankValue("group")
-    of_shards = tensors.combined(left, right)
+    of_shards = tensors.combine(left, right)
     if of_shards is not None:
         return of_shards
     for value in (left, right):
         if isinstance(value, TensorValue):
             other = right if value is left else left
-            return tensors.scaled(value, op, other) if value is left else tensors.fresh(value)
+            return tensors.scale(value, op, other) if value is left else tensors.derive(value)
     if isinstance(left, ParametersOf) and isinstance(right, ParametersOf) and node is not None:
         mixing.note_mixed(run, "arithmetic", [left, right], node)
     for value in (left, right):

@@ -63,7 +63,7 @@ def set_attribute(run: Run, name: str, call: Call) -> Value:
         if isinstance(key, Const):
             assign_attribute(run, target, str(key.value), value)
         elif isinstance(target, ModuleValue):
-            meta_device.attribute_set(target, value)
+            meta_device.note_attribute(target, value)
             set_element(run, target, key, value)
         elif isinstance(target, Instance):
             target.attributes_unknown = True

@@ -6,7 +6,7 @@ from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.models.state_dicts import DCP
-from fsdplint.interpreter.models.tensors import surely_sharded
+from fsdplint.interpreter.models.tensors import must_be_sharded
 from fsdplint.interpreter.module_tree import sharding_of_parameters
 from fsdplint.interpreter.ranks import depends_on_rank
 from fsdplint.interpreter.run import Run
@@ -49,7 +49,7 @@ def contents(run: Run, value: Value, depth: int = 0) -> list[Value]:
     return [found for part in parts for found in contents(run, part, depth + 1)]
 
 
-def saved(
+def emit_saved(
     run: Run, call: Call, api: str, value: Value, path: Value | None, *, collective: bool
 ) -> None:
     found = contents(run, value)
@@ -73,10 +73,10 @@ def saved(
 def parameter_layout(run: Run, parameters: ParametersOf | ShardTensor) -> Layout:
     """The layout of parameters at this moment; UNKNOWN where they may be gathered."""
     if isinstance(parameters, ShardTensor):
-        return Layout.SHARDED if parameters.certain else Layout.UNKNOWN
-    if parameters.plain or sharding_of_parameters(run, parameters) is None:
+        return Layout.SHARDED if parameters.must_be_dtensor else Layout.UNKNOWN
+    if parameters.unsharded_copy or sharding_of_parameters(run, parameters) is None:
         return Layout.PLAIN
-    return Layout.SHARDED if surely_sharded(run, parameters) else Layout.UNKNOWN
+    return Layout.SHARDED if must_be_sharded(run, parameters) else Layout.UNKNOWN
 
 
 def may_depend_on_rank(path: Value) -> bool:
@@ -96,26 +96,26 @@ def path_pattern(path: Value) -> str:
 @function("torch.save", "safetensors.torch.save_file")
 def save(run: Run, name: str, call: Call) -> Value:
     path = call.arg(1, "f") or call.arg(1, "filename")
-    saved(run, call, name, call.arg(0, "obj") or call.arg(0, "tensors") or Unknown(), path,
+    emit_saved(run, call, name, call.arg(0, "obj") or call.arg(0, "tensors") or Unknown(), path,
           collective=False)  # fmt: skip
     return Const(None)
 
 
 @function(f"{DCP}.save", f"{DCP}.async_save", f"{DCP}.save_state_dict")
 def dcp_save(run: Run, name: str, call: Call) -> Value:
-    saved(run, call, name, call.arg(0, "state_dict") or Unknown(), Const(""),
-          collective=_together(call))  # fmt: skip
+    emit_saved(run, call, name, call.arg(0, "state_dict") or Unknown(), Const(""),
+          collective=_takes_all_ranks(call))  # fmt: skip
     return Unknown()
 
 
 @function(f"{DCP}.load", f"{DCP}.load_state_dict")
 def dcp_load(run: Run, name: str, call: Call) -> Value:
-    meta_device.left_by_any(run)
-    run.emit(Loaded, call.node, api=name, collective=_together(call))
+    meta_device.leave_meta_everywhere(run)
+    run.emit(Loaded, call.node, api=name, collective=_takes_all_ranks(call))
     return Const(None)
 
 
-def _together(call: Call) -> bool:
+def _takes_all_ranks(call: Call) -> bool:
     """Whether all ranks take part in a distributed checkpoint: not with `no_dist=True`."""
     alone = call.kwargs.get("no_dist")
     return alone is None or constant(alone) is False

@@ -74,10 +74,10 @@ def _copied_part(
     part = run.settle(part)
     if isinstance(part, ModuleValue):
         return copies.get(part, part)
-    if not isinstance(part, Unknown) or part.within not in copies and not _read_off(part, copies):
+    if not isinstance(part, Unknown) or part.part_of not in copies and not _read_off(part, copies):
         return part
-    within = None if part.within is None else copies.get(part.within)
-    copied = replace(part, within=within, owner=owner, parts={})
+    within = None if part.part_of is None else copies.get(part.part_of)
+    copied = replace(part, part_of=within, owner=owner, parts={})
     copied.parts = {
         name: _copied_part(run, inner, copies, copied) for name, inner in part.parts.items()
     }

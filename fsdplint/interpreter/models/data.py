@@ -6,7 +6,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import Batches, LoaderValue, SamplerValue
-from fsdplint.interpreter.values import Const, Made, Value, constant, is_none
+from fsdplint.interpreter.values import Const, LibraryObject, Value, constant, is_none
 from fsdplint.trace import EpochSet, LoaderBuilt, SamplerBuilt
 
 DATA = "torch.utils.data"
@@ -36,14 +36,14 @@ def distributed_sampler(run: Run, name: str, call: Call) -> Value:
 @function(f"{DATA}.BatchSampler")
 def batch_sampler(run: Run, name: str, call: Call) -> Value:
     sampler = call.arg(0, "sampler")
-    return Made(name, {"sampler": sampler} if sampler is not None else {}, call.open)
+    return LibraryObject(name, {"sampler": sampler} if sampler is not None else {}, call.open)
 
 
 @function(f"{DATA}.DataLoader")
 def loader(run: Run, name: str, call: Call) -> Value:
     sampler = call.arg(3, "sampler")
     batches = call.arg(4, "batch_sampler")
-    if isinstance(batches, Made):
+    if isinstance(batches, LibraryObject):
         sampler = batches.get("sampler")
     sampler = run.settle(sampler) if sampler is not None else None
     shuffle = call.arg(2, "shuffle")

@@ -22,7 +22,7 @@ from fsdplint.interpreter.values import (
     Dict,
     Function,
     Instance,
-    Made,
+    LibraryObject,
     Sequence,
     Symbol,
     Unknown,
@@ -31,7 +31,7 @@ from fsdplint.interpreter.values import (
 
 DATA = "torch.utils.data"
 # Libraries whose functions give every rank the same for the same arguments.
-ALIKE = {
+RANK_INVARIANT_LIBRARIES = {
     "torch", "torchvision", "transformers", "numpy", "pandas", "PIL", "os", "json", "pathlib",
     "builtins", "argparse", "csv", "pickle", "glob", "math", "re",
 }  # fmt: skip
@@ -52,32 +52,34 @@ def note_seed(run: Run, value: Value | None) -> None:
 
 @function(f"{DATA}.TensorDataset")
 def tensor_dataset(run: Run, name: str, call: Call) -> Value:
-    return Made(name, {str(n): v for n, v in enumerate(call.args)}, call.open)
+    return LibraryObject(name, {str(n): v for n, v in enumerate(call.args)}, call.open)
 
 
-def alike_on_all_ranks(run: Run, loader: LoaderValue) -> bool | None:
+def same_on_all_ranks(run: Run, loader: LoaderValue) -> bool | None:
     """Whether a pass over a loader gives every rank the same batches; None where not known."""
     if loader.dataset is None or loader.shuffle is None or run.seeded is False:
         return None
     if loader.shuffle and not run.seeded:
         return None  # each rank shuffles with a seed of its own
-    return True if _dataset_alike(run, run.settle(loader.dataset)) else None
+    return True if _same_dataset(run, run.settle(loader.dataset)) else None
 
 
-def _dataset_alike(run: Run, value: Value) -> bool:
-    if isinstance(value, Made) and value.name == f"{DATA}.TensorDataset":
-        return not value.open and all(_alike(run, item) for item in value.args.values())
+def _same_dataset(run: Run, value: Value) -> bool:
+    if isinstance(value, LibraryObject) and value.name == f"{DATA}.TensorDataset":
+        return not value.open and all(_rank_invariant(run, item) for item in value.args.values())
     if isinstance(value, Unknown) and value.library.startswith("torchvision.datasets."):
-        return _alike(run, value)
+        return _rank_invariant(run, value)
     if not isinstance(value, Instance) or value.attributes_unknown:
         return False
     bases = value.cls.library_bases()
     if bases != [f"{DATA}.Dataset"] or value.cls.has_unknown_base():
         return False
-    return _code_alike(run, value.cls) and all(_alike(run, v) for v in value.attributes.values())
+    return _rank_invariant_code(run, value.cls) and all(
+        _rank_invariant(run, v) for v in value.attributes.values()
+    )
 
 
-def _alike(run: Run, value: Value, depth: int = 0) -> bool:
+def _rank_invariant(run: Run, value: Value, depth: int = 0) -> bool:
     """Whether a value is the same on all ranks."""
     value = run.settle(value)
     if depth > 4:
@@ -85,23 +87,25 @@ def _alike(run: Run, value: Value, depth: int = 0) -> bool:
     if isinstance(value, Const | Symbol | Function | Class):
         return True
     if isinstance(value, Sequence):
-        return all(_alike(run, item, depth + 1) for item in value.items)
+        return all(_rank_invariant(run, item, depth + 1) for item in value.items)
     if isinstance(value, Dict):
-        return all(_alike(run, item, depth + 1) for item in value.items.values())
-    if isinstance(value, Made):
-        return all(_alike(run, item, depth + 1) for item in value.args.values())
-    if not isinstance(value, Unknown) or value.by_rank or value.within is not None:
+        return all(_rank_invariant(run, item, depth + 1) for item in value.items.values())
+    if isinstance(value, LibraryObject):
+        return all(_rank_invariant(run, item, depth + 1) for item in value.args.values())
+    if not isinstance(value, Unknown) or value.by_rank or value.part_of is not None:
         return False
     if "parse_args()" in value.origin:
         return True
-    if value.library.partition(".")[0] not in ALIKE or _BY_RANK.search(value.library):
+    if value.library.partition(".")[0] not in RANK_INVARIANT_LIBRARIES or _BY_RANK.search(
+        value.library
+    ):
         return False
     if _RANDOM.search(value.library):
         return value.library.startswith("torch.") and run.seeded is True
     return True
 
 
-def _code_alike(run: Run, cls: Class) -> bool:
+def _rank_invariant_code(run: Run, cls: Class) -> bool:
     """Whether a dataset's code gives the same on all ranks, as far as its words and calls tell."""
     for one in cls.mro():
         text = one.site.source.tree.code_for_node(one.node)
@@ -113,13 +117,13 @@ def _code_alike(run: Run, cls: Class) -> bool:
             ):
                 if part.name.value != "__init__" or not run.seeded:
                     return False
-        for name in _called(one.node):
-            if not _callee_alike(run, one, name):
+        for name in _called_names(one.node):
+            if not _rank_invariant_callee(run, one, name):
                 return False
     return True
 
 
-def _called(node: cst.CSTNode) -> set[str]:
+def _called_names(node: cst.CSTNode) -> set[str]:
     """The plain names, or first names of dotted ones, that are called in some code."""
     found: set[str] = set()
     stack = [node]
@@ -135,14 +139,14 @@ def _called(node: cst.CSTNode) -> set[str]:
     return found
 
 
-def _callee_alike(run: Run, cls: Class, name: str) -> bool:
+def _rank_invariant_callee(run: Run, cls: Class, name: str) -> bool:
     value = cls.scope.lookup(name)
     if value is None:
         # Local names hold what __init__ got or what the class made: its attributes are looked at.
         return True
     value = run.settle(value)
     if isinstance(value, Symbol):
-        return value.name.partition(".")[0] in ALIKE
+        return value.name.partition(".")[0] in RANK_INVARIANT_LIBRARIES
     if isinstance(value, Function | Class):
         text = value.site.source.tree.code_for_node(value.node)
         return not (_BY_RANK.search(text) or _RANDOM.search(text))

@@ -8,9 +8,9 @@ from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.escape import modules_in
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models import tensors
-from fsdplint.interpreter.models.randomness import set_by
+from fsdplint.interpreter.models.randomness import note_weights_set
 from fsdplint.interpreter.models.registry import function, method
-from fsdplint.interpreter.ranks import WORLD_SIZE, used
+from fsdplint.interpreter.ranks import WORLD_SIZE, note_rank_use
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import RankValue
 from fsdplint.interpreter.values import (
@@ -18,7 +18,7 @@ from fsdplint.interpreter.values import (
     Const,
     Context,
     Function,
-    Made,
+    LibraryObject,
     Partial,
     Sequence,
     Unknown,
@@ -60,11 +60,11 @@ def note_reduction(run: Run, name: str, call: Call) -> None:
 
 
 @function(f"{DIST}.")
-def other(run: Run, name: str, call: Call) -> Value:
+def unmodelled(run: Run, name: str, call: Call) -> Value:
     """What has no model: a process group, a constant, a helper, a functional collective."""
     note_reduction(run, name.rpartition(".")[2], call)
-    meta_device.left_by_arguments(run, call.values)
-    set_by(run, call, call.values)
+    meta_device.leave_meta_in_arguments(run, call.values)
+    note_weights_set(run, call, call.values)
     return Unknown(origin="")
 
 
@@ -99,8 +99,8 @@ def current_device(run: Run, name: str, call: Call) -> Value:
     return Unknown(origin=f"{name}()", by_process=True)
 
 
-@method("Made", "get_local_rank", "get_coordinate")
-def place_in_mesh(run: Run, receiver: Made, name: str, call: Call) -> Value:
+@method("LibraryObject", "get_local_rank", "get_coordinate")
+def place_in_mesh(run: Run, receiver: LibraryObject, name: str, call: Call) -> Value:
     return Unknown(origin=run.text(call.node), by_process=True)
 
 
@@ -117,12 +117,12 @@ def join(run: Run, name: str, call: Call) -> Value:
 
 
 @function(f"{DIST}.is_available")
-def available(run: Run, name: str, call: Call) -> Value:
+def is_available(run: Run, name: str, call: Call) -> Value:
     return Const(True)
 
 
 @function(f"{DIST}.is_initialized", f"{DIST}.is_torchelastic_launched")
-def initialized(run: Run, name: str, call: Call) -> Value:
+def is_initialized(run: Run, name: str, call: Call) -> Value:
     # A mesh, and `fully_shard` without one, make the default group where there is none.
     kinds = (ProcessGroupInit, MeshBuilt, Sharded, ProcessGroupDestroyed)
     known: list[Event] = [event for event in run.trace if isinstance(event, kinds)]
@@ -144,7 +144,7 @@ def initialized(run: Run, name: str, call: Call) -> Value:
 def collective(run: Run, name: str, call: Call) -> Value:
     """A collective of the whole world; one of a subgroup is none that every rank takes part in."""
     last = name.rpartition(".")[2]
-    set_by(run, call, call.values)
+    note_weights_set(run, call, call.values)
     group = call.arg(COLLECTIVES[last], "group")
     whole = (group is None or is_none(group)) and not call.open
     run.emit(Collective, call.node, api=last, collective=whole)
@@ -174,7 +174,9 @@ def device_mesh(run: Run, name: str, call: Call) -> Value:
         shape=tuple(s if isinstance(s, int) else None for s in sizes) if known else (),
         dim_names=tuple(d if isinstance(d, str) else "?" for d in dims),
     )
-    return Made(name, {"device_type": call.args[0], "id": Const(mesh)} if call.args else {})
+    return LibraryObject(
+        name, {"device_type": call.args[0], "id": Const(mesh)} if call.args else {}
+    )
 
 
 def _prefix(value: Value | None) -> str | None:
@@ -188,7 +190,7 @@ def _prefix(value: Value | None) -> str | None:
           "torch.xpu.set_device")  # fmt: skip
 def set_device(run: Run, name: str, call: Call) -> Value:
     text = run.text(call.node)
-    used(run, call.node, *call.values)
+    note_rank_use(run, call.node, *call.values)
     run.emit(DeviceSet, call.node, device=text.partition("(")[2].rstrip(")"))
     return Const(None)
 

@@ -29,7 +29,7 @@ _RUNNERS = (
 
 @function(*(f"{home}.FullyShardedDataParallelPlugin" for home in _ACCELERATE))
 def plugin(run: Run, name: str, call: Call) -> Value:
-    return _configured(run, name, call, "accelerate")
+    return _configure(run, name, call, "accelerate")
 
 
 @function(*_TRANSFORMERS)
@@ -43,7 +43,7 @@ def training_arguments(run: Run, name: str, call: Call) -> Value:
         known = config is not None and top is not None
         options["fsdp_config"] = top.values() if top is not None and known else ...
         options["fsdp_config_file"] = config.path if config is not None and known else ...
-    return _configured(run, name, call, "transformers", options)
+    return _configure(run, name, call, "transformers", options)
 
 
 @function(
@@ -52,14 +52,14 @@ def training_arguments(run: Run, name: str, call: Call) -> Value:
     *_RUNNERS,
 )
 def lightning(run: Run, name: str, call: Call) -> Value:
-    return _configured(run, name, call, "lightning")
+    return _configure(run, name, call, "lightning")
 
 
 def _options(run: Run, call: Call) -> dict[str, object]:
-    return {key: constant(run, value) for key, value in call.kwargs.items()}
+    return {key: python_value(run, value) for key, value in call.kwargs.items()}
 
 
-def _configured(
+def _configure(
     run: Run,
     name: str,
     call: Call,
@@ -77,7 +77,7 @@ def _configured(
     return call_unknown(run, Symbol(name), call)
 
 
-def constant(run: Run, value: Value) -> object:
+def python_value(run: Run, value: Value) -> object:
     """A value as a constant of Python, names of libraries as text; `...` where it is not known."""
     value = run.settle(value)
     if isinstance(value, Const):
@@ -85,9 +85,9 @@ def constant(run: Run, value: Value) -> object:
     if isinstance(value, Symbol):
         return value.name
     if isinstance(value, Partial):  # with what arguments, the values of the node tell
-        return constant(run, value.function)
+        return python_value(run, value.function)
     if isinstance(value, Sequence) and not value.open:
-        return [constant(run, item) for item in value.items]
+        return [python_value(run, item) for item in value.items]
     if isinstance(value, Dict) and not value.open and not value.tensors:
-        return {key: constant(run, item) for key, item in value.items.items()}
+        return {key: python_value(run, item) for key, item in value.items.items()}
     return ...

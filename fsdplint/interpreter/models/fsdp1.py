@@ -21,7 +21,7 @@ from fsdplint.interpreter.values import (
     Const,
     Context,
     Function,
-    Made,
+    LibraryObject,
     ModuleValue,
     Partial,
     Sequence,
@@ -51,7 +51,7 @@ def option(value: Value) -> object:
     """An option as a trace keeps it: a constant, a dotted name, or "?" for anything else."""
     if isinstance(value, Const):
         return value.value
-    if isinstance(value, Symbol | Made):
+    if isinstance(value, Symbol | LibraryObject):
         return value.name
     if isinstance(value, Partial):
         return option(value.function)
@@ -69,7 +69,7 @@ def constructor(run: Run, name: str, call: Call) -> Value:
     given = dict(zip(PARAMETERS, call.args, strict=False)) | call.kwargs
     given.pop("module", None)
     wrapper = wrap(run, module, "FullyShardedDataParallel", "fsdp1", call)
-    wrapper.attributes["*options"] = Made(name, given, call.open)
+    wrapper.attributes["*options"] = LibraryObject(name, given, call.open)
     units = None if call.open else _units(run, module, given.get("auto_wrap_policy"), call.node)
     run.emit(
         Wrapped,
@@ -79,7 +79,7 @@ def constructor(run: Run, name: str, call: Call) -> Value:
         options={key: option(value) for key, value in given.items()}
         | ({"**": "?"} if call.open else {}),
         units=tuple(unit.id for unit in units) if units is not None else None,
-        mixes=units is not None and _mixes(run, module, units, given),
+        mixes=units is not None and _mixes_frozen(run, module, units, given),
         mesh=_mesh(run, given.get("device_mesh")),
         collective=True,
     )
@@ -115,9 +115,9 @@ def _units(
 def _test(run: Run, policy: Value, node: cst.CSTNode) -> Test | None:
     """What a policy says of a module, by the module's class or by a function of the program."""
     given = None
-    if isinstance(policy, Made) and policy.name == f"{WRAP}.ModuleWrapPolicy":
+    if isinstance(policy, LibraryObject) and policy.name == f"{WRAP}.ModuleWrapPolicy":
         given = policy.get("0", "module_classes")
-    elif isinstance(policy, Made) and policy.name == f"{WRAP}.CustomPolicy":
+    elif isinstance(policy, LibraryObject) and policy.name == f"{WRAP}.CustomPolicy":
         given = policy.get("0", "lambda_fn")
     elif isinstance(policy, Partial) and option(policy) == f"{WRAP}.transformer_auto_wrap_policy":
         given = policy.kwargs.get("transformer_layer_cls")
@@ -125,7 +125,7 @@ def _test(run: Run, policy: Value, node: cst.CSTNode) -> Test | None:
         given = policy.kwargs.get("lambda_fn")
     given = run.settle(given) if given is not None else None
     if isinstance(given, Function):
-        return functools.partial(_answer, run, given, node)
+        return functools.partial(_call_policy, run, given, node)
     if not isinstance(given, Sequence) or given.open:
         return None
     return functools.partial(_is_one_of, run, [run.settle(kind) for kind in given.items])
@@ -136,7 +136,7 @@ def _is_one_of(run: Run, kinds: list[Value], part: ModuleValue) -> bool | None:
     return True if True in answers else (None if None in answers else False)
 
 
-def _answer(run: Run, function: Function, node: cst.CSTNode, part: ModuleValue) -> bool | None:
+def _call_policy(run: Run, function: Function, node: cst.CSTNode, part: ModuleValue) -> bool | None:
     answer = constant(run.call(function, Call(node, [part])))
     return answer if isinstance(answer, bool) else None
 
@@ -144,11 +144,13 @@ def _answer(run: Run, function: Function, node: cst.CSTNode, part: ModuleValue) 
 def _mesh(run: Run, value: Value | None) -> str | None:
     """The name of a mesh in the trace, if it is one that `init_device_mesh` made."""
     value = run.settle(value) if value is not None else None
-    name = constant(value.get("id")) if isinstance(value, Made) else None
+    name = constant(value.get("id")) if isinstance(value, LibraryObject) else None
     return name if isinstance(name, str) else None
 
 
-def _mixes(run: Run, inner: ModuleValue, units: list[ModuleValue], given: dict[str, Value]) -> bool:
+def _mixes_frozen(
+    run: Run, inner: ModuleValue, units: list[ModuleValue], given: dict[str, Value]
+) -> bool:
     """Whether parameters with and without gradients certainly come into one flat parameter."""
     original = given.get("use_orig_params")
     if original is not None and constant(original) is not False:
@@ -163,7 +165,7 @@ def _mixes(run: Run, inner: ModuleValue, units: list[ModuleValue], given: dict[s
             module = stack.pop()
             info = run.trace.modules[module.id]
             if info.own_parameters:
-                frozen = frozen or module.surely_frozen
+                frozen = frozen or module.some_frozen
                 trainable = trainable or not info.frozen
             below = child_values(run, module)
             stack.extend(m for m in below if m.id not in apart and m.wrapper != "fsdp1")
@@ -172,7 +174,7 @@ def _mixes(run: Run, inner: ModuleValue, units: list[ModuleValue], given: dict[s
     return False
 
 
-def _used(run: Run, api: str, call: Call, *, collective: bool = False) -> ModuleValue | None:
+def emit_use(run: Run, api: str, call: Call, *, collective: bool = False) -> ModuleValue | None:
     """Record the use of a static method; its first argument is certainly a module.
 
     It does nothing, and so nothing together, where the module is FSDP2's.
@@ -192,13 +194,13 @@ def _used(run: Run, api: str, call: Call, *, collective: bool = False) -> Module
 
 @function(f"{FSDP1}.state_dict_type")
 def state_dict_type(run: Run, name: str, call: Call) -> Value:
-    module = _used(run, "state_dict_type", call)
+    module = emit_use(run, "state_dict_type", call)
     return Context("state_dict_type", module, _types(call))
 
 
 @function(f"{FSDP1}.set_state_dict_type")
 def set_state_dict_type(run: Run, name: str, call: Call) -> Value:
-    module = _used(run, "set_state_dict_type", call)
+    module = emit_use(run, "set_state_dict_type", call)
     if module is not None:
         module.attributes["*state_dict_type"] = Context("state_dict_type", module, _types(call))
     return Unknown()
@@ -212,7 +214,7 @@ def _types(call: Call) -> dict[str, Value]:
 
 @function(f"{FSDP1}.summon_full_params")
 def summon(run: Run, name: str, call: Call) -> Value:
-    module = _used(run, "summon_full_params", call, collective=True)
+    module = emit_use(run, "summon_full_params", call, collective=True)
     return Context("summon_full_params", module)
 
 
@@ -227,13 +229,13 @@ def static_by_instance(run: Run, receiver: ModuleValue, name: str, call: Call) -
 
 @function(f"{FSDP1}.fsdp_modules")
 def fsdp_modules(run: Run, name: str, call: Call) -> Value:
-    module = _used(run, "fsdp_modules", call)
+    module = emit_use(run, "fsdp_modules", call)
     return ModulesOf(module, "modules") if module is not None else Unknown()
 
 
 @function(f"{FSDP1}.get_state_dict_type", f"{FSDP1}.rekey_optim_state_dict")
-def other_static(run: Run, name: str, call: Call) -> Value:
-    _used(run, name.rpartition(".")[2], call)
+def static_query(run: Run, name: str, call: Call) -> Value:
+    emit_use(run, name.rpartition(".")[2], call)
     return Unknown()
 
 

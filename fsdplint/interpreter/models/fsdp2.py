@@ -14,7 +14,7 @@ from fsdplint.interpreter.torch_values import TensorValue
 from fsdplint.interpreter.values import (
     Const,
     Context,
-    Made,
+    LibraryObject,
     ModuleValue,
     Sequence,
     Symbol,
@@ -62,20 +62,20 @@ def fully_shard(run: Run, name: str, call: Call) -> Value:
     )
     for key in call.kwargs:
         if key in ARGUMENTS:
-            _not_everywhere(run, f"fully_shard.{key}", modules[0], call)
+            _emit_newer_api(run, f"fully_shard.{key}", modules[0], call)
     return modules[0] if not isinstance(target, Sequence) else target
 
 
 def _mesh(run: Run, value: Value | None) -> str:
     value = run.settle(value) if value is not None else None
-    if not isinstance(value, Made) or not value.name.endswith(".init_device_mesh"):
+    if not isinstance(value, LibraryObject) or not value.name.endswith(".init_device_mesh"):
         return ""
     return str(constant(value.get("id")) or "")
 
 
 def _option(value: Value) -> object:
     """As of FSDP1, but a CPUOffload with what it says, the way the recorder writes it."""
-    if isinstance(value, Made) and value.name == f"{FSDP}.CPUOffload" and not value.open:
+    if isinstance(value, LibraryObject) and value.name == f"{FSDP}.CPUOffload" and not value.open:
         offloads = constant(value.get("offload_params", "0") or Const(False))
         return f"{value.name}(offload_params={offloads if isinstance(offloads, bool) else '?'})"
     return option(value)
@@ -103,14 +103,14 @@ def register_method(run: Run, name: str, call: Call) -> Value:
           f"{FSDP}.LocalOptimStateDictConfig", f"{FSDP}.wrap.ModuleWrapPolicy",
           f"{FSDP}.wrap.CustomPolicy", f"{FSDP}.DataParallelMeshDims",
           "torch.distributed.checkpoint.state_dict.StateDictOptions")  # fmt: skip
-def made(run: Run, name: str, call: Call) -> Value:
+def configuration_object(run: Run, name: str, call: Call) -> Value:
     """Configuration objects: their arguments are read where they are used."""
     args = {str(number): value for number, value in enumerate(call.args)} | call.kwargs
     if name.endswith(".MixedPrecisionPolicy") and not call.open:
         dtypes = [call.arg(0, "param_dtype"), call.arg(1, "reduce_dtype")]
         texts = [_dtype(value) for value in dtypes]
         run.emit(PrecisionChosen, call.node, param_dtype=texts[0], reduce_dtype=texts[1])
-    return Made(name, args, call.open)
+    return LibraryObject(name, args, call.open)
 
 
 def _dtype(value: Value | None) -> str | None:
@@ -138,17 +138,17 @@ def set_sync(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
         enabled=enabled if isinstance(enabled, bool) else None,
     )
     if name in METHODS:
-        _not_everywhere(run, name, receiver, call)
+        _emit_newer_api(run, name, receiver, call)
     return Const(None)
 
 
 @method("ModuleValue", *METHODS.keys() - {"set_reshard_after_forward"})
-def other_method(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
-    _not_everywhere(run, name, receiver, call)
+def newer_method(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    _emit_newer_api(run, name, receiver, call)
     return Unknown()
 
 
-def _not_everywhere(run: Run, api: str, module: ModuleValue, call: Call) -> None:
+def _emit_newer_api(run: Run, api: str, module: ModuleValue, call: Call) -> None:
     """Record a use of what not every torch with FSDP2 has."""
     if sharding_inside(run, module) is Sharding.FSDP2:
         optional = can_do_without(run.source, call.node)

@@ -55,11 +55,11 @@ def collect(run: Run, name: str, call: Call) -> Value:
         return value
     items, exact = iterate(run, value)
     if name.endswith(".sorted"):
-        return _sorted(run, items, exact, call)
+        return _sort(run, items, exact, call)
     return Sequence(items, name.rpartition(".")[2], not exact)
 
 
-def _sorted(run: Run, items: list[Value], exact: bool, call: Call) -> Value:
+def _sort(run: Run, items: list[Value], exact: bool, call: Call) -> Value:
     """Sorted strings or numbers, also in pairs with something else; functions of the program whose
     order can't be worked out are not known at all, lest they be called in another one."""
     reverse = call.kwargs.get("reverse", Const(False))
@@ -102,7 +102,7 @@ def reverse(run: Run, name: str, call: Call) -> Value:
 
 
 @function("builtins.filter")
-def keep(run: Run, name: str, call: Call) -> Value:
+def filter_items(run: Run, name: str, call: Call) -> Value:
     value = run.settle(call.args[1]) if len(call.args) > 1 else Unknown()
     if isinstance(value, ParametersOf):
         return replace(value, created_at=None)
@@ -146,7 +146,7 @@ def apply(run: Run, name: str, call: Call) -> Value:
 
 
 @function("builtins.range")
-def counted(run: Run, name: str, call: Call) -> Value:
+def make_range(run: Run, name: str, call: Call) -> Value:
     number = call.args[0].value if len(call.args) == 1 and isinstance(call.args[0], Const) else None
     if number in {0, 1}:
         return Sequence([Const(0)] * number, "list")
@@ -160,11 +160,11 @@ def pass_through(run: Run, name: str, call: Call) -> Value:
     last = name.rpartition(".")[2]
     if lazy.has_lazy(call):
         if last == "next":  # how far it gets is not known
-            with run.perhaps(call.node):
+            with run.in_unknown_call(call.node):
                 lazy.consume_arguments(run, call)
             value = call.args[0]
         else:
-            return lazy.lazy(run, call.node, lambda: _passed_on(run, name, call), value)
+            return lazy.lazy(run, call.node, lambda: _consume_and_pass(run, name, call), value)
     loader = next((found for v in call.args if (found := loader_in(run.settle(v)))), None)
     if loader is not None:
         return Unknown(varying=True) if last == "next" else Batches(loader)
@@ -183,7 +183,7 @@ def pass_through(run: Run, name: str, call: Call) -> Value:
     return value
 
 
-def _passed_on(run: Run, name: str, call: Call) -> Value:
+def _consume_and_pass(run: Run, name: str, call: Call) -> Value:
     lazy.consume_arguments(run, call)
     return pass_through(run, name, call)
 

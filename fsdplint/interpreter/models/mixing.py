@@ -22,7 +22,7 @@ _COPIES = {"clone", "detach", "cpu", "cuda", "float", "double", "to", "contiguou
 
 @function("torch.lerp", "torch._foreach_lerp_", "torch._foreach_add_", "torch._foreach_sub_",
           "torch._foreach_mul_", "torch._foreach_copy_")  # fmt: skip
-def many(run: Run, name: str, call: Call) -> Value:
+def foreach_function(run: Run, name: str, call: Call) -> Value:
     note_mixed(run, name, call.values, call.node)
     return FUNCTIONS["torch."](run, name, call)
 
@@ -37,7 +37,7 @@ def note_mixed(run: Run, api: str, values: list[Value], node: cst.CSTNode) -> No
             found.setdefault(parameter_layout(run, one), []).extend(modules)
     if set(found) == {Layout.PLAIN, Layout.SHARDED}:
         plain, sharded = tuple(found[Layout.PLAIN]), tuple(found[Layout.SHARDED])
-        run.emit(TensorsMixed, node, api=api, plain=plain, sharded=sharded)
+        run.emit(TensorsMixed, node, api=api, plain_modules=plain, sharded_modules=sharded)
 
 
 def _parameters(run: Run, value: Value) -> ParametersOf | None:
@@ -48,8 +48,8 @@ def _parameters(run: Run, value: Value) -> ParametersOf | None:
     return value if isinstance(value, ParametersOf) else None
 
 
-def copied(run: Run, receiver: ParametersOf, name: str) -> ParametersOf:
+def copy_parameter(run: Run, receiver: ParametersOf, name: str) -> ParametersOf:
     """What a method that leaves a parameter's values as they are makes of it."""
     if name in _COPIES and sharding_of_parameters(run, receiver) is None:
-        return replace(receiver, plain=True, name="")
+        return replace(receiver, unsharded_copy=True, name="")
     return replace(receiver, name="") if receiver.name else receiver

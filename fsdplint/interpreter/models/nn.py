@@ -9,13 +9,13 @@ import libcst as cst
 
 from fsdplint.interpreter import grad_mode as gradmode
 from fsdplint.interpreter import meta_device
-from fsdplint.interpreter.attributes import parameter_named, read_attribute
+from fsdplint.interpreter.attributes import parameter_by_name, read_attribute
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.freezing import doubt_frozen, freeze_parameters, set_frozen
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.models.copies import duplicate_module
 from fsdplint.interpreter.models.nn_classes import COMPOSITE, CONTAINERS, PARAMETERIZED, PARTS
-from fsdplint.interpreter.models.randomness import set_by
+from fsdplint.interpreter.models.randomness import note_weights_set
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_attributes import element_of
 from fsdplint.interpreter.module_tree import add_child, child_values, sharding_inside
@@ -31,7 +31,7 @@ from fsdplint.interpreter.modules import (
 )
 from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.parameter_marks import mark_parameters
-from fsdplint.interpreter.ranks import used
+from fsdplint.interpreter.ranks import note_rank_use
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import HookHandle, ModulesOf, ParametersOf, TensorValue
 from fsdplint.interpreter.unknown_results import unknown_result
@@ -39,7 +39,7 @@ from fsdplint.interpreter.values import (
     Const,
     Context,
     Dict,
-    Made,
+    LibraryObject,
     ModuleValue,
     Sequence,
     Symbol,
@@ -71,9 +71,9 @@ def torch_class(run: Run, name: str, call: Call) -> Value:
     if last in CONTAINERS:
         return _container(run, name, call)
     if last.endswith("Loss"):
-        return Made(name, dict(call.kwargs))
+        return LibraryObject(name, dict(call.kwargs))
     if last in {"Parameter", "Buffer", "UninitializedParameter"}:
-        return Made(name, dict(call.kwargs))
+        return LibraryObject(name, dict(call.kwargs))
     return _library_module(run, last, call)
 
 
@@ -89,7 +89,7 @@ def _library_module(run: Run, name: str, call: Call) -> ModuleValue:
     )
     device = constant(call.kwargs.get("device"))
     module.on_meta = module.on_meta or str(device).startswith("meta")
-    module.must_be_meta = meta_device.given_device(run, call, module.must_be_meta)
+    module.must_be_meta = meta_device.torch_class_on_meta(run, call, module.must_be_meta)
     for part, kind in PARTS.get(name, {}).items():
         set_module_attribute(run, module, part, _library_module(run, kind, call))
     if name in {"TransformerEncoder", "TransformerDecoder"} and call.args:
@@ -142,13 +142,13 @@ def _container(run: Run, name: str, call: Call) -> Value:
 def tensor_result(run: Run, name: str, call: Call) -> Value:
     """torch functions that nothing else describes: tensors in, tensors out."""
     if not name.startswith("torch.nn."):
-        meta_device.left_by_arguments(run, call.values)
+        meta_device.leave_meta_in_arguments(run, call.values)
     for value in call.values:
         if isinstance(value, TensorValue):
             return TensorValue(value.source, value.modules)
         if isinstance(value, ParametersOf):
             if name.startswith("torch.nn.init.") and _FIXED.search(name):
-                set_by(run, call, [value])
+                note_weights_set(run, call, [value])
             return take_parameters(run, value, element=True)
     if name.startswith("torch.cuda.") or name.startswith("torch.backends."):
         return Unknown(origin=f"{name}()")
@@ -158,11 +158,11 @@ def tensor_result(run: Run, name: str, call: Call) -> Value:
 @function("torch.device")
 def device(run: Run, name: str, call: Call) -> Value:
     kind = constant(call.arg(0, "type"))
-    used(run, call.node, *call.values)
+    note_rank_use(run, call.node, *call.values)
     args = {str(n): v for n, v in enumerate(call.args)} | call.kwargs
     if isinstance(kind, str) and kind.startswith("meta"):
         return Context("meta_device", details=args)
-    return Made(name, args)
+    return LibraryObject(name, args)
 
 
 @function("accelerate.init_empty_weights", "torch.nn.utils.init.skip_init")
@@ -248,7 +248,7 @@ def apply_checkpointing(run: Run, name: str, call: Call) -> Value:
 
 
 @function("torch.optim.swa_utils.AveragedModel")
-def averaged(run: Run, name: str, call: Call) -> Value:
+def averaged_model(run: Run, name: str, call: Call) -> Value:
     module = as_module(run, call.arg(0, "model"))
     if module is None:
         return Unknown()
@@ -289,7 +289,7 @@ def move(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
         target = name
     if name == "to_empty":
         receiver.on_meta = False
-    meta_device.moved(run, receiver, name, call)
+    meta_device.note_move(run, receiver, name, call)
     run.emit(ModuleMoved, call.node, module=receiver.id, method=name, device=target, dtype=dtype)
     return receiver
 
@@ -386,7 +386,7 @@ def submodule(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
 @method("ModuleValue", "get_parameter")
 def parameter(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     path = constant(call.arg(0, "target"))
-    return parameter_named(run, receiver, path) if isinstance(path, str) else Unknown()
+    return parameter_by_name(run, receiver, path) if isinstance(path, str) else Unknown()
 
 
 @method("ModuleValue", "register_parameter")

@@ -14,11 +14,11 @@ from fsdplint.interpreter.optimizers import (
     fill_optimizer,
     lose_optimizer,
     owners_of,
-    stale_of,
+    stale_modules,
 )
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ScalerValue, ShardTensor, TensorValue
-from fsdplint.interpreter.values import Const, Made, Method, OptimizerValue, Unknown, Value
+from fsdplint.interpreter.values import Const, LibraryObject, Method, OptimizerValue, Unknown, Value
 from fsdplint.trace import (
     Clipped,
     Fsdp1Used,
@@ -33,7 +33,7 @@ from fsdplint.trace import (
 def optimizer(run: Run, name: str, call: Call) -> Value:
     last = name.rpartition(".")[2]
     if name.startswith("torch.optim.lr_scheduler.") or name.startswith("torch.optim.swa_utils."):
-        return Made(name, {str(n): v for n, v in enumerate(call.args)} | call.kwargs)
+        return LibraryObject(name, {str(n): v for n, v in enumerate(call.args)} | call.kwargs)
     receiver = run.settle(call.args[0]) if call.args else None
     if isinstance(receiver, OptimizerValue):  # `Adam.__init__(optimizer, params)`
         return run.call(Method(receiver, last), replace(call, args=call.args[1:]))
@@ -98,7 +98,7 @@ def grad_scaler(run: Run, name: str, call: Call) -> Value:
     return scaler
 
 
-@method("Made", "step")
+@method("LibraryObject", "step")
 @method("ScalerValue", "step")
 @method("Unknown", "step")
 def scaler_step(run: Run, receiver: Value, name: str, call: Call) -> Value:
@@ -111,21 +111,21 @@ def scaler_step(run: Run, receiver: Value, name: str, call: Call) -> Value:
     return Unknown()
 
 
-@method("Made", "scale")
+@method("LibraryObject", "scale")
 @method("ScalerValue", "scale")
-def scaled(run: Run, receiver: Made, name: str, call: Call) -> Value:
+def scale_loss(run: Run, receiver: LibraryObject, name: str, call: Call) -> Value:
     return call.args[0] if call.args else Unknown()
 
 
 @method("Unknown", "scale")
-def maybe_scaled(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
+def scale_unknown(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     value = call.args[0] if call.args else None
     return value if isinstance(value, TensorValue) else Unknown()
 
 
-@method("Made", "unscale_", "update", "state_dict", "load_state_dict")
+@method("LibraryObject", "unscale_", "update", "state_dict", "load_state_dict")
 @method("ScalerValue", "unscale_", "update", "state_dict", "load_state_dict")
-def scaler_other(run: Run, receiver: Made, name: str, call: Call) -> Value:
+def scaler_method(run: Run, receiver: LibraryObject, name: str, call: Call) -> Value:
     return Unknown()
 
 
@@ -141,15 +141,17 @@ def clip(run: Run, name: str, call: Call) -> Value:
         call.node,
         api="utils",
         modules=tuple(m.id for m in modules),
-        stale=stale_of(run, call.arg(0, "parameters")),
+        stale=stale_modules(run, call.arg(0, "parameters")),
         by_norm=by_norm,
         max_norm=option(call.arg(1, "max_norm") or Unknown()),
         collective=sharded and by_norm,
     )
     if by_norm:
-        tensors.note_mixed(run, call.arg(0, "parameters"), last, call.node)
+        tensors.emit_mixed(run, call.arg(0, "parameters"), last, call.node)
     if not by_norm:
         return Const(None)
-    if tensors.gradients_sharded(run, call.arg(0, "parameters")):
-        return ShardTensor("norm", tuple(modules), certain=True, reduction=PartialRead.CLIPPED)
+    if tensors.has_sharded_gradients(run, call.arg(0, "parameters")):
+        return ShardTensor(
+            "norm", tuple(modules), must_be_dtensor=True, reduction=PartialRead.CLIPPED
+        )
     return TensorValue("norm", tuple(modules))

@@ -57,7 +57,7 @@ def process_id(run: Run, name: str, call: Call) -> Value:
 def convert(run: Run, name: str, call: Call) -> Value:
     value = call.args[0] if call.args else Const(None)
     if isinstance(value, ShardTensor):
-        tensors.read(run, value, name.rpartition(".")[2], call.node)
+        tensors.read_number(run, value, name.rpartition(".")[2], call.node)
         return Unknown(varying=True)
     if isinstance(value, RankValue | TensorValue):
         return value
@@ -112,7 +112,7 @@ def decorator(run: Run, name: str, call: Call) -> Value:
 
 
 @function("importlib.import_module")
-def import_named(run: Run, name: str, call: Call) -> Value:
+def import_by_name(run: Run, name: str, call: Call) -> Value:
     """A module by its name; a relative one is looked for in the package that is named."""
     wanted, package = constant(call.arg(0, "name")), constant(call.arg(1, "package"))
     full = None

@@ -26,11 +26,11 @@ RANDOM = {"normal_", "uniform_", "trunc_normal_", "random_", "exponential_", "be
           "lightning.pytorch.seed_everything", "lightning.fabric.seed_everything")  # fmt: skip
 def manual_seed(run: Run, name: str, call: Call) -> Value:
     note_seed(run, call.arg(0, "seed"))
-    run.emit(Seeded, call.node, per_rank=differs(run, call.arg(0, "seed")))
+    run.emit(Seeded, call.node, per_rank=differs_by_rank(run, call.arg(0, "seed")))
     return Unknown()
 
 
-def differs(run: Run, seed: Value | None) -> bool | None:
+def differs_by_rank(run: Run, seed: Value | None) -> bool | None:
     """Whether a seed differs between ranks; None where that can't be told."""
     seed = run.settle(seed) if seed is not None else None
     if isinstance(seed, RankValue):
@@ -46,7 +46,7 @@ def differs(run: Run, seed: Value | None) -> bool | None:
 
 
 @function("torch.set_rng_state", "torch.seed", "torch.random.set_rng_state", "torch.random.seed")
-def other_seed(run: Run, name: str, call: Call) -> Value:
+def seed_out_of_sight(run: Run, name: str, call: Call) -> Value:
     if name.endswith("seed"):
         note_seed(run, None)
     run.emit(Seeded, call.node, per_rank=None)
@@ -54,7 +54,7 @@ def other_seed(run: Run, name: str, call: Call) -> Value:
 
 
 @function("torch.random.fork_rng")
-def forked(run: Run, name: str, call: Call) -> Value:
+def fork_rng(run: Run, name: str, call: Call) -> Value:
     """The generator's state is put back at the end of the block."""
 
     def restore() -> None:
@@ -63,15 +63,15 @@ def forked(run: Run, name: str, call: Call) -> Value:
     return Context("fork_rng", on_exit=restore)
 
 
-def out_of_sight(run: Run, name: str, call: Call) -> None:
+def note_unknown_call(run: Run, name: str, call: Call) -> None:
     """What a function that can't be followed may do to the generator or to parameters."""
     if SEEDS.search(name):
         run.emit(Seeded, call.node, per_rank=None)
     if SETS.search(name):
-        set_by(run, call, call.values)
+        note_weights_set(run, call, call.values)
 
 
-def set_by(run: Run, call: Call, values: list[Value]) -> None:
+def note_weights_set(run: Run, call: Call, values: list[Value]) -> None:
     """Say that the parameters among the values may hold something else now."""
     modules = [m.id for v in values for m in _owners(v)]
     if modules:

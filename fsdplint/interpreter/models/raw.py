@@ -17,7 +17,7 @@ READERS = ("numpy", "tolist", "data_ptr", "untyped_storage", "storage")
 @method("ParametersOf", *READERS)
 @method("ShardTensor", *READERS)
 def read_method(run: Run, receiver: Value, name: str, call: Call) -> Value:
-    note(run, receiver, name, call)
+    emit_raw_read(run, receiver, name, call)
     return Unknown(varying=True)
 
 
@@ -26,18 +26,18 @@ def read_function(run: Run, name: str, call: Call) -> Value:
     value = run.settle(call.args[0]) if call.args else Unknown()
     if isinstance(value, StateValue) and not value.tensor:
         value = Unknown()  # a dict makes an array of one object
-    note(run, value, name, call)
+    emit_raw_read(run, value, name, call)
     return FUNCTIONS["numpy."](run, name, call)
 
 
 @function("numpy.save")
 def save_array(run: Run, name: str, call: Call) -> Value:
     if len(call.args) > 1:
-        note(run, run.settle(call.args[1]), name, call)
+        emit_raw_read(run, run.settle(call.args[1]), name, call)
     return FUNCTIONS["numpy."](run, name, call)
 
 
-def note(run: Run, value: Value, api: str, call: Call) -> None:
+def emit_raw_read(run: Run, value: Value, api: str, call: Call) -> None:
     layout, of = Layout.UNKNOWN, None
     if isinstance(value, Method):
         value = run.settle(value.receiver)  # `parameter.data`

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.models.fsdp1 import FSDP1, _used
+from fsdplint.interpreter.models.fsdp1 import FSDP1, emit_use
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.modules import as_module
@@ -14,7 +14,7 @@ from fsdplint.interpreter.torch_values import ParametersOf, StateValue, TensorVa
 from fsdplint.interpreter.values import (
     Const,
     Context,
-    Made,
+    LibraryObject,
     ModuleValue,
     OptimizerValue,
     Sequence,
@@ -39,7 +39,7 @@ TYPES = {
 }
 
 
-def take(
+def take_state(
     run: Run,
     call: Call,
     of: ModuleValue | OptimizerValue,
@@ -89,7 +89,7 @@ def layout_of(context: Context) -> tuple[Layout, bool]:
     kind = context.details.get("state_dict_type")
     name = kind.name.rpartition(".")[2] if isinstance(kind, Symbol) else ""
     config = context.details.get("state_dict_config")
-    rank0 = isinstance(config, Made) and constant(config.get("rank0_only", "1")) is True
+    rank0 = isinstance(config, LibraryObject) and constant(config.get("rank0_only", "1")) is True
     return TYPES.get(name, Layout.UNKNOWN), rank0
 
 
@@ -99,15 +99,15 @@ def module_state(run: Run, receiver: ModuleValue, name: str, call: Call) -> Valu
     if sharding is Sharding.FSDP1:
         layout, rank0 = fsdp1_type(run, receiver)
         # Local states too: the ranks exchange what each one holds of a flat parameter.
-        collective = not _summoned(run)
-        return take(
+        collective = not _in_summon(run)
+        return take_state(
             run, call, receiver, layout, "state_dict", collective=collective, rank0_only=rank0
         )
     layout = Layout.SHARDED if sharding is Sharding.FSDP2 else Layout.PLAIN
-    return take(run, call, receiver, layout, "state_dict", collective=False)
+    return take_state(run, call, receiver, layout, "state_dict", collective=False)
 
 
-def _summoned(run: Run) -> bool:
+def _in_summon(run: Run) -> bool:
     """Whether FSDP1 may have gathered everything already: a state is taken alone then."""
     return any(isinstance(c, Context) and c.kind == "summon_full_params" for c in run.contexts)
 
@@ -115,7 +115,7 @@ def _summoned(run: Run) -> bool:
 @method("OptimizerValue", "state_dict")
 def optimizer_state(run: Run, receiver: OptimizerValue, name: str, call: Call) -> Value:
     layout = optimizer_layout(run, receiver)
-    return take(run, call, receiver, layout, "state_dict", collective=False)
+    return take_state(run, call, receiver, layout, "state_dict", collective=False)
 
 
 def optimizer_layout(run: Run, optimizer: OptimizerValue) -> Layout:
@@ -132,13 +132,13 @@ def state_dict_option(call: Call, name: str) -> bool | None:
     value = call.kwargs.get("options")
     if value is None or (isinstance(value, Const) and value.value is None):
         return False
-    if not isinstance(value, Made) or value.open:
+    if not isinstance(value, LibraryObject) or value.open:
         return None
     flag = value.args.get(name)
     return False if flag is None else constant(flag)
 
 
-def _get(run: Run, call: Call, of: Value | None, api: str) -> Value:
+def _get_state(run: Run, call: Call, of: Value | None, api: str) -> Value:
     if not isinstance(of, ModuleValue | OptimizerValue):
         return Unknown()
     full, offload = (
@@ -153,7 +153,7 @@ def _get(run: Run, call: Call, of: Value | None, api: str) -> Value:
         layout = Layout.FULL
     else:
         layout = Layout.SHARDED if kinds else Layout.PLAIN
-    return take(
+    return take_state(
         run,
         call,
         of,
@@ -166,7 +166,7 @@ def _get(run: Run, call: Call, of: Value | None, api: str) -> Value:
 
 @function(f"{STATE}.get_model_state_dict")
 def get_model_state(run: Run, name: str, call: Call) -> Value:
-    return _get(run, call, as_module(run, call.arg(0, "model")), "get_model_state_dict")
+    return _get_state(run, call, as_module(run, call.arg(0, "model")), "get_model_state_dict")
 
 
 @function(f"{STATE}.get_optimizer_state_dict")
@@ -174,16 +174,16 @@ def get_optimizer_state(run: Run, name: str, call: Call) -> Value:
     as_module(run, call.arg(0, "model"))
     optimizer = call.arg(1, "optimizers")
     of = run.settle(optimizer) if optimizer is not None else None
-    return _get(run, call, of, "get_optimizer_state_dict")
+    return _get_state(run, call, of, "get_optimizer_state_dict")
 
 
 @function(f"{STATE}.get_state_dict")
 def get_state(run: Run, name: str, call: Call) -> Value:
-    model = _get(run, call, as_module(run, call.arg(0, "model")), "get_state_dict")
+    model = _get_state(run, call, as_module(run, call.arg(0, "model")), "get_state_dict")
     optimizer = run.settle(call.arg(1, "optimizers") or Unknown())
     other = Unknown()
     if isinstance(optimizer, OptimizerValue) and isinstance(model, StateValue):
-        other = _get(run, call, optimizer, "get_state_dict")  # type: ignore[assignment]
+        other = _get_state(run, call, optimizer, "get_state_dict")  # type: ignore[assignment]
     return Sequence([model, other], "tuple")
 
 
@@ -191,7 +191,7 @@ def get_state(run: Run, name: str, call: Call) -> Value:
           f"{FSDP1}.sharded_optim_state_dict")  # fmt: skip
 def fsdp1_optimizer_state(run: Run, name: str, call: Call) -> Value:
     api = name.rpartition(".")[2]
-    module = _used(run, api, call)
+    module = emit_use(run, api, call)
     optimizer = run.settle(call.arg(1, "optim") or Unknown())
     if module is None:
         return Unknown()
@@ -200,7 +200,7 @@ def fsdp1_optimizer_state(run: Run, name: str, call: Call) -> Value:
         layout = Layout.FULL if api.startswith("full") else Layout.SHARDED
         rank0 = api.startswith("full")
     of = optimizer if isinstance(optimizer, OptimizerValue) else module
-    return take(run, call, of, layout, f"FSDP.{api}", collective=True, rank0_only=rank0)
+    return take_state(run, call, of, layout, f"FSDP.{api}", collective=True, rank0_only=rank0)
 
 
 @method("StateValue", "items", "values", "keys")

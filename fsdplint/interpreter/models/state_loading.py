@@ -19,7 +19,7 @@ from fsdplint.interpreter.modules import as_module
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import StateValue
 from fsdplint.interpreter.values import (
-    Made,
+    LibraryObject,
     ModuleValue,
     OptimizerValue,
     Unknown,
@@ -69,7 +69,7 @@ def _communicates(run: Run, api: str) -> bool:
     if layout is not Layout.FULL:
         return layout is not Layout.UNKNOWN
     config = setting.details.get("optim_state_dict_config")
-    return isinstance(config, Made) and constant(config.get("rank0_only", "1")) is True
+    return isinstance(config, LibraryObject) and constant(config.get("rank0_only", "1")) is True
 
 
 @method("ModuleValue", "load_state_dict")
@@ -78,7 +78,7 @@ def load_state(run: Run, receiver: ModuleValue | OptimizerValue, name: str, call
     state = run.settle(call.arg(0, "state_dict") or Unknown())
     known = state if isinstance(state, StateValue) else None
     if isinstance(receiver, ModuleValue):
-        meta_device.loaded(run, receiver, state, call)
+        meta_device.note_load(run, receiver, state, call)
     run.emit(
         StateLoaded,
         call.node,
@@ -105,7 +105,7 @@ def _gathers_to_load(run: Run, module: ModuleValue) -> bool:
 def set_state(run: Run, name: str, call: Call) -> Value:
     api = name.rpartition(".")[2]
     module = as_module(run, call.arg(0, "model"))
-    meta_device.left(run, [module] if module is not None else [])
+    meta_device.leave_meta(run, [module] if module is not None else [])
     optimizer = run.settle(call.arg(1, "optimizers") or Unknown())
     of: Value | None = module
     position, keyword = 1, "model_state_dict"

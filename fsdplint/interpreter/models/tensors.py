@@ -49,13 +49,13 @@ _PLAIN_ARGUMENTS = {"p", "ord", "dtype", "input"}
 
 def gradient(run: Run, parameter: ParametersOf) -> ShardTensor:
     """`p.grad`"""
-    certain = surely_sharded(run, parameter, gradient=True)
-    return ShardTensor("gradient", parameter.modules, certain=certain)
+    certain = must_be_sharded(run, parameter, gradient=True)
+    return ShardTensor("gradient", parameter.modules, must_be_dtensor=certain)
 
 
-def gradients_sharded(run: Run, parameters: Value | None) -> bool:
+def has_sharded_gradients(run: Run, parameters: Value | None) -> bool:
     """Whether the gradients of some parameters are certainly DTensors here."""
-    return isinstance(parameters, ParametersOf) and surely_sharded(run, parameters, gradient=True)
+    return isinstance(parameters, ParametersOf) and must_be_sharded(run, parameters, gradient=True)
 
 
 def as_shard(run: Run, value: Value | None) -> ShardTensor | None:
@@ -63,24 +63,24 @@ def as_shard(run: Run, value: Value | None) -> ShardTensor | None:
     if isinstance(value, ShardTensor):
         return value
     if isinstance(value, ParametersOf) and value.element:
-        certain = surely_sharded(run, value)
-        return ShardTensor("parameter", value.modules, certain=certain)
+        certain = must_be_sharded(run, value)
+        return ShardTensor("parameter", value.modules, must_be_dtensor=certain)
     return None
 
 
-def surely_sharded(run: Run, parameter: ParametersOf, *, gradient: bool = False) -> bool:
+def must_be_sharded(run: Run, parameter: ParametersOf, *, gradient: bool = False) -> bool:
     """Whether a parameter (or its gradient) is certainly a DTensor here.
 
     Each belongs to a module that `fully_shard` shards; none was left out of that; and no forward
     has gathered it since the last backward.
     """
-    if not parameter.complete or not parameter.modules or run.calling or parameter.plain:
+    if not parameter.complete or not parameter.modules or run.calling or parameter.unsharded_copy:
         return False
     groups = Groups(run.trace)
     for module in parameter.modules:
         if groups.owner(module.id) is None or run.trace.family_escaped(module.id):
             return False
-        family = {*run.trace.submodules(module.id), *groups.above(module.id)}
+        family = {*run.trace.submodules(module.id), *groups.ancestors(module.id)}
         for shard in run.trace.of(Sharded):
             left_out = {"ignored_params", "**"} & set(shard.options)
             if left_out and family & {shard.module, *shard.group}:
@@ -107,11 +107,11 @@ def _is_at_rest(run: Run, family: set[str], gradient: bool) -> bool:
 # Reductions -------------------------------------------------------------------------------------
 
 
-def _reduced(run: Run, tensor: ShardTensor, name: str, args: list[Value], call: Call) -> Value:
+def _reduce(run: Run, tensor: ShardTensor, name: str, args: list[Value], call: Call) -> Value:
     whole = not call.open and set(call.kwargs) <= _PLAIN_ARGUMENTS
     if tensor.reduction or not whole or (args and not name.endswith("norm")) or len(args) > 1:
         return TensorValue("derived", tensor.modules)
-    return ShardTensor(name, tensor.modules, certain=tensor.certain, reduction=name)
+    return ShardTensor(name, tensor.modules, must_be_dtensor=tensor.must_be_dtensor, reduction=name)
 
 
 @method("ParametersOf", *REDUCTIONS)
@@ -120,7 +120,7 @@ def reduce_method(run: Run, receiver: Value, name: str, call: Call) -> Value:
     tensor = as_shard(run, receiver)
     if tensor is None:
         return Unknown(varying=True)
-    return _reduced(run, tensor, name, call.args, call)
+    return _reduce(run, tensor, name, call.args, call)
 
 
 @function(*(f"torch.{name}" for name in REDUCTIONS), "torch.linalg.norm",
@@ -130,7 +130,7 @@ def reduce_function(run: Run, name: str, call: Call) -> Value:
     if tensor is None:
         return FUNCTIONS["torch."](run, name, call)
     last = "norm" if name.endswith("norm") else name.rpartition(".")[2]
-    return _reduced(run, tensor, last, call.args[1:], call)
+    return _reduce(run, tensor, last, call.args[1:], call)
 
 
 @function("torch.isnan", "torch.isinf", "torch.isfinite", "torch.abs", "torch.square")
@@ -173,7 +173,7 @@ def gather_unseen(run: Run, function: Unknown, node: cst.CSTNode) -> None:
         value = value.owner
     if value is None or _name(value) not in {"weight", "bias"}:
         return
-    model = value.within or (run.settle(value.owner) if value.owner is not None else None)
+    model = value.part_of or (run.settle(value.owner) if value.owner is not None else None)
     if isinstance(model, ModuleValue):
         gather(run, ParametersOf((model,)), node)
 
@@ -193,27 +193,29 @@ def to_local(run: Run, receiver: ShardTensor, name: str, call: Call) -> Value:
 # Numbers ----------------------------------------------------------------------------------------
 
 
-def read(run: Run, value: Value, api: str, node: cst.CSTNode) -> bool:
+def read_number(run: Run, value: Value, api: str, node: cst.CSTNode) -> bool:
     """A Python number is made of a value; whether it is one of a parameter or gradient."""
     if not isinstance(value, ShardTensor):
         return False
     if value.reduction:
-        run.emit(PartialRead, node, api=api, reduction=value.reduction, partial=value.certain)
+        run.emit(
+            PartialRead, node, api=api, reduction=value.reduction, partial=value.must_be_dtensor
+        )
     return True
 
 
 @method("ShardTensor", "item")
 def item(run: Run, receiver: ShardTensor, name: str, call: Call) -> Value:
-    read(run, receiver, "item", call.node)
+    read_number(run, receiver, "item", call.node)
     return Unknown(varying=True)
 
 
 @method("ShardTensor", "numel", "dim", "size", "nelement", "element_size")
-def measured(run: Run, receiver: ShardTensor, name: str, call: Call) -> Value:
+def measure(run: Run, receiver: ShardTensor, name: str, call: Call) -> Value:
     return Unknown(varying=True)
 
 
-def combined(left: Value, right: Value) -> Value | None:
+def combine(left: Value, right: Value) -> Value | None:
     """The result of arithmetic with a parameter or gradient in it; None without one."""
     for value, other in ((left, right), (right, left)):
         if isinstance(value, ShardTensor):
@@ -226,7 +228,7 @@ def combined(left: Value, right: Value) -> Value | None:
 # Losses -----------------------------------------------------------------------------------------
 
 
-def fresh(value: TensorValue) -> TensorValue:
+def derive(value: TensorValue) -> TensorValue:
     """Another tensor made of one."""
     return TensorValue(value.source, value.modules)
 
@@ -238,9 +240,9 @@ def sum_in_place(value: Value, op: Value | None) -> None:
         value.summed = True
 
 
-def scaled(value: TensorValue, op: cst.BaseBinaryOp | None, by: Value) -> TensorValue:
+def scale(value: TensorValue, op: cst.BaseBinaryOp | None, by: Value) -> TensorValue:
     """`value / by` and the like; division by another number than that of the ranks is kept."""
-    result = fresh(value)
+    result = derive(value)
     if isinstance(op, cst.Divide):
         result.summed = value.summed
         by_ranks = isinstance(by, Unknown) and by.origin == WORLD_SIZE
@@ -251,19 +253,19 @@ def scaled(value: TensorValue, op: cst.BaseBinaryOp | None, by: Value) -> Tensor
 def through_method(value: TensorValue, name: str, call: Call) -> TensorValue:
     """What a method of a tensor that nothing else describes gives: for `loss.div_(n)` the same."""
     if name in {"div", "div_", "true_divide"} and call.args:
-        result = scaled(value, cst.Divide(), call.args[0])
+        result = scale(value, cst.Divide(), call.args[0])
         if name != "div_":
             return result
         value.summed, value.averaged = result.summed, result.averaged
     if name.endswith("_") or name in {"to", "cuda", "requires_grad_", "contiguous"}:
         return value
-    return fresh(value)
+    return derive(value)
 
 
 # Sharded and plain tensors together -------------------------------------------------------------
 
 
-def note_mixed(run: Run, value: Value | None, api: str, node: cst.CSTNode) -> None:
+def emit_mixed(run: Run, value: Value | None, api: str, node: cst.CSTNode) -> None:
     """All parameters of a module are worked on together, some of which were left out of sharding.
 
     Only `module.parameters()` itself counts: what was chosen from it may be of one kind.

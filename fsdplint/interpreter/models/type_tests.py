@@ -59,7 +59,7 @@ def is_instance(run: Run, name: str, call: Call) -> Value:
         isinstance(value, ParametersOf) and value.element
     ):
         return Unknown(varying=True)  # differs from tensor to tensor
-    if isinstance(value, Unknown) and value.within is not None:
+    if isinstance(value, Unknown) and value.part_of is not None:
         if wanted and "__class__" not in value.parts:
             value.parts["__class__"] = wanted[0]
         return Unknown(varying=True)
@@ -72,7 +72,7 @@ DTENSOR = {"torch.distributed.tensor.DTensor", "torch.distributed._tensor.DTenso
 def is_dtensor(run: Run, value: Value) -> bool:
     """Whether a value is certainly a DTensor: a parameter or gradient of a sharded module."""
     tensor = tensors.as_shard(run, value)
-    return tensor is not None and tensor.certain
+    return tensor is not None and tensor.must_be_dtensor
 
 
 def _visits_modules(run: Run, node: cst.CSTNode) -> bool:
@@ -125,5 +125,5 @@ def type_of(run: Run, name: str, call: Call) -> Value:
         return cls
     if isinstance(value, ModuleValue) and value.library_class is not None:
         return Symbol(value.library_class)
-    hidden = isinstance(value, Unknown) and value.within is not None
+    hidden = isinstance(value, Unknown) and value.part_of is not None
     return Unknown(origin="" if hidden else run.text(call.node), varying=hidden)

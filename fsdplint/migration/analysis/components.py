@@ -48,7 +48,7 @@ def parts(program: Program) -> list[tuple[Part, list[Source]]]:
             problems=program.problems,
             options=program.options,
             projects=program.projects,
-            wanted=program.wanted,
+            files_to_fix=program.files_to_fix,
             configs=program.configs,
             cuts={
                 path: cut

@@ -91,7 +91,7 @@ def file_not_given(
     migration: Migration, source: Source, node: cst.CSTNode, path: Path, what: str
 ) -> Blocked:
     """The blocker where another file, which was not read, would have to change with a node."""
-    migration.program.wanted.add(path)
+    migration.program.files_to_fix.add(path)
     return Blocked(source, node, FILE_NOT_GIVEN(what=what))
 
 

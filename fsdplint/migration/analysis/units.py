@@ -32,7 +32,7 @@ class Units:
         """The module of the unit that holds a module's own parameters; None where that is not
         known, or where FSDP1 does not wrap it.
         """
-        for candidate in (module, *self.groups.above(module)):
+        for candidate in (module, *self.groups.ancestors(module)):
             event = self.wraps.get(candidate)
             if event is not None:
                 if candidate == event.inner and candidate != module and event.units is None:
@@ -42,7 +42,7 @@ class Units:
 
     def outermost_wrap(self, module: str) -> Wrapped | None:
         """The outermost constructor call whose model holds a module."""
-        found = [m for m in (module, *self.groups.above(module)) if m in self.wraps]
+        found = [m for m in (module, *self.groups.ancestors(module)) if m in self.wraps]
         return self.wraps[found[-1]] if found else None
 
     def may_stay_gathered(self, module: str) -> bool:

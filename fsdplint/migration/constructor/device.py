@@ -11,7 +11,7 @@ import re
 import libcst as cst
 
 from fsdplint.interpreter.torch_values import RankValue
-from fsdplint.interpreter.values import Const, Made, Symbol, Value
+from fsdplint.interpreter.values import Const, LibraryObject, Symbol, Value
 from fsdplint.migration.context import Migration, expression, nodes
 from fsdplint.migration.text import string_literal
 from fsdplint.source.source import Source
@@ -50,7 +50,7 @@ def _kind(value: Value) -> str:
             return value.value.partition(":")[0]
     if isinstance(value, Symbol) and value.name in CURRENT:
         return "cuda"
-    if isinstance(value, Made) and value.name == "torch.device":
+    if isinstance(value, LibraryObject) and value.name == "torch.device":
         first = value.get("type", "0", "device")
         return _kind(first) if first is not None else ""
     return ""
@@ -95,7 +95,7 @@ def set_device(
 
 def _without_index(value: Value) -> bool:
     """Whether a value is the device "cuda", which says nothing of a rank's own."""
-    if isinstance(value, Made) and value.name == "torch.device":
+    if isinstance(value, LibraryObject) and value.name == "torch.device":
         first = value.get("type", "0", "device")
         more = value.get("index", "1")
         return more is None and isinstance(first, Const) and first.value == "cuda"

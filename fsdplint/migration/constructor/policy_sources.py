@@ -9,7 +9,7 @@ import libcst as cst
 from fsdplint.interpreter.values import (
     Class,
     Function,
-    Made,
+    LibraryObject,
     Partial,
     Symbol,
     Value,
@@ -260,4 +260,4 @@ def _arms(node: cst.BaseExpression) -> list[cst.BaseExpression]:
 
 
 def _is_policy(value: Value) -> bool:
-    return isinstance(value, Partial | Made | Symbol | Function)
+    return isinstance(value, Partial | LibraryObject | Symbol | Function)

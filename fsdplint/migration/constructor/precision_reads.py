@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.interpreter.values import Made
+from fsdplint.interpreter.values import LibraryObject
 from fsdplint.migration import symbols
 from fsdplint.migration.analysis.variables import definitions
 from fsdplint.migration.blockers import Blocked
@@ -44,7 +44,7 @@ def _made(migration: Migration, source: Source, node: cst.BaseExpression) -> lis
     if isinstance(node, cst.Name):
         found += [item.value for item in definitions(source, node) or ()]
     for value in migration.values(node):
-        if isinstance(value, Made) and isinstance(value.created_at, NodeSite):
+        if isinstance(value, LibraryObject) and isinstance(value.created_at, NodeSite):
             found.append(value.created_at.node)
     calls = (one for one in found if migration.called(one) == "MixedPrecision")
     return list(dict.fromkeys(one for one in calls if isinstance(one, cst.Call)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.interpreter.values import Made
+from fsdplint.interpreter.values import LibraryObject
 from fsdplint.migration.analysis.variables import Definition, definitions, home_of, reads
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.state_dicts import (
@@ -145,7 +145,7 @@ class KindReader:
             found = definitions(self.source, node)
             if found and len(found) == 1:
                 return self.source, found[0].value
-        made = [v.created_at for v in self.migration.values(node) if isinstance(v, Made)]
+        made = [v.created_at for v in self.migration.values(node) if isinstance(v, LibraryObject)]
         sites = {s.node: s for s in made if isinstance(s, NodeSite)}
         if len(sites) == 1:
             site = next(iter(sites.values()))

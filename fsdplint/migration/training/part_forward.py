@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from fsdplint.interpreter.values import Class, Made, ModuleValue, Partial, Symbol, Value
+from fsdplint.interpreter.values import Class, LibraryObject, ModuleValue, Partial, Symbol, Value
 from fsdplint.interpreter.values import Sequence as Items
 from fsdplint.migration.analysis.variables import ancestors, function_of
 from fsdplint.migration.blockers import Blocked
@@ -189,7 +189,7 @@ def _names_it(policies: list[Value]) -> bool:
 
 
 def _classes(policy: Value) -> Value | None:
-    if isinstance(policy, Made) and policy.name == f"{WRAP}.ModuleWrapPolicy":
+    if isinstance(policy, LibraryObject) and policy.name == f"{WRAP}.ModuleWrapPolicy":
         return policy.get("0", "module_classes")
     if isinstance(policy, Partial) and isinstance(policy.function, Symbol):
         if policy.function.name == f"{WRAP}.transformer_auto_wrap_policy":

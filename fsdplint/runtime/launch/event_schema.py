@@ -12,7 +12,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from fsdplint import trace as vocabulary
 from fsdplint.runtime.launch.records import Line
 from fsdplint.trace import Event
-from fsdplint.trace.fields import Recorded, Role, recorded
+from fsdplint.trace.fields import FieldRecord, Role, field_record
 
 # Where a list of names stands in for the largest modules that consist of the named ones.
 OWNERS = "owners"
@@ -31,7 +31,7 @@ class EventSchema:
     """
 
     kind: type[Event]
-    fields: dict[str, tuple[Recorded, Any]]
+    fields: dict[str, tuple[FieldRecord, Any]]
     references: tuple[str, ...]
     definition: str | None
     distinct: tuple[str, ...]
@@ -40,7 +40,7 @@ class EventSchema:
     @classmethod
     def of(cls, kind: type[Event]) -> EventSchema:
         hints = get_type_hints(kind)
-        every = {spec.name: recorded(spec) for spec in dataclasses.fields(kind)}
+        every = {spec.name: field_record(spec) for spec in dataclasses.fields(kind)}
 
         def having(*roles: Role) -> tuple[str, ...]:
             return tuple(name for name, how in every.items() if how.role in roles)

@@ -30,7 +30,7 @@ class LoaderPass:
         if self.entry is None or len(self.inputs) >= MAX_INPUTS:
             return
         self.inputs = (*self.inputs, _digest((args, kwargs)))
-        self.entry.event.alike = of_this_rank(self.inputs)
+        self.entry.event.same_batches = of_this_rank(self.inputs)
         self.entry.write()
 
     def reordered(self, sampler: str, order: tuple[int, int]) -> bool:

@@ -64,7 +64,7 @@ class MissedParameters:
                     module=self._objects.module(root),
                     optimizer=name,
                     parameters=tuple(plain_name(key) for key in again[:_NAMES]),
-                    trained=sum(id(p) in held for _, p in named),
+                    trained_count=sum(id(p) in held for _, p in named),
                 )
 
 

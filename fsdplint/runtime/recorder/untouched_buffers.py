@@ -27,7 +27,7 @@ class _Buffer:
         return tensor if tensor is not None and id(tensor) == self.tensor else None
 
     @property
-    def untouched(self) -> bool:
+    def untouched_buffers(self) -> bool:
         tensor = self.now()
         if tensor is None or tensor._version != self.version:
             return False
@@ -61,14 +61,16 @@ class UntouchedBuffers:
             moved, root, buffers = waiting
             if id(root) in parts or any(id(buffer.module) in parts for buffer in buffers):
                 self.waiting.remove(waiting)
-                found += [(moved, buffer) for buffer in buffers if buffer.untouched]
+                found += [(moved, buffer) for buffer in buffers if buffer.untouched_buffers]
         return found
 
     def exited(self, found: list[tuple[Entry[ModuleMoved], _Buffer]]) -> None:
         """That call has ended. It may have made the buffers itself, or updated what was in them."""
         for moved, buffer in found:
-            if buffer.untouched or (buffer.now() is not None and _accumulates(buffer.module)):
-                moved.event.untouched = (*moved.event.untouched, buffer.name)
+            if buffer.untouched_buffers or (
+                buffer.now() is not None and _accumulates(buffer.module)
+            ):
+                moved.event.untouched_buffers = (*moved.event.untouched_buffers, buffer.name)
         for moved, _ in found:
             moved.write()
 

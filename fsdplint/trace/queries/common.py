@@ -67,7 +67,7 @@ def sharded_here(trace: Trace, module: str, before: Event) -> list[tuple[Event, 
 
 def class_name(trace: Trace, module: str) -> str:
     """The class of the module inside all wrappers, as the user reads it."""
-    info = trace.modules.get(trace.unwrapped(module))
+    info = trace.modules.get(trace.unwrap(module))
     return info.class_name if info is not None else "the model"
 
 

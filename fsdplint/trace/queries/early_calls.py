@@ -25,7 +25,7 @@ class Early:
     """A sharded part, the sharded module that holds it, and the first calls of the two."""
 
     part: str
-    whole: str
+    holder: str
     call: Called
     later: Called
 
@@ -48,7 +48,7 @@ def early_calls(groups: Groups, *, as_fsdp2: bool = False) -> Iterator[Early]:
         elif isinstance(event, Gathered) and event.gathered:
             begun.add(event.module)
         elif isinstance(event, StateTaken | StateLoaded | Fsdp1Used) and not as_fsdp2:
-            begun.update(_is_used(trace, event, sharded))
+            begun.update(_used_module(trace, event, sharded))
         if not isinstance(event, Called) or not groups.gathers(event):
             continue
         module = trace.unwrapped_to(event.module, sharded)
@@ -63,7 +63,7 @@ def early_calls(groups: Groups, *, as_fsdp2: bool = False) -> Iterator[Early]:
                 yield Early(part, module, call, event)
 
 
-def _is_used(
+def _used_module(
     trace: Trace, event: StateTaken | StateLoaded | Fsdp1Used, sharded: set[str]
 ) -> Iterator[str]:
     """The module of FSDP1's that an event is about."""
@@ -78,10 +78,10 @@ def _is_first(groups: Groups, event: Called, module: str, begun: set[str]) -> bo
     """Whether a call certainly is the first that reaches a module, with no module around it
     begun.
     """
-    above = set(groups.above(module))
+    above = set(groups.ancestors(module))
     return not (
         above & begun
-        or any(outer.module in above for outer in groups.around(event))
+        or any(outer.module in above for outer in groups.enclosing_calls(event))
         or varying(event)
         or event.ranks.partial
         or unseen_before(groups.trace, module, event)

@@ -58,10 +58,10 @@ def optimizers_over_gathered(
             if event.api == "set_reshard_after_forward":
                 _forget(trace, keeps, event.module)
         else:
-            _forget(trace, whole, _is_resharded(event))
+            _forget(trace, whole, _resharded_module(event))
 
 
-class PerhapsGathered:
+class MaybeGathered:
     """The modules that a forward may have left gathered, at each call of a trace."""
 
     def __init__(self, groups: Groups) -> None:
@@ -102,7 +102,7 @@ class PerhapsGathered:
 
 def _stays(groups: Groups, module: str, keep: bool | None, sharded: set[str]) -> bool:
     """Whether a module stays gathered after its forward; None stands for "where it is the root"."""
-    below = any(above in sharded for above in groups.above(module))
+    below = any(above in sharded for above in groups.ancestors(module))
     return bool(keep) or keep is None and not below
 
 
@@ -121,7 +121,7 @@ def _perhaps_keeping(event: Sharded) -> dict[str, bool | None]:
     return {module: stays for module in sharded_by(event)}
 
 
-def _is_resharded(event: Event) -> str:
+def _resharded_module(event: Event) -> str:
     """The module that is sharded again by an event, or may be: itself and all in it."""
     if isinstance(event, Gathered | ModuleMoved | Escaped):
         return event.module
@@ -138,7 +138,7 @@ def _ends(trace: Trace, event: Event, module: str, call: Called) -> bool:
         return event.module == module and not event.gathered
     if isinstance(event, Escaped):
         return False
-    below = _is_resharded(event)
+    below = _resharded_module(event)
     return below in trace.modules and trace.contains(below, module)
 
 

@@ -76,7 +76,7 @@ def _own_weights(trace: Trace) -> Iterator[OwnWeights]:
             continue
         if _seen_equal(trace, family):
             continue
-        yield OwnWeights(module, before[-1], builds[0], sharded, _is_replicated(trace, sharded))
+        yield OwnWeights(module, before[-1], builds[0], sharded, _replicates(trace, sharded))
 
 
 def _roots(trace: Trace) -> Iterator[tuple[str, Sharded | Wrapped]]:
@@ -129,11 +129,11 @@ def _sends(event: Collective) -> bool:
 def _seen_equal(trace: Trace, family: set[str]) -> bool:
     """Whether the ranks' weights were seen to be the same when they were sharded."""
     seen = [
-        event.alike
+        event.same_weights
         for event in trace
         if isinstance(event, Sharded | Wrapped)
         and family & {*_modules(event)}
-        and event.alike is not None
+        and event.same_weights is not None
     ]
     return bool(seen) and all(seen)
 
@@ -149,7 +149,7 @@ def _other_parallelism(trace: Trace) -> bool:
     )
 
 
-def _is_replicated(trace: Trace, sharded: Sharded | Wrapped) -> bool | None:
+def _replicates(trace: Trace, sharded: Sharded | Wrapped) -> bool | None:
     if isinstance(sharded, Wrapped):
         strategy = str(sharded.options.get("sharding_strategy", "FULL_SHARD")).rpartition(".")[2]
         if strategy in REPLICATED:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fsdplint.trace import Called, Event, Trace
 from fsdplint.trace.groups import Groups
-from fsdplint.trace.queries.rank_matching import unmatched
+from fsdplint.trace.queries.rank_matching import unmatched_events
 
 # What each rank does there: the module that it gathers, or None where it gathers nothing more.
 Parting = dict[int, "Called | None"]
@@ -29,7 +29,7 @@ def unmatched_collectives(trace: Trace) -> list[Event]:
 
     Where a run broke after the ranks had parted in a forward, what came then says nothing.
     """
-    found = unmatched(trace)
+    found = unmatched_events(trace)
     if not found or all(end == "ok" for end in trace.ends.values()):
         return found
     parted = next(partings(trace), None)
@@ -42,7 +42,8 @@ def _parting(trace: Trace, groups: Groups, outer: Called) -> Parting | None:
     A rank that ended within the forward may have been about to do the same as the others.
     """
     inner = sorted(
-        (call for call in groups.within(outer) if call.communicated), key=lambda call: call.index
+        (call for call in groups.nested_calls(outer) if call.communicated),
+        key=lambda call: call.index,
     )
     order = {rank: [c for c in inner if rank in c.took_part] for rank in sorted(trace.ends)}
     for place in range(max(len(calls) for calls in order.values())):
@@ -61,7 +62,7 @@ def _remaining(trace: Trace, groups: Groups, outer: Called, rank: int) -> bool:
     """Whether the rank came out of this forward."""
     if trace.ends.get(rank) == "ok":
         return True
-    inside = {call.index for call in groups.within(outer)}
+    inside = {call.index for call in groups.nested_calls(outer)}
     return any(
         rank in event.took_part and event.index not in inside
         for event in trace.events[outer.index + 1 :]

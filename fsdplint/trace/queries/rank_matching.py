@@ -30,7 +30,7 @@ from fsdplint.trace import (
 from fsdplint.trace.queries.replicated import gathers_nothing
 
 
-def unmatched(trace: Trace) -> list[Event]:
+def unmatched_events(trace: Trace) -> list[Event]:
     """The collectives that only one side of a rank test reaches, in order."""
     result: list[Event] = []
     one: list[Event] = []

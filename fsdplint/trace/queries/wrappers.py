@@ -41,7 +41,7 @@ def wrapper_around(trace: Trace, module: str, before: Event) -> Wrapped | None:
     """The wrapper whose unit certainly has the parameters of a part of what it wraps."""
     groups = Groups(trace)
     made = {event.module: event for event in trace.before(before, Wrapped)}
-    for above in groups.above(module):
+    for above in groups.ancestors(module):
         if above in made:
             event = made[above]
             ignores = any(name.startswith("ignored_") for name in event.options)

@@ -105,7 +105,7 @@ def _record_wrapping(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, 
         module=name,
         inner=inner_name,
         options=passed,
-        alike=of_this_rank(values.sample([inner])),
+        same_weights=of_this_rank(values.sample([inner])),
         mixes=_mixes(inner, passed, args, kwargs),
         mesh=_mesh(argument(args, kwargs, 16, "device_mesh")),
         collective=bool(passed.get("sync_module_states")),
@@ -215,7 +215,7 @@ def _record_sharding(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, 
         options={key: values.describe(value) for key, value in kwargs.items() if key != "module"},
         mesh=recording.objects.names.get(kwargs.get("mesh")) or "",
         positional=tuple(values.describe(value) for value in args[1:]),
-        alike=of_this_rank(values.sample(group)),
+        same_weights=of_this_rank(values.sample(group)),
     )
     for key in kwargs.keys() & ARGUMENTS.keys():
         record_recent_api(f"fully_shard.{key}", group[0], frame)
