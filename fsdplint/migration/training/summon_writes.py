@@ -56,7 +56,7 @@ def _is_other_object(
         for value in migration.values(part):
             if isinstance(value, ModuleValue):
                 return False
-            if isinstance(value, ParametersOf) and not (held and value.plain):
+            if isinstance(value, ParametersOf) and not (held and value.unsharded_copy):
                 return False  # not a copy that was put away, as those of an average
     return True
 
