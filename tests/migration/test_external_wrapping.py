@@ -101,7 +101,7 @@ def test_a_form_becomes(before: str, after: str, tmp_path: Path) -> None:
     after = textwrap.dedent(after).strip()
     assert text[text.index(after.split("\n")[0]) :].strip() == after
     notes = {note.text for note in found.notes}
-    assert any("wrapped out of sight" in note for note in notes)
+    assert any("other code wraps the model" in note for note in notes)
     assert any("inference_mode" in note for note in notes) == ("inference_mode" in before)
     assert any("Trainer.save_model" in note for note in notes) == ("save_model" in before)
 

@@ -55,8 +55,8 @@ def test_inference_under_autocast_is_in_the_precision_of_training(tmp_path: Path
     assert migrated(tmp_path, MODEL + FORM).strip() == textwrap.dedent(AFTER).strip()
     found, _ = plan(tmp_path, MODEL + FORM)
     notes = [note.text for note in found.notes]
-    assert any("computes in `param_dtype`" in note for note in notes)
-    assert any("FSDP1 spoils them" in note for note in notes)
+    assert any("compute in `param_dtype`" in note for note in notes)
+    assert any("FSDP1 corrupts them" in note for note in notes)
 
 
 def test_a_compiled_model_has_been_called_before(tmp_path: Path) -> None:

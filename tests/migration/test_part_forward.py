@@ -1,4 +1,4 @@
-"""An embedding that is run by its `forward`, before the model is: noise on embeddings."""
+"""An embedding whose `forward` is called before the model: noise on embeddings."""
 
 from __future__ import annotations
 

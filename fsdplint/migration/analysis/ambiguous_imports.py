@@ -1,8 +1,8 @@
 """Names that a file imports from FSDP1 in one place and from elsewhere in another.
 
 `try: from torch_xla... import XlaFullyShardedDataParallel as FSDP` with torch's class in the
-`except`: which of them a use means depends on the configuration, and only torch's may become FSDP2.
-A use that is certainly on the other library's side is left alone; one that may be either blocks.
+`except`: the configuration decides which class a use means, and only torch's may become FSDP2. A use
+that certainly means the other library's class stays; a use that may mean either blocks.
 """
 
 from __future__ import annotations
@@ -43,15 +43,17 @@ POLICIES = {
 
 
 def resolve_names(migration: Migration, source: Source) -> None:
-    """Leave alone what is the other library's; block on what may be either, and say nothing else
-    about the uses of such a name."""
+    """Keep uses of the other library's names, and block on names that may mean either.
+
+    The other uses of such a name are not reported.
+    """
     found: dict[str, list[Imported]] = {}
     for item in bindings_of(source).imports():
         found.setdefault(item.spelling, []).append(item)
     hidden = set()
     for name, items in found.items():
-        ours = [item for item in items if _name(item) is not None]
-        other = next((x for x in items for y in ours if _differs(source, x, y)), None)
+        torch_imports = [item for item in items if _name(item) is not None]
+        other = next((x for x in items for y in torch_imports if _differs(source, x, y)), None)
         if other is None:
             continue
         program = full_program(migration.program)
@@ -73,16 +75,16 @@ def resolve_names(migration: Migration, source: Source) -> None:
 
 
 def _resolve_uses(migration: Migration, choice: Choice) -> bool:
-    """Forget the uses of the other library's; whether no use may be either."""
+    """Keep the uses in the other library's arm. Returns whether no use may mean either."""
     source, name = choice.source, choice.torch_import.local
     unclear: list[cst.CSTNode] = []
     for node in list(migration.symbols):
         if source.parent(node) is None or dotted_name(node).partition(".")[0] != name:
             continue
-        side = choice.arm_of(node)
-        if side == TORCH_ARM and not _is_other_in_trace(migration, choice, node):
+        arm = choice.arm_of(node)
+        if arm == TORCH_ARM and not _is_other_in_trace(migration, choice, node):
             continue
-        if side == OTHER_ARM:
+        if arm == OTHER_ARM:
             migration.imports.other_arm.append((choice, node))
             del migration.symbols[node]
             migration.names.pop(node, None)
@@ -102,10 +104,10 @@ def _resolve_uses(migration: Migration, choice: Choice) -> bool:
         migration.imports.choices.setdefault(source, []).append(choice)
         package = choice.other_import.module.partition(".")[0]
         migration.note(
-            f"what is about `{package}` stays as it is",
+            f"code for `{package}` stays as it is",
             source,
             choice.other_import.statement,
-            detail="Files that both configurations import need a torch that has FSDP2 in both.",
+            detail="Files that both configurations import need a torch with FSDP2 in both.",
         )
     return not unclear
 
@@ -123,14 +125,13 @@ def _is_policy(migration: Migration, node: cst.CSTNode) -> bool:
 
 
 def _arguments(migration: Migration, node: cst.CSTNode) -> list[tuple[Source, cst.CSTNode]]:
-    """The argument that a node is."""
+    """The argument whose value a node is, with its file."""
     found = ((source, source.parent(node)) for source in migration.sources)
     return [(source, arg) for source, arg in found if isinstance(arg, cst.Arg)]
 
 
 def _keep_policy(migration: Migration, choice: Choice) -> None:
-    """Leave a policy that either library may make as it is: what torch's side gets is a function of
-    three parameters, and is called as one."""
+    """Keep a policy that either library may create; torch's arm calls it with three arguments."""
     source, name = choice.source, choice.torch_import.local
     migration.policies.shared_names.add((source.path, choice.torch_import.spelling))
     for node in list(migration.names):
@@ -140,7 +141,7 @@ def _keep_policy(migration: Migration, choice: Choice) -> None:
 
 
 def _is_other_in_trace(migration: Migration, choice: Choice, node: cst.CSTNode) -> bool:
-    """Whether a trace says that a use is the other library's."""
+    """Whether a use has the other library's class as a value."""
     full = canonical(choice.other_import.full)
     return any(
         isinstance(value, Symbol) and f"{value.name}.".startswith(f"{full}.")
@@ -149,14 +150,14 @@ def _is_other_in_trace(migration: Migration, choice: Choice, node: cst.CSTNode) 
 
 
 def _is_imported_elsewhere(migration: Migration, choice: Choice) -> bool:
-    """Whether another file takes the name from this one."""
+    """Whether another file imports the name from this one."""
     return taken_by_others(
         choice.source, choice.torch_import, migration.program.sources, stars=True
     )
 
 
 def check_arguments(migration: Migration) -> None:
-    """Block where the other library's class gets something that becomes FSDP2's."""
+    """Block where the other library's class gets an argument that the migration rewrites."""
     texts = {
         code
         for source in migration.sources
@@ -182,7 +183,7 @@ def check_arguments(migration: Migration) -> None:
 
 
 def _becomes(migration: Migration, value: Value, depth: int = 0) -> bool:
-    """Whether the code that makes a value, or a part of it, changes."""
+    """Whether the code that creates a value, or an item of it, changes."""
     if isinstance(value, Symbol):
         return fsdp1_name(value.name) is not None and not value.name.endswith("_wrap_policy")
     if isinstance(value, ModuleValue):
@@ -199,7 +200,7 @@ def _becomes(migration: Migration, value: Value, depth: int = 0) -> bool:
 
 
 def check_edits(migration: Migration, fix: Fix) -> list[Blocked]:
-    """The blockers: what stands on the other library's side would change."""
+    """The blockers of edits in the other library's arm."""
     blockers = []
     for source, choices in migration.imports.choices.items():
         for edit in fix.edits:
@@ -213,8 +214,11 @@ def check_edits(migration: Migration, fix: Fix) -> list[Blocked]:
 
 
 def place_imports(migration: Migration, fix: Fix) -> Fix:
-    """The fix, with new imports where torch's class was imported if only that side uses them, and
-    with that import taken away though the other library's goes by the same name."""
+    """The fix with its imports in the arm that needs them.
+
+    Imports that only torch's arm uses go beside the import of torch's class. That import is removed,
+    although the other library's has the same name.
+    """
     kept = tuple(
         (path, name)
         for path, name in fix.maybe_unused_imports
@@ -227,7 +231,7 @@ def place_imports(migration: Migration, fix: Fix) -> Fix:
         moved = {
             item: _import_in_torch_arm(choices, source, item, all_in_torch_arm) for item in wanted
         }
-        for item in wanted:  # what is needed elsewhere too is imported there
+        for item in wanted:  # an import that other code needs as well goes to the other imports
             alike = [x for x in wanted if (x.module, x.name) == (item.module, item.name)]
             if any(moved[x] is None for x in alike):
                 moved[item] = None
@@ -251,9 +255,9 @@ def place_imports(migration: Migration, fix: Fix) -> Fix:
 def _import_in_torch_arm(
     choices: list[Choice], source: Source, item: Import, all_in_torch_arm: bool
 ) -> Import | None:
-    """The import beside that of the name whose side the code is on that needs it.
+    """The import beside that of torch's class, or None if code outside of that arm needs it.
 
-    only_ours: whether a new function of the file is called by that side only.
+    all_in_torch_arm: whether only that arm calls a new function of the file.
     """
     node = node_at(source, item.at)
     if node is None:
@@ -266,7 +270,7 @@ def _import_in_torch_arm(
 
 
 def _all_in_torch_arm(migration: Migration, source: Source, choices: list[Choice]) -> bool:
-    """Whether all uses of FSDP1 in a file are on the side of one choice."""
+    """Whether all uses of FSDP1 in a file are in torch's arm of the first choice."""
     return any(
         all(
             choice.arm_of(node) == TORCH_ARM or choice.is_bound_in_torch_arm_only(node)
@@ -283,14 +287,12 @@ def _name(item: Imported) -> str | None:
     return fsdp1_name(canonical(item.full))
 
 
-def _differs(source: Source, item: Imported, ours: Imported) -> bool:
-    """Whether a name means something else here; the last of two in one block is what holds
-    there.
-    """
-    name, own = _name(item), _name(ours)
+def _differs(source: Source, item: Imported, torch_import: Imported) -> bool:
+    """Whether an import in another block gives the name another meaning."""
+    name, own = _name(item), _name(torch_import)
     if name == own or (name and own and name.rpartition(".")[2] == own.rpartition(".")[2]):
-        return False  # FSDP1's either way, which has moved between modules
-    return _block(source, item) is not _block(source, ours)
+        return False  # a name of FSDP1 that has moved between modules
+    return _block(source, item) is not _block(source, torch_import)
 
 
 def _block(source: Source, item: Imported) -> object:

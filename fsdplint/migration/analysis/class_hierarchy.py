@@ -1,6 +1,4 @@
-"""The classes of a program by their code: which may be of one object, what their attributes are
-given.
-"""
+"""The class hierarchy of a program: subclasses, bases, and the values of attributes."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.dotted import dotted_name
 from fsdplint.syntax.qualified_names import imported_names
 
-# Libraries whose classes have no methods that a program's own could be mistaken for.
+# Libraries whose classes have no methods with names that a program's own methods have.
 HARMLESS = ("torch", "abc", "typing", "typing_extensions", "enum", "dataclasses", "collections")
 
 AssignedValue = cst.BaseExpression | cst.Annotation | None
@@ -37,12 +35,12 @@ class Classes:
             self.by_name.setdefault(klass.name.value, []).append((source, klass))
 
     def with_method(self, name: str) -> set[str]:
-        """The classes that have a method, their own or inherited from the program's."""
+        """The classes that define a method or inherit it from a class of the program."""
         owners = {klass.name.value for _, klass in self.all if defines(klass, name)}
         return self._with_subclasses(owners)
 
     def _with_subclasses(self, names: set[str]) -> set[str]:
-        """Some classes and all that are made from them."""
+        """Some classes and all their subclasses."""
         found = set(names)
         while True:
             more = {
@@ -56,7 +54,7 @@ class Classes:
             found |= more
 
     def family(self, klass: cst.ClassDef) -> set[str]:
-        """The classes of one object with a class: its heirs, and what they are made from."""
+        """All classes of the program that an instance of a class may have: subclasses and bases."""
         found = self._with_subclasses({klass.name.value})
         todo = list(found)
         while todo:
@@ -69,15 +67,15 @@ class Classes:
     def library_base(
         self, source: Source, base: cst.BaseExpression, depth: int = 0
     ) -> tuple[Source, cst.BaseExpression] | None:
-        """A class of a library that a base class is or is made from, if its code may matter."""
+        """The library's class that a base class is or derives from, if its code may matter."""
         if depth > 9:
             return source, base
         if isinstance(base, cst.Subscript):
             return self.library_base(source, base.value, depth)
-        if ours := self.by_name.get(last(base)):
+        if definitions := self.by_name.get(last(base)):
             found = (
                 self.library_base(where, one.value, depth + 1)
-                for where, klass in ours
+                for where, klass in definitions
                 for one in klass.bases
             )
             return next((one for one in found if one is not None), None)
@@ -90,7 +88,7 @@ class Classes:
     def assigned_values(
         self, name: str, family: set[str] | None
     ) -> Iterator[tuple[Source, AssignedValue]]:
-        """What is assigned to the attributes of a name; None where it is not seen."""
+        """The values that are assigned to attributes of a name; None for an unknown value."""
         for source in self.sources:
             if name not in source.text:
                 continue
@@ -99,16 +97,16 @@ class Classes:
                 if not own:
                     continue
                 klass = own_class(source, node)
-                ours = isinstance(node, cst.Attribute) and last(node.value) == "self"
-                ours = ours or isinstance(node, cst.Name)
-                if family is not None and ours and klass is not None:
+                of_own_class = isinstance(node, cst.Attribute) and last(node.value) == "self"
+                of_own_class = of_own_class or isinstance(node, cst.Name)
+                if family is not None and of_own_class and klass is not None:
                     if klass.name.value not in family:
                         continue
                 yield source, _assigned_value(source, node)
 
 
 def class_around(source: Source, node: cst.CSTNode) -> cst.ClassDef | None:
-    """The class in whose body a function or an assignment stands."""
+    """The class whose body directly contains a function or an assignment."""
     around = next(
         (x for x in ancestors(source, node) if isinstance(x, cst.ClassDef | cst.FunctionDef)), None
     )
@@ -121,7 +119,7 @@ def own_class(source: Source, node: cst.CSTNode) -> cst.ClassDef | None:
 
 
 def _is_target(source: Source, node: cst.CSTNode, name: str) -> bool:
-    """Whether a node is an attribute of a name that gets a value: `x.name = ...`, or in a class."""
+    """Whether a node is the target of `x.name = ...`, or of `name = ...` in a class."""
     if isinstance(node, cst.Name) and node.value == name:
         parent = source.parent(node)
         inside = class_around(source, node) is not None
@@ -138,7 +136,7 @@ def _is_target(source: Source, node: cst.CSTNode, name: str) -> bool:
 
 
 def _assigned_value(source: Source, target: cst.CSTNode) -> AssignedValue:
-    """What an assignment gives a target: of `a, b = x, y` its part."""
+    """The value that an assignment gives a target; `a, b = x, y` gives `b` the value `y`."""
     parent = source.parent(target)
     if isinstance(parent, cst.AnnAssign):
         return parent.annotation
@@ -160,7 +158,7 @@ def _assigned_value(source: Source, target: cst.CSTNode) -> AssignedValue:
 
 
 def defines(klass: cst.ClassDef, name: str) -> bool:
-    """Whether a class has a method of its own of a name."""
+    """Whether a class itself defines a method of a name."""
     return any(
         isinstance(one, cst.FunctionDef) and one.name.value == name for one in klass.body.body
     )

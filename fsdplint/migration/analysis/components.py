@@ -23,9 +23,9 @@ class Part(Program):
 
 
 def parts(program: Program) -> list[tuple[Part, list[Source]]]:
-    """The files that belong to one migration, for each, with what matters for it.
+    """The files of each migration, with the part of the program that matters for them.
 
-    Files and traces that belong to another migration and not to this one are left out: what one
+    A part leaves out the files and traces that belong only to another migration, because what one
     program does with its model says nothing about the model of another.
     """
     groups = components(program)
@@ -67,13 +67,13 @@ def full_program(program: Program) -> Program:
 
 
 def _about(trace: Trace, own: set[str], others: set[str]) -> bool:
-    """Whether a trace comes to some files, or to none of the others."""
+    """Whether a trace reaches some files, or none of the others."""
     paths = {event.site.path for event in trace}
     return not paths.isdisjoint(own) or paths.isdisjoint(others)
 
 
 def components(program: Program) -> list[list[Source]]:
-    """Files that use FSDP1 and are imported, however indirectly, by one and the same file."""
+    """Groups of files that use FSDP1 and that one file imports, directly or indirectly."""
     relevant = {source for source in program.sources.values() if _relevant(program, source)}
     imports = _imports(program)
     leader = {source: source for source in relevant}
@@ -95,8 +95,7 @@ def components(program: Program) -> list[list[Source]]:
 
 
 def _has_fsdp1(program: Program, source: Source) -> bool:
-    """Whether a file has to do with FSDP1 and not with another library's wrapper (fairscale's)
-    alone, which calls its inner module by the same name."""
+    """Whether a file uses FSDP1, not only another library's wrapper with the same attributes."""
     if uses_of_fsdp1(source) or gradients.sums_gradients(program, source):
         return True
     return any(
@@ -107,7 +106,7 @@ def _has_fsdp1(program: Program, source: Source) -> bool:
 
 
 def related(program: Program, source: Source) -> list[Source]:
-    """The files that can be in one run with a file: what some file that imports it imports."""
+    """The files that can run together with a file: those that one of its importers imports."""
     imports = _imports(program)
     found: dict[Source, None] = {source: None}
     for start in program.sources.values():
@@ -143,7 +142,7 @@ def _is_inner_wrapped(module: ModuleValue) -> bool:
 
 
 def _closure(imports: dict[Source, list[Source]], source: Source) -> list[Source]:
-    """A file and all that it imports, however indirectly."""
+    """A file and all files that it imports, directly or indirectly."""
     seen = {source: None}
     todo = [source]
     while todo:

@@ -1,8 +1,8 @@
-"""One name for the classes of two libraries: which of them a use means.
+"""One name for the classes of two libraries, and which of them a use means.
 
 `try: from torch_xla... import X as FSDP` with `xm = None` in the `except`, or `if USE_XLA:`. A use
-is torch's where it stands under a test that is certain to come to the same as that choice did: the
-choice's own test, or a name that the choice itself makes true on one side and false on the other.
+means torch's class if it runs under a test that certainly has the same result as this choice: the
+test of the choice itself, or a name that one arm of the choice makes true and the other false.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import canonical, imported_names
 
 TORCH_ARM, OTHER_ARM = 0, 1
-TestArms = tuple[int | None, int | None]  # where a test is true, and where it is false
+TestArms = tuple[int | None, int | None]  # the arms in which a test is true, and false
 CONSTANTS = ("True", "False", "None")
 UNKNOWN: TestArms = (None, None)
 ENVIRONMENT = re.compile(
@@ -35,8 +35,9 @@ class Choice:
     """A statement of the top level that imports a name from one library or from another.
 
     Attributes:
-        ours: the import of torch's, `theirs` that of the other library.
-        arms: the statements that run where it is torch's, and where it is the other library's.
+        torch_import: the import from torch.
+        other_import: the import from the other library.
+        arms: the statements of torch's arm, and those of the other library's arm.
     """
 
     source: Source
@@ -49,7 +50,7 @@ class Choice:
     _function_arms: dict[cst.CSTNode, int | None] = field(default_factory=dict)
 
     def arm_of(self, node: cst.CSTNode) -> int | None:
-        """On which side a node is always reached; None where that is not certain."""
+        """The only arm with which a node runs; None if it is not known."""
         child = node
         function: cst.FunctionDef | None = None
         for parent in ancestors(self.source, node):
@@ -64,11 +65,11 @@ class Choice:
         return self._arm_of_callers(function) if function is not None else None
 
     def in_other_arm(self, node: cst.CSTNode) -> bool:
-        """Whether a node, of this file or of another, is on the other library's side."""
+        """Whether a node of any file runs only with the other library's arm."""
         return self.source.parent(node) is not None and self.arm_of(node) == OTHER_ARM
 
     def is_bound_in_torch_arm_only(self, node: cst.CSTNode) -> bool:
-        """Whether a node is a name that there is only where it is torch's side."""
+        """Whether a node is a name that only torch's arm binds."""
         if not isinstance(node, cst.Name) or not self._is_module_name(node):
             return False
         bindings = bindings_of(self.source)
@@ -91,18 +92,18 @@ class Choice:
         return None
 
     def _arm_after_exits(self, block: cst.IndentedBlock, child: cst.CSTNode) -> int | None:
-        """The side that is left after `if xm: return ...` above in the same block."""
+        """The arm that remains after `if xm: return ...` earlier in the same block."""
         for statement in block.body:
             if statement is child:
                 break
             if isinstance(statement, cst.If) and statement.orelse is None:
-                side = self._test(statement.test)[1] if _leaves(statement.body) else None
-                if side is not None:
-                    return side
+                found = self._test(statement.test)[1] if _leaves(statement.body) else None
+                if found is not None:
+                    return found
         return None
 
     def _test(self, node: cst.BaseExpression) -> TestArms:
-        """The sides on which a test is true, and false."""
+        """The arms in which a test is true, and false."""
         if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
             true, false = self._test(node.expression)
             return false, true
@@ -120,7 +121,7 @@ class Choice:
         return self._arms_of_own_test(node)
 
     def _is_none(self, node: cst.Comparison, name: cst.Name) -> TestArms:
-        """What `xm is None` and `xm is not None` say."""
+        """The arms in which `xm is None` or `xm is not None` is true, and false."""
         right = node.comparisons[0]
         none = isinstance(right.comparator, cst.Name) and right.comparator.value == "None"
         if len(node.comparisons) == 1 and none and isinstance(right.operator, cst.Is | cst.IsNot):
@@ -129,7 +130,7 @@ class Choice:
         return self._arms_of_own_test(node)
 
     def _arms_of_binding(self, name: cst.Name, *, none: bool) -> TestArms:
-        """Where a name that both arms bind, and nothing else does, is true (or None)."""
+        """The arms in which a name is true (or None), and false, if only both arms bind it."""
         if not self._is_module_name(name):
             return UNKNOWN
         bindings = bindings_of(self.source)
@@ -148,7 +149,7 @@ class Choice:
         return (TORCH_ARM, OTHER_ARM) if found[TORCH_ARM] else (OTHER_ARM, TORCH_ARM)
 
     def _arm_of_value(self, node: cst.CSTNode, none: bool) -> tuple[int, bool] | None:
-        """The arm in which a name is bound on no further condition, and what it is there."""
+        """The arm that binds a name unconditionally, and whether the name is true (or None) there."""
         statement = node
         while not isinstance(statement, cst.BaseSmallStatement | cst.BaseCompoundStatement):
             above = self.source.parent(statement)
@@ -171,7 +172,7 @@ class Choice:
         return bindings.owner(bindings.scope_at(name), name.value) is bindings.module
 
     def _arms_of_own_test(self, node: cst.BaseExpression) -> TestArms:
-        """What the choice's own test says, if nothing can have changed it since."""
+        """The arms in which the test of the choice is true, and false, if its result cannot change."""
         statement = self.statement
         if not isinstance(statement, cst.If):
             return UNKNOWN
@@ -187,8 +188,11 @@ class Choice:
         return sides
 
     def _is_constant(self, test: cst.BaseExpression) -> bool:
-        """Whether a test comes to the same wherever it is asked: a name that is bound once, or a
-        variable of the environment that nothing else speaks of."""
+        """Whether a test always has the same result.
+
+        That holds for a name that is bound once, and for an environment variable that no other code
+        mentions.
+        """
         text = self.source.code(test)
         if isinstance(test, cst.Name):
             bindings = bindings_of(self.source)
@@ -203,7 +207,7 @@ class Choice:
         return all(x.text.count(match[2]) == x.text.count(text) for x in self.program)
 
     def _is_immutable(self, definition: Definition) -> bool:
-        """Whether a variable is assigned at the top level, and no list whose length may change."""
+        """Whether a variable is assigned at the top level and its truth value cannot change."""
         value = definition.value
         line = self.source.parent(definition.statement)
         if line is None or self.source.parent(line) is not self.source.tree:
@@ -213,7 +217,7 @@ class Choice:
         return not isinstance(value, MUTABLE) or self.source.code(value) in CONSTANTS
 
     def _arm_of_callers(self, function: cst.FunctionDef) -> int | None:
-        """The side on which all code that names a function stands."""
+        """The arm of all code that mentions a function."""
         name = function.name.value
         if (
             function in self._pending
@@ -225,7 +229,7 @@ class Choice:
             return self._function_arms[function]
         self._pending.add(function)
         try:
-            side = self._common_arm(
+            found = self._common_arm(
                 (source, node)
                 for source in self.program
                 for node in _mentions(source).get(name, ())
@@ -233,12 +237,12 @@ class Choice:
             )
         finally:
             self._pending.remove(function)
-        if not self._pending:  # else it may hang on a function that is being asked for
-            self._function_arms[function] = side
-        return side
+        if not self._pending:  # otherwise the result may depend on a pending function
+            self._function_arms[function] = found
+        return found
 
     def _common_arm(self, nodes: Iterable[tuple[Source, cst.CSTNode]]) -> int | None:
-        """The side on which all of these are."""
+        """The arm of all these nodes, or None."""
         sides: set[int | None] = set()
         for source, node in nodes:
             sides.add(self.arm_of(node) if source is self.source else None)
@@ -247,8 +251,10 @@ class Choice:
         return sides.pop() if sides else None
 
     def _is_called_by_name_only(self, function: cst.FunctionDef) -> bool:
-        """Whether nothing calls a function unseen: it is of the top level, or of a class that has
-        no base, and Python does not call it by itself."""
+        """Whether every call of a function mentions its name.
+
+        It is at the top level or in a class without bases, and Python does not call it implicitly.
+        """
         name = function.name.value
         if name.startswith("__") and name.endswith("__"):
             return False
@@ -262,7 +268,7 @@ class Choice:
 
 @once
 def _mentions(source: Source) -> dict[str, list[cst.CSTNode]]:
-    """For each name the nodes that are it, and the texts in which it stands."""
+    """For each name, the nodes that are this name and the strings that contain it."""
     result: dict[str, list[cst.CSTNode]] = {}
     for node in source.descend(source.tree):
         if isinstance(node, cst.Name):
@@ -278,22 +284,22 @@ def _contains(body: cst.CSTNode, node: cst.CSTNode) -> bool:
 
 
 def choice_of(source: Source, items: list[Imported], program: list[Source]) -> Choice | None:
-    """The choice that two imports of one name make, where they are all that binds the name.
+    """The choice between two imports of one name, if nothing else binds the name.
 
-    Torch's has to be the last: it is what the name is taken for elsewhere.
+    Torch's import has to be the last, because other analyses resolve the name to the last import.
     """
     bindings = bindings_of(source)
     if len(items) != 2 or any(x.name is None for x in items):
         return None
     if any(x.scope is not bindings.module for x in items):
         return None
-    theirs, ours = items
-    name = ours.local
+    other_import, torch_import = items
+    name = torch_import.local
     if any(x.binds(name) for x in bindings.scopes.values() if x is not bindings.module):
         return None
     if bindings.module.others.get(name) or name in bindings.exported:
         return None
-    if canonical(imported_names(source).get(name, "")) != canonical(ours.full):
+    if canonical(imported_names(source).get(name, "")) != canonical(torch_import.full):
         return None
     for statement in source.tree.body:
         if not isinstance(statement, cst.If | cst.Try):
@@ -302,13 +308,13 @@ def choice_of(source: Source, items: list[Imported], program: list[Source]) -> C
         if arms is None:
             continue
         for mine, other in (arms, arms[::-1]):
-            if ours.statement in mine and theirs.statement in other:
-                return Choice(source, statement, ours, theirs, (mine, other), program)
+            if torch_import.statement in mine and other_import.statement in other:
+                return Choice(source, statement, torch_import, other_import, (mine, other), program)
     return None
 
 
 def _arms(statement: cst.If | cst.Try) -> tuple[list[cst.CSTNode], list[cst.CSTNode]] | None:
-    """The statements of both arms, of which exactly one is executed to its end."""
+    """The statements of both arms, exactly one of which runs to its end."""
     if isinstance(statement, cst.If):
         if not isinstance(statement.orelse, cst.Else):
             return None
@@ -320,7 +326,7 @@ def _arms(statement: cst.If | cst.Try) -> tuple[list[cst.CSTNode], list[cst.CSTN
 
 
 def _leaves(body: cst.BaseSuite) -> bool:
-    """Whether a block ends by leaving the function."""
+    """Whether a block ends with `return` or `raise`."""
     last: cst.CSTNode | None = body.body[-1] if body.body else None
     if isinstance(last, cst.SimpleStatementLine):
         last = last.body[-1]

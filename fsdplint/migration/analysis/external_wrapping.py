@@ -1,8 +1,8 @@
-"""States of models that code out of sight wraps: a framework, or a file that is not given.
+"""States of models that unseen code wraps: a framework, or a file that is not given.
 
-Torch's getters and setters take FSDP1's models as they do FSDP2's, with the same names, values and
-ranks (those of a compiled model have their names from before `torch.compile`). So states may be
-rewritten whichever of the two wraps the model; nothing else may.
+Torch's getters and setters accept models of FSDP1 and FSDP2, with the same names, values and ranks.
+(The names for a compiled model are those from before `torch.compile`.) So states can be rewritten
+whichever of the two wraps the model; other uses cannot.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ STATES = (
     *(f"StateDictType.{name}" for name in CONFIGS),
     *(config for pair in CONFIGS.values() for config in pair),
 )
-NOTE = "the model is wrapped out of sight: its states are right with FSDP1 and with FSDP2"
+NOTE = "other code wraps the model: its states are right with FSDP1 and with FSDP2"
 CONFIGURED = ("ShardingStrategy", "BackwardPrefetch", "MixedPrecision", "CPUOffload")
 DETAIL = (
-    "Which of the two it is says the code that wraps the model (Accelerate: `fsdp_version`). The names "
-    "in the state of a model that `torch.compile` has compiled are those from before it."
+    "The code that wraps the model decides which of the two it is (Accelerate: `fsdp_version`). The names "
+    "in the state of a compiled model are those from before `torch.compile`."
 )
 
 
 def constructors(migration: Migration) -> list[tuple[Source, cst.Call]]:
-    """The calls that wrap a model, or will: those of `partial(FSDP, ...)` and `wrap` too."""
+    """The calls that wrap a model, including `partial(FSDP, ...)` and `wrap`."""
     return [
         (source, node)
         for source in migration.sources
@@ -65,11 +65,11 @@ def _wraps(migration: Migration, call: cst.Call) -> bool:
 
 
 def check(migration: Migration) -> None:
-    """Block what depends on who wraps the model; say that the states do not."""
+    """Block on uses that depend on which code wraps the model; add a note on states."""
     states: list[tuple[Source, cst.CSTNode]] = []
     others: list[Blocked] = []
-    kinds: list[Blocked] = []  # of states, which only a block makes something of
-    asks_plain_model = False  # whether it is asked for the class of a model that nothing wraps
+    kinds: list[Blocked] = []  # types and configs of states, which have no effect by themselves
+    asks_plain_model = False  # whether code tests the class of a model that nothing wraps
     for source in migration.sources:
         for node in nodes(source):
             name = migration.fsdp1(node)
@@ -82,7 +82,7 @@ def check(migration: Migration) -> None:
             elif name:
                 asks_plain_model = True
             elif migration.symbol(node) == OLD_OPTIMIZER_LOAD:
-                # What takes its place was only tried on FSDP2's states.
+                # Its replacement was only tested on FSDP2's states.
                 name = OLD_OPTIMIZER_LOAD.rpartition(".")[2]
                 others.append(wrapped_elsewhere(migration, source, node, name))
     if (
@@ -100,7 +100,7 @@ def check(migration: Migration) -> None:
 def wrapped_elsewhere(
     migration: Migration, source: Source, node: cst.CSTNode, name: str
 ) -> Blocked:
-    """What depends on who wraps the model, which is not known."""
+    """The blocker of a use that depends on unknown code that wraps the model."""
     name = name.removeprefix(f"{FSDP}.")
     for other, call, why in _prepared_with_others(migration, source):
         at = other.location(call)
@@ -117,15 +117,13 @@ def wrapped_elsewhere(
 def _prepared_with_others(
     migration: Migration, source: Source
 ) -> Iterator[tuple[Source, cst.CSTNode, str]]:
-    """Calls that give Accelerate what it cannot prepare for FSDP2."""
+    """Calls that pass Accelerate a model together with objects that FSDP2 does not allow."""
     program = full_program(migration.program)
     return (found for found in obstacles(program, source) if found[2] == TOGETHER)
 
 
 def _asks_plain_model(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
-    """Whether `isinstance(model, FSDP)` is asked of models that are known, and that nothing
-    wraps.
-    """
+    """Whether `isinstance(model, FSDP)` tests a known model that nothing wraps."""
     model = tested_model(source, node)
     values = migration.values(model) if model is not None else []
     return bool(values) and all(
@@ -135,7 +133,7 @@ def _asks_plain_model(migration: Migration, source: Source, node: cst.CSTNode) -
 
 
 def _through_other_names(migration: Migration) -> list[Blocked]:
-    """The calls that wrap a model by a name that no import from torch gives these files."""
+    """The blockers of calls that wrap a model through a name not imported from torch."""
     sites = {
         event.site.node: event.site.source
         for trace in migration.program.traces
@@ -146,7 +144,7 @@ def _through_other_names(migration: Migration) -> list[Blocked]:
 
 
 def _rewritten(migration: Migration) -> list[Blocked]:
-    """The first of the uses that would be rewritten."""
+    """The blocker of the first use that would be rewritten."""
     return [
         wrapped_elsewhere(migration, step.source, step.node, step.source.code(step.node))
         for step in migration.steps[:1]

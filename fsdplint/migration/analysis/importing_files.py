@@ -1,4 +1,4 @@
-"""Files of the project that are not given and import what the migration changes."""
+"""Files of the project that are not given and import names that the migration changes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ from fsdplint.migration.context import Migration
 from fsdplint.source.folders import project_root
 from fsdplint.source.source import Source
 
-ChangedNames = tuple[
-    Source, dict[str, cst.CSTNode]
-]  # the names, and where in the source they are made
+ChangedNames = tuple[Source, dict[str, cst.CSTNode]]  # the names, and the nodes that define them
 
 
 def check(migration: Migration, edits: Iterable[Edit]) -> list[Blocked]:
-    """The blockers: a file that is not given would have to change with what it imports."""
+    """The blockers of files that are not given and would have to change with the names they import."""
     changed: dict[str, list[Edit]] = {}
     for edit in edits:
         changed.setdefault(edit.path, []).append(edit)
@@ -50,15 +48,14 @@ def check(migration: Migration, edits: Iterable[Edit]) -> list[Blocked]:
 
 
 def _takes(name: str, names: Sequence[tuple[str, str]], data: bytes) -> bool:
-    """Whether a file with some content, which imports these names or all of them, uses one."""
+    """Whether a file that imports some names, or all of a module (no names), uses a name."""
     if names:
         return any(name == one for one, _ in names)
     return re.search(rb"\b%s\b" % name.encode(), data) is not None
 
 
 def _pass_on(migration: Migration, changed_names: dict[Path, ChangedNames]) -> None:
-    """Add the files that were read and from which others import the names as well: a package that
-    imports them from its modules."""
+    """Add the files that were read and re-export the names, such as a package's `__init__`."""
     program = full_program(migration.program)
     read = [Path(path) for path in program.sources]
     todo = list(changed_names)
@@ -78,7 +75,7 @@ def _pass_on(migration: Migration, changed_names: dict[Path, ChangedNames]) -> N
 
 
 def unread_files(migration: Migration, paths: Iterable[Path]) -> Iterator[Path]:
-    """The files of the projects of some files that were not read."""
+    """The files that were not read, in the projects of some files."""
     program = full_program(migration.program)
     given = {os.path.realpath(source.path) for source in program.sources.values()}
     for root in {project_root(path): path for path in paths}.values():
@@ -90,13 +87,13 @@ def unread_files(migration: Migration, paths: Iterable[Path]) -> Iterator[Path]:
 def file_not_given(
     migration: Migration, source: Source, node: cst.CSTNode, path: Path, what: str
 ) -> Blocked:
-    """The blocker where another file, which was not read, would have to change with a node."""
+    """The blocker of a node if a file that was not read would have to change with it."""
     migration.program.files_to_fix.add(path)
     return Blocked(source, node, FILE_NOT_GIVEN(what=what))
 
 
 def relative_path(importer: Path, target: Path) -> str:
-    """A file's path as seen from the folder of another, where it lies below that."""
+    """A file's path relative to the folder of another file, if it is below that folder."""
     try:
         return str(importer.absolute().relative_to(target.absolute().parent))
     except ValueError:
@@ -106,10 +103,10 @@ def relative_path(importer: Path, target: Path) -> str:
 def _changed_names(
     migration: Migration, source: Source, edits: list[Edit]
 ) -> dict[str, cst.CSTNode]:
-    """The names of a file's top level that mean something else after the migration.
+    """The names of a file's top level whose meaning the migration changes.
 
-    A function counts if it returns something or gets a model that FSDP1 wraps, or if nothing was
-    said against it because nobody here calls it.
+    A function counts if it returns a value, if it gets a model that FSDP1 wraps, or if it would
+    block if something called it.
     """
     spans = [(edit.start, edit.end) for edit in edits]
     touched: dict[str, cst.CSTNode] = {}
@@ -137,12 +134,12 @@ def _changed_names(
 
 
 def _meets(start: int, end: int, left: int, right: int) -> bool:
-    """Whether an edit is within a definition, or takes it away."""
+    """Whether an edit is inside of a definition, or removes it."""
     return (start <= left and right <= end) or (left <= start and end <= right)
 
 
 def _definitions(tree: cst.Module) -> Iterator[tuple[str, cst.CSTNode]]:
-    """Functions, classes and variables of the top level, in `if` and `try` too."""
+    """Functions, classes and variables of the top level, including those in `if` and `try`."""
     stack: list[cst.CSTNode] = list(tree.body)
     while stack:
         node = stack.pop()

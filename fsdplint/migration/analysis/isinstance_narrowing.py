@@ -1,6 +1,6 @@
-"""Names that a test says to be wrapped models: `if isinstance(module, FSDP):`.
+"""Names that a test such as `if isinstance(module, FSDP):` narrows to wrapped models.
 
-In a function that the program does not call nothing else is known of them.
+In a function that the program does not call, nothing else is known about them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import walk
 
 IsClass = Callable[[cst.CSTNode], bool]
-Test = tuple[str, str]  # the text of what is asked for, and whether it is one "always"
+Test = tuple[str, str]  # the text of the tested expression, and "always" or "sometimes"
 
 
 def narrowed_nodes(sources: Sequence[Source], is_class: IsClass) -> dict[cst.CSTNode, str]:
-    """The nodes, and whether they stand for a wrapped model "always" or "sometimes".
+    """The narrowed nodes, and whether they are a wrapped model "always" or "sometimes".
 
     Args:
         sources: the files to look at.
@@ -41,7 +41,7 @@ def narrowed_nodes(sources: Sequence[Source], is_class: IsClass) -> dict[cst.CST
 
 
 def _test(source: Source, call: cst.CSTNode, is_class: IsClass) -> Test | None:
-    """`isinstance(model, FSDP)`, also with more classes: then it is one sometimes."""
+    """`isinstance(model, FSDP)`. With further classes, the model is wrapped "sometimes"."""
     if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Name):
         return None
     if call.func.value != "isinstance" or len(call.args) != 2:
@@ -57,7 +57,7 @@ def _test(source: Source, call: cst.CSTNode, is_class: IsClass) -> Test | None:
 
 
 def _guarded_nodes(source: Source, call: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """What is reached only where a test is true."""
+    """The nodes that run only if a test is true."""
     below: cst.CSTNode = call
     for node in ancestors(source, call):
         if isinstance(node, cst.BooleanOperation) and isinstance(node.operator, cst.And):
@@ -85,7 +85,7 @@ def _refers_to(source: Source, node: cst.CSTNode, text: str) -> bool:
 
 
 def _is_rebound(source: Source, call: cst.CSTNode, node: cst.CSTNode, text: str) -> bool:
-    """Whether a name may stand for something else than where it was tested."""
+    """Whether a name may have another value than where it was tested."""
     function = function_of(source, call)
     if function_of(source, node) is not function:
         return True

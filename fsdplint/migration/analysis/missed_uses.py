@@ -1,9 +1,8 @@
-"""Uses of FSDP1's wrapper that a migration leaves in code that no run comes to with a wrapped
-model.
+"""Uses of FSDP1's wrapper that remain in code that no run reaches with a wrapped model.
 
-`if fp16:` and `if fsdp:` may never hold together in a run that can be followed. What stands there
-and only FSDP1's wrapper has is swept by its text: the name stands for a wrapped model elsewhere in
-the function.
+`if fp16:` and `if fsdp:` may never be true in the same interpreted run. In such code, an attribute
+that only FSDP1's wrapper has is found by its text: the same name is a wrapped model elsewhere in the
+function.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.trace import Location
 
-# What neither a plain module nor that of another library has.
+# Attributes that neither a plain module nor a module of another library has.
 OWN = WRAPPER_METHODS | {INNER} | {name for name in MEMBERS if "flat_param" in name}
 
-# What a module that FSDP2 shards lacks, and a test can ask for.
+# Attributes that a module of FSDP2 does not have, and that `hasattr` may test.
 LACKING = OWN | {"no_sync"}
 
 
 def missed_use(before: Program, after: Program, fix: Fix) -> tuple[str, Location] | None:
-    """A use that a fix leaves, and its place in the program after it."""
+    """A use that remains after a fix, and its place in the program after the fix."""
     for path in sorted({edit.path for edit in fix.edits}):
         old, new = before.sources.get(path), after.sources.get(path)
         if old is None or new is None:
@@ -68,7 +67,7 @@ def _lacks(value: Value, name: str) -> bool:
 
 
 def _is_guarded(source: Source, node: cst.Attribute) -> bool:
-    """Whether the use only runs where `hasattr` has found the attribute, or another that FSDP2 lacks."""
+    """Whether a use only runs if `hasattr` finds an attribute that FSDP2 does not have."""
     inner: cst.CSTNode = node
     for outer in ancestors(source, node):
         if isinstance(outer, cst.If | cst.IfExp) and inner is not outer.test:
@@ -84,7 +83,7 @@ def _is_guarded(source: Source, node: cst.Attribute) -> bool:
 def _holds(
     source: Source, test: cst.BaseExpression, owner: cst.BaseExpression, outcome: bool
 ) -> bool:
-    """Whether a test of that outcome says that an object has an attribute that FSDP2 lacks."""
+    """Whether the outcome of a test proves that an object has an attribute that FSDP2 lacks."""
     if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
         return _holds(source, test.expression, owner, not outcome)
     if isinstance(test, cst.BooleanOperation):

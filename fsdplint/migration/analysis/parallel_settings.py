@@ -1,8 +1,8 @@
-"""Settings of the same kind in other files, which have to change along.
+"""Settings of the same kind in other files, which have to change as well.
 
-A class of settings whose FSDP1 enums become strings may have sisters: one for each program that
-uses the same code, given to it by a framework (hydra) or by name, so that no value shows it. The
-code reads a field by its name: a sister that keeps the enum there would be compared with strings.
+Each program that uses the same code may have its own class of settings. A framework (hydra) or a
+name selects the class, so no value shows the relation. The code reads a field by its name: if one
+class has strings after the migration, a class that keeps the enum would be compared with strings.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ class Setting:
 
 
 def check(migration: Migration) -> list[Blocked]:
-    """The blockers: a field of the same name, in a file that does not belong to any migration with
-    a constructor, still has FSDP1's enum.
+    """The blockers of fields of the same name that keep FSDP1's enum.
+
+    Their files do not belong to a migration with a constructor call.
     """
     changed: dict[tuple[str, str], tuple[Source, Setting]] = {}
     for source in migration.sources:
@@ -76,7 +77,7 @@ def _describe(parallel: Setting) -> str:
 
 
 def _without_constructor(migration: Migration) -> Iterator[Source]:
-    """The files that were read and belong to no migration of a program that wraps a model."""
+    """The files that were read and do not belong to a program that wraps a model."""
     for group in components(full_program(migration.program)):
         if set(group).isdisjoint(migration.sources) and not any(map(_wraps, group)):
             yield from group
@@ -87,7 +88,7 @@ def _wraps(source: Source) -> bool:
 
 
 def _read_settings(path: Path, max_bytes: int) -> Source | None:
-    """A file that speaks of one of the enums and belongs to no program of its own."""
+    """A file that mentions one of the enums and does not wrap a model itself."""
     try:
         data = read_bytes(path)
         if not any(enum.encode() in data for enum in ENUMS):

@@ -1,4 +1,4 @@
-"""What the planned rewrite leaves of FSDP1 in code that no run comes to, found by its syntax."""
+"""Uses of FSDP1 that remain in code that no run reaches, found by syntax."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from fsdplint.syntax.qualified_names import canonical, symbols_in
 PATCHES = re.compile(rb"patch|setattr|mock")
 MOCK = re.compile(r"(unittest\.)?mock\.patch(\.(object|dict|multiple))?")
 FIXTURES = re.compile(r".*\b(setattr|delattr)|(\w+_)?mocker\.patch(\.(object|dict|multiple))?")
-MAX_ASSIGNMENTS = 4  # that a variable is followed through
+MAX_ASSIGNMENTS = 4  # to follow for one variable
 
 
 def check(migration: Migration, edits: tuple[Edit, ...]) -> list[Blocked]:
-    """The blockers: code that would meet FSDP2's model, or the missing name, unchanged."""
+    """The blockers of unchanged code that would get FSDP2's model, or use a removed name."""
     if not constructors(migration):
         return []
     dropped = dict(_dropped_imports(migration))
@@ -47,7 +47,7 @@ def check(migration: Migration, edits: tuple[Edit, ...]) -> list[Blocked]:
 def _dropped_imports(
     migration: Migration,
 ) -> Iterator[tuple[tuple[str, str], tuple[Source, Imported]]]:
-    """The names by which files know something of FSDP1, which the migration takes away."""
+    """The imports of FSDP1 that the migration removes, by module and name."""
     for source in migration.sources:
         for item in bindings_of(source).imports():
             if fsdp1_name(canonical(item.full)) is None:
@@ -86,7 +86,7 @@ def _check_methods(migration: Migration, edits: tuple[Edit, ...]) -> Iterator[Bl
 
 
 def _unknown(migration: Migration, node: cst.Attribute) -> bool:
-    """Whether nothing is known of the object that a method is called on."""
+    """Whether the object of a method call is unknown."""
     if isinstance(node.value, cst.Call):
         return False
     values = migration.values(node.value)
@@ -94,7 +94,7 @@ def _unknown(migration: Migration, node: cst.Attribute) -> bool:
 
 
 def _clips_itself(migration: Migration, source: Source, call: cst.Call) -> bool:
-    """Whether `x.clip_grad_norm_(limit)` gives no parameters, as those of other libraries do."""
+    """Whether `x.clip_grad_norm_(limit)` passes no parameters, unlike other libraries' methods."""
     if not 1 <= len(call.args) <= 2:
         return False
     first = call.args[0]
@@ -107,7 +107,7 @@ def _clips_itself(migration: Migration, source: Source, call: cst.Call) -> bool:
 def _gives_parameters(
     migration: Migration, source: Source, node: cst.BaseExpression, depth: int = 0
 ) -> bool:
-    """Whether an expression is the parameters of a module, or a list of some."""
+    """Whether an expression gives the parameters of a module, or a list of parameters."""
     if any(isinstance(value, ParametersOf | Sequence) for value in migration.values(node)):
         return True
     if isinstance(node, cst.List | cst.Tuple | cst.ListComp | cst.GeneratorExp):
@@ -128,7 +128,7 @@ def _gives_parameters(
 def _check_reexports(
     migration: Migration, dropped: dict[tuple[str, str], tuple[Source, Imported]]
 ) -> Iterator[Blocked]:
-    """Uses of FSDP1's names in files that import them from a file that loses them."""
+    """Block on uses of FSDP1's names in files that import them from a file that loses them."""
     carried = {key for key in dropped}
     for _ in range(3):  # through packages that import them in turn
         for source in migration.program.sources.values():
@@ -151,7 +151,7 @@ def _check_reexports(
 def _check_patches(
     migration: Migration, dropped: dict[tuple[str, str], tuple[Source, Imported]]
 ) -> Iterator[Blocked]:
-    """`mock.patch("module.FSDP")` and `monkeypatch.setattr(module, "FSDP", ...)`."""
+    """Block on `mock.patch("module.FSDP")` and `monkeypatch.setattr(module, "FSDP", ...)`."""
     for source in migration.program.sources.values():
         for node, key in _patches(source, dropped):
             yield Blocked(source, node, _patch_reason(source, node, key))
@@ -169,7 +169,7 @@ def _check_patches(
 
 
 def _string_pattern(dropped: Iterable[tuple[str, str]]) -> re.Pattern[bytes]:
-    """Finds strings like `"module.FSDP"` and `"FSDP"`: only files with some are parsed."""
+    """The pattern of strings like `"module.FSDP"`; only files with a match are parsed."""
     names = "|".join(sorted(re.escape(name) for _, name in dropped))
     return re.compile(rf"[\"'](?:[\w.]+\.)?(?:{names})[\"']".encode())
 
@@ -217,14 +217,14 @@ def _patches(
 
 
 def _replaces(source: Source, func: cst.BaseExpression) -> bool:
-    """Whether a function puts something in place of a name that it is given as a string."""
+    """Whether a function replaces the object whose name it gets as a string."""
     full = symbols_in(source).get(func, "")
     if full:
         return MOCK.fullmatch(full) is not None
     name = dotted_name(func) or source.code(func)
     if isinstance(func, cst.Name):
         return name == "setattr"
-    # pytest's `monkeypatch` and pytest-mock's `mocker`, which a test gets by these names
+    # pytest's `monkeypatch` and pytest-mock's `mocker` are fixtures with these names
     return FIXTURES.fullmatch(name) is not None
 
 

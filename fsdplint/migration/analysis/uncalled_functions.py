@@ -1,8 +1,6 @@
-"""Functions that nothing calls and that reach into FSDP1: a patch of its class, a use of its
-internals.
+"""Functions that nothing calls and that use internals of FSDP1, such as a patch of its class.
 
-Torch still has FSDP1, so that they do after the migration what they did before it. They stay as
-they are.
+Torch still has FSDP1, so these functions work as before. They stay as they are.
 """
 
 from __future__ import annotations
@@ -22,11 +20,10 @@ Functions = dict[cst.FunctionDef, Source]
 
 
 def find_uncalled(program: Program, blockers: Iterable[Blocked]) -> Functions:
-    """The functions of the top level that nothing calls, and that nothing but FSDP1's internals
-    blocks.
+    """The functions of the top level that nothing calls and that only FSDP1's internals block.
 
-    One that asks FSDP1's wrapper for an attribute has to be a part of such a patch: by itself it is
-    there for a model, which is FSDP2's then.
+    A function that reads an attribute of FSDP1's wrapper counts only if another such function
+    mentions it. Otherwise it is meant for a model, which FSDP2 shards after the migration.
     """
     found: Functions = {}
     excluded: set[cst.CSTNode] = set()
@@ -60,7 +57,7 @@ def find_uncalled(program: Program, blockers: Iterable[Blocked]) -> Functions:
 
 
 def _is_part(function: cst.FunctionDef, functions: Functions) -> bool:
-    """Whether another one of some functions names a function."""
+    """Whether another one of the functions mentions a function."""
     name = function.name.value
     return any(
         isinstance(node, cst.Name) and node.value == name
@@ -78,9 +75,7 @@ def _is_called_by_name_only(function: cst.FunctionDef) -> bool:
 def _is_mentioned(
     sources: Iterable[Source], function: cst.FunctionDef, inside: set[cst.CSTNode]
 ) -> bool:
-    """Whether code names a function, in a string too, but for imports and the functions
-    themselves.
-    """
+    """Whether code or a string mentions a function, other than imports and the nodes `inside`."""
     name = function.name.value
     word = re.compile(rf"\b{re.escape(name)}\b")
     for source in sources:

@@ -1,6 +1,4 @@
-"""Code that is not followed: functions out of sight that get the wrapped model, branches never
-taken.
-"""
+"""Code that the interpreter does not follow: unseen functions and branches that are never taken."""
 
 from __future__ import annotations
 
@@ -36,10 +34,10 @@ Known = dict[tuple[cst.CSTNode, str], int]
 
 
 def check_passed_models(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """Block where code out of sight that speaks of FSDP gets a model that FSDP1 wraps."""
+    """Block where an unseen function that mentions FSDP gets a model that FSDP1 wraps."""
     for source in migration.program.sources.values():
         if not has_fsdp(source.text):
-            continue  # positions in the text, which its names need, cost most of what a file costs
+            continue  # computing the positions of names is the most expensive part of a file
         symbols = symbols_in(source)
         wrapped = _wrapped_names(migration, source)
         for node in nodes(source):
@@ -64,9 +62,7 @@ def check_passed_models(migration: Migration, calls: list[tuple[Source, cst.Call
 
 
 def _is_defined_here(migration: Migration, func: cst.BaseExpression) -> bool:
-    """Whether the program has a function of this name (for calls that are not reached), or a class
-    that it gives a wrapped model elsewhere.
-    """
+    """Whether the program defines a function of this name, or a class that gets a wrapped model."""
     name = func.attr if isinstance(func, cst.Attribute) else func
     if not isinstance(name, cst.Name):
         return False
@@ -87,9 +83,7 @@ def _is_init(node: cst.CSTNode) -> TypeGuard[cst.FunctionDef]:
 
 
 def _import_fails(migration: Migration, source: Source, func: cst.BaseExpression) -> bool:
-    """Whether a function is imported from a file of these that lacks it: the program ends at
-    once.
-    """
+    """Whether a function is imported from a file that does not define it: the import fails."""
     bindings = bindings_of(source)
     if not isinstance(func, cst.Name):
         return False
@@ -116,9 +110,9 @@ def _speaks_of_fsdp(source: Source, node: cst.Call, symbols: dict[cst.CSTNode, s
 
 
 def check_branches(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """Block where a branch that the program as given never takes does something with the model.
+    """Block on uses of the model in branches that the program never takes by default.
 
-    `if save:` in a function whose `save` is False unless the command line says otherwise.
+    For example `if save:` with a setting that is False unless the command line sets it.
     """
     for source in migration.sources:
         wrapped = _wrapped_names(migration, source)
@@ -147,9 +141,7 @@ def check_branches(migration: Migration, calls: list[tuple[Source, cst.Call]]) -
 
 
 def check_optimizers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """Block where code that is not reached takes or loads the state of a wrapped model's
-    optimizer.
-    """
+    """Block on optimizer states of wrapped models in code that is not reached."""
     found = UnreachedNames(migration.sources, migration.values, _is_optimizer).found
     for source in migration.sources:
         for node in attributes(source):
@@ -169,7 +161,7 @@ def _is_optimizer(value: Value) -> bool:
 
 
 def _wrapped_names(migration: Migration, source: Source) -> Known:
-    """The names by which each function knows a wrapped model, and from which offset on."""
+    """The names of wrapped models in each function, with the offset of their first use."""
     known: Known = {}
     for node in [*attributes(source), *nodes(source)]:
         if isinstance(node, cst.Name | cst.Attribute) and migration.wrapped(node):
@@ -182,7 +174,7 @@ def _wrapped_names(migration: Migration, source: Source) -> Known:
 def _is_unreached(
     migration: Migration, source: Source, node: cst.BaseExpression, wrapped: Known
 ) -> bool:
-    """Whether a name of a wrapped model has no value here, since nothing leads here."""
+    """Whether a name of a wrapped model has no value at a node because no run reaches it."""
     if not isinstance(node, cst.Name | cst.Attribute) or migration.values(node):
         return False
     if migration.wrapped(node):
@@ -192,7 +184,7 @@ def _is_unreached(
 
 
 def _gets_wrapped_everywhere(migration: Migration, name: str) -> bool:
-    """Whether a function gets a wrapped model wherever the program as given calls it."""
+    """Whether a function gets a wrapped model in every call that a run reaches."""
     found = [
         node
         for source in migration.sources
@@ -205,7 +197,7 @@ def _gets_wrapped_everywhere(migration: Migration, name: str) -> bool:
 
 
 def _gets_wrapped_model(migration: Migration, function: cst.FunctionDef) -> bool:
-    """Whether a function gets a wrapped model from each call of it that is reached."""
+    """Whether a parameter of a function is a wrapped model in every call that a run reaches."""
     names = {param.name.value for param in function.params.params}
     uses = [
         migration.wrapped(node)
@@ -216,7 +208,7 @@ def _gets_wrapped_model(migration: Migration, function: cst.FunctionDef) -> bool
 
 
 def _changes(migration: Migration, name: str) -> bool:
-    """Whether a function of these files does something that FSDP2 does in another way."""
+    """Whether a function of these files uses an attribute that differs in FSDP2."""
     return any(
         isinstance(node, cst.FunctionDef)
         and node.name.value == name

@@ -1,4 +1,4 @@
-"""The units that FSDP1 makes of a model, each of which becomes a group of FSDP2."""
+"""The units of FSDP1 in a model, each of which becomes a group of FSDP2."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Units:
 
     @cached_property
     def wraps(self) -> dict[str, Wrapped]:
-        """Where each unit is made, by its module."""
+        """The call that creates each unit, by the unit's module."""
         found: dict[str, Wrapped] = {}
         for event in self.trace.of(Wrapped):
             found.setdefault(event.inner, event)
@@ -29,24 +29,25 @@ class Units:
         return found
 
     def unit(self, module: str) -> str | None:
-        """The module of the unit that holds a module's own parameters; None where that is not
-        known, or where FSDP1 does not wrap it.
+        """The module of the unit that holds a module's own parameters.
+
+        None if it is not known, or if FSDP1 does not wrap the module.
         """
         for candidate in (module, *self.groups.ancestors(module)):
             event = self.wraps.get(candidate)
             if event is not None:
                 if candidate == event.inner and candidate != module and event.units is None:
-                    return None  # a policy that cannot be read may wrap what is in between
+                    return None  # an unreadable policy may wrap a module in between
                 return candidate
         return None
 
     def outermost_wrap(self, module: str) -> Wrapped | None:
-        """The outermost constructor call whose model holds a module."""
+        """The outermost constructor call whose model contains a module."""
         found = [m for m in (module, *self.groups.ancestors(module)) if m in self.wraps]
         return self.wraps[found[-1]] if found else None
 
     def may_stay_gathered(self, module: str) -> bool:
-        """Whether the unit of a module may stay gathered after a forward, in FSDP2."""
+        """Whether FSDP2 may keep the unit of a module gathered after a forward."""
         unit = self.unit(module)
         if unit is None:
             return self.outermost_wrap(module) is not None

@@ -1,13 +1,12 @@
-"""Names of wrapped models in code that the program as given does not reach.
+"""Names of wrapped models in code that no run reaches.
 
-`if args.clip:` with a setting that is off unless the command line says otherwise: nothing is known
-there of the values. A name that stands for a wrapped model earlier in the same function, and is not
-given another value in between, stands for it there too, and so does the parameter that it is given
-to. Where a branch in between takes it out of DDP (`model = model.module`), it stands for one
-sometimes.
+In `if args.clip:` with a setting that is off by default, no values are known. A name that is a
+wrapped model earlier in the same function, and is not rebound in between, is one there too. So is the
+parameter that it is passed to. If a branch in between unwraps DDP (`model = model.module`), the name
+is a wrapped model "sometimes".
 
-A method that nothing calls: its parameter stands for a wrapped model where parameters of that name
-do in other methods of the class, always.
+The parameter of a method that nothing calls is a wrapped model if parameters of the same name always
+are in other methods of the class.
 """
 
 from __future__ import annotations
@@ -25,18 +24,20 @@ from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import walk
 
-Known = dict[tuple[cst.CSTNode, str], tuple[int, str]]  # from which offset on, and how
+Known = dict[
+    tuple[cst.CSTNode, str], tuple[int, str]
+]  # the offset of the first use; "always" or "sometimes"
 Values = Callable[[cst.CSTNode], list[Value]]
 
 
 class UnreachedNames:
-    """Finds those names in some files.
+    """Finds names of wrapped models in unreached code.
 
     Args:
-        callers: the files that may call methods of those, where there are more.
+        callers: all files that may call methods of the sources, if not only the sources.
 
     Attributes:
-        found: the nodes, and whether they stand for one "always" or "sometimes".
+        found: the nodes, and whether they are a wrapped model "always" or "sometimes".
     """
 
     def __init__(
@@ -80,13 +81,13 @@ class UnreachedNames:
         return functions
 
     def _names(self, known: Known) -> list[tuple[Source, cst.CSTNode]]:
-        """The names that are found, where others are known."""
+        """The unreached names that follow from known ones."""
         new: list[tuple[Source, cst.CSTNode]] = []
         for source in self.sources:
             for node in _names(source):
                 if node in self.found or self.values(node):
                     continue
-                # What torch.compile holds is what it is given.
+                # torch.compile's `_orig_mod` is the model that it compiles.
                 key = function_of(source, node), source.code(node).removesuffix("._orig_mod")
                 first, how = known.get(key, (None, ""))
                 if first is None or first >= source.span(node)[0]:
@@ -100,9 +101,7 @@ class UnreachedNames:
     def _rebinding(
         self, source: Source, function: cst.CSTNode, name: str, start: int, end: int
     ) -> str:
-        """Whether a name gets another value between two places: "always", "sometimes" or "" for
-        not.
-        """
+        """Whether a name is rebound between two places: "always", "sometimes" or "" for never."""
         if function not in self._bindings:
             self._bindings[function] = bindings(source, function)
         again = ""
@@ -114,7 +113,7 @@ class UnreachedNames:
         return again
 
     def _parameters_given(self, names: list[tuple[Source, cst.CSTNode]]) -> Known:
-        """The parameters that get one of the names, in functions that nothing else reaches."""
+        """The parameters that get one of the names, in functions that no run reaches."""
         known: Known = {}
         for source, node in names:
             arg = source.parent(node)
@@ -144,9 +143,7 @@ class UnreachedNames:
     def _find_in_uncalled_methods(
         self, source: Source, klass: cst.ClassDef, is_wrapped: Callable[[Value], bool]
     ) -> None:
-        """Find the parameters of uncalled methods that are named as wrapped models in the
-        others.
-        """
+        """Find parameters of uncalled methods with the names of wrapped models in other methods."""
         given: dict[str, bool] = {}  # parameters of called methods: are they always wrapped models?
         uncalled: list[tuple[str, list[cst.Name]]] = []
         for method in klass.body.body:
@@ -166,7 +163,7 @@ class UnreachedNames:
                 self.found.update(dict.fromkeys(uses, "always"))
 
     def _is_mentioned(self, method: cst.FunctionDef) -> bool:
-        """Whether any file mentions a method of this name, if in code that is not reached."""
+        """Whether any file mentions a method of this name."""
         name = method.name.value
         return any(
             isinstance(node, cst.Attribute) and node.attr.value == name
@@ -176,9 +173,7 @@ class UnreachedNames:
 
 
 def is_synthetic(value: Value, node: cst.CSTNode) -> bool:
-    """Whether a value is an argument made up to execute the class or function of a node by
-    itself.
-    """
+    """Whether a value is a synthetic argument of the class or function that contains a node."""
     if not isinstance(value, ModuleValue) or value.synthetic_for is None:
         return False
     return node in _nodes_of(value.synthetic_for)
@@ -190,7 +185,7 @@ def _nodes_of(node: cst.CSTNode) -> frozenset[cst.CSTNode]:
 
 
 def _uses(source: Source, method: cst.FunctionDef) -> dict[str, list[cst.Name]]:
-    """Where a method reads its parameters."""
+    """The places where a method reads its parameters, by parameter."""
     found: dict[str, list[cst.Name]] = {name: [] for name in _parameters(method)}
     for node in source.descend(method.body):
         if not isinstance(node, cst.Name) or node.value not in found:
@@ -207,7 +202,7 @@ def _uses(source: Source, method: cst.FunctionDef) -> dict[str, list[cst.Name]]:
 
 @once
 def _names(source: Source) -> Sequence[cst.Name | cst.Attribute]:
-    """The names and the dotted names that something is asked of, or that are given to something."""
+    """The names and dotted names that have an attribute read or are passed as arguments."""
     found: list[cst.Name | cst.Attribute] = []
     for node in walk(source, skip_imports=True):
         if isinstance(node, cst.Attribute):
@@ -225,7 +220,7 @@ def _parameters(function: cst.FunctionDef) -> list[str]:
 
 
 def bindings(source: Source, function: cst.CSTNode) -> dict[str, list[cst.CSTNode]]:
-    """The places at which a function gives names a value."""
+    """The places where a function binds names, by name."""
     found: dict[str, list[cst.CSTNode]] = {}
     for node in source.descend(function):
         names: set[str] = set()
@@ -242,7 +237,7 @@ def bindings(source: Source, function: cst.CSTNode) -> dict[str, list[cst.CSTNod
 
 
 def _is_in_bound_value(source: Source, binding: cst.CSTNode, place: int) -> bool:
-    """Whether a place is in the value that a statement binds, which is worked out before."""
+    """Whether a place is in the value of a binding, which is evaluated before it."""
     statement = source.parent(binding) if isinstance(binding, cst.AssignTarget) else binding
     value = getattr(statement, "iter" if isinstance(binding, cst.For) else "value", None)
     if not isinstance(value, cst.CSTNode):
@@ -252,7 +247,7 @@ def _is_in_bound_value(source: Source, binding: cst.CSTNode, place: int) -> bool
 
 
 def _takes_inner(source: Source, binding: cst.CSTNode) -> bool:
-    """Whether a binding is that of `model = model.module`, which is about DDP's models."""
+    """Whether a binding is `model = model.module`, which unwraps DDP."""
     statement = source.parent(binding)
     if not isinstance(binding, cst.AssignTarget) or not isinstance(statement, cst.Assign):
         return False
@@ -260,7 +255,7 @@ def _takes_inner(source: Source, binding: cst.CSTNode) -> bool:
 
 
 def _in_every_case(source: Source, node: cst.CSTNode, function: cst.CSTNode, place: int) -> bool:
-    """Whether a statement is always executed before a place after it in the same function."""
+    """Whether a statement always runs before a later place in the same function."""
     for outer in ancestors(source, node):
         if outer is function or source.span(outer)[1] > place:
             return True

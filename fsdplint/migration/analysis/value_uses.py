@@ -1,7 +1,7 @@
-"""Where the value of an expression goes: forward through variables, attributes, calls and returns.
+"""The uses of a value, followed forward through variables, attributes, calls and returns.
 
-A rewrite that gives an object another protocol has to know every reader of it. The traces know the
-readers that a run comes to; the code is followed here, whether a run comes by or not.
+A rewrite that changes the type of an object has to know every reader of it. Traces contain only the
+readers that a run reaches; this module follows the syntax of all code.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.bindings import Imported, bindings_of
 
 FUNCTIONS = cst.FunctionDef | cst.Lambda
-MAX_PLACES = 1_000  # that one value is followed through
+MAX_PLACES = 1_000  # to follow for one value
 
 
 @dataclass(frozen=True)
 class Use:
-    """A place that does something with a value besides handing it on.
+    """A place that uses a value other than by passing it on.
 
     Attributes:
-        node: the expression that has the value there.
-        place: what it stands in: an argument, a comparison, an attribute of it, ...
+        node: the expression that has the value.
+        place: its parent: an argument, a comparison, an attribute of it, ...
     """
 
     source: Source
@@ -52,7 +52,7 @@ class Uses:
         found: list[Use] = []
         while self._todo and len(self._seen) < MAX_PLACES:
             found += self._step(*self._todo.pop())
-        # A place that the bound leaves out may do anything with the value.
+        # Places beyond the bound count as uses.
         return [*found, *(Use(at, last, at.parent(last)) for at, last in self._todo)]
 
     def _follow(self, source: Source, node: cst.CSTNode) -> None:
@@ -95,7 +95,7 @@ class Uses:
     def _follow_variable(
         self, source: Source, name: cst.CSTNode, function: cst.CSTNode | None = None
     ) -> None:
-        """Follow a variable, or a parameter of a function, to what reads it, in other files as well."""
+        """Follow a variable, or a parameter of a function, to its readers in all files."""
         if not isinstance(name, cst.Name):
             return
         bindings = bindings_of(source)
@@ -131,7 +131,7 @@ class Uses:
                             self._follow(other, attribute)
 
     def _follow_attribute(self, name: str) -> None:
-        """Follow an attribute, of whichever object, to what reads it."""
+        """Follow an attribute of any object to its readers."""
         for source in self.sources:
             for node in _attributes_by_name(source).get(name, ()):
                 if node in self.migration.symbols:
@@ -142,7 +142,7 @@ class Uses:
     # Functions ------------------------------------------------------------------------------------
 
     def _follow_return(self, source: Source, node: cst.CSTNode, index: int | None = None) -> None:
-        """Follow what a function returns to its calls; `index` is its position in a tuple."""
+        """Follow a return value to the calls; `index` is its position in a tuple."""
         function = next(
             (
                 x
@@ -201,7 +201,7 @@ class Uses:
         return True
 
     def _follow_argument(self, source: Source, arg: cst.Arg) -> bool:
-        """Follow an argument into the functions of the program that it is given to."""
+        """Follow an argument into the functions of the program that get it."""
         call = source.parent(arg)
         if not isinstance(call, cst.Call) or arg.star or self.migration.symbol(call.func):
             return False
@@ -218,7 +218,7 @@ class Uses:
     def _follow_parameter(
         self, source: Source, node: cst.CSTNode, call: cst.Call, arg: cst.Arg
     ) -> bool:
-        """Follow an argument to the parameter of a function that takes it; whether there is one."""
+        """Follow an argument to the parameter of a function. Returns whether there is one."""
         if isinstance(node, cst.ClassDef):
             return self._follow_field(source, node, call, arg)
         if not isinstance(node, cst.FunctionDef | cst.Lambda):
@@ -257,7 +257,7 @@ class Uses:
         return bool(name)
 
 
-# What a file has by its names, found once for all values that are followed.
+# Indexes of a file by name, cached for all values that are followed.
 
 
 @once
@@ -285,13 +285,13 @@ def _calls_by_name(source: Source) -> Mapping[str, list[cst.Call]]:
 
 
 def _called_name(source: Source, func: cst.BaseExpression) -> str:
-    """The name that a called function has where it is defined, as far as an import says it."""
+    """The name of a called function in its own file, as far as imports show it."""
     item = _import_of(source, func)
     return item.name if item is not None and item.name else _last(func)
 
 
 def _import_of(source: Source, func: cst.BaseExpression) -> Imported | None:
-    """The import that binds a name, if one import does."""
+    """The import that binds a name, if exactly one does."""
     if not isinstance(func, cst.Name):
         return None
     bindings = bindings_of(source)
@@ -301,7 +301,7 @@ def _import_of(source: Source, func: cst.BaseExpression) -> Imported | None:
 
 
 def _may_be(source: Source, func: cst.BaseExpression, home: Source) -> bool:
-    """Whether a call by a name may mean what another file defines under that name."""
+    """Whether a call by a name may call the definition of that name in another file."""
     if not isinstance(func, cst.Name) or source is home or _import_of(source, func) is not None:
         return True
     return func.value not in _definitions_by_name(source)

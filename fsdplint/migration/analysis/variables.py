@@ -1,4 +1,4 @@
-"""Variables of a file: where a name is assigned and read within its function."""
+"""Variables of a file: the places that assign and read a name within its function."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Definition:
 
 
 def function_of(source: Source, node: cst.CSTNode) -> cst.CSTNode:
-    """The function or lambda whose body holds a node, else the file's tree."""
+    """The function or lambda that contains a node, or the file's tree."""
     current = source.parent(node)
     while current is not None and not isinstance(current, Function):
         current = source.parent(current)
@@ -31,14 +31,14 @@ def function_of(source: Source, node: cst.CSTNode) -> cst.CSTNode:
 
 
 def home_of(source: Source, name: cst.Name) -> cst.CSTNode | None:
-    """The function (or tree) that binds a name as seen at this place; None if none does."""
+    """The function (or tree) that binds a name at this place; None if none does."""
     bindings = bindings_of(source)
     scope = bindings.owner(bindings.scope_at(name), name.value)
     return scope.node if scope is not None else None
 
 
 def definitions(source: Source, name: cst.Name) -> list[Definition] | None:
-    """All assignments that give a variable its value; None if it gets one in any other way too."""
+    """All assignments of a variable; None if it also gets a value in another way."""
     bindings = bindings_of(source)
     scope = bindings.owner(bindings.scope_at(name), name.value)
     if scope is None or any(item.local == name.value for item in scope.imports):
@@ -53,9 +53,7 @@ def definitions(source: Source, name: cst.Name) -> list[Definition] | None:
 
 
 def definition_at(source: Source, target: cst.CSTNode) -> Definition | None:
-    """The statement that gives a variable, which is its only target, its value; None if it is
-    none.
-    """
+    """The assignment whose only target is a node; None if there is none."""
     parent = source.parent(target)
     if isinstance(parent, cst.AnnAssign) and parent.value is not None:
         return Definition(parent, parent.value)
@@ -67,9 +65,7 @@ def definition_at(source: Source, target: cst.CSTNode) -> Definition | None:
 
 
 def reads(source: Source, home: cst.CSTNode, name: str) -> list[cst.Name]:
-    """The places below a function (or tree) that read a name (one hidden by a parameter
-    included).
-    """
+    """The places inside a function (or tree) that read a name, including shadowed names."""
     result = []
     for node in source.descend(home):
         if isinstance(node, cst.Name) and node.value == name and not _is_binding(source, node):
@@ -98,8 +94,9 @@ def ancestors(source: Source, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 
 
 def arm_of_wrapping(source: Source, node: cst.CSTNode, calls: Sequence[cst.CSTNode]) -> bool | None:
-    """Whether a node stands in the arm of `if use_fsdp:` in which some calls are made (True), or in
-    the one in which none of them is (False); None where no variable of its function decides both.
+    """Whether a node is in the same arm of `if use_fsdp:` as some calls (True), or in the other one.
+
+    None if no variable of its function decides both.
     """
     function = function_of(source, node)
     if not calls or any(function_of(source, call) is not function for call in calls):
@@ -115,7 +112,7 @@ def arm_of_wrapping(source: Source, node: cst.CSTNode, calls: Sequence[cst.CSTNo
 
 
 def _flags(source: Source, node: cst.CSTNode) -> dict[str, bool]:
-    """The variables that are assigned once in a function and decide whether a node is reached."""
+    """The variables with one assignment that decide whether a node runs, and their values there."""
     flags: dict[str, bool] = {}
     inner = node
     for parent in ancestors(source, node):
@@ -130,7 +127,7 @@ def _flags(source: Source, node: cst.CSTNode) -> dict[str, bool]:
 
 
 def top_level(source: Source, node: cst.CSTNode) -> cst.CSTNode:
-    """The statement of the file's top level that holds a node."""
+    """The statement of the file's top level that contains a node."""
     last = node
     for parent in ancestors(source, node):
         if parent is source.tree:
@@ -149,7 +146,7 @@ def bound_names(source: Source, node: cst.CSTNode) -> set[str]:
 
 
 def fresh(source: Source, node: cst.CSTNode, *wanted: str) -> str:
-    """The first of the names that is free at a node, else the last one with a number."""
+    """The first of the names that is unused at a node, or the last one with a number."""
     taken = bound_names(source, node)
     for name in wanted:
         if name not in taken:
@@ -161,7 +158,7 @@ def fresh(source: Source, node: cst.CSTNode, *wanted: str) -> str:
 
 
 def outer_function(source: Source, node: cst.CSTNode) -> cst.FunctionDef | cst.ClassDef | None:
-    """The function or class of the file's top level that holds a node."""
+    """The outermost function or class that contains a node."""
     outer = None
     for parent in ancestors(source, node):
         if isinstance(parent, cst.FunctionDef | cst.ClassDef):
@@ -170,7 +167,7 @@ def outer_function(source: Source, node: cst.CSTNode) -> cst.FunctionDef | cst.C
 
 
 def is_mentioned(sources: Iterable[Source], function: cst.FunctionDef | cst.ClassDef) -> bool:
-    """Whether some code here names the function (but for its own body)."""
+    """Whether code other than its own body and imports mentions a function."""
     name = function.name.value
     own = set(descend(function))
     for source in sources:
@@ -184,7 +181,7 @@ def is_mentioned(sources: Iterable[Source], function: cst.FunctionDef | cst.Clas
 
 
 def return_values(function: cst.FunctionDef) -> list[cst.BaseExpression]:
-    """What a function may return; None is among it where it can end without a return."""
+    """The expressions that a function may return, with None if it can end without a return."""
     found: list[cst.BaseExpression] = []
     stack: list[cst.CSTNode] = [function.body]
     while stack:
@@ -203,8 +200,9 @@ def return_values(function: cst.FunctionDef) -> list[cst.BaseExpression]:
 def calls_of(
     sources: Iterable[Source], function: cst.FunctionDef | cst.ClassDef
 ) -> Iterator[tuple[Source, cst.Call | None]]:
-    """The calls of a function or class of the top level, found by its name; None for any other use,
-    and for another function of that name.
+    """The calls of a function or class of the top level, found by its name.
+
+    None stands for any other use of the name, or another function of that name.
     """
     for source in sources:
         for node in source.descend(source.tree):

@@ -1,11 +1,17 @@
 """State dicts of models and optimizers: `state_dict_type` blocks become torch's getters and
 setters.
 
-`kinds` has FSDP1's types and configs, `kind_reader` reads them, `set_types` knows those that hold
-from a statement on, `helpers` functions that return such a context, `called_states` states that a
-block's calls take. `optim_state` rewrites FSDP's static methods, `optimizers` plain optimizer
-states, `compiled_states` knows the names of compiled models, `in_ddp` those of DDP's,
-`state_functions` writes small functions, `inference` takes states out of inference mode. `harmless`
-and `trainers` are about calls in a block that have nothing to do with the state, or take it by
-themselves.
+    kinds, kind_reader       FSDP1's types and configs
+    asserted_types           types in variables, parameters and attributes
+    set_types                `set_state_dict_type`
+    state                    blocks and the models' states in them
+    helpers                  functions that return a `state_dict_type` context
+    called_states            states in functions that a block calls
+    harmless, trainers       calls in a block that take no state, or take it themselves
+    optim_state              FSDP's static methods for optimizer states
+    optimizers               plain optimizer states
+    part_states, pretrained  states of parts, `save_pretrained`
+    compiled_states, in_ddp  names in states of compiled models and of DDP's
+    inference                states under inference mode
+    state_functions          helper functions for migrated files
 """

@@ -1,7 +1,6 @@
-"""Types of state dicts that a variable, a parameter or an attribute holds.
+"""Types of state dicts in variables, parameters and attributes.
 
-They are known where all that is assigned is one type, a parameter is never given another one than
-its default, or the program asserts which one it is.
+A type is known if all assignments and arguments give the same type, or if the program asserts it.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ ENUM = "StateDictType."
 
 
 class TypeReader:
-    """Follows one expression to the types that it can be."""
+    """Follows one expression to its possible types."""
 
     def __init__(self, migration: Migration) -> None:
         self.migration = migration
         self.visited: set[cst.CSTNode] = set()
-        self.asserted = ""  # the assert that one was read from
+        self.asserted = ""  # the text of the assert that gave the type
 
     def single_type(self, source: Source, node: cst.BaseExpression) -> str:
-        """The only type that an expression can be (`StateDictType.FULL_STATE_DICT`), or ""."""
+        """The only possible type of an expression (`StateDictType.FULL_STATE_DICT`), or ""."""
         found = self.types(source, node)
         return found.pop() if len(found) == 1 else ""
 
     def types(self, source: Source, node: cst.BaseExpression) -> set[str]:
-        """The types that an expression can be; "" is among them where they are not all known."""
+        """The possible types of an expression, with "" if some are not known."""
         name = self.migration.fsdp1(node)
         if name:
             return {name if name.startswith(ENUM) else ""}
@@ -65,7 +64,7 @@ class TypeReader:
         return found or {""}
 
     def _attribute(self, source: Source, node: cst.Attribute) -> set[str]:
-        """What `self.attribute` of a class is given anywhere."""
+        """The types that any code assigns to `self.attribute` of a class."""
         klass = own_class(source, node)
         if not isinstance(node.value, cst.Name) or node.value.value != "self" or klass is None:
             return {""}
@@ -79,7 +78,7 @@ class TypeReader:
         return found or {""}
 
     def _parameter(self, source: Source, parameter: cst.Param) -> set[str]:
-        """The default of a parameter, and what the calls of its function give it."""
+        """The types of a parameter: its default, and the arguments of all calls."""
         function = function_of(source, parameter)
         if function is source.tree or not isinstance(function, cst.FunctionDef):
             return {""}
@@ -106,7 +105,7 @@ class TypeReader:
     # Asserts -------------------------------------------------------------------------------------
 
     def _asserted_type(self, source: Source, node: cst.BaseExpression) -> str:
-        """The type that an assert before a node says it is."""
+        """The type that an assert before a node gives it, or ""."""
         code = source.code(node)
         if not isinstance(node, cst.Name) or not self._bound_once(source, node):
             return ""
@@ -141,7 +140,7 @@ class TypeReader:
 
 
 def _asserts(source: Source, node: cst.CSTNode) -> Iterator[cst.Assert]:
-    """The asserts that come before a node whenever it is reached, in its function."""
+    """The asserts that always run before a node in its function."""
     start = source.span(node)[0]
     for block in ancestors(source, node):
         if isinstance(block, cst.IndentedBlock | cst.Module):
@@ -153,7 +152,7 @@ def _asserts(source: Source, node: cst.CSTNode) -> Iterator[cst.Assert]:
 
 
 def _all_of(test: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """The tests that hold where a test does: the parts of `a and b`."""
+    """The operands of a conjunction such as `a and b`, or the test itself."""
     if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
         yield from _all_of(test.left)
         yield from _all_of(test.right)

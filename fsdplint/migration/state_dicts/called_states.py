@@ -1,4 +1,4 @@
-"""State dicts in functions that a `state_dict_type` block calls, whose type the block decides."""
+"""State dicts in functions that a `state_dict_type` block calls. The block sets their type."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from fsdplint.syntax.layout import descend
 
 
 def functions(migration: Migration, call: cst.Call) -> list[Function] | None:
-    """The functions of these files that a call of a block runs, and those that they call in turn.
+    """The functions of these files that a call in a block runs, directly or indirectly.
 
-    Only functions that get a wrapped model count. None where what is called cannot be seen, or
-    other code calls one of them too.
+    Only functions that get a wrapped model count. None if a function is not known, or if other code
+    calls it as well.
     """
     found: list[Function] = []
     pending = [call]
@@ -46,7 +46,7 @@ def functions(migration: Migration, call: cst.Call) -> list[Function] | None:
 
 
 def _calls_with_models(migration: Migration, function: Function) -> Iterator[cst.Call]:
-    """The calls in a function that get a wrapped model, or take its state by themselves."""
+    """The calls in a function that get a wrapped model, or that save it themselves."""
     for node in descend(function.node.body):
         if not isinstance(node, cst.Call):
             continue
@@ -63,7 +63,7 @@ def _calls_with_models(migration: Migration, function: Function) -> Iterator[cst
 def _is_mentioned_elsewhere(
     migration: Migration, function: Function, calls: list[cst.CSTNode]
 ) -> bool:
-    """Whether something else than these calls names a function."""
+    """Whether code other than these calls mentions a function."""
     for source in migration.program.sources.values():
         for node in nodes(source):
             if isinstance(node, cst.Name) and node.value == function.name and node not in calls:
@@ -78,10 +78,10 @@ def _is_mentioned_elsewhere(
 
 
 def kind_in_function(migration: Migration, kind: Kind, source: Source, node: cst.CSTNode) -> Kind:
-    """The kind as code in another function reads it, which does not see the block's variables.
+    """The kind for code in another function, where the block's variables are not visible.
 
     Raises:
-        Blocked: one of those variables decides what the state is.
+        Blocked: one of those variables decides which state is taken.
     """
 
     def without_name(config: Config) -> Config:

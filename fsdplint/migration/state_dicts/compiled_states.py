@@ -1,7 +1,7 @@
-"""States of compiled models: torch's getters leave out the `_orig_mod.` that FSDP1 keeps in names.
+"""States of compiled models: torch's getters remove the `_orig_mod.` that FSDP1 keeps in names.
 
-FSDP1 (and `state_dict()` itself) names a parameter by its whole path, with an `_orig_mod.` wherever
-`torch.compile` put a module around another. So do the checkpoints that there are already.
+FSDP1 (and `state_dict()` itself) names a parameter by its full path, with an `_orig_mod.` for each
+module that `torch.compile` has wrapped. Existing checkpoints have these names.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ PREFIX = "_orig_mod."
 def compiled_names(migration: Migration, node: cst.BaseExpression) -> str:
     """How torch.compile changes the names of a model's parameters.
 
-    "root": it is around all of the model, and nothing else. "within": parts of the model are
-    compiled, or it is compiled only sometimes. "": not at all.
+    "root": only the whole model is compiled. "parts": parts of it are compiled, or it is compiled in
+    some configurations. "": nothing is compiled.
     """
     values = migration.values(node)
     if not values:
-        return "within" if migration.wrapped(node) and _compiles(migration) else ""
+        return "parts" if migration.wrapped(node) and _compiles(migration) else ""
     models = [value for value in values if isinstance(value, ModuleValue)]
     roots = [_is_root(model) for model in models]
     if any(_parts(migration, model) for model in models) or any(roots) and not all(roots):
-        return "within"
+        return "parts"
     if any(_is_optional(migration, model) for model in models):
-        return "within"
+        return "parts"
     return "root" if any(roots) else ""
 
 
 def _is_root(model: ModuleValue) -> bool:
-    """Whether torch.compile is around a model, or right within FSDP1's wrapper around it."""
+    """Whether torch.compile wraps a model, or the inner module of its FSDP1 wrapper."""
     inner: ModuleValue | None = model
     while isinstance(inner, ModuleValue) and inner.wrapper:
         if inner.wrapper == "compile":
@@ -48,7 +48,7 @@ def _is_root(model: ModuleValue) -> bool:
 
 
 def _is_optional(migration: Migration, model: ModuleValue) -> bool:
-    """Whether a setting of the program decides that a model is compiled."""
+    """Whether a setting of the program decides whether a model is compiled."""
     return any(
         event.result == model.id and any(g.kind is GuardKind.CONFIG for g in event.guards)
         for trace in migration.program.traces
@@ -73,7 +73,7 @@ def _parts(migration: Migration, model: ModuleValue) -> bool:
 
 
 def _compiles(migration: Migration) -> bool:
-    """Whether anything here is compiled, for models that are not known."""
+    """Whether these files call `torch.compile`, for models that are not known."""
     return any(
         isinstance(node, cst.Call) and migration.symbol(node.func) == "torch.compile"
         for source in migration.sources
@@ -93,13 +93,13 @@ def take(
     model: str,
     options: str,
 ) -> None:
-    """Put a getter's call in place of `state_dict()`, and give the names back their prefix.
+    """Replace `state_dict()` by a call of a getter, and add the prefix to the names again.
 
-    kind: how the model is compiled (`is_compiled`).
+    kind: how the model is compiled (`compiled_names`).
     """
     given = [model, f"options={options}"]
     indent = migration.indent(source, node)
-    if kind == "within":
+    if kind == "parts":
         name = _name_as_model(migration, source, node)
         state = call(source, indent, getter, given, depth=1)
         migration.put_call(source, node, name, [model, state])
@@ -111,7 +111,7 @@ def take(
 
 
 def without_prefix(source: Source, kind: str, state: str) -> str:
-    """The text of a state with the names that torch's setter knows."""
+    """The text of a state with the names that torch's setter expects."""
     prefix = string_literal(source, PREFIX)
     name = f"name.removeprefix({prefix})" if kind == "root" else _name_without_prefix(source)
     return f"{{{name}: value for name, value in {atom(state)}.items()}}"
@@ -122,7 +122,7 @@ def _name_without_prefix(source: Source) -> str:
 
 
 def _name_as_model(migration: Migration, source: Source, at: cst.CSTNode) -> str:
-    """The function that names a model's state as the model itself does."""
+    """The name of a helper that gives a model's state the model's own names."""
     return write_once(
         migration,
         source,
@@ -141,7 +141,7 @@ def _name_as_model(migration: Migration, source: Source, at: cst.CSTNode) -> str
 
 
 def with_names(migration: Migration, source: Source, at: cst.CSTNode) -> str:
-    """The function that names an optimizer's state as FSDP1 and the model do."""
+    """The name of a helper that gives an optimizer's state the names of FSDP1 and the model."""
     groups, state, params = (string_literal(source, x) for x in ("param_groups", "state", "params"))
     return write_once(
         migration,
@@ -165,7 +165,7 @@ def with_names(migration: Migration, source: Source, at: cst.CSTNode) -> str:
 
 
 def without_names(migration: Migration, source: Source, at: cst.CSTNode) -> str:
-    """The function that gives an optimizer's state the names that torch's setter knows."""
+    """The name of a helper that gives an optimizer's state the names that torch's setter expects."""
     groups, state, params = (string_literal(source, x) for x in ("param_groups", "state", "params"))
     return write_once(
         migration,

@@ -1,4 +1,4 @@
-"""Calls in a `state_dict_type` block that have nothing to do with the model's state."""
+"""Calls in a `state_dict_type` block that do not use the model's state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fsdplint.migration.context import Migration
 
 
 def takes_no_state(migration: Migration, node: cst.Call) -> bool:
-    """Whether a call certainly takes no state of a model that it is not given."""
+    """Whether a call certainly takes no state of a model that is not an argument of it."""
     name = migration.symbol(node.func)
     if name.startswith(("torch.save", "torch.load", "torch.distributed.", "os.", "time.")):
         return True
@@ -24,7 +24,7 @@ def takes_no_state(migration: Migration, node: cst.Call) -> bool:
 
 
 def is_no_model(migration: Migration, node: cst.BaseExpression) -> bool:
-    """Whether what has a state is an optimizer or the like, whose state has no type."""
+    """Whether the object of a `state_dict` call is an optimizer, a scheduler or a scaler."""
     values = migration.values(node)
     if values:
         return all(isinstance(value, OptimizerValue) for value in values)

@@ -1,5 +1,6 @@
-"""A function that returns `FSDP.state_dict_type(...)`, or does nothing but yield within it: the
-blocks under it are rewritten, and it goes.
+"""Functions that only return `FSDP.state_dict_type(...)`, or yield inside of it.
+
+The blocks that use such a function are rewritten, and the function is deleted.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from fsdplint.source.source import Source
 def rewrite_helper(
     migration: Migration, states: dict[Source, States], source: Source, call: cst.Call
 ) -> None:
-    """Rewrite the blocks under a function that does nothing but return the context manager.
+    """Rewrite the blocks that use a function which only returns the context manager.
 
     Raises:
-        Blocked: the function does more, or is used in another way.
+        Blocked: the function does more, or code uses it in another way.
     """
     function = function_of(source, call)
     if not isinstance(function, cst.FunctionDef) or not _only_returns(migration, function, call):
@@ -35,7 +36,7 @@ def rewrite_helper(
         if config.variable is not None:
             if function_of(source, config.variable[1]) is function:
                 migration.states.configs.pop(config.variable[1], None)
-            config.name, config.variable = "", None  # the blocks may not see the name
+            config.name, config.variable = "", None  # the name may not be visible in the blocks
     parameters = [p.name.value for p in function.params.params]
     if source.parent(source.parent(function) or function) is not None and _is_method(
         source, function
@@ -54,7 +55,7 @@ def rewrite_helper(
 
 
 def is_helper(source: Source, call: cst.Call) -> bool:
-    """Whether a call of `state_dict_type` is the context of blocks in other places."""
+    """Whether a call of `state_dict_type` is the context of blocks elsewhere."""
     parent = source.parent(call)
     block = source.parent(parent) if isinstance(parent, cst.WithItem) else None
     return isinstance(parent, cst.Return) or (isinstance(block, cst.With) and _only_yields(block))
@@ -74,7 +75,7 @@ def _only_yields(block: cst.With) -> bool:
 
 
 def _only_returns(migration: Migration, function: cst.FunctionDef, call: cst.Call) -> bool:
-    """Whether a function gives a context of `state_dict_type`, made of configs, and no more."""
+    """Whether a function only creates configs and gives a context of `state_dict_type`."""
     body = list(function.body.body)
     if function.get_docstring() is not None:
         body = body[1:]
@@ -103,7 +104,7 @@ def _is_method(source: Source, function: cst.FunctionDef) -> bool:
 def _block(
     migration: Migration, source: Source, node: cst.Name, parameters: list[str], model: str
 ) -> tuple[Source, cst.Call, cst.With, str]:
-    """The block under one use of the function, and the text of the model there."""
+    """The block of one use of the function, and the text of the model there."""
     call = source.parent(node)
     item = source.parent(call) if isinstance(call, cst.Call) and call.func is node else None
     block = source.parent(item) if isinstance(item, cst.WithItem) else None

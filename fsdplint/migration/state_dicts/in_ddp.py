@@ -1,4 +1,4 @@
-"""Models that DDP wraps in other configurations, whose states have other names there."""
+"""Models that DDP wraps in other configurations, where their states have other names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fsdplint.syntax.layout import descend
 
 
 def may_be_ddp(migration: Migration, source: Source, node: cst.BaseExpression) -> bool:
-    """Whether a model that FSDP1 wraps is DDP's in other configurations."""
+    """Whether DDP wraps a model in other configurations."""
     values = migration.values(node)
     if values or migration.wrapped(node) != "sometimes":
         return any(isinstance(v, ModuleValue) and v.wrapper == "ddp" for v in values)
@@ -23,7 +23,7 @@ def may_be_ddp(migration: Migration, source: Source, node: cst.BaseExpression) -
 
 
 def _is_unwrapped_before(source: Source, node: cst.BaseExpression) -> bool:
-    """Whether `model = model.module` stands before a use of the model in the same function."""
+    """Whether `model = model.module` comes before a use of the model in the same function."""
     model, at = source.code(node), source.span(node)[0]
     for part in descend(function_of(source, node)):
         if not isinstance(part, cst.Assign) or source.span(part)[1] > at:

@@ -1,8 +1,8 @@
-"""States under `torch.inference_mode()`: FSDP2's parameters cannot be detached there, FSDP1's can.
+"""States under `torch.inference_mode()`, where FSDP2's parameters cannot be detached.
 
-`model.state_dict()` detaches each parameter, which a DTensor that was made outside of inference
-mode does not allow ("Cannot set version_counter for inference tensor"). `torch.no_grad()` records
-no gradients either.
+`model.state_dict()` detaches each parameter. In inference mode that fails for a DTensor that was
+created outside of it ("Cannot set version_counter for inference tensor"). `torch.no_grad()` also
+records no gradients.
 """
 
 from __future__ import annotations
@@ -20,16 +20,14 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
 
 MODE = "torch.inference_mode"
-NOTE = (
-    "`torch.no_grad()` takes the place of `torch.inference_mode()` where the model's state is taken"
-)
+NOTE = "`torch.no_grad()` replaces `torch.inference_mode()` where the model's state is taken"
 
 
 def leave_inference_mode(migration: Migration, source: Source, node: cst.CSTNode) -> None:
-    """Take a model's state without inference mode, in whichever functions it was turned on.
+    """Replace inference mode by `torch.no_grad()` around a node, in all functions that reach it.
 
     Raises:
-        Blocked: whether it is on is only known at run time.
+        Blocked: the mode is only known at run time.
     """
     _leave_in_function(migration, source, node, set())
 
@@ -81,7 +79,7 @@ def _is_off(
 def _calls(
     migration: Migration, source: Source, function: cst.FunctionDef
 ) -> Iterator[tuple[Source, cst.Call]]:
-    """The calls of a function, as far as they are certain."""
+    """The calls that certainly run a function."""
     for other in migration.sources:
         for node in nodes(other):
             if isinstance(node, cst.Call) and isinstance(node.func, cst.Name | cst.Attribute):

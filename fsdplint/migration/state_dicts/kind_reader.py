@@ -1,4 +1,4 @@
-"""Reads which type of state dict `state_dict_type` is asked for, and its configs."""
+"""Reads the type and the configs in calls of `state_dict_type`."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ class KindReader:
             name = reader.single_type(self.source, node)
             if name and reader.asserted:
                 text = f"the states are of the type that `{reader.asserted}` asserts"
-                detail = "Another one would have to be written, should the assert go."
+                detail = "If you remove the assert, adapt the code that takes and loads the states."
                 self.migration.note(text, self.source, node, detail=detail)
         if not name.startswith("StateDictType."):
             raise Blocked(self.source, node, TYPE_AT_RUN_TIME())
         return name.partition(".")[2]
 
     def _leave_out(self, node: cst.Name, found: Definition) -> None:
-        """The variable goes that nothing but calls of `state_dict_type` reads."""
+        """Delete a variable that only calls of `state_dict_type` read."""
         self.migration.account_for(self.source, found.value)
         home = home_of(self.source, node)
         for use in reads(self.source, home or self.source.tree, node.value):
@@ -126,21 +126,22 @@ class KindReader:
     def _may_be_chosen(
         self, key: str, name: str, value: cst.BaseExpression, in_variable: bool
     ) -> bool:
-        """Whether the options can say what the program decides at run time about a config.
+        """Whether the options can contain a config's field that is only known at run time.
 
-        An optimizer's state of rank 0 is loaded in another way, so that has to be known.
+        `rank0_only` of an optimizer's state has to be known, because it changes how the state is
+        loaded.
         """
         if key == "offload_to_cpu":
             return True
         if key != "rank0_only" or name != "FullStateDictConfig":
             return False
-        # Without a variable, it is evaluated where the state is taken, maybe more than once.
+        # Without a variable, the field is evaluated where the state is taken, maybe more than once.
         while isinstance(value, cst.Attribute):
             value = value.value
         return in_variable or isinstance(value, cst.Name)
 
     def _definition(self, node: cst.BaseExpression) -> tuple[Source, cst.BaseExpression]:
-        """Where a config that is held by a variable, an attribute or another file is made."""
+        """The expression that creates the config in a variable, an attribute or another file."""
         if isinstance(node, cst.Name):
             found = definitions(self.source, node)
             if found and len(found) == 1:

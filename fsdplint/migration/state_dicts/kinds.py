@@ -1,4 +1,4 @@
-"""What kind of state dict is asked for, and how: FSDP1's types and configs."""
+"""FSDP1's types of state dicts and their configs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONFIGS = {
     "FULL_STATE_DICT": ("FullStateDictConfig", "FullOptimStateDictConfig"),
     "SHARDED_STATE_DICT": ("ShardedStateDictConfig", "ShardedOptimStateDictConfig"),
 }
-# Methods of the FSDP class that take an optimizer's state or make it loadable.
+# Methods of the FSDP class that take an optimizer's state or prepare it for loading.
 OPTIMIZER_METHODS = (
     "optim_state_dict",
     "full_optim_state_dict",
@@ -34,10 +34,15 @@ OPTIMIZER_METHODS = (
 
 @dataclass
 class Config:
-    """What a state dict config says. `variable` is its definition, `name` how it is read.
+    """The fields of a state dict config.
 
-    test: the text of what decides at run time whether the state is offloaded.
-    rank0_test: the text of what decides whether only rank 0 gets it (`rank0` is true then).
+    Attributes:
+        offload: whether the state is offloaded to the CPU.
+        test: the text of the test that decides `offload` at run time.
+        rank0: whether only rank 0 gets the state.
+        rank0_test: the text of the test that decides `rank0` at run time (`rank0` is True then).
+        name: the text of the variable that holds the config.
+        variable: the definition of that variable.
     """
 
     offload: bool = False
@@ -51,19 +56,22 @@ class Config:
 
 @dataclass
 class Kind:
-    """A type of state dict with its configs, as `state_dict_type` is given them.
+    """A type of state dict with its configs, as in a call of `state_dict_type`.
 
-    local: whether it is that of FSDP1's flat parameters, which becomes a sharded one.
+    Attributes:
+        full: whether the state is gathered.
+        local: whether it is LOCAL_STATE_DICT, which becomes a sharded state.
+        options: the name of a variable that holds the options.
     """
 
     full: bool
     model: Config
     optimizer: Config
     local: bool = False
-    options: str = ""  # the name of a variable that holds the options
+    options: str = ""
 
     def is_equivalent(self, other: Kind) -> bool:
-        """Whether another one says the same."""
+        """Whether another kind gives the same state."""
 
         def fields(kind: Kind) -> tuple[object, ...]:
             configs = (kind.model, kind.optimizer)

@@ -56,7 +56,7 @@ class States(ModelStates):
     def _getter(
         self, node: cst.Call, named: dict[str, cst.Arg], options: str
     ) -> tuple[str, list[str]]:
-        """The function that takes the state under FSDP1's names, and its arguments."""
+        """The function that takes the state with FSDP1's names, and its arguments."""
         model = expression(self.migration, self.source, named["model"].value)
         optimizer = expression(self.migration, self.source, named["optim"].value)
         getter = self.migration.need(self.source, MODULE, "get_optimizer_state_dict", node)
@@ -103,7 +103,7 @@ class States(ModelStates):
             raise Blocked(
                 self.source, node, OPTIMIZER_STATE_ARGUMENTS(method="optim_state_dict_to_load")
             )
-        # Whatever type is set, what such a call reads is sharded.
+        # `load_sharded_optimizer_state_dict` reads a sharded state, whatever type is set.
         full = not self._read_before(named) and kind.full
         parts = ["full_state_dict=True"] if full else []
         state = expression(self.migration, self.source, named["optim_state_dict"].value)
@@ -119,7 +119,10 @@ class States(ModelStates):
         self._set_optimizer(node, named, state, options)
 
     def _read_before(self, named: dict[str, cst.Arg]) -> bool:
-        """`x = load_sharded_optimizer_state_dict(...)` reads into a state that there is already."""
+        """Rewrite `x = load_sharded_optimizer_state_dict(...)` to a load into an existing state.
+
+        Returns whether the state that is loaded comes from such a call.
+        """
         state = named["optim_state_dict"].value
         name = state.value if isinstance(state, cst.Subscript) else state
         found = definitions(self.source, name) if isinstance(name, cst.Name) else None
@@ -153,7 +156,7 @@ class States(ModelStates):
         return True
 
     def _old_order(self, node: cst.Call) -> bool:
-        """Whether the arguments stand as they did before torch 2.1: state, model, optimizer."""
+        """Whether the arguments have the order before torch 2.1: state, model, optimizer."""
         positional = [arg.value for arg in node.args if arg.keyword is None and not arg.star]
         if len(positional) < 2:
             return False
@@ -193,7 +196,7 @@ class States(ModelStates):
         self._set_optimizer(node, named, state, options)
 
     def _drop_unloaded(self, node: cst.Call, state: cst.BaseExpression) -> bool:
-        """Leave out a call whose result nobody loads into an optimizer."""
+        """Remove a call whose result no code loads into an optimizer. Returns whether it is one."""
         statement = statement_of(self.source, node)
         if isinstance(statement, cst.Assign):
             target = statement.targets[0].target
@@ -209,16 +212,16 @@ class States(ModelStates):
             self.migration.replace_statement(
                 self.source,
                 node,
-                [f"del {state.value}  # no optimizer was given it by FSDP1 either"],
+                [f"del {state.value}  # FSDP1 did not load it into an optimizer either"],
             )
         else:
             self.migration.delete_statement(self.source, node)
-        self.migration.note("a state that is read for an optimizer is given to none, as before")
-        self.migration.step(self.source, node, "Leave out a call without effect")
+        self.migration.note("no optimizer loads a state that is read for one, as before")
+        self.migration.step(self.source, node, "Remove a call without effect")
         return True
 
     def _reads_outside(self, name: cst.Name, node: cst.Call) -> list[cst.Name]:
-        """What reads a variable outside of a call."""
+        """The places outside of a call that read a variable."""
         home = home_of(self.source, name) or self.source.tree
         start, end = self.source.span(node)
         return [
@@ -239,9 +242,7 @@ class States(ModelStates):
         self._set_optimizer(node, named, state, self.make_options(["full_state_dict=True"], node))
 
     def _optimizer_of_load(self, node: cst.Call, named: dict[str, cst.Arg]) -> None:
-        """FSDP1 needs no optimizer where it has all parameters: it is the one that loads the
-        state.
-        """
+        """Add the optimizer argument, which FSDP1 does not need: the optimizer that loads the state."""
         if "optim" not in named:
             func = self._load_call(node).func
             assert isinstance(func, cst.Attribute)
@@ -261,7 +262,7 @@ class States(ModelStates):
     def _with_separate_steps(
         self, node: cst.Call, state: str, optimizer: cst.BaseExpression
     ) -> str:
-        """A whole state as it can be loaded although FSDP1 has saved it."""
+        """The text of a full state that can be loaded even if FSDP1 has saved it."""
         if not state_functions.may_have_flat_parameters(self.migration) or self._counts_no_steps(
             optimizer
         ):
@@ -279,7 +280,7 @@ class States(ModelStates):
     def _set_optimizer(
         self, node: cst.Call, named: dict[str, cst.Arg], state: str, options: str
     ) -> None:
-        """Two calls (make the state loadable, load it) become one."""
+        """Merge two calls, which convert the state and load it, into one."""
         if compiled_states.compiled_names(self.migration, named["model"].value):
             state = f"{compiled_states.without_names(self.migration, self.source, node)}({state})"
         load = self._load_call(node)
@@ -312,7 +313,7 @@ class States(ModelStates):
         )
 
     def _only_statement_of(self, node: cst.CSTNode) -> cst.With | None:
-        """The block that is unwrapped and holds nothing but the statement of a node."""
+        """The unwrapped block that contains only the statement of a node, or None."""
         line = self.source.parent(statement_of(self.source, node))
         body = self.source.parent(line) if line is not None else None
         block = self.source.parent(body) if isinstance(body, cst.IndentedBlock) else None
@@ -326,7 +327,7 @@ class States(ModelStates):
         return left <= start and end <= right
 
     def _load_call(self, node: cst.Call) -> cst.Call:
-        """`optimizer.load_state_dict(...)` of what a call gives, directly or through a variable."""
+        """The `optimizer.load_state_dict(...)` that gets a call's result, directly or in a variable."""
         parent = self.source.parent(node)
         if isinstance(parent, cst.Arg):
             outer = self.source.parent(parent)
@@ -345,9 +346,7 @@ class States(ModelStates):
         raise Blocked(self.source, node, OPTIMIZER_STATE_UNSEEN())
 
     def _uses_after(self, target: cst.BaseExpression, node: cst.Call) -> list[cst.CSTNode]:
-        """What reads a variable, or an entry like `state["optimizer"]`, after a call, until it gets
-        its next value.
-        """
+        """The reads of a variable, or of an entry like `state["optimizer"]`, until it is rebound."""
         after, end = self.source.span(node)[1], len(self.source.text)
         uses: list[cst.CSTNode] = []
         if isinstance(target, cst.Name):
@@ -366,9 +365,7 @@ class States(ModelStates):
         return [use for use in uses if after < self.source.span(use)[0] < end]
 
     def _same_block(self, one: cst.CSTNode, other: cst.CSTNode) -> bool:
-        """Whether two statements stand in one block, a block that is unwrapped counted as its
-        place.
-        """
+        """Whether two statements are in the same block after blocks are unwrapped."""
         return self._block_of(one) is self._block_of(other)
 
     def _block_of(self, node: cst.CSTNode) -> cst.CSTNode | None:
@@ -381,7 +378,7 @@ class States(ModelStates):
         return body
 
     def _only_in_branch(self, node: cst.Call, load: cst.Call) -> bool:
-        """Whether a state is made loadable in a branch of its own right before it is loaded.
+        """Whether a branch converts a state in a separate `if` directly before it is loaded.
 
         `if fsdp: state = FSDP.optim_state_dict_to_load(...)`, then
         `optimizer.load_state_dict(state)`.

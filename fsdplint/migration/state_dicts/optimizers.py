@@ -1,8 +1,7 @@
-"""Plain `optimizer.state_dict()` of an FSDP1 model: in FSDP1 each rank's own part of the state.
+"""Plain `optimizer.state_dict()` for an FSDP1 model: in FSDP1, each rank's part of the state.
 
-Where every rank keeps its part in a file of its own, FSDP2's sharded state does the same and
-nothing is changed. Where one rank's part was written as if it were the whole, the whole state is
-gathered.
+If every rank saves its part in its own file, FSDP2's sharded state works the same way and the code
+stays. If the program saves one rank's part as the full state, the full state is gathered.
 """
 
 from __future__ import annotations
@@ -35,21 +34,18 @@ from fsdplint.trace import (
     Wrapped,
 )
 
-NOTE = (
-    "the optimizer's state is saved whole (FSDP1: one rank's part of it, which cannot be loaded "
-    "any longer)"
-)
+NOTE = "the optimizer's full state is saved (FSDP1: one rank's part, which can no longer be loaded)"
 PARTS = (
-    "files with each rank's part of the optimizer's state that FSDP1 has written cannot be loaded "
-    "any longer"
+    "files that FSDP1 has written with each rank's part of the optimizer's state can no longer be "
+    "loaded"
 )
 
 
 def rewrite_take(migration: Migration, states: States, node: cst.Call) -> None:
-    """Gather a state that one rank writes; leave the state of each rank in its own file alone.
+    """Gather a state that one rank saves. States that each rank saves in its own file stay.
 
     Raises:
-        Blocked: it is taken by one rank only, or the model is not in sight.
+        Blocked: only one rank takes the state, or no variable of the function holds the model.
     """
     modules = _modules(migration, node)
     if not modules:
@@ -74,10 +70,10 @@ def rewrite_take(migration: Migration, states: States, node: cst.Call) -> None:
 
 
 def rewrite_load(migration: Migration, states: States, node: cst.Call) -> None:
-    """Load a gathered state, where states are gathered now.
+    """Load a gathered state if the migration gathers states.
 
     Raises:
-        Blocked: one rank alone loads it, or the model is not in sight.
+        Blocked: only one rank loads it, or no variable of the function holds the model.
     """
     modules = _modules(migration, node)
     if not modules or not migration.states.gathers_optimizer or len(node.args) != 1:
@@ -92,7 +88,7 @@ def rewrite_load(migration: Migration, states: States, node: cst.Call) -> None:
 
 
 def _loads_optimizer(migration: Migration) -> bool:
-    """Whether the program loads the state of an optimizer at all."""
+    """Whether the program loads the state of an optimizer."""
     return any(
         event.into in {built.optimizer for built in trace.of(OptimizerBuilt)}
         for trace in migration.program.traces
@@ -101,7 +97,7 @@ def _loads_optimizer(migration: Migration) -> bool:
 
 
 def _events(migration: Migration, node: cst.Call) -> Iterator[StateTaken | StateLoaded]:
-    """What happens at a call, in the traces."""
+    """The events of a call in the traces."""
     for trace in migration.program.traces:
         states: list[StateTaken | StateLoaded] = [*trace.of(StateTaken), *trace.of(StateLoaded)]
         for event in states:
@@ -110,7 +106,7 @@ def _events(migration: Migration, node: cst.Call) -> Iterator[StateTaken | State
 
 
 def _place(migration: Migration, source: Source, node: cst.Call) -> GuardedStatement | None:
-    """Where a call stands under the one test of the rank that it can be moved out of."""
+    """The place of a call under the only test of the rank, if the call can move out of it."""
     guards = {
         guard.site.node: guard
         for event in _events(migration, node)
@@ -126,7 +122,7 @@ def _place(migration: Migration, source: Source, node: cst.Call) -> GuardedState
 def _move_out(
     migration: Migration, source: Source, node: cst.Call, place: GuardedStatement
 ) -> None:
-    """All ranks take the state, before the test of the rank."""
+    """Move a call before the test of the rank, so that all ranks take the state."""
     text = migration.text(source, node)
     statement = statement_of(source, node)
     others = bool(place.before or place.after)
@@ -169,7 +165,7 @@ def _modules(migration: Migration, node: cst.Call) -> set[str]:
 
 
 def _exclude(one: tuple[Guard, ...], other: tuple[Guard, ...]) -> bool:
-    """Whether one setting of the program decides that only one of two things happens."""
+    """Whether one setting of the program excludes that both guards are true."""
     settings = {g.text: g.holds for g in one if g.kind is GuardKind.CONFIG}
     return any(
         g.kind is GuardKind.CONFIG and settings.get(g.text, g.holds) is not g.holds for g in other
@@ -177,7 +173,7 @@ def _exclude(one: tuple[Guard, ...], other: tuple[Guard, ...]) -> bool:
 
 
 def _saved_as(migration: Migration, node: cst.Call) -> tuple[bool, bool]:
-    """Whether one rank alone takes a state, and whether it is written as if it were the whole."""
+    """Whether only some ranks take a state, and whether it is saved as the full state."""
     partial = whole = False
     for trace in migration.program.traces:
         taken = set()
@@ -216,7 +212,7 @@ def _put_call(
 def _variable(
     migration: Migration, source: Source, node: cst.CSTNode, options: list[str]
 ) -> str | None:
-    """The variable that holds the same options already, for the model's state."""
+    """The variable that already holds the same options for the model's state, or None."""
     for held, parts in migration.states.option_variables.items():
         if parts != options or source.parent(held) is None:
             continue
@@ -231,7 +227,7 @@ def _variable(
 
 
 def _always_before(source: Source, statement: cst.CSTNode, node: cst.CSTNode) -> bool:
-    """Whether a statement has run where a node of the same function runs."""
+    """Whether a statement always runs before a node of the same function."""
     line = source.parent(statement)
     block = source.parent(line) if line is not None else None
     before = source.span(statement)[1] <= source.span(node)[0]
@@ -241,7 +237,7 @@ def _always_before(source: Source, statement: cst.CSTNode, node: cst.CSTNode) ->
 def _model_name(
     migration: Migration, states: States, node: cst.CSTNode, modules: set[str]
 ) -> str | None:
-    """The text by which a function knows one of the modules."""
+    """The shortest expression in the function whose value is one of the modules, or None."""
     source = states.source
     found = []
     for part in descend(function_of(source, node)):

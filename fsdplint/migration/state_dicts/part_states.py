@@ -1,8 +1,8 @@
-"""States of modules that FSDP1 does not wrap, but parts of which it does, or which are such parts.
+"""States of unwrapped modules with wrapped parts, and of parts of wrapped models.
 
-`model.layers[i] = FSDP(layer)` without a root around it: `model.state_dict()` has whole parameters
-in FSDP1. So has the state of a part that its policy wraps by itself; what belongs to the flat
-parameter of a module around it comes out as nothing, or as this rank's flat piece.
+After `model.layers[i] = FSDP(layer)` without a wrapped root, `model.state_dict()` has whole parameters
+in FSDP1. So has the state of a part that the policy wraps as a unit. Parameters that belong to the
+flat parameter of an outer module are missing, or are this rank's flat shard.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fsdplint.trace import Sharding, StateLoaded, StateTaken, Trace, Wrapped
 
 
 def calls(migration: Migration) -> dict[cst.CSTNode, bool]:
-    """The calls that take or load such a state, and whether FSDP1 has whole parameters there."""
+    """The calls that take or load such a state, and whether FSDP1 gives whole parameters there."""
     if migration.states.part_calls is None:
         migration.states.part_calls = _find(migration)
     return migration.states.part_calls
@@ -43,7 +43,7 @@ def _find(migration: Migration) -> dict[cst.CSTNode, bool]:
 def _is_whole(
     trace: Trace, module: str, wraps: list[Wrapped], event: StateTaken | StateLoaded
 ) -> bool | None:
-    """Whether a module's state is whole in FSDP1; None where FSDP1 has no part in it."""
+    """Whether a module's state is whole in FSDP1; None if FSDP1 does not shard it."""
     if trace.modules[module].wrapper or any(one.inner == module for one in wraps):
         return None
     around = [one for one in wraps if trace.contains(one.inner, module)]
@@ -54,7 +54,7 @@ def _is_whole(
 
 
 def _is_covered(trace: Trace, module: str, separate: set[str]) -> bool:
-    """Whether all parameters of a module are in parts that are wrapped by themselves."""
+    """Whether all parameters of a module belong to units inside of it."""
     info = trace.modules[module]
     return module in separate or (
         info.children_known
@@ -64,7 +64,7 @@ def _is_covered(trace: Trace, module: str, separate: set[str]) -> bool:
 
 
 def holders(migration: Migration) -> set[str]:
-    """The modules that FSDP1 does not wrap, but parts of which it does."""
+    """The unwrapped modules with parts that FSDP1 wraps."""
     if migration.states.holders is None:
         migration.states.holders = {
             module
@@ -76,9 +76,7 @@ def holders(migration: Migration) -> set[str]:
 
 
 def check(migration: Migration) -> None:
-    """Block where code that is not reached takes or loads the state of a module with wrapped
-    parts.
-    """
+    """Block on states of modules with wrapped parts in code that is not reached."""
     known = holders(migration)
 
     def holds(value: Value) -> bool:

@@ -1,8 +1,7 @@
-"""`model.save_pretrained(folder)`: Transformers' and PEFT's, which take the model's state by
-themselves.
+"""`model.save_pretrained(folder)` of Transformers and PEFT, which takes the model's state itself.
 
-FSDP1 gathers what it wraps while they do so; of FSDP2's sharded tensors, older releases write a
-part or fail. Both take a state that is given to them.
+FSDP1 gathers the state in this call. With FSDP2's sharded tensors, older releases write a part or
+fail. Both libraries accept a state as an argument.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ TAKE_NO_STATES = {"diffusers", "huggingface_hub", "open_clip", "timm"}
 
 
 def rewrite(migration: Migration, source: Source, node: cst.Call) -> None:
-    """Give a call of `save_pretrained` the whole state.
+    """Pass the full state to a call of `save_pretrained`.
 
     Raises:
-        Blocked: whether it takes one cannot be seen.
+        Blocked: the method may not accept a state.
     """
     assert isinstance(node.func, cst.Attribute)
     model = node.func.value
@@ -56,7 +55,7 @@ def rewrite(migration: Migration, source: Source, node: cst.Call) -> None:
 
 
 def _is_wrapped(migration: Migration, model: cst.BaseExpression) -> bool:
-    """Whether a model is wrapped, is a part of one that is, or has parts that are."""
+    """Whether a model is wrapped, is part of a wrapped model, or has wrapped parts."""
     holders = part_states.holders(migration)
     if any(isinstance(v, ModuleValue) and v.id in holders for v in migration.values(model)):
         return True
@@ -68,8 +67,10 @@ def _is_wrapped(migration: Migration, model: cst.BaseExpression) -> bool:
 
 
 def _is_independent(migration: Migration, source: Source, node: cst.Call) -> bool:
-    """Whether a call has nothing to do with FSDP1's states: it runs this program's own code, for
-    models that are not FSDP1's, or while all parameters are whole.
+    """Whether a call does not take a state of FSDP1.
+
+    It runs the program's own code, or gets a model that FSDP1 does not wrap, or all parameters are
+    whole.
     """
     if any(isinstance(value, Function | Bound) for value in migration.values(node.func)):
         return True
@@ -87,7 +88,7 @@ def _is_independent(migration: Migration, source: Source, node: cst.Call) -> boo
 
 
 def _takes_state(migration: Migration, model: cst.BaseExpression) -> bool:
-    """Whether the class of a model is certainly one whose method takes a state."""
+    """Whether the method of a model's class certainly accepts a state."""
     values = migration.values(model)
     known = {
         (value.library_class or "").partition(".")[0]

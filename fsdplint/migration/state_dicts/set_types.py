@@ -1,4 +1,4 @@
-"""`FSDP.set_state_dict_type(...)`: which type holds for a state that no block is about."""
+"""`FSDP.set_state_dict_type(...)`, which sets the type of states outside of blocks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fsdplint.syntax.layout import statement_of
 
 @dataclass
 class SetType:
-    """One call: where it stands, the modules that it is about (none where that is unknown)."""
+    """One call, its kind, and the modules whose type it sets (empty if they are not known)."""
 
     source: Source
     call: cst.Call
@@ -36,10 +36,10 @@ class SetTypes:
         self.calls: list[SetType] = []
 
     def add(self, source: Source, call: cst.Call, kind: Kind) -> None:
-        """Take a call out, and remember what it says.
+        """Delete a call, and record its kind.
 
         Raises:
-            Blocked: its result is used.
+            Blocked: the code uses its result.
         """
         if not isinstance(source.parent(call), cst.Expr):
             raise Blocked(source, call, SET_TYPE_RESULT())
@@ -53,10 +53,10 @@ class SetTypes:
         )
 
     def kind(self, source: Source, node: cst.Call) -> Kind | None:
-        """The type that holds at a call of `state_dict` or `load_state_dict`; None if none is set.
+        """The kind of state at a call of `state_dict` or `load_state_dict`; None if none is set.
 
         Raises:
-            Blocked: one of several, which only a run shows.
+            Blocked: several kinds are possible.
         """
         assert isinstance(node.func, cst.Attribute)
         modules = self._ids(node.func.value)
@@ -96,7 +96,7 @@ class SetTypes:
         return {v.id for v in self.migration.values(node) if isinstance(v, ModuleValue)}
 
     def _are_different_models(self, one: set[str], other: set[str]) -> bool:
-        """Whether two calls are certainly about different models."""
+        """Whether two sets of modules certainly belong to different models."""
         return bool(one and other) and not any(
             trace.related(a, b)
             for trace in self.migration.program.traces

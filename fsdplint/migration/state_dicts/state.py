@@ -1,6 +1,4 @@
-"""State dicts: `FSDP.state_dict_type` blocks and the optimizer's state become torch's getters and
-setters.
-"""
+"""`FSDP.state_dict_type` blocks and models' states, which become torch's getters and setters."""
 
 from __future__ import annotations
 
@@ -52,7 +50,7 @@ class ModelStates(KindReader):
     def __init__(self, migration: Migration, source: Source) -> None:
         super().__init__(migration, source)
         self.rewritten: set[cst.CSTNode] = set()
-        self.files: Mapping[Source, ModelStates] = {source: self}  # those of all files
+        self.files: Mapping[Source, ModelStates] = {source: self}  # the rewriters of all files
         self.types = SetTypes(migration)
         self._modules: set[str] = set()
         self.emptied: set[cst.With] = set()  # blocks that lose their only statement
@@ -60,7 +58,7 @@ class ModelStates(KindReader):
     # Blocks ---------------------------------------------------------------------------------------
 
     def mark_unwrapped(self, node: cst.CSTNode) -> None:
-        """Say that the `with` at a call of `state_dict_type` goes, before its parts are read."""
+        """Record that the head of a `state_dict_type` block goes, before the text of its body is read."""
         call = self.source.parent(node)
         item = self.source.parent(call) if isinstance(call, cst.Call) else None
         block = self.source.parent(item) if isinstance(item, cst.WithItem) else None
@@ -68,10 +66,10 @@ class ModelStates(KindReader):
             self.migration.blocks.unwrapped.add(block)
 
     def block(self, node: cst.Call) -> None:
-        """Rewrite the `with` whose head a call of `state_dict_type` is.
+        """Rewrite the `with` block of a call of `state_dict_type`.
 
         Raises:
-            Blocked: the state is one that FSDP2 does not have, or taken by code out of sight.
+            Blocked: FSDP2 does not have such a state, or unseen code takes it.
         """
         item = self.source.parent(node)
         block = self.source.parent(item) if isinstance(item, cst.WithItem) else None
@@ -86,8 +84,8 @@ class ModelStates(KindReader):
         self.unwrap(node, block, kind, model)
 
     def unwrap(self, node: cst.Call, block: cst.With, kind: Kind, model: str) -> None:
-        """Rewrite the uses in a block of state of one kind, and take its head away."""
-        kind = replace(kind)  # a variable of the options is this block's own
+        """Rewrite the states in a block, and remove its head."""
+        kind = replace(kind)  # the variable for options belongs to this block
         if len(block.items) == 1:
             self.migration.blocks.unwrapped.add(block)
         self._modules = self._ids(node)
@@ -116,7 +114,7 @@ class ModelStates(KindReader):
         self.migration.step(self.source, node, title)
 
     def _remove_head(self, node: cst.Call, block: cst.With, lines: list[str]) -> None:
-        """Take the call of `state_dict_type` out of the head of a block, put lines in its place."""
+        """Remove the call of `state_dict_type` from the head of a block, and insert lines before it."""
         if len(block.items) == 1:
             self.migration.unwrap(self.source, block, lines)
             return
@@ -132,7 +130,7 @@ class ModelStates(KindReader):
             self.migration.rewrite.insert_before(self.source, block, lines)
 
     def _takes_no_state(self, node: cst.Call, block: cst.With) -> bool:
-        """Whether nothing in a block has to do with the model's state."""
+        """Whether no code in a block uses the model or its state."""
         if not node.args or any(arg.star for arg in node.args):
             return False
         model = self.source.code(node.args[0].value)
@@ -147,7 +145,7 @@ class ModelStates(KindReader):
     # Uses in a block ------------------------------------------------------------------------------
 
     def rewrite_function(self, function: Function, kind: Kind, modules: set[str]) -> None:
-        """Rewrite the states in a function that a block of a kind, about some modules, calls."""
+        """Rewrite the states in a function that a block calls, for the block's kind and modules."""
         self._modules = modules
         for node in reversed(list(descend(function.node.body))):
             if isinstance(node, cst.Call) and node not in self.rewritten and self._is_use(node, ""):
@@ -161,7 +159,7 @@ class ModelStates(KindReader):
         return {value.id for value in values if isinstance(value, ModuleValue)}
 
     def _is_other_model(self, node: cst.BaseExpression) -> bool:
-        """Whether a model is certainly none of those, nor a part of one."""
+        """Whether a model is certainly not one of the block's modules, nor a part of one."""
         ids = {value.id for value in self.migration.values(node) if isinstance(value, ModuleValue)}
         return bool(ids and self._modules) and not any(
             trace.related(one, other)
@@ -173,10 +171,10 @@ class ModelStates(KindReader):
     def _uses(
         self, block: cst.With, model: str, called: list[Function], known: list[cst.Call]
     ) -> list[cst.Call]:
-        """The calls in a block that take or load state of the model, innermost first.
+        """The calls in a block that take or load a state of the model, innermost first.
 
         Raises:
-            Blocked: code out of sight may take the state, or nothing takes it.
+            Blocked: unseen code may take the state, or no code takes it.
         """
         found: list[cst.Call] = []
         for node in self.source.descend(block.body):
@@ -216,7 +214,7 @@ class ModelStates(KindReader):
         """The functions that a call runs and that take the state.
 
         Raises:
-            Blocked: they cannot be seen.
+            Blocked: they are not known.
         """
         for arg in node.args:
             if self.source.code(arg.value) == model and not self._is_fsdp(node):
@@ -260,7 +258,7 @@ class ModelStates(KindReader):
         if node.func.attr.value == "state_dict":
             inference.leave_inference_mode(self.migration, self.source, node)
         if compiled and not kind.full and not kind.model.offload:
-            return  # FSDP2's own state is sharded, and the compiled model names it alike
+            return  # FSDP2's own state is sharded, and has the names of the compiled model
         model = expression(self.migration, self.source, node.func.value)
         if node.func.attr.value == "state_dict":
             if node.args:
@@ -291,7 +289,7 @@ class ModelStates(KindReader):
         self.put_state_call(node, "set_model_state_dict", [model, state], options)
 
     def _goes_to_first_rank(self, kind: Kind, node: cst.Call) -> bool:
-        """Whether a model's whole state goes to the first rank of a group that is not all ranks."""
+        """Whether the first rank of a group that does not contain all ranks gets the full state."""
         if not kind.full or not state_functions.may_shard_in_groups(self.migration):
             return False
         if kind.model.rank0_test:
@@ -313,23 +311,23 @@ class ModelStates(KindReader):
         self.migration.put_call(self.source, node, name, given)
 
     def optimizer(self, name: str, node: cst.Call, kind: Kind) -> None:
-        """Rewrite a call of a method of the FSDP class that is about an optimizer's state."""
+        """Rewrite a call of a static method of FSDP for an optimizer's state."""
         raise NotImplementedError
 
     def rewrite_outside_block(self, node: cst.Call, kind: Kind) -> None:
-        """A `state_dict()` or `load_state_dict()` outside of a block: whole in FSDP1."""
+        """Rewrite a `state_dict()` or `load_state_dict()` outside of a block, which is full in FSDP1."""
         assert isinstance(node.func, cst.Attribute)
         if in_ddp.may_be_ddp(self.migration, self.source, node.func.value):
             raise Blocked(self.source, node, STATE_OF_DDP_TOO())
         if part_states.calls(self.migration).get(node) is False:
             raise Blocked(self.source, node, PART_STATE())
         self.rewrite(node, self.types.kind(self.source, node) or kind)
-        self.migration.step(self.source, node, "Take and load whole states")
+        self.migration.step(self.source, node, "Take and load full states")
 
     # Options --------------------------------------------------------------------------------------
 
     def _options_key(self, kind: Kind, node: cst.Call) -> tuple[str, ...] | str:
-        """What the options of a use say, or the name of the variable that holds them."""
+        """The arguments of a use's options, or the name of the variable that holds the options."""
         name = self.migration.fsdp1(node.func).removeprefix(FSDP + ".")
         attribute = node.func.attr.value if isinstance(node.func, cst.Attribute) else ""
         if name == "optim_state_dict":
@@ -379,16 +377,16 @@ class ModelStates(KindReader):
                 "the gathered state is on the device on every rank (FSDP1: CPU)",
                 self.source,
                 node,
-                detail="While it is taken, each device holds the whole model besides its part.",
+                detail="While it is taken, each device also holds the whole model.",
             )
         return parts
 
     def _rank0_test(self, config: Config, node: cst.Call) -> str:
-        """Torch's getter gives a state on the CPU to rank 0 only, and one on the device to all."""
+        """Add a note, since torch's getter gives a CPU state to rank 0 only, and others to all ranks."""
         case = f"where `{config.rank0_test}` is"
         if config.offload:
             text = f"{case} false, the gathered state is on the device on every rank (FSDP1: CPU)"
-            detail = "While it is taken, each device holds the whole model besides its part."
+            detail = "While it is taken, each device also holds the whole model."
             self.migration.note(text, self.source, node, detail=detail)
         else:
             text = f"{case} true, the gathered state is on the CPU (FSDP1: on rank 0's GPU)"
@@ -407,7 +405,7 @@ class ModelStates(KindReader):
         return self.make_options(["full_state_dict=True", *more], node)
 
     def _keep_variable(self, config: Config, parts: list[str]) -> None:
-        """The variable that held the FSDP1 config holds the options."""
+        """Let the variable that holds the config hold the options instead."""
         assert config.variable is not None
         source, node = config.variable
         config.used = True

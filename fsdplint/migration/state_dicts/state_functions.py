@@ -1,4 +1,4 @@
-"""Small functions that a migrated file gets for its states and checkpoints."""
+"""Helper functions for states and checkpoints that the migration adds to files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WHOLE = (
 
 
 def gather_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
-    """The function that gathers a state on the first rank of each group, as FSDP1 does."""
+    """The name of a helper that gathers a state on the first rank of each group, as FSDP1 does."""
     name = "gather_state_dict"
     top = top_level(source, at)
     if not _first(migration, f"gather {source.path}"):
@@ -50,9 +50,9 @@ def gather_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
 
 
 def steps_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
-    """The function that makes a checkpoint of FSDP1's flat parameters loadable.
+    """The name of a helper that makes a checkpoint of FSDP1's flat parameters loadable.
 
-    All parameters of a unit share one `step` tensor there, which each of them would count up.
+    In such a checkpoint all parameters of a unit share one `step` tensor, which each would increment.
     """
     name = "separate_steps"
     if not _first(migration, f"steps {source.path}"):
@@ -77,7 +77,7 @@ def steps_helper(migration: Migration, source: Source, at: cst.CSTNode) -> str:
 def _insert_function(
     migration: Migration, source: Source, top: cst.CSTNode, lines: list[str]
 ) -> None:
-    """Write a function behind the last one in front of a statement, else right before it."""
+    """Insert a function after the last definition before a statement, or before the statement."""
     statements = list(source.tree.body)
     before = [
         statement
@@ -93,7 +93,7 @@ def _insert_function(
 def write_once(
     migration: Migration, source: Source, top: cst.CSTNode, name: str, lines: list[str]
 ) -> str:
-    """Write a function into a file that does not have it yet; returns its name."""
+    """Add a function to a file if the migration has not added it yet. Returns its name."""
     if _first(migration, f"function {name} {source.path}"):
         _insert_function(migration, source, top, lines)
     return name
@@ -115,9 +115,9 @@ def may_have_flat_parameters(migration: Migration) -> bool:
 
 
 def may_shard_in_groups(migration: Migration) -> bool:
-    """Whether a model may be sharded over a part of the ranks only.
+    """Whether a model may be sharded over some of the ranks.
 
-    FSDP1 gathers its state on the first rank of the group, torch's getter on the first of all.
+    FSDP1 gathers its state on the first rank of the group, torch's getter on rank 0.
     """
     return any(
         given is not None and not _is_world(migration, given.value)
@@ -140,7 +140,7 @@ def _constructor_arguments(migration: Migration, name: str) -> Iterator[cst.Arg 
 
 
 def is_saved_by_one_rank(migration: Migration, node: cst.Call) -> bool:
-    """Whether the state that a call takes is only written, and only by one rank."""
+    """Whether the program only saves the state that a call takes, on one rank."""
     seen = False
     for trace in migration.program.traces:
         taken = {

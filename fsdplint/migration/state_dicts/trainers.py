@@ -1,9 +1,7 @@
-"""`state_dict_type` blocks around `Trainer.save_model` of Transformers, which takes the state by
-itself.
+"""`state_dict_type` blocks around `Trainer.save_model` of Transformers, which takes the state itself.
 
-Since 4.36, `save_model` asks `Accelerator.get_state_dict` for the state, which gathers it on rank 0
-in a block of its own (FSDP1) or with `get_model_state_dict` (FSDP2). A block around it decides
-nothing.
+Since 4.36, `save_model` calls `Accelerator.get_state_dict`, which gathers the state on rank 0 in its
+own block (FSDP1) or with `get_model_state_dict` (FSDP2). A block around it has no effect.
 """
 
 from __future__ import annotations
@@ -21,22 +19,22 @@ from fsdplint.source.source import Source
 
 SINCE = "4.36"
 TRAINERS = ("transformers.Trainer", "transformers.trainer.Trainer")
-TITLE = "Leave out a state_dict_type without effect"
+TITLE = "Remove a state_dict_type without effect"
 MODELS = ("model", "model_wrapped")
-NOTE = f"`Trainer.save_model` takes the whole state by itself (Transformers {SINCE} and later)"
+NOTE = f"`Trainer.save_model` takes the full state itself (Transformers {SINCE} and later)"
 DETAIL = (
-    "It does so where the `state_dict_type` of Accelerate is FULL_STATE_DICT; with another one it saves no "
-    "model, with or without the block that is left out here."
+    "It does so if the `state_dict_type` of Accelerate is FULL_STATE_DICT. With another type it saves no "
+    "model, with or without the block that is removed here."
 )
 
 
 def self_saving_calls(
     migration: Migration, source: Source, block: cst.With, model: str, kind: Kind
 ) -> list[cst.Call]:
-    """The calls in a block that take the state of its model by themselves, in a way that is known.
+    """The calls of `Trainer.save_model` in a block, which take the state of the model themselves.
 
     Raises:
-        Blocked: they do so only in newer releases than the project allows.
+        Blocked: the project allows releases of Transformers that do not do so.
     """
     trainer, _, attribute = model.rpartition(".")
     if attribute not in MODELS or not kind.full:
@@ -61,10 +59,10 @@ def self_saving_calls(
 
 
 def check(migration: Migration, source: Source, block: cst.With, known: list[cst.Call]) -> None:
-    """Accept a block of calls that take the state by themselves, or are rewritten.
+    """Check that a block has only calls that take the state themselves or are rewritten.
 
     Raises:
-        Blocked: other calls of the block may take it, too.
+        Blocked: other calls of the block may take the state.
     """
     for node in source.descend(block.body):
         if isinstance(node, cst.Call) and node not in known and not takes_no_state(migration, node):
@@ -74,9 +72,7 @@ def check(migration: Migration, source: Source, block: cst.With, known: list[cst
 
 
 def _is_trainer(migration: Migration, source: Source, name: cst.Name) -> bool:
-    """Whether a variable holds a Trainer: by its annotation as a parameter, or by its
-    definition.
-    """
+    """Whether a variable is a Trainer, by its annotation as a parameter or by its definition."""
     function = function_of(source, name)
     if isinstance(function, cst.FunctionDef):
         given = function.params
@@ -95,7 +91,7 @@ def _is_class(migration: Migration, node: cst.BaseExpression) -> bool:
 
 
 def _defines_its_own(migration: Migration) -> bool:
-    """Whether some class here may save in another way."""
+    """Whether a class of the program overrides how a model is saved."""
     return any(
         isinstance(node, cst.FunctionDef)
         and node.name.value in ("save_model", "_save")

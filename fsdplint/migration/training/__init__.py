@@ -1,8 +1,13 @@
-"""What happens to a wrapped model after its construction, but for its states.
+"""Rewrites of training code: uses of a wrapped model other than its construction and its states.
 
-`training` is about `no_sync` (`syncing`) and the gradient scaler, `clipping` about clipping,
-`gradients` and `parameters` about arithmetic on a rank's own part, `summon`, `summon_body`,
-`summon_writes` and `summon_calls` about blocks of `summon_full_params`, `part_forward` about parts
-that are run by their `forward`, `wrapper` about attributes of the wrapper, `classes` about the
-class itself.
+loop                     `no_sync`, `.module`, `.forward`, the sharded gradient scaler
+syncing                  `no_sync` contexts that a variable holds
+clipping                 gradient clipping
+gradients, finite        arithmetic on a rank's part of the gradients
+parameters               arithmetic on a rank's part of the parameters
+replaced_data            `parameter.data = ...`
+summon, summon_*         blocks of `summon_full_params`
+part_forward             parts of a model that run outside of its forward
+wrapper                  attributes of the wrapper
+classes                  references to the class itself
 """

@@ -1,4 +1,4 @@
-"""References to the FSDP class itself: asked for, annotated, or handed to functions."""
+"""References to the FSDP class: isinstance tests, annotations, arguments of functions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SIMPLE = {
 
 
 def rewrite_class_reference(migration: Migration, source: Source, node: cst.CSTNode) -> None:
-    """`isinstance(x, FSDP)` and annotations speak of FSDPModule.
+    """Rewrite `isinstance(x, FSDP)` and annotations to FSDPModule.
 
     Raises:
         Blocked: the class is used in another way.
@@ -55,7 +55,7 @@ def rewrite_class_reference(migration: Migration, source: Source, node: cst.CSTN
         raise Blocked(source, node, reason(migration, source, node))
     migration.account_for(source, node)
     if _of_wrap(migration, source, node):
-        migration.forget(source, node)  # the statement is written anew, without it
+        migration.forget(source, node)  # the rewrite of the statement leaves the annotation out
         return
     name = migration.need(source, "torch.distributed.fsdp", "FSDPModule", node)
     migration.substitute(source, node, name)
@@ -63,7 +63,7 @@ def rewrite_class_reference(migration: Migration, source: Source, node: cst.CSTN
 
 
 def _of_wrap(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
-    """Whether an annotation is that of `model: FSDP = FSDP(...)`."""
+    """Whether a node is the annotation in `model: FSDP = FSDP(...)`."""
     annotation = source.parent(node)
     statement = source.parent(annotation) if isinstance(annotation, cst.Annotation) else None
     return (
@@ -74,9 +74,7 @@ def _of_wrap(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
 
 
 def tested_model(source: Source, node: cst.CSTNode) -> cst.BaseExpression | None:
-    """What `isinstance(model, FSDP)` or `type(model) is FSDP` asks the class of; None for other
-    uses.
-    """
+    """The model in `isinstance(model, FSDP)` or `type(model) is FSDP`; None for other uses."""
     parent = source.parent(node)
     if isinstance(parent, cst.ComparisonTarget):
         whole = source.parent(parent)
@@ -113,7 +111,7 @@ def in_annotation(source: Source, node: cst.CSTNode) -> bool:
 
 
 def _tests_import(source: Source, node: cst.CSTNode) -> bool:
-    """Whether `FSDP is None` asks if the import of the class failed, which the migration keeps."""
+    """Whether a node is in `FSDP is None`, a test of a failed import that the migration keeps."""
     whole = source.parent(node)
     return (
         isinstance(whole, cst.Comparison)
@@ -127,10 +125,9 @@ def _tests_import(source: Source, node: cst.CSTNode) -> bool:
 
 
 def _rewrite_type(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
-    """`type(x) is FSDP` asks what `isinstance(x, FSDPModule)` does: `fully_shard` makes a class of
-    its own.
+    """Rewrite `type(x) is FSDP` to `isinstance(x, FSDPModule)`.
 
-    Returns whether it is such a comparison.
+    `fully_shard` creates a subclass for each class. Returns whether it is such a comparison.
     """
     target = source.parent(node)
     whole = source.parent(target) if isinstance(target, cst.ComparisonTarget) else None
@@ -154,7 +151,7 @@ def _rewrite_type(migration: Migration, source: Source, node: cst.CSTNode) -> bo
 
 
 def rewrite_quoted_annotations(migration: Migration, source: Source) -> None:
-    """Annotations that stand in quotes speak of FSDPModule too."""
+    """Rewrite the class in quoted annotations to FSDPModule."""
     names = {
         item.local
         for item in bindings_of(source).imports()
@@ -172,10 +169,10 @@ def rewrite_quoted_annotations(migration: Migration, source: Source) -> None:
 
 
 def rewrite_modules(migration: Migration, source: Source, node: cst.CSTNode) -> None:
-    """`FSDP.fsdp_modules(model)` becomes the list of its modules that are FSDPModules.
+    """Rewrite `FSDP.fsdp_modules(model)` to the list of its modules that are FSDPModules.
 
     Raises:
-        Blocked: only roots are asked for, or more is done with them than FSDP2 has.
+        Blocked: the call selects roots only, or the code uses attributes that FSDP2 does not have.
     """
     call = source.parent(node)
     if not isinstance(call, cst.Call) or call.func is not node:
@@ -205,7 +202,7 @@ def rewrite_modules(migration: Migration, source: Source, node: cst.CSTNode) -> 
 
 
 def _has_simple_uses(source: Source, call: cst.Call) -> bool:
-    """Whether the modules are only counted, or looped over for what every module has."""
+    """Whether code only counts the modules, or loops over them for attributes of any module."""
     parent = source.parent(call)
     if isinstance(parent, cst.Arg):
         outer = source.parent(parent)
@@ -241,12 +238,12 @@ def _simple_uses(source: Source, body: cst.CSTNode, name: str) -> bool:
 
 
 def rewrite_partial(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
-    """`functools.partial(FSDP, ...)` becomes one of `fully_shard` where it only has what that has.
+    """Rewrite `functools.partial(FSDP, ...)` to a partial of `fully_shard`.
 
-    Returns whether the class is an argument of `partial` at all.
+    Returns whether the class is an argument of `partial`.
 
     Raises:
-        Blocked: it has more.
+        Blocked: an argument has no counterpart in `fully_shard`.
     """
     arg = source.parent(node)
     call = source.parent(arg) if isinstance(arg, cst.Arg) else None
@@ -285,7 +282,7 @@ def rewrite_partial(migration: Migration, source: Source, node: cst.CSTNode) -> 
 
 
 def _group_exists(migration: Migration, source: Source, call: cst.Call) -> bool:
-    """Whether the process group is made above a call, in the same function."""
+    """Whether the same function creates the process group before a call."""
     return any(
         isinstance(node, cst.Call)
         and migration.symbol(node.func) == "torch.distributed.init_process_group"
@@ -296,7 +293,7 @@ def _group_exists(migration: Migration, source: Source, call: cst.Call) -> bool:
 
 
 def reason(migration: Migration, source: Source, node: cst.CSTNode) -> Reason:
-    """Why a reference to the class has no rewrite."""
+    """The reason for which a reference to the class has no rewrite."""
     parent = source.parent(node)
     owner = source.parent(parent) if parent is not None else None
     if isinstance(parent, cst.Arg) and isinstance(owner, cst.ClassDef):

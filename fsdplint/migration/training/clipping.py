@@ -1,6 +1,4 @@
-"""Gradients that are clipped by FSDP1's method, or by torch's function over parameters that are
-DTensors.
-"""
+"""Gradient clipping with FSDP1's method, or with torch's function on sharded parameters."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ _INFINITE = re.compile(r"\binf\b", re.IGNORECASE)
 
 
 def rewrite_clipping(migration: Migration, source: Source, node: cst.Call) -> None:
-    """`model.clip_grad_norm_(x)` becomes `torch.nn.utils.clip_grad_norm_(model.parameters(),
-    x)`.
-    """
+    """Rewrite `model.clip_grad_norm_(x)` to `torch.nn.utils.clip_grad_norm_(model.parameters(), x)`."""
     assert isinstance(node.func, cst.Attribute)
     norm_type = _norm_type(node)
     if norm_type is not None and _INFINITE.search(source.code(norm_type)):
@@ -49,8 +45,9 @@ def _norm_type(node: cst.Call) -> cst.BaseExpression | None:
 
 
 def clips_own(migration: Migration, source: Source, node: cst.Call) -> bool:
-    """Whether `self.model.clip_grad_norm_(x)` stands in a method that no trace reaches, and the
-    class wraps the model in another one: no other module has such a method.
+    """Whether `self.model.clip_grad_norm_(x)` in an unreached method is a call of FSDP1's method.
+
+    Another method of the class wraps `self.model`, and no other module has such a method.
     """
     if not isinstance(node.func, cst.Attribute) or len(node.args) > 2:
         return False
@@ -74,13 +71,12 @@ def clips_own(migration: Migration, source: Source, node: cst.Call) -> bool:
 
 
 def complete_norm(migration: Migration, source: Source, node: cst.Call) -> None:
-    """The norm that `torch.nn.utils.clip_grad_norm_` gives is a DTensor now.
+    """Make the norm that `torch.nn.utils.clip_grad_norm_` returns a plain tensor where needed.
 
-    Where it is formatted or the like, it is made the plain tensor that it was.
+    With FSDP2 it is a DTensor, which cannot be formatted, for example.
 
     Raises:
-        Blocked: the model is not sharded in some configurations, and the norm has no name to ask it
-            by.
+        Blocked: the model is not sharded in some configurations, and the norm is not in a variable.
     """
     values = migration.values(node.args[0].value) if node.args else []
     held = [m for v in values if isinstance(v, ParametersOf) for m in v.modules]

@@ -1,4 +1,4 @@
-"""Tests of a gradient for what is not finite: `torch.isfinite(p.grad).all()`."""
+"""Tests for values of a gradient that are not finite: `torch.isfinite(p.grad).all()`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ TESTS = {"isfinite": "all", "isnan": "any", "isinf": "any"}
 def finite_test(
     source: Source, node: cst.Attribute, symbols: dict[cst.CSTNode, str]
 ) -> cst.Call | None:
-    """The call that tells whether all of a gradient is finite, or any of it is not; None if none
-    is.
-    """
+    """The call that tests whether all values of a gradient are finite, or any is not; or None."""
     current: cst.CSTNode = node
     parent = source.parent(current)
     while isinstance(parent, cst.Attribute) and parent.attr.value == "data":
@@ -33,7 +31,7 @@ def finite_test(
 
 
 def _reduction(source: Source, call: cst.Call, name: str) -> cst.Call | None:
-    """The call of `all` or `any` of what a test gives for each element."""
+    """The call of `all` or `any` on the elementwise result of a test."""
     attribute = source.parent(call)
     if not isinstance(attribute, cst.Attribute) or attribute.attr.value != TESTS.get(name):
         return None
@@ -44,7 +42,7 @@ def _reduction(source: Source, call: cst.Call, name: str) -> cst.Call | None:
 
 
 def is_truth(source: Source, test: cst.Call) -> bool:
-    """Whether a test is read as a truth value, which of a DTensor is that of this rank's part."""
+    """Whether code reads a test as a truth value. For a DTensor that is the value of this rank's part."""
     parent = source.parent(test)
     if isinstance(parent, cst.Attribute):
         return parent.attr.value == "item"
@@ -60,7 +58,7 @@ def is_truth(source: Source, test: cst.Call) -> bool:
 
 
 def is_truth_of(source: Source, node: cst.CSTNode) -> bool:
-    """Whether a chain of `and`, `or` and `not` is a condition, so that its last part is one."""
+    """Whether a chain of `and`, `or` and `not` is a condition, so that its last operand is one."""
     parent = source.parent(node)
     while isinstance(parent, cst.BooleanOperation | cst.UnaryOperation):
         node, parent = parent, source.parent(parent)

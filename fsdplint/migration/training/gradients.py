@@ -1,9 +1,8 @@
-"""What a program computes with gradients, of which FSDP1 gives it this rank's part.
+"""Computations with gradients, of which FSDP1 gives the program this rank's part.
 
-Where the squares of the parts are added up by an `all_reduce`, the sum is that of the whole,
-however the parameters are cut: `p.grad.to_local()` says the same in FSDP2. So it does of a test for
-what is not finite. Elementwise work is the same on both sides; anything else depends on how FSDP1
-cuts parameters.
+If an `all_reduce` sums the squares of the parts, the result does not depend on the sharding, and
+`p.grad.to_local()` is equivalent in FSDP2. The same holds for tests of finite values. Elementwise
+operations are the same in both; any other computation depends on the way in which FSDP1 shards.
 """
 
 from __future__ import annotations
@@ -24,27 +23,26 @@ from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.layout import descend, statement_of
 from fsdplint.syntax.qualified_names import symbols_in
 
-SAME = {"data", "detach", "float", "double", "abs"}  # the same of each part
+SAME = {"data", "detach", "float", "double", "abs"}  # the same for each part
 SQUARES = {"pow", "square", "__pow__"}
 NORMS = {"torch.norm", "torch.linalg.norm", "torch.linalg.vector_norm"}
 ELEMENTWISE = {"mul_", "div_", "zero_", "fill_", "add_", "sub_", "clamp_", "neg_", "nan_to_num_"}
-IN_PLACE = {"torch.nan_to_num", "torch.nan_to_num_", "torch.clamp_"}  # the last: given `out`
-KEPT = {"dtype", "device", "is_sparse", "layout"}  # what a part and the whole have in common
+IN_PLACE = {"torch.nan_to_num", "torch.nan_to_num_", "torch.clamp_"}  # in place with `out`
+KEPT = {"dtype", "device", "is_sparse", "layout"}  # the same for a part and the whole
 IGNORED = ("ignored_modules", "ignored_states", "ignored_parameters")
 TITLE = "Add up the squares of this rank's part: `to_local()`"
-FINITE = "Look for what is not finite in this rank's part: `to_local()`"
-FINITE_NOTE = "each rank still looks for what is not finite in its own part of the gradients only"
+FINITE = "Test whether this rank's part is finite: `to_local()`"
+FINITE_NOTE = (
+    "each rank still tests only its own part of the gradients for values that are not finite"
+)
 FINITE_DETAIL = (
-    "FSDP2 cuts the gradients otherwise than FSDP1 does: where they are not finite in one rank's part "
-    "only, another rank may be the one that sees it. Let all ranks decide together with an all_reduce, "
-    "as the program before needed, too."
+    "FSDP2 shards the gradients differently than FSDP1, so another rank may find a value that is not "
+    "finite. Let all ranks decide together with an all_reduce. The program with FSDP1 needed that, too."
 )
 
 
 def rewrite(migration: Migration, source: Source) -> None:
-    """Say `to_local()` where squares are added up over the ranks, and in tests for what is
-    finite.
-    """
+    """Use `to_local()` in sums of squares over the ranks, and in tests of finite values."""
     if ".grad" not in source.text:
         return
     symbols = symbols_in(source)
@@ -75,10 +73,10 @@ def _rewrite_finite(
     symbols: dict[cst.CSTNode, str],
     whole: bool,
 ) -> None:
-    """A test for what is not finite stays one of this rank's part.
+    """Keep a test of finite values on this rank's part.
 
-    As a truth value it is that for DTensors, too, and the text still serves models that are not
-    sharded.
+    A test that is read as a truth value stays as it is: for a DTensor it tests this rank's part, and
+    the code also works for models that are not sharded.
     """
     test = finite_test(source, node, symbols)
     values = migration.values(node.value)
@@ -95,7 +93,7 @@ def _rewrite_finite(
 
 
 def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """Block on a norm or sum that the program works out by itself from each rank's part."""
+    """Block on a norm or sum that the program computes from each rank's part."""
     for source in migration.program.sources.values():
         if ".grad" not in source.text:
             continue
@@ -136,7 +134,7 @@ def _reason(
 
 
 def _expression_around(source: Source, node: cst.CSTNode) -> cst.CSTNode:
-    """A gradient with the methods that are called of it, and a function that it is given to."""
+    """The expression with the methods that are called on a gradient, or the function that gets it."""
     given = False
     while True:
         parent = source.parent(node)
@@ -152,7 +150,7 @@ def _expression_around(source: Source, node: cst.CSTNode) -> cst.CSTNode:
 
 
 def _called_by_nobody(migration: Migration, source: Source, function: cst.FunctionDef) -> bool:
-    """Whether no code here names a function of the top level (but for its own body)."""
+    """Whether no code other than its own body mentions a function of the top level."""
     if function not in source.tree.body:
         return False
     own = set(descend(function))
@@ -164,7 +162,7 @@ def _called_by_nobody(migration: Migration, source: Source, function: cst.Functi
 
 
 def sums_gradients(program: Program, source: Source) -> bool:
-    """Whether a file has such a function, and so belongs to the migration."""
+    """Whether a file may sum gradients of wrapped models, and so belongs to the migration."""
     if ".grad" not in source.text or "all_reduce" not in source.text:
         return False
     return any(_of_fsdp1(program, node) for node in _gradients(source.tree))
@@ -177,7 +175,7 @@ def _gradients(tree: cst.CSTNode) -> Iterator[cst.Attribute]:
 
 
 def _of_fsdp1(program: Program, node: cst.Attribute) -> bool:
-    """Whether it is the gradient of parameters of wrapped models, and of no others."""
+    """Whether a node is the gradient of parameters of wrapped models only."""
     values = program.values(node.value)
     return bool(values) and all(
         isinstance(v, ParametersOf) and v.element and v.modules and all(map(is_fsdp1, v.modules))
@@ -186,7 +184,7 @@ def _of_fsdp1(program: Program, node: cst.Attribute) -> bool:
 
 
 def ignores_parameters(migration: Migration) -> bool:
-    """Whether parameters may be left whole, which have no `to_local`."""
+    """Whether FSDP may ignore parameters, which then have no `to_local`."""
     return any(
         isinstance(node, cst.Call)
         and migration.fsdp1(node.func) == FSDP
@@ -202,7 +200,7 @@ def _harmless(
     node: cst.Attribute,
     symbols: dict[cst.CSTNode, str],
 ) -> bool:
-    """Whether a gradient is only compared with None or set to it, or changed element by element."""
+    """Whether a gradient is only compared with None, set to None, or changed elementwise."""
     parent = source.parent(node)
     if isinstance(parent, cst.Comparison | cst.Del):
         return True
@@ -230,7 +228,7 @@ def _harmless(
 def _is_summed_square(
     source: Source, function: cst.FunctionDef, node: cst.Attribute, symbols: dict[cst.CSTNode, str]
 ) -> bool:
-    """Whether the squares of a gradient go into a sum that `all_reduce` adds up."""
+    """Whether the squares of a gradient are added to a variable that `all_reduce` sums."""
     top, norm, squared = _chain(source, node, symbols)
     name = _sum(source, top) if top is not None and norm and squared else None
     return name is not None and _is_all_reduced(function, name, symbols)
@@ -239,8 +237,9 @@ def _is_summed_square(
 def _chain(
     source: Source, node: cst.Attribute, symbols: dict[cst.CSTNode, str]
 ) -> tuple[cst.CSTNode | None, bool, bool]:
-    """The expression that is made of a gradient, and whether it is its norm (or the sum of
-    squares), and squared; None where it is something else.
+    """The outermost expression of a gradient, whether it is a norm or a sum, and whether it is squared.
+
+    The expression is None if other operations are applied.
     """
     current: cst.CSTNode = node
     norm = squared = False
@@ -292,7 +291,7 @@ def _two(node: cst.BaseExpression) -> bool:
 
 
 def _sum(source: Source, node: cst.CSTNode) -> str | None:
-    """The variable that a number is added to: `total += number`, `total = sum(number for ...)`."""
+    """The variable to which code adds a number: `total += number`, `total = sum(number for ...)`."""
     statement = statement_of(source, node)
     if isinstance(statement, cst.AugAssign):
         added = isinstance(statement.operator, cst.AddAssign) and statement.value is node
@@ -317,7 +316,7 @@ def _target(node: cst.CSTNode) -> str | None:
 
 
 def _is_all_reduced(function: cst.FunctionDef, name: str, symbols: dict[cst.CSTNode, str]) -> bool:
-    """Whether `all_reduce` adds up a variable, or the tensor that is made of it."""
+    """Whether `all_reduce` sums a variable, or a tensor of it."""
     names = {name}
     for node in descend(function):
         if isinstance(node, cst.Assign) and isinstance(node.value, cst.Call) and node.value.args:

@@ -1,4 +1,4 @@
-"""The training loop: clipping, `no_sync`, `isinstance`, `.module`, the sharded gradient scaler."""
+"""The training loop: `no_sync`, `.module`, `.forward`, the sharded gradient scaler."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ SCALER = (
 
 
 def rewrite_no_sync(migration: Migration, source: Source, node: cst.Call) -> None:
-    """`with model.no_sync():` becomes calls of `set_requires_gradient_sync`.
+    """Rewrite `with model.no_sync():` to calls of `set_requires_gradient_sync`.
 
     Raises:
-        Blocked: the context manager is used in another way.
+        Blocked: the code uses the context manager in another way.
     """
     assert isinstance(node.func, cst.Attribute)
     values = migration.values(node.func.value)
@@ -89,8 +89,9 @@ def _looks_for_no_sync(node: cst.CSTNode) -> bool:
 
 
 def _switched_each_time(migration: Migration, source: Source, node: cst.Call) -> bool:
-    """`with model.no_sync() if test else nullcontext():` around every backward of the program: one
-    call of the setter in front does.
+    """Rewrite `with model.no_sync() if test else nullcontext():` to one call of the setter.
+
+    That is possible if the block contains every backward of the program. Returns whether it is.
     """
     choice = source.parent(node)
     item = source.parent(choice) if isinstance(choice, cst.IfExp) else None
@@ -127,7 +128,7 @@ def _is_null(migration: Migration, node: cst.BaseExpression) -> bool:
 
 
 def _has_every_backward(migration: Migration, block: cst.With) -> bool:
-    """Whether every backward pass of the program runs in this block."""
+    """Whether a block contains every backward pass of the program."""
     inside = set(descend(block))
     for other in migration.sources:
         for node in nodes(other):
@@ -142,10 +143,10 @@ def _has_every_backward(migration: Migration, block: cst.With) -> bool:
 
 
 def rewrite_inner_module(migration: Migration, source: Source, node: cst.Attribute) -> None:
-    """`model.module` is `model` itself, or what DDP wraps in other configurations.
+    """Rewrite `model.module` to `model`; in other configurations DDP may wrap the model.
 
     Raises:
-        Blocked: it may be another thing in other configurations.
+        Blocked: it may be another attribute in other configurations.
     """
     value = node.value
     parent = source.parent(node)
@@ -166,11 +167,10 @@ def rewrite_inner_module(migration: Migration, source: Source, node: cst.Attribu
 
 
 def _rewrite_optional_inner(migration: Migration, source: Source, node: cst.Attribute) -> None:
-    """`x.module if hasattr(x, "module") else x`, for a model that DDP wraps in other
-    configurations.
+    """Write `x.module if hasattr(x, "module") else x` for a model that DDP wraps in some configurations.
 
     Raises:
-        Blocked: another model than DDP's may have a `.module`, or it is bound here.
+        Blocked: a model other than DDP's may have a `.module`, or the code assigns it.
     """
     parent = source.parent(node)
     model = source.code(node.value)
@@ -178,7 +178,7 @@ def _rewrite_optional_inner(migration: Migration, source: Source, node: cst.Attr
     ddp = all(isinstance(value, ModuleValue) and value.wrapper == "ddp" for value in values)
     own = _has_module(migration)
     if not own and _is_hasattr_choice(source, node):
-        return  # FSDP2's models have none
+        return  # FSDP2's models have no `.module`
     if (
         own
         or not ddp
@@ -193,7 +193,7 @@ def _rewrite_optional_inner(migration: Migration, source: Source, node: cst.Attr
 
 
 def _is_hasattr_choice(source: Source, node: cst.Attribute) -> bool:
-    """Whether a `.module` is asked for by `x.module if hasattr(x, "module") else x`."""
+    """Whether a `.module` is in `x.module if hasattr(x, "module") else x`."""
     parent = source.parent(node)
     if not isinstance(parent, cst.IfExp) or parent.body is not node:
         return False
@@ -203,7 +203,7 @@ def _is_hasattr_choice(source: Source, node: cst.Attribute) -> bool:
 
 
 def _has_module(migration: Migration) -> bool:
-    """Whether a class of the program has a `module` of its own."""
+    """Whether a class of the program sets an attribute `module`."""
     sources = migration.program.sources.values()
     return any(re.search(r"\bself\.module\s*[:=]", source.text) for source in sources)
 
@@ -211,7 +211,7 @@ def _has_module(migration: Migration) -> bool:
 def _isinstance_choice(
     migration: Migration, source: Source, node: cst.Attribute
 ) -> cst.IfExp | None:
-    """`x.module if isinstance(x, FSDP) else x`, which is `x` in FSDP2."""
+    """The expression `x.module if isinstance(x, FSDP) else x` around a node, which is `x` in FSDP2."""
     parent = source.parent(node)
     if not isinstance(parent, cst.IfExp) or parent.body is not node:
         return None
@@ -232,10 +232,10 @@ def _isinstance_choice(
 
 @rewrites("ShardedGradScaler")
 def rewrite_scaler(migration: Migration, source: Source, node: cst.CSTNode, name: str) -> None:
-    """`ShardedGradScaler(...)` becomes `torch.amp.GradScaler(...)`.
+    """Rewrite `ShardedGradScaler(...)` to `torch.amp.GradScaler(...)`.
 
     Raises:
-        Blocked: it is given arguments that torch.amp's has not.
+        Blocked: it has arguments that torch.amp's scaler does not have.
     """
     parent = source.parent(node)
     if not isinstance(parent, cst.Call) or parent.func is not node:
@@ -276,7 +276,7 @@ def _is_called(source: Source, node: cst.Attribute) -> bool:
 
 
 def check_attribute(migration: Migration, source: Source, node: cst.Attribute) -> None:
-    """Block on a method or attribute of an FSDP1 module that FSDP2 gives another meaning.
+    """Block on a method or attribute of an FSDP1 module with another meaning in FSDP2.
 
     Raises:
         Blocked: with the reason.
@@ -295,7 +295,7 @@ def check_attribute(migration: Migration, source: Source, node: cst.Attribute) -
 
 
 def _method_as_value(migration: Migration, source: Source, node: cst.Attribute) -> None:
-    """A method that is rewritten where it is called, without a call."""
+    """Rewrite or block a method that is used without a call."""
     if node.attr.value != "no_sync":
         raise Blocked(source, node, METHOD_AS_VALUE(name=node.attr.value))
     if not syncing.rewrite_under_isinstance(migration, source, node):
@@ -306,7 +306,7 @@ def _method_as_value(migration: Migration, source: Source, node: cst.Attribute) 
 
 
 def _check_call(migration: Migration, source: Source, node: cst.Attribute) -> None:
-    """Block on a method of the program's own that runs parts of the model outside of its forward."""
+    """Block on a method of the program that runs parts of the model outside of its forward."""
     name = node.attr.value
     if any(around in migration.blocks.gathered for around in ancestors(source, node)):
         return
@@ -323,7 +323,7 @@ def _check_call(migration: Migration, source: Source, node: cst.Attribute) -> No
 
 
 def check_one_of_several(migration: Migration, source: Source, node: cst.Attribute) -> None:
-    """Block on what FSDP1's wrapper has in its own way, of what may be of another class as well.
+    """Block on members of FSDP1's wrapper if the object may also be of another class.
 
     Raises:
         Blocked: with the reason.
@@ -335,7 +335,7 @@ def check_one_of_several(migration: Migration, source: Source, node: cst.Attribu
 
 
 def _runs_submodules(migration: Migration, node: cst.Attribute) -> bool:
-    """Whether a method of the user's own class calls modules that its object holds."""
+    """Whether a method of the program's class calls submodules of its object."""
     for value in migration.values(node.value):
         inner = value.inner if isinstance(value, ModuleValue) else None
         if inner is None or inner.cls is None:
@@ -354,10 +354,10 @@ def _runs_submodules(migration: Migration, node: cst.Attribute) -> bool:
 
 
 def rewrite_forward(migration: Migration, source: Source, node: cst.Attribute) -> None:
-    """`model.forward(x)`, which FSDP1 allows, becomes `model(x)`.
+    """Rewrite `model.forward(x)`, which works in FSDP1, to `model(x)`.
 
     Raises:
-        Blocked: it is not called here.
+        Blocked: the code does not call it.
     """
     parent = source.parent(node)
     if not isinstance(parent, cst.Call) or parent.func is not node:

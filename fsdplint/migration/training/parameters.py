@@ -1,7 +1,7 @@
-"""Arithmetic on a rank's part of the parameters or gradients, which FSDP2 makes whole (DTensors).
+"""Arithmetic on a rank's part of the parameters or gradients, which are whole DTensors in FSDP2.
 
-Elementwise work means the same on both sides. A norm, a sum, a value on the CPU or a collective
-does not: in FSDP1 it is about what this rank holds.
+Elementwise operations are the same in both. A norm, a sum, a value on the CPU or a collective is not:
+in FSDP1 it uses only this rank's part.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
 
 
 def _wrapped_modules(migration: Migration) -> set[str]:
-    """The modules that FSDP1 wraps, and all that they hold."""
+    """The modules that FSDP1 wraps, and their submodules."""
     return {
         module
         for trace in migration.program.traces
@@ -95,7 +95,7 @@ def _wrapped_modules(migration: Migration) -> set[str]:
 
 
 def _expressions(source: Source) -> Iterator[cst.Name | cst.Attribute]:
-    """The names and attributes of a file, the inner ones of a chain too."""
+    """The names and attributes of a file, including the inner ones of chains."""
     for node in nodes(source):
         current = node
         while isinstance(current, cst.Attribute):
@@ -112,7 +112,7 @@ def _use(
     symbols: dict[cst.CSTNode, str],
     wrapped: set[str],
 ) -> cst.CSTNode | None:
-    """The expression that makes one rank's part of a parameter into something else, if one does."""
+    """The expression that computes a different value from one rank's part of a parameter, or None."""
     values = [v for v in migration.values(node) if isinstance(v, ParametersOf) and v.element]
     if not values:
         return None

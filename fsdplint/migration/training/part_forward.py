@@ -1,10 +1,10 @@
 """`model.part.forward(x)`: a part of a wrapped model that runs outside of the model's own forward.
 
-FSDP1's wrapper of the part gathers its parameters in `forward` itself. FSDP2 does it in hooks of
-`part(x)`, and only once the whole model has run, since the first module that runs becomes the root.
-So only one form is rewritten, noise that is added to embeddings: an embedding that the policy makes
-a unit is gathered by `unshard()` before, and the backward pass of the model's loss reduces its
-gradient and shards it again.
+FSDP1's wrapper of the part gathers its parameters in `forward`. FSDP2 gathers them in hooks of
+`part(x)`, and only after the whole model has run, because the first module that runs becomes the
+root. Only one form is rewritten, noise that is added to embeddings: `unshard()` gathers an embedding
+that the policy wraps as a unit, and the backward of the model's loss reduces its gradient and reshards
+it.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from fsdplint.syntax.qualified_names import imported_names
 from fsdplint.trace import Wrapped
 
 EMBEDDING = "torch.nn.Embedding"
-NAMES = {"embed_tokens", "wte", "word_embeddings"}  # what transformers calls them in its models
+NAMES = {"embed_tokens", "wte", "word_embeddings"}  # the names in models of Transformers
 WRAP = "torch.distributed.fsdp.wrap"
 TITLE = "Gather the embedding before its `forward`"
-NOTE = "an embedding that is run by its `forward` stays gathered until the backward pass"
+NOTE = "an embedding whose `forward` is called directly stays gathered until the backward pass"
 
 
 def rewrite(migration: Migration, source: Source, node: cst.Attribute) -> None:
-    """Gather an embedding before its `forward`; any other part's blocks.
+    """Gather an embedding before its `forward`.
 
     Raises:
-        Blocked: the module is a part of a wrapped model, and not such an embedding.
+        Blocked: the module is another part of a wrapped model.
     """
     if any(around in migration.blocks.gathered for around in ancestors(source, node)):
         return
@@ -59,14 +59,13 @@ def rewrite(migration: Migration, source: Source, node: cst.Attribute) -> None:
     part = migration.text(source, node.value)
     migration.rewrite.insert_before(source, statement, [f"{part}.unshard()"])
     migration.step(source, node, TITLE)
-    migration.note(
-        NOTE, source, node, detail="FSDP1 shards it again after each `forward` of its own."
-    )
+    migration.note(NOTE, source, node, detail="FSDP1 reshards it after each call of its `forward`.")
 
 
 def check_calls(migration: Migration, source: Source) -> None:
-    """Block where embeddings out of sight are called, `model.get_input_embeddings()(x)`, and the
-    model perhaps not before. (Those in sight have events in the traces.)
+    """Block on `model.get_input_embeddings()(x)` if the model may not have run before.
+
+    Embeddings that the interpreter knows have events in the traces.
     """
     for call in nodes(source):
         if not isinstance(call, cst.Call) or not _names_embedding(call.func):
@@ -84,7 +83,7 @@ def check_calls(migration: Migration, source: Source) -> None:
 
 
 def _is_forward(function: cst.CSTNode) -> bool:
-    """Whether this is a module's own forward, in which a root around it has been called."""
+    """Whether a function is a module's own forward, which runs after the call of the root."""
     return isinstance(function, cst.FunctionDef) and function.name.value == "forward"
 
 
@@ -96,7 +95,7 @@ def _names_embedding(part: cst.BaseExpression) -> bool:
 
 
 def _runs_before(source: Source, call: cst.Call, model: str) -> bool:
-    """Whether the model is certainly called before, in the same function."""
+    """Whether the same function certainly calls the model before a call."""
     inner: cst.CSTNode = call
     for outer in ancestors(source, call):
         if isinstance(outer, cst.FunctionDef):
@@ -117,7 +116,7 @@ def _calls(source: Source, line: cst.CSTNode, model: str) -> bool:
 
 
 def _root(migration: Migration, part: cst.BaseExpression) -> cst.BaseExpression | None:
-    """The wrapped model that a module is a part of; None where it is none of one."""
+    """The wrapped model that contains a module, or None."""
     while isinstance(part, cst.Attribute | cst.Subscript):
         inner = isinstance(part, cst.Attribute) and part.attr.value == INNER
         part = part.value
@@ -127,9 +126,7 @@ def _root(migration: Migration, part: cst.BaseExpression) -> cst.BaseExpression 
 
 
 def _statement(source: Source, node: cst.Attribute) -> cst.SimpleStatementLine | None:
-    """The line that runs `model.part.forward(x)` once; None where that may be elsewhere or
-    often.
-    """
+    """The line that runs `model.part.forward(x)` exactly once, or None."""
     call = source.parent(node)
     if not isinstance(call, cst.Call) or call.func is not node:
         return None
@@ -166,7 +163,7 @@ def _is_embedding(migration: Migration, source: Source, part: cst.BaseExpression
 
 
 def _has_unit(migration: Migration, root: cst.BaseExpression) -> bool:
-    """Whether the policy of a model certainly wraps its embeddings on their own."""
+    """Whether the policy of a model certainly wraps its embeddings as units."""
     ids = {v.id for v in migration.values(root) if isinstance(v, ModuleValue)}
     found: list[bool] = []
     for trace in migration.program.traces:
@@ -205,7 +202,7 @@ def _is_class(item: Value) -> bool:
 
 
 def _reaches_backward(source: Source, statement: cst.CSTNode, model: str) -> bool:
-    """Whether the model runs after a statement in any case, and the backward pass after that."""
+    """Whether the model always runs after a statement, followed by the backward pass."""
     called = False
     for line in _statements_after(source, statement):
         if any(isinstance(part, cst.Return | cst.Break | cst.Continue) for part in descend(line)):
@@ -224,19 +221,19 @@ def _is_backward(node: cst.CSTNode) -> bool:
 
 
 def _statements_after(source: Source, statement: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """The statements after one that follow in the same pass of its loop or function."""
+    """The statements after a statement in the same iteration of its loop or function."""
     inner = statement
     for outer in ancestors(source, statement):
         if isinstance(outer, cst.IndentedBlock | cst.Module):
             place = next(i for i, line in enumerate(outer.body) if line is inner)
             yield from _flat(outer.body[place + 1 :])
         if not isinstance(outer, cst.IndentedBlock | cst.If | cst.Else | cst.With):
-            return  # a loop, whose next pass is another one, a function, or what may be left early
+            return  # a loop or function ends here; other blocks may end early
         inner = outer
 
 
 def _flat(lines: Sequence[cst.CSTNode]) -> Iterator[cst.CSTNode]:
-    """Statements, those in `with` blocks too."""
+    """Statements, including those in `with` blocks."""
     for line in lines:
         if isinstance(line, cst.With):
             yield from _flat(line.body.body)

@@ -1,8 +1,8 @@
-"""`parameter.data = values` on a wrapped model, which FSDP1 takes over and FSDP2 does not.
+"""`parameter.data = values` on a wrapped model, which FSDP1 supports and FSDP2 does not.
 
 FSDP1 with `use_orig_params=True` writes such values back into its flat parameter before the next
-all-gather. FSDP2 gathers from the memory that it sharded the parameter into, and never reads the new
-tensor: the forward uses the values from before, without an error.
+all-gather. FSDP2 gathers from the memory of its shard and never reads the new tensor: the forward uses
+the old values, without an error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
                 found[site.node] = site.source
     for node, source in found.items():
         if {node, *ancestors(source, node)} & migration.blocks.whole_parameters:
-            continue  # parameters that are written while they are whole have a blocker of their own
+            continue  # writes to whole parameters have their own blocker
         reason = DATA_REPLACED(code=source.code(node))
         migration.blockers.append(Blocked(source, node, reason))
 
@@ -37,7 +37,7 @@ def _assigns(node: cst.CSTNode) -> bool:
 
 
 def _is_wrapped(trace: Trace, event: WeightsSet) -> bool:
-    """Whether FSDP1 has wrapped one of the modules whose parameters are set."""
+    """Whether FSDP1 has wrapped one of the modules whose parameters an event sets."""
     return any(
         module in (wrap.module, *trace.submodules(wrap.inner))
         for wrap in trace.of(Wrapped)

@@ -1,12 +1,11 @@
-"""`FSDP.summon_full_params`: what is read, computed or written while the parameters are whole.
+"""`FSDP.summon_full_params`: blocks in which the parameters are whole.
 
-FSDP2 has no such block. `unshard()` gathers the parameters of one module, in the type that it
-computes with, and what is written to them is lost when it is sharded again. So there are three
-forms:
+FSDP2 has no such block. `unshard()` gathers the parameters of one module in its compute dtype, and
+`reshard()` discards what the program writes to them. So there are three forms of rewrite:
 
-    gathered    the body reads or computes: `unshard()` of every module before, `reshard()` after it
+    gathered    the body reads or computes: `unshard()` of every module before it, `reshard()` after it
     one by one  under mixed precision, or for copies on the CPU: `full_tensor()` of each parameter
-    written     loops that set each parameter: on the sharded parameters themselves
+    written     loops that set each parameter: they write the sharded parameters
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ TITLE = "Gather the parameters with `unshard()`"
 
 @dataclass
 class Summon:
-    """One block, its arguments, and how it is rewritten."""
+    """One block, its arguments, and the form of its rewrite."""
 
     migration: Migration
     source: Source
@@ -79,10 +78,10 @@ class Summon:
     # Deciding -----------------------------------------------------------------------------------
 
     def decide(self, precision: Precision) -> None:
-        """Choose the form, before anything in the body is rewritten.
+        """Choose the form, before the rewrite of the body.
 
         Raises:
-            Blocked: there is none that is faithful.
+            Blocked: no form is faithful.
         """
         body = bodies.Body(self.migration, self.source, self.block.body, self.model)
         self._choose(body, precision)
@@ -119,7 +118,7 @@ class Summon:
             spared = written is None or body.writes_other_objects()
             loops = body.loops(writing=False) if spared else None
             if written is not None and len(loops or ()) > 1:
-                loops = None  # the second may read what the first has written
+                loops = None  # a later loop may read what the first one writes
             computes = loops is None and body.computes() and not self.options["offload_to_cpu"]
             if computes and not self._as_in_training(body):
                 raise Blocked(
@@ -142,9 +141,7 @@ class Summon:
             raise self.blocker(SUMMON_LEFT_EARLY())
 
     def _as_in_training(self, body: bodies.Body) -> bool:
-        """Whether the body only infers, and may do so in the precision of the model's own
-        forward.
-        """
+        """Whether the body only runs inference that may use the precision of the model's forward."""
         infers = self.calls.without_gradients() and self.calls.under_autocast()
         if not infers or body.reads_parameters():
             return False
@@ -154,7 +151,7 @@ class Summon:
     # Writing ------------------------------------------------------------------------------------
 
     def mark(self) -> None:
-        """Say that the body loses its head, which the texts in it depend on."""
+        """Record the form of the block, on which the rewrites in its body depend."""
         if len(self.block.items) == 1 and not left_early(self.block.body):
             self.migration.blocks.unwrapped.add(self.block)
         if self.form == "gathered":
@@ -191,7 +188,7 @@ class Summon:
         raise self.blocker(SUMMON_AMONG_OTHERS())
 
     def _for_each_module(self, method: str) -> list[str]:
-        """The lines that call a method of every module that is sharded by itself."""
+        """The lines that call a method of every FSDPModule in the model."""
         text = expression(self.migration, self.source, self.model)
         if not self.options["recurse"] or self._single():
             return [f"{text}.{method}()"]
@@ -204,7 +201,7 @@ class Summon:
         ]
 
     def _single(self) -> bool:
-        """Whether the module is certainly sharded as one group."""
+        """Whether the model is certainly one group."""
         if self.migration.wrapped(self.model) != "always":
             return False
         ids = {getattr(value, "id", "") for value in self.migration.values(self.model)}
@@ -224,10 +221,10 @@ class Summon:
         method = self.source.code(loop.node.iter)
         if method.endswith(".module.named_parameters()") and not self._single():
             self.migration.note(
-                "names of `.module.named_parameters()` have no `_fsdp_wrapped_module.` any longer",
+                "names of `.module.named_parameters()` no longer contain `_fsdp_wrapped_module.`",
                 self.source,
                 loop.node.iter,
-                detail="What was saved under such names, as an average, has to be renamed.",
+                detail="Rename what was saved under such names, such as an average.",
             )
 
     def _make_whole(self, loop: bodies.Loop) -> None:
@@ -252,10 +249,10 @@ class Summon:
 def collect(
     migration: Migration, source: Source, node: cst.CSTNode, precision: Precision
 ) -> Summon:
-    """The block of a reference to `summon_full_params`, with its form chosen.
+    """The block of a reference to `summon_full_params`, with the form of its rewrite.
 
     Raises:
-        Blocked: it has no faithful rewrite.
+        Blocked: the block has no faithful rewrite.
     """
     if not _sharded_here(migration):
         raise external_wrapping.wrapped_elsewhere(migration, source, node, API)
@@ -292,7 +289,7 @@ def collect(
 
 
 def _sharded_here(migration: Migration) -> bool:
-    """Whether any model is sharded in sight, with FSDP1 or FSDP2."""
+    """Whether the program shards any model itself, with FSDP1 or FSDP2."""
     return bool(external_wrapping.constructors(migration)) or any(
         True
         for trace in migration.program.traces
@@ -302,7 +299,7 @@ def _sharded_here(migration: Migration) -> bool:
 
 
 def _lowers(migration: Migration, precision: Precision) -> bool:
-    """Whether the parameters may be gathered in another type than their own."""
+    """Whether the parameters may be gathered in a dtype other than their own."""
     for call in precision.calls:
         param = arguments(call, PRECISION)[0].get("param_dtype")
         if param is None or is_constant(param.value, "None"):
@@ -311,7 +308,7 @@ def _lowers(migration: Migration, precision: Precision) -> bool:
             return True
     if precision.calls:
         return False
-    # A policy may come from anywhere, or from a `**` that is read elsewhere.
+    # The policy may come from other code, or from a `**` argument.
     for source in migration.sources:
         for node in source.descend(source.tree):
             if isinstance(node, cst.Arg) and node.keyword is not None:

@@ -1,4 +1,4 @@
-"""What happens to the parameters of a model in the body of a `summon_full_params` block."""
+"""Uses of a model's parameters in the body of a `summon_full_params` block."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fsdplint.syntax.layout import descend
 STATES = {
     "state_dict", "load_state_dict", "save_pretrained", "push_to_hub", "deepcopy", "save_model",
 }  # fmt: skip
-# Methods of a model that don't write its parameters.
+# Methods of a model that do not write its parameters.
 READING = {
     "parameters", "named_parameters", "buffers", "named_buffers", "modules", "named_modules",
     "children", "named_children", "get_parameter", "get_submodule", "eval", "train", "generate",
@@ -29,17 +29,24 @@ BUILTINS = {
     "enumerate", "getattr", "hasattr", "str", "repr", "any", "all", "max", "min", "float", "int",
     "id", "next", "iter", "range", "map", "filter", "reversed", "abs",
 }  # fmt: skip
-# Methods that do the same to each element, with nothing but numbers as arguments.
+# Elementwise methods whose arguments are numbers.
 ELEMENTWISE = {
     "mul_", "div_", "add_", "sub_", "zero_", "fill_", "neg_", "abs_", "clamp_", "clamp_min_",
     "clamp_max_", "sqrt_", "exp_", "sign_", "nan_to_num_",
 }  # fmt: skip
-METADATA = {"dtype", "device", "shape", "requires_grad", "is_cuda", "ndim"}  # the same of a DTensor
+METADATA = {
+    "dtype",
+    "device",
+    "shape",
+    "requires_grad",
+    "is_cuda",
+    "ndim",
+}  # the same for a DTensor
 
 
 @dataclass
 class Loop:
-    """`for name, p in model.named_parameters():` and the arguments of `p.copy_(...)` in it."""
+    """`for name, p in model.named_parameters():`, and the arguments of `p.copy_(...)` in its body."""
 
     node: cst.For
     parameter: cst.Name
@@ -48,7 +55,7 @@ class Loop:
 
 @dataclass
 class Body:
-    """The body of a block about the parameters of `model`."""
+    """The body of a block that unshards `model`."""
 
     migration: Migration
     source: Source
@@ -62,14 +69,14 @@ class Body:
         )
 
     def state(self) -> cst.Call | None:
-        """A call that takes, loads or copies a whole state."""
+        """A call that takes, loads or copies a state of the model, or None."""
         for call in self._calls(self.body):
             if _name(call) in STATES:
                 return call
         return None
 
     def first_write(self) -> cst.CSTNode | None:
-        """Where parameters may be written: in the lines of the body, or of a function called."""
+        """The first place that may write parameters, in the body or in a function that it calls."""
         if writes(self.body):
             return self.body
         return next(
@@ -77,7 +84,7 @@ class Body:
         )
 
     def writes_other_objects(self) -> bool:
-        """Whether what is written is not the parameters, but what is made of them: an average."""
+        """Whether the body writes only objects other than parameters, such as an average."""
         if any(writes(function.body) for _, function in self._called_functions()):
             return False
         loops = [node for node in descend(self.body) if isinstance(node, cst.For)]
@@ -90,7 +97,7 @@ class Body:
         return writes_no_parameters(self.migration, self.body, names)
 
     def _called_functions(self) -> Iterator[tuple[cst.Call, cst.FunctionDef]]:
-        """The functions of the program that calls in the body run, however indirectly."""
+        """The functions that the body calls directly or indirectly, each with the call in the body."""
         seen: set[cst.CSTNode] = set()
         todo: list[tuple[cst.Call, cst.CSTNode]] = [(call, call) for call in self._calls(self.body)]
         while todo:
@@ -108,7 +115,7 @@ class Body:
                 todo += [(first, inner) for inner in self._calls(node.body)]
 
     def unseen_call(self) -> cst.Call | None:
-        """A call that gets the model, or parameters of it, and whose code cannot be seen."""
+        """A call of an unseen function that gets the model or its parameters, or None."""
         for call in self._calls(self.body):
             values = self.migration.values(call.func)
             if any(isinstance(v, Function | Bound | ModuleValue) for v in values):
@@ -143,7 +150,7 @@ class Body:
         return _name(call) in READING
 
     def computes(self) -> bool:
-        """Whether parts of the model are called, rather than only their parameters read."""
+        """Whether the body calls parts of the model."""
         for call in self._calls(self.body):
             if any(isinstance(v, ModuleValue) for v in self.migration.values(call.func)):
                 return True
@@ -153,7 +160,7 @@ class Body:
         return False
 
     def reads_parameters(self) -> bool:
-        """Whether values of parameters are read in the body itself, beside what calls do."""
+        """Whether the body itself reads values of parameters, without counting the code it calls."""
         return any(
             any(isinstance(v, ParametersOf) for v in self.migration.values(node))
             for node in descend(self.body)
@@ -161,7 +168,7 @@ class Body:
         )
 
     def loops(self, *, writing: bool) -> list[Loop] | None:
-        """The loops over single parameters that the body is made of; None where there is more."""
+        """The loops over parameters in the body; None if other statements use the model."""
         found: list[Loop] = []
         if not isinstance(self.body, cst.IndentedBlock):
             return None
@@ -178,7 +185,7 @@ class Body:
         return found or None
 
     def _touches(self, node: cst.CSTNode) -> bool:
-        """Whether a node is a module, or parameters of one."""
+        """Whether a node is a module or parameters."""
         if not isinstance(node, cst.Name | cst.Attribute):
             return False
         return any(isinstance(v, ModuleValue | ParametersOf) for v in self.migration.values(node))
@@ -225,7 +232,7 @@ class Body:
         return True
 
     def _only_written(self, loop: Loop) -> bool:
-        """Whether the parameter is only set element by element, or copied to."""
+        """Whether the loop only sets its parameter elementwise or copies to it."""
         return all(self._use_fits(loop, use) for use in self._uses(loop))
 
     def _use_fits(self, loop: Loop, use: cst.Name) -> bool:
@@ -255,7 +262,7 @@ class Body:
         )
 
     def _reads_metadata(self, node: cst.Name | cst.Attribute) -> bool:
-        """Whether only the type, the device or the shape of a parameter is read."""
+        """Whether code only reads the dtype, the device or the shape of a parameter."""
         parent = self.source.parent(node)
         return isinstance(parent, cst.Attribute) and parent.attr.value in METADATA
 

@@ -1,4 +1,4 @@
-"""What is called inside of a `summon_full_params` block, as the traces have it."""
+"""The calls of modules in a `summon_full_params` block, according to the traces."""
 
 from __future__ import annotations
 
@@ -22,39 +22,34 @@ AUTOCAST = {
 }
 
 LOWER = (
-    "what is called inside of `summon_full_params` computes in `param_dtype`, as in training (FSDP1: "
-    "in full precision, where it is not wrapped itself)"
+    "modules that are called in `summon_full_params` compute in `param_dtype`, as in training (FSDP1: "
+    "in full precision if they are not wrapped themselves)"
 )
 LOWER_DETAIL = (
-    "Under autocast products of matrices are the same; what embeddings give and residuals add up to is "
-    "rounded, as in the model's own forward. In a translation model of seven blocks that is 0.1 % of "
-    "the largest logit with float16 and 1.5 % with bfloat16, where one of four greedy translations "
-    "went another way. Nothing is trained on it."
+    "Under autocast, matrix products are the same. Outputs of embeddings and sums of residuals are "
+    "rounded, as in the model's own forward. In a translation model of seven blocks the difference is "
+    "0.1 % of the largest logit with float16 and 1.5 % with bfloat16, where one of four greedy "
+    "translations changed. Training does not use these outputs."
 )
-DAMAGE = (
-    "weights stay as they were after parts were called inside of `summon_full_params` (FSDP1 spoils "
-    "them)"
-)
+DAMAGE = "weights do not change when parts are called in `summon_full_params` (FSDP1 corrupts them)"
 DAMAGE_DETAIL = (
-    "FSDP1 shards a part again as soon as it has run, and at the end of the block takes what is left "
-    "for the whole and writes it back: on all ranks but the first the weights of the part are wrong from "
-    "then on, unless `writeback=False` is given. So a run of before that trains on is not to be compared "
-    "with."
+    "FSDP1 reshards a part as soon as it has run. At the end of the block it takes the remaining memory "
+    "for the whole parameter and writes it back, so on all ranks but the first the weights of the part "
+    "are wrong afterwards, unless `writeback=False` is set. Do not compare with a run of FSDP1 that "
+    "continues to train after that."
 )
 
 
 @dataclass
 class Calls:
-    """The modules that are entered in a block, in every trace that reaches it."""
+    """The modules that a block calls, in every trace that reaches it."""
 
     migration: Migration
     source: Source
     call: cst.Call  # of `summon_full_params`
 
     def entered_before(self) -> bool:
-        """Whether the model has certainly been called before the block is reached, where it is
-        wrapped.
-        """
+        """Whether every run that wraps the model calls it before it reaches the block."""
         reached = False
         for trace, event in self._uses_of_call():
             outer = {wrapped.module for wrapped in trace.before(event, Wrapped)}
@@ -68,14 +63,14 @@ class Calls:
         return reached
 
     def without_gradients(self) -> bool:
-        """Whether autograd certainly records nothing of what is called."""
+        """Whether all calls in the block certainly run without autograd."""
         found = [called for _, _, called in self._calls_inside()]
         return bool(found) and all(
             called.grad in (GradMode.OFF, GradMode.INFERENCE) for called in found
         )
 
     def of_units(self, *, recurse: bool) -> bool:
-        """Whether something is called that FSDP1 wraps itself, and that the block is about."""
+        """Whether the block calls a module that FSDP1 wraps as a unit and that the block unshards."""
         for trace, event, called in self._calls_inside():
             for wrapped in trace.before(event, Wrapped):
                 modules = {wrapped.module, *(wrapped.units or ())}
@@ -86,9 +81,9 @@ class Calls:
         return False
 
     def under_autocast(self) -> bool:
-        """Whether autocast is on where something is called that computes in a lower precision.
+        """Whether autocast is on around calls that compute in a lower precision.
 
-        (Without it FSDP1 fails where what is not wrapped itself hands over to what is.)
+        Without it, FSDP1 fails where a module that is not wrapped passes its output to a unit.
         """
         for context in self._contexts():
             names = AUTOCAST.get(self.migration.symbol(context.func))
@@ -105,12 +100,12 @@ class Calls:
         self.migration.note(LOWER, self.source, self.call, detail=LOWER_DETAIL)
 
     def note_damage(self, options: dict[str, bool]) -> None:
-        """Say where FSDP1 writes back what it does not have any more."""
+        """Add a note if FSDP1 writes back parameters that it has already resharded."""
         if options["writeback"] and self.of_units(recurse=options["recurse"]):
             self.migration.note(DAMAGE, self.source, self.call, detail=DAMAGE_DETAIL)
 
     def _contexts(self) -> Iterator[cst.Call]:
-        """The contexts around the call in its function, those of its own `with` among them."""
+        """The contexts around the call in its function, including those of its own `with`."""
         for parent in ancestors(self.source, self.call):
             if isinstance(parent, Function):
                 return

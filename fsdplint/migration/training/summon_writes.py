@@ -1,4 +1,4 @@
-"""Whether what is written in a `summon_full_params` block is something else than parameters."""
+"""Whether a `summon_full_params` block writes only objects other than parameters."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fsdplint.interpreter.values import Bound, Function, ModuleValue, Value
 from fsdplint.migration.context import Migration
 from fsdplint.syntax.layout import descend
 
-CASTS = {"to", "float", "half", "bfloat16"}  # those of a tensor give another one
+CASTS = {"to", "float", "half", "bfloat16"}  # on a tensor, they return a new one
 
 
 def writes_no_parameters(migration: Migration, body: cst.BaseSuite, parameters: set[str]) -> bool:
-    """Whether no line of a block writes one of its parameters, which loops call by these names.
+    """Whether no line of a block writes a parameter, given the names of parameters in its loops.
 
-    An average is written: `shadow[name].mul_(decay).add_(p, alpha=1 - decay)`.
+    It may write an average: `shadow[name].mul_(decay).add_(p, alpha=1 - decay)`.
     """
     return all(_writes_other_object(migration, node, parameters) for node in writing(body))
 
@@ -44,7 +44,7 @@ def _writes_other_object(migration: Migration, node: cst.CSTNode, parameters: se
 def _is_other_object(
     migration: Migration, target: cst.BaseExpression, parameters: set[str]
 ) -> bool:
-    """Whether an expression is certainly not of a parameter or a module."""
+    """Whether an expression certainly does not belong to a parameter or a module."""
     chain = list(_chain(target))
     root = chain[-1]
     if not isinstance(root, cst.Name) or root.value in parameters or migration.symbol(root):
@@ -57,12 +57,12 @@ def _is_other_object(
             if isinstance(value, ModuleValue):
                 return False
             if isinstance(value, ParametersOf) and not (held and value.unsharded_copy):
-                return False  # not a copy that was put away, as those of an average
+                return False  # not a stored copy, such as an average
     return True
 
 
 def _chain(node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """`a.b[0].c()`, and what it is read off: `a.b[0].c`, `a.b[0]`, `a.b`, `a`."""
+    """An expression such as `a.b[0].c()` and its prefixes `a.b[0].c`, `a.b[0]`, `a.b`, `a`."""
     current = node
     while True:
         yield current
@@ -79,7 +79,7 @@ def _is(migration: Migration, node: cst.CSTNode, *kinds: type[Value]) -> bool:
 
 
 def only_of(migration: Migration, body: cst.BaseSuite, name: str) -> bool:
-    """Whether the parameter of a loop is all that its body reads of a model."""
+    """Whether the body of a loop reads nothing of a model but the loop's parameter."""
     for node in descend(body):
         if not isinstance(node, cst.Name | cst.Attribute):
             continue

@@ -17,12 +17,12 @@ from fsdplint.syntax.layout import descend
 
 
 def check_conditional_context(migration: Migration, source: Source, node: cst.Attribute) -> None:
-    """Block on a context that is chosen for a model which may be another kind of module.
+    """Block on a conditional context if the model may be another kind of module.
 
-    The setter that takes the place of the choice would be called on that one as well.
+    The rewrite would call the setter on the other module as well.
 
     Raises:
-        Blocked: `model.no_sync` is one of two contexts, and the model is not always FSDP1's.
+        Blocked: `model.no_sync` is one of two contexts, and FSDP1 does not always wrap the model.
     """
     call = source.parent(node)
     value: cst.CSTNode = call if isinstance(call, cst.Call) and call.func is node else node
@@ -41,7 +41,7 @@ def check_conditional_context(migration: Migration, source: Source, node: cst.At
 
 
 def _always(migration: Migration, source: Source, model: cst.BaseExpression) -> bool:
-    """Whether a model is FSDP1's wherever the function names it, not just below a question."""
+    """Whether FSDP1 wraps a model wherever the function mentions it, not only under a test."""
     return "sometimes" not in map(migration.wrapped, _uses(migration, source, model))
 
 
@@ -57,8 +57,10 @@ def _uses(
 
 
 def kinds(migration: Migration, source: Source, model: cst.BaseExpression) -> str:
-    """What a model is in its function: "always" FSDP1's, "or plain" where it is wrapped in some
-    configurations only, else "several".
+    """The kinds of module that a model is in its function.
+
+    "always": FSDP1 always wraps it. "or plain": only in some configurations. "several": it may have
+    another wrapper.
     """
     if _always(migration, source, model):
         return "always"
@@ -67,17 +69,17 @@ def kinds(migration: Migration, source: Source, model: cst.BaseExpression) -> st
 
 
 def _is_plain(value: Value) -> bool:
-    """Whether a value is a module that nothing but `torch.compile` is around."""
+    """Whether a value is a module without wrappers other than `torch.compile`."""
     while isinstance(value, ModuleValue) and value.wrapper == "compile" and value.inner:
         value = value.inner
     return isinstance(value, ModuleValue) and not value.wrapper
 
 
 def rewrite_under_isinstance(migration: Migration, source: Source, node: cst.Attribute) -> bool:
-    """Rewrite `if isinstance(model, FSDP) and ...: context = model.no_sync` and the `with` below
-    it.
+    """Rewrite `if isinstance(model, FSDP) and ...: context = model.no_sync` and its `with`.
 
-    Any other model has a context there that does nothing: only FSDP2's is switched, and back again.
+    For any other model the context does nothing, so only FSDP2's models are switched. Returns whether
+    the code has this form.
     """
     call = source.parent(node)
     called = isinstance(call, cst.Call) and call.func is node
@@ -106,7 +108,7 @@ def rewrite_under_isinstance(migration: Migration, source: Source, node: cst.Att
 
 
 def _open(migration: Migration, source: Source, block: cst.With, after: list[str]) -> None:
-    """Take the head off a `with`; lines come after its body, however the program leaves that."""
+    """Remove the head of a `with`, and insert lines that run after its body on every exit."""
     if no_sync.must_restore(source, block):
         migration.own(source, block.items[0])
         no_sync.restore_at_last(migration.rewrite, source, block, after)
@@ -119,7 +121,7 @@ def _open(migration: Migration, source: Source, block: cst.With, after: list[str
 def _isinstance_if(
     migration: Migration, source: Source, assign: cst.Assign, model: cst.BaseExpression
 ) -> cst.If | None:
-    """The `if isinstance(model, FSDP) and ...:` that holds an assignment and nothing else."""
+    """The `if isinstance(model, FSDP) and ...:` that contains only an assignment, or None."""
     line = source.parent(assign)
     body = source.parent(line) if line is not None else None
     isinstance_if = source.parent(body) if body is not None else None
@@ -155,9 +157,9 @@ def _conjuncts(test: cst.BaseExpression) -> list[cst.BaseExpression]:
 def _defaults(
     source: Source, assign: cst.Assign, isinstance_if: cst.If, block: cst.With, called: bool
 ) -> list[cst.Assign] | None:
-    """The null contexts that a variable holds where the question is answered with no.
+    """The assignments of null contexts to the variable before the `if`, or None.
 
-    They stand in the block of the question, whose next statement is the `with`.
+    They are in the same block as the `if`, and the `with` is the next statement.
     """
     home = source.parent(isinstance_if)
     if not isinstance(home, cst.IndentedBlock | cst.Module):
@@ -186,7 +188,7 @@ def _defaults(
 
 
 def _release_null_context(migration: Migration, source: Source, context: cst.CSTNode) -> None:
-    """The name of a null context may have lost its last use."""
+    """Mark the import of a null context as perhaps unused now."""
     while isinstance(context, cst.Call | cst.Attribute):
         context = context.func if isinstance(context, cst.Call) else context.value
     if isinstance(context, cst.Name):
@@ -196,8 +198,8 @@ def _release_null_context(migration: Migration, source: Source, context: cst.CST
 def rewrite_context_variable(migration: Migration, source: Source, node: cst.Attribute) -> bool:
     """Rewrite `context = model.no_sync()` (or `model.no_sync`) and the `with` that enters it.
 
-    The variable is given in the branches of an `if` beside the `with`, or by one conditional
-    expression.
+    The branches of an `if` before the `with` assign the variable, or one conditional expression
+    does. Returns whether the code has this form.
     """
     call = source.parent(node)
     called = isinstance(call, cst.Call) and call.func is node
@@ -215,7 +217,7 @@ def rewrite_context_variable(migration: Migration, source: Source, node: cst.Att
         return False
     block, _ = found
     if block in migration.blocks.unwrapped:
-        return True  # rewritten with another of its branches
+        return True  # already rewritten for another branch
     name = _name(assign)
     assert name is not None
     model = source.code(node.value)
@@ -254,7 +256,7 @@ def _name(assign: cst.CSTNode | None) -> str | None:
 def _entry(
     source: Source, assign: cst.CSTNode | None, called: bool
 ) -> tuple[cst.With, cst.CSTNode] | None:
-    """The one `with` that enters what an assignment holds, and the expression in its head."""
+    """The only `with` that enters the context of an assignment, and the expression in its head."""
     name = _name(assign)
     if name is None or assign is None:
         return None
@@ -279,7 +281,7 @@ def _entry(
 
 
 def _sync(source: Source, assign: cst.CSTNode, model: str, called: bool) -> str | None:
-    """Whether gradients are reduced in the context that an assignment gives, as a text."""
+    """The text "True" or "False": whether gradients are reduced in the assigned context."""
     if _name(assign) is None or not isinstance(assign, cst.Assign):
         return None
     value: cst.BaseExpression = assign.value
@@ -294,7 +296,7 @@ def _sync(source: Source, assign: cst.CSTNode, model: str, called: bool) -> str 
 
 
 def _is_in_same_block(source: Source, assign: cst.Assign, block: cst.With) -> bool:
-    """Whether an assignment stands in the block of a `with`, or in branches of an `if` there."""
+    """Whether an assignment is in the same block as a `with`, or in branches of an `if` there."""
     home = source.parent(block)
     for node in ancestors(source, assign):
         if node is home:

@@ -1,6 +1,4 @@
-"""What FSDP1's wrapper is asked for: its group, its units, its kind; the class handed to
-functions.
-"""
+"""Attributes and methods of FSDP1's wrapper: its process group, `apply`, the inner module."""
 
 from __future__ import annotations
 
@@ -45,10 +43,10 @@ CONSTANTS = {"constant_", "zeros_", "ones_", "fill_", "zero_"}
 
 @rewrites_member("process_group", "rank", "world_size")
 def rewrite_group(migration: Migration, source: Source, node: cst.Attribute) -> None:
-    """`model.process_group`, `.rank` and `.world_size` are those of the group it is sharded over.
+    """Rewrite `model.process_group`, `.rank` and `.world_size` to those of its shard group.
 
     Raises:
-        Blocked: which group that is cannot be told.
+        Blocked: the group is not known.
     """
     name = node.attr.value
     parent = source.parent(node)
@@ -74,7 +72,7 @@ def rewrite_group(migration: Migration, source: Source, node: cst.Attribute) -> 
 
 
 def _group(migration: Migration, source: Source, node: cst.Attribute) -> str | None:
-    """The text of the group that a model is sharded over, "" for that of all ranks."""
+    """The text of the group that a model is sharded over, "" for all ranks, None if not known."""
     calls = [
         (other, call)
         for other in migration.sources
@@ -111,10 +109,10 @@ def _group(migration: Migration, source: Source, node: cst.Attribute) -> str | N
 
 
 def _of_parameters(migration: Migration, source: Source, node: cst.Attribute) -> str | None:
-    """The text of the group that the mesh of a model's parameters has, where that is the one.
+    """The text of the group of the mesh of a model's parameters.
 
-    Not for a mesh of the program's own that may be part of one with further dimensions, nor where
-    parts of the model may have a mesh of their own.
+    None if that may be another group: the program passes a mesh that may have further dimensions, or
+    parts of the model may have their own mesh.
     """
     if migration.wrapped(node.value) != "always" or gradients.ignores_parameters(migration):
         return None
@@ -146,12 +144,12 @@ def _of_parameters(migration: Migration, source: Source, node: cst.Attribute) ->
 
 
 def _uses_tensor_parallel(migration: Migration) -> bool:
-    """Whether the program may shard tensors by other means, over dimensions of the same mesh."""
+    """Whether the program may shard tensors itself, over other dimensions of the same mesh."""
     return any(name.startswith("torch.distributed.tensor") for name in migration.symbols.values())
 
 
 def _has_nested_models(migration: Migration) -> bool:
-    """Whether a wrapped model may hold one that another call wraps."""
+    """Whether a wrapped model may contain a model that another call wraps."""
     for trace in migration.program.traces:
         events = list(trace.of(Wrapped))
         for outer in events:
@@ -162,7 +160,7 @@ def _has_nested_models(migration: Migration) -> bool:
 
 
 def _group_function(migration: Migration, source: Source, at: cst.CSTNode) -> str:
-    """The function that gives FSDP1's process group of a model, whatever its strategy."""
+    """The name of a helper function that returns FSDP1's process group for any strategy."""
     quote = quote_of(source)
     names = f"({quote}replicate{quote}, {quote}alone{quote})"
     return write_once(
@@ -180,7 +178,7 @@ def _group_function(migration: Migration, source: Source, at: cst.CSTNode) -> st
 
 
 def _configures_sharding(migration: Migration, call: cst.Call) -> bool:
-    """Whether a call says how modules are sharded: the constructor, or what stands for it."""
+    """Whether a call configures the sharding: the constructor, a partial of it, or `wrap`."""
     if migration.symbol(call.func) == "functools.partial":
         return bool(call.args) and migration.fsdp1(call.args[0].value) == FSDP
     if migration.called(call) == "wrap":
@@ -189,7 +187,7 @@ def _configures_sharding(migration: Migration, call: cst.Call) -> bool:
 
 
 def _shards_over_one_group(migration: Migration, kind: cst.BaseExpression) -> bool:
-    """Whether a strategy certainly shards over one group: all that the program names do."""
+    """Whether a strategy certainly shards over one group, as all strategies in the program do."""
     if migration.fsdp1(kind) in FLAT:
         return True
     named = {node: n for node, n in migration.names.items() if n.startswith("ShardingStrategy")}
@@ -207,7 +205,7 @@ def _shards_over_one_group(migration: Migration, kind: cst.BaseExpression) -> bo
 def _variable_at(
     source: Source, node: cst.Attribute, other: Source, name: cst.Name, tail: str
 ) -> str | None:
-    """A variable of the constructor's place, where it means the same at a node."""
+    """The text of a constructor's variable at a node of the same function, or None."""
     if other is source and function_of(source, node) is function_of(source, name):
         return name.value + tail
     return None
@@ -215,11 +213,10 @@ def _variable_at(
 
 @rewrites_member("apply")
 def rewrite_apply(migration: Migration, source: Source, node: cst.Attribute) -> None:
-    """`model.apply(fn)`, which gathers the parameters in FSDP1, stays where `fn` needs no whole
-    ones.
+    """Keep `model.apply(fn)`, which gathers the parameters in FSDP1, if `fn` does not need that.
 
     Raises:
-        Blocked: it may.
+        Blocked: `fn` may need whole parameters.
     """
     call = source.parent(node)
     if not isinstance(call, cst.Call) or call.func is not node or len(call.args) != 1:
@@ -250,7 +247,7 @@ def _reads_parameters(function: cst.CSTNode) -> bool:
 
 
 def _constant(function: cst.FunctionDef | cst.Lambda) -> bool:
-    """Whether a function writes constants only, the same into every part of a parameter."""
+    """Whether a function writes only constants into parameters."""
     for part in descend(function):
         if isinstance(part, cst.Call) and isinstance(part.func, cst.Attribute):
             name = part.func.attr.value
@@ -265,7 +262,7 @@ def _constant(function: cst.FunctionDef | cst.Lambda) -> bool:
 
 
 def _is_called_before(migration: Migration, call: cst.Call) -> bool:
-    """Whether the model has been called before: its root may be gathered then."""
+    """Whether the model may have been called before, so that its root may be gathered."""
     for trace in migration.program.traces:
         for event in trace.of(Fsdp1Used):
             if isinstance(event.site, NodeSite) and event.site.node is call:
@@ -275,7 +272,7 @@ def _is_called_before(migration: Migration, call: cst.Call) -> bool:
 
 
 def check_private(migration: Migration, source: Source, node: cst.Attribute) -> None:
-    """Block on what only FSDP1's wrappers have, of an object that is not known.
+    """Block on private members of FSDP1's wrapper on an unknown object.
 
     Raises:
         Blocked: with the reason.
@@ -292,15 +289,15 @@ def check_private(migration: Migration, source: Source, node: cst.Attribute) -> 
             return
     values = migration.values(node.value)
     if any(not isinstance(v, ModuleValue | Unknown) or is_fsdp1(v) for v in values):
-        return  # something else, or judged as an attribute of a wrapped model
+        return  # another object, or a wrapped model, whose attributes `check_attribute` checks
     raise Blocked(source, node, member.gone(name=name), internal="attribute")
 
 
 def rewrite_inner(migration: Migration, source: Source, node: cst.Attribute) -> None:
-    """`module._fsdp_wrapped_module`, which only FSDP1's wrappers have, is the module itself.
+    """Rewrite `module._fsdp_wrapped_module`, which only FSDP1's wrappers have, to `module`.
 
     Raises:
-        Blocked: it is assigned.
+        Blocked: the code assigns it.
     """
     if node in migration.uncalled_nodes:
         return
@@ -311,9 +308,9 @@ def rewrite_inner(migration: Migration, source: Source, node: cst.Attribute) -> 
 
 
 def check_names(migration: Migration, source: Source) -> None:
-    """Block where names are searched for FSDP1's prefix, other than to take it off.
+    """Block on code that searches names for FSDP1's prefix, other than to remove it.
 
-    FSDP2's names don't have it, so that taking it off changes nothing.
+    FSDP2's names do not have the prefix, so removing it has no effect.
     """
     if INNER not in source.text:
         return
@@ -326,11 +323,11 @@ def check_names(migration: Migration, source: Source) -> None:
             reason = INNER_NAME_SEARCHED(name=INNER)
             migration.blockers.append(Blocked(source, node, reason))
         else:
-            migration.note(f"names have no `{INNER}` any longer: taking it off changes nothing")
+            migration.note(f"names no longer contain `{INNER}`, so removing it has no effect")
 
 
 def _takes_off(source: Source, node: cst.SimpleString) -> bool:
-    """Whether a string is what a call takes off a name, or asks an object for."""
+    """Whether a call removes a string from a name, or tests an object for it."""
     arg = source.parent(node)
     if isinstance(arg, cst.Expr):
         return True  # a docstring
