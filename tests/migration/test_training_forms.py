@@ -198,61 +198,6 @@ FORMS = {
         model(torch.ones(2, 8))
         """,
     ),
-    "one rank's part of the optimizer's state": (
-        """
-        model = FSDP(Net())
-        optimizer = torch.optim.AdamW(model.parameters())
-        state = {"optimizer": optimizer.state_dict()}
-        if dist.get_rank() == 0:
-            torch.save(state, "last.pt")
-        optimizer.load_state_dict(torch.load("last.pt")["optimizer"])
-        """,
-        """
-        model = fully_shard(Net())
-        optimizer = torch.optim.AdamW(model.parameters())
-        state = {"optimizer": get_optimizer_state_dict(
-            model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
-        )}
-        if dist.get_rank() == 0:
-            torch.save(state, "last.pt")
-        set_optimizer_state_dict(
-            model,
-            optimizer,
-            torch.load("last.pt")["optimizer"],
-            options=StateDictOptions(full_state_dict=True),
-        )
-        """,
-    ),
-    "the state of an optimizer of some parts": (
-        """
-        model = FSDP(Net())
-        optimizer = torch.optim.AdamW([{"params": model.blocks.parameters(), "lr": 0.1}])
-        state = optimizer.state_dict()
-        if dist.get_rank() == 0:
-            torch.save(state, "last.pt")
-        """,
-        """
-        model = fully_shard(Net())
-        optimizer = torch.optim.AdamW([{"params": model.blocks.parameters(), "lr": 0.1}])
-        state = get_optimizer_state_dict(
-            model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
-        )
-        if dist.get_rank() == 0:
-            torch.save(state, "last.pt")
-        """,
-    ),
-    "each rank's part of the optimizer's state": (
-        """
-        model = FSDP(Net())
-        optimizer = torch.optim.AdamW(model.parameters())
-        torch.save(optimizer.state_dict(), f"optimizer_{dist.get_rank()}.pt")
-        """,
-        """
-        model = fully_shard(Net())
-        optimizer = torch.optim.AdamW(model.parameters())
-        torch.save(optimizer.state_dict(), f"optimizer_{dist.get_rank()}.pt")
-        """,
-    ),
     "a block without effect": (
         """
         model = FSDP(Net())
@@ -274,19 +219,6 @@ FORMS = {
         """
         model = fully_shard(Net())
         scaler = torch.amp.GradScaler("cuda", enabled=True)
-        """,
-    ),
-    "the state of every rank": (
-        """
-        model = FSDP(Net())
-        with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT, ShardedStateDictConfig(offload_to_cpu=True)):
-            state = model.state_dict()
-            model.load_state_dict(state, strict=False)
-        """,
-        """
-        model = fully_shard(Net())
-        state = get_model_state_dict(model, options=StateDictOptions(cpu_offload=True))
-        set_model_state_dict(model, state, options=StateDictOptions(strict=False))
         """,
     ),
     "a model that is plain in other configurations": (

@@ -1,0 +1,78 @@
+"""States without a faithful rewrite, which block the migration."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from forms import plan
+
+BLOCKED = {
+    "one type or another": (
+        "model = FSDP(Net())\nif os.environ.get('PARTS'):\n"
+        "    FSDP.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT)\nelse:\n"
+        "    FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT)\n"
+        "state = model.state_dict()",
+        "which of several types",
+    ),
+    "a function that others call too": (
+        "def take(model):\n    return model.state_dict()\n\n\nmodel = FSDP(Net())\n"
+        "with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n"
+        "    state = take(model)\nprint(take(model))",
+        "code that this block calls",
+    ),
+    "a state that is loaded in another place": (
+        "model = FSDP(Net())\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "if os.environ.get('RESUME'):\n"
+        "    state = FSDP.optim_state_dict_to_load(model, optimizer, torch.load('x.pt'))\n"
+        "    print('loaded')\noptimizer.load_state_dict(state)",
+        "what becomes of this optimizer state",
+    ),
+    "a model that is another one in the branch": (
+        "def main(load=False):\n    model = FSDP(Net())\n    if load:\n"
+        "        model = other(model)\n        model.load_state_dict(torch.load('x.pt'))\n\n\nmain()",
+        "does not reach",
+    ),
+    "a type that another function decides": (
+        "def setup(model, first_only):\n"
+        "    config = FullStateDictConfig(rank0_only=first_only)\n"
+        "    FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT, config)\n\n\n"
+        "model = FSDP(Net())\nsetup(model, bool(os.environ.get('FIRST')))\n"
+        "state = model.state_dict()",
+        "what the config of this state says at run time",
+    ),
+    "ranks of an optimizer's state that are chosen at run time": (
+        "model = FSDP(Net())\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "config = FullOptimStateDictConfig(rank0_only=bool(os.environ.get('FIRST')))\n"
+        "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, None, config):\n"
+        "    state = FSDP.optim_state_dict(model, optimizer)",
+        "`rank0_only` is only known at run time",
+    ),
+    "a model of a library that saves itself in its own way": (
+        "from diffusers import UNet2DModel\nmodel = FSDP(UNet2DModel())\nmodel.save_pretrained('x')",
+        "takes the state by itself",
+    ),
+    "a part of what is wrapped": (
+        "model = FSDP(Net())\nstate = model.blocks.state_dict()",
+        "a part of the wrapped model, which FSDP1 does not certainly wrap by itself",
+    ),
+    "a model with wrapped parts, in code that is not reached": (
+        "def main(save=False):\n    model = Net()\n    model.blocks[0] = FSDP(model.blocks[0])\n"
+        "    model(1)\n    if save:\n        torch.save(model.state_dict(), 'x')\n\n\nmain()",
+        "does not reach",
+    ),
+    "local states for others": (
+        "model = FSDP(Net())\nwith FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):\n"
+        "    state = model.state_dict()",
+        "flat parameters .* that is not loaded here",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "reason"), list(BLOCKED.values()), ids=list(BLOCKED))
+def test_what_has_no_rewrite_blocks(body: str, reason: str, tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, body + "\n")
+    assert found.blockers
+    assert any(re.search(reason, blocker.reason) for blocker in found.blockers)
+    assert not found.edits
