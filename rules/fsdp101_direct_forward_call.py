@@ -22,27 +22,26 @@ class DirectForwardCall(Rule):
     """`forward` of a sharded module is called directly.
 
     ## What it does
-    Finds `model.forward(x)` where `fully_shard` shards the module's parameters, and the call runs
-    neither inside a call of the module that gathers them, nor after `register_fsdp_forward_method`
-    or `unshard()`.
+    Finds `model.forward(x)` of a module whose parameters `fully_shard` shards, unless the call runs
+    inside a call of the module that gathers them, or after `register_fsdp_forward_method` or
+    `unshard()`.
 
-    A module's `forward` called inside the call of the module that was sharded with it is fine (the
-    call of what `torch.compile` made of that module counts as one), so is `super().forward(x)`, and
-    so is FSDP1's wrapper, whose `forward` does the gathering itself.
+    These are fine: `forward` inside the call of the module that holds the parameters (also through
+    `torch.compile`), `super().forward(x)`, and FSDP1's wrapper, whose `forward` gathers.
 
-    Nothing is said of a direct call under `no_grad` or `inference_mode` where an earlier call has left
-    the module's parameters gathered: by default those of the root stay so until the backward pass,
+    A direct call under `no_grad` or `inference_mode` is not reported if an earlier call has left the
+    parameters gathered. By default, the parameters of the root stay gathered until the backward pass,
     `reshard()`, `state_dict()` or `to()`.
 
     ## Why is this bad?
     FSDP2 gathers the parameters in hooks that only `model(x)` runs. `model.forward(x)` computes with
     the sharded parameters: `RuntimeError: aten.addmm.default got mixed torch.Tensor and DTensor`.
-    Where an earlier call has left the parameters gathered, it runs even with gradients, but then no hook
-    may reduce them: the sharded parameters get no gradients, and the optimizer leaves them as they are.
+    If an earlier call has left the parameters gathered, the call succeeds, but no hook reduces the
+    gradients: the sharded parameters get none, and the optimizer does not change them.
 
     ## Fix safety
-    Safe: `model.forward(x)` becomes `model(x)`. There is no fix where the module is not itself sharded
-    or is called outside its root: calling it would not gather the parameters either.
+    Safe: `model.forward(x)` becomes `model(x)`. There is no fix if the module is not sharded itself, or is
+    called outside of its root: calling it would not gather the parameters either.
 
     ## Since
     torch 2.4, the first with FSDP2.
@@ -73,14 +72,13 @@ class DirectForwardCall(Rule):
 
     def _finding(self, groups: Groups, event: Called, owner: str) -> Finding:
         name, holder = groups.name(event.module), groups.name(owner)
-        by = "" if owner == event.module else f" with those of {holder}"
         return self.finding(
             event,
-            f"`forward` of {name} is called directly, but its parameters are sharded{by} and only "
-            f"gathered by calling the module",
+            f"`forward` of {name} is called directly, but only a call of {holder} gathers the sharded "
+            f"parameters",
             help="Call the module: `model(x)` runs the hooks that gather the parameters."
             if owner == event.module
-            else f"Run it inside a call of {holder}, or shard it too.",
+            else f"Run it inside a call of {holder}, or shard it separately.",
             because=[(shard, "sharded here") for shard in groups.shards(owner)[:1]],
         )
 
@@ -109,7 +107,7 @@ class DirectForwardCall(Rule):
 
 
 def _is_module(program: Program, node: cst.BaseExpression) -> bool:
-    """Whether an expression is a module itself, and no `super()`, which cannot be called."""
+    """Whether an expression is a module. `super()` is not: it cannot be called."""
     from fsdplint.interpreter.values import ModuleValue
 
     values = program.values(node)
@@ -117,8 +115,8 @@ def _is_module(program: Program, node: cst.BaseExpression) -> bool:
 
 
 def _is_harmless(groups: Groups, gathered: MaybeGathered, event: Called, owner: str) -> bool:
-    """Whether the parameters are whole at this call, it needs none of them, or another finding
-    (of the direct call or the method that it is a part of) covers it.
+    """Whether the parameters are gathered at this call, the call needs none, or the finding for an
+    outer call covers it.
     """
     return (
         groups.gathers(event)
@@ -134,9 +132,9 @@ def _is_harmless(groups: Groups, gathered: MaybeGathered, event: Called, owner: 
 
 
 def _gathers_when_called(trace: Trace, site: Site) -> Iterator[bool]:
-    """For each violation at the site: whether calling the module would gather its parameters.
+    """For each violation at the site, whether a call of the module would gather its parameters.
 
-    It does for a module that is sharded itself and is a root, or whose root is running.
+    That is the case if the module is sharded itself, and is a root or runs inside its root.
     """
     groups = Groups(trace)
     gathered = MaybeGathered(groups)

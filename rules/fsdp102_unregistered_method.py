@@ -20,30 +20,29 @@ class UnregisteredMethod(Rule):
 
     ## What it does
     Finds calls such as `model.encode(x)` or `model.generate(x)` of a module that `fully_shard` was
-    applied to, where the method calls submodules whose parameters belong to the module's group, and
-    nothing gathers them: the method was not registered, it does not go through `self(...)`, it does
-    not run inside a call of the module, and there was no `unshard()`.
+    applied to, if the method calls submodules whose parameters belong to the module's group, and
+    nothing gathers them: the method is not registered, does not go through `self(...)`, does not run
+    inside a call of the module, and no `unshard()` came before it.
 
-    Nothing is said of a method that runs after a forward has left the module's parameters gathered:
-    by default those of the root stay so until the backward pass, `reshard()`, `state_dict()` or `to()`.
-
-    A method that calls only other methods of submodules, which initialise parameters in place
-    (`self.norm.reset_parameters()` after `to_empty`) or use none, is fine without.
-
-    Also found: a method that enters sharded submodules only, and does so before the first call of the
+    A method that calls only sharded submodules is found if it runs before the first call of the
     module itself.
+
+    A method that runs after a forward has left the parameters gathered is not reported. By default,
+    the parameters of the root stay gathered until the backward pass, `reshard()`, `state_dict()` or
+    `to()`. A method is also fine if it only initialises parameters in place
+    (`self.norm.reset_parameters()` after `to_empty`) or uses none.
 
     ## Why is this bad?
     FSDP2 gathers the parameters when the module is *called*. Another method computes with the sharded
-    parameters: `RuntimeError: aten.addmm.default got mixed torch.Tensor and DTensor`. If only sharded
-    submodules are entered, each becomes a root of its own, and the next `model(x)` ends with `FSDP
-    state has already been lazily initialized for encoder`.
+    parameters: `RuntimeError: aten.addmm.default got mixed torch.Tensor and DTensor`. If the
+    method calls only sharded submodules, each becomes a root of its own, and the next `model(x)` ends
+    with `FSDP state has already been lazily initialized for encoder`.
 
     ## Fix safety
     Safe: `register_fsdp_forward_method(model, "encode")` after the module's `fully_shard` gives the
-    method the hooks of a call. It raises for a module without the method: where code that shards
-    other models too has the `fully_shard`, it goes behind the call of that code, and where no place
-    is this model's own for certain there is no fix.
+    method the hooks of a call. The function raises for a module without the method. If a helper that
+    shards several models contains the `fully_shard`, the new line goes behind the call of the helper.
+    There is no fix if no place certainly belongs to this model.
 
     ## Since
     torch 2.4, the first with FSDP2 and `register_fsdp_forward_method`.
@@ -73,8 +72,8 @@ class UnregisteredMethod(Rule):
             name = groups.name(event.module)
             yield self.finding(
                 event,
-                f"`{event.via}` of {name} enters {groups.name(entered.module)}, but only calling "
-                f"{name} gathers the parameters that `fully_shard` has sharded",
+                f"`{event.via}` of {name} calls {groups.name(entered.module)}, but only a "
+                f"call of {name} gathers the sharded parameters",
                 help=f"Register the method after sharding: "
                 f'`register_fsdp_forward_method(model, "{event.via}")`.',
                 because=[
@@ -115,11 +114,11 @@ def _first_ungathered_entry(
     if groups.owner(module, before=event) != module or groups.gathers(event):
         return None
     if any(groups.enters(outer, module) for outer in groups.enclosing_calls(event)):
-        return None  # part of a call, or of a method that is reported itself
+        return None  # inside a call, or inside a method with its own finding
     for inner in groups.nested_calls(event):
         between = _calls_between(groups, inner, event)
         if any(b.module == module and b.via == "forward" for b in between):
-            continue  # a direct call of forward: that is another rule's
+            continue  # a direct call of forward: FSDP101
         if any(groups.gathers(b, module) for b in between):
             continue
         if (
@@ -137,15 +136,16 @@ def _first_ungathered_entry(
 
 
 def _uses_parameters(groups: Groups, event: Called) -> bool:
-    """Whether a call surely computes with parameters of the module. A method other than `forward`
-    may use none, or initialise them in place, which works on sharded parameters; what it calls in
-    turn is looked at by itself.
+    """Whether a call certainly computes with parameters of the module.
+
+    A method other than `forward` may use none, or initialise them in place, which works on sharded
+    parameters. The calls inside it are events of their own.
     """
     return event.via in ("call", "forward") and not groups.without_parameters(event.module, event)
 
 
 def _calls_between(groups: Groups, inner: Called, outer: Called) -> list[Called]:
-    """The calls between the two, and `inner` itself."""
+    """The calls between the two, with `inner` and without `outer`."""
     result = [inner]
     for event in groups.enclosing_calls(inner):
         if event is outer:

@@ -9,7 +9,7 @@ from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Event, OptimizerBuilt, Site, Trace, Wrapped, first
 from fsdplint.trace.groups import Groups, Shard, shard_events, sharded_by
-from fsdplint.trace.queries.common import first_step
+from fsdplint.trace.queries.common import first_step, optimizer_named
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -23,26 +23,25 @@ class OptimizerBeforeShard(Rule):
     `use_orig_params=True`) is applied to the module, to a part of it or to its parent, and that are
     stepped after that.
 
-    The same goes for an optimizer that is built later from a list that was made before.
+    An optimizer that is built later from a list taken before the sharding is also found.
 
-    An optimizer that is replaced, or whose parameters are, before it is stepped is fine; so is one over the inner module of an
-    FSDP1 wrapper that is built after wrapping, and FSDP1 with `use_orig_params=True`, which keeps the
-    parameter objects.
+    These are fine: an optimizer that is replaced, or gets new parameters, before its first step; an
+    optimizer over the inner module of an FSDP1 wrapper that is built after wrapping; and FSDP1 with
+    `use_orig_params=True`, which keeps the parameter objects.
 
     ## Why is this bad?
-    Sharding puts new parameters into the module; the optimizer holds the old ones, which never get a
+    Sharding puts new parameters into the module. The optimizer holds the old ones, which never get a
     gradient. There is no error: `optimizer.step()` does nothing, the loss of a fixed batch stays the
-    same to the last digit, and the unsharded parameters stay in memory. Where only some modules
-    are sharded later, only these stop learning.
+    same to the last digit, and the unsharded parameters stay in memory. If only some modules are
+    sharded later, only these stop learning.
 
     ## Fix safety
-    Safe: the optimizer's statement moves to right after the last sharding, with what is made of it in
-    between (a scheduler). There is no fix where something else in between uses the optimizer, or
-    where both do not stand in statements of one block.
+    Safe: the statement of the optimizer moves right behind the last sharding, together with objects
+    that are built from it in between (a scheduler). There is no fix if other code in between uses the
+    optimizer, or if the two statements are not in one block.
 
-    Where the optimizer's groups were chosen by names or dimensions of the parameters, which FSDP1
-    changes, the fix is unsafe and another one: `use_orig_params=True` keeps the parameters that the
-    optimizer holds.
+    If the parameter groups were chosen by name or dimension, which FSDP1 changes, the fix is another
+    one and unsafe: `use_orig_params=True` keeps the parameters that the optimizer holds.
 
     ## Since
     torch 2.4 for `fully_shard`, always for FSDP1.
@@ -93,9 +92,9 @@ class OptimizerBeforeShard(Rule):
             how = "FSDP" if isinstance(around[-1], Wrapped) else "fully_shard"
             yield self.finding(
                 built,
-                f"`{built.class_name or 'the optimizer'}` gets parameters of "
+                f"{optimizer_named(built)} gets parameters of "
                 f"{groups.name(built.stale[0])} that were taken before `{how}` replaced them, so "
-                f"that it never updates the model",
+                f"it never updates the model",
                 help="Take the parameters from the model after the last sharding.",
                 because=[(around[-1], "parameters replaced here"), (stepped, "stepped here")],
             )
@@ -107,8 +106,8 @@ class OptimizerBeforeShard(Rule):
         how = "FSDP" if isinstance(event, Wrapped) else "fully_shard"
         return self.finding(
             built,
-            f"`{built.class_name or 'the optimizer'}` is built before `{how}` replaces the parameters "
-            f"of {groups.name(module)}, so that it never updates them",
+            f"{optimizer_named(built)} is built before `{how}` replaces the parameters "
+            f"of {groups.name(module)}, so it never updates them",
             help="Build the optimizer after the last sharding of the model.",
             because=[(event, "parameters replaced here"), (stepped, "stepped here")],
         )

@@ -24,12 +24,12 @@ class RootOnlySharding(Rule):
 
     ## What it does
     Finds `fully_shard(model)`, and FSDP1's constructor without `auto_wrap_policy`, on a model that
-    holds a list of alike blocks with parameters, none of which is sharded itself by the end of the
-    program. It says nothing where the model's structure is not known, and where another
-    configuration of the program shards the blocks.
+    holds a list of equal blocks with parameters, if no block is sharded by the end of the program.
+    Models of unknown structure are not reported, nor programs that shard the blocks in another
+    configuration.
 
     ## Why is this bad?
-    Each sharded module is one group of parameters that is gathered as a whole. With the root alone,
+    Each sharded module is one group of parameters that is gathered as a whole. If only the root is sharded,
     every forward and backward pass gathers the entire model on every rank before it starts: no memory
     is saved while it computes, and no communication overlaps with computation. With two blocks of
     equal size sharded on their own, two ranks held 50 % of the parameters between blocks instead
@@ -79,8 +79,8 @@ class RootOnlySharding(Rule):
         names = " and ".join(dict.fromkeys(f"`{b.class_name}`" for b in blocks))
         return self.finding(
             event,
-            f"only the root `{root}` is sharded, none of its {names} blocks: every pass gathers the "
-            f"whole model at once",
+            f"only the root `{root}` is sharded, and none of its {names} blocks: every forward and "
+            f"backward gathers the whole model at once",
             help=f"Shard each {names} first, then the root."
             if isinstance(event, Sharded)
             else f"Give an `auto_wrap_policy` that wraps each {names}.",

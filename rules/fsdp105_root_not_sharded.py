@@ -28,23 +28,22 @@ class RootNotSharded(Rule):
     """Parts of a model are sharded, the model that is trained is not.
 
     ## What it does
-    Finds models that are called and trained, with some of their submodules sharded, and with
-    trainable parameters outside of these that no sharded parent takes: `fully_shard(model)`, or
-    FSDP1's outer wrapper, is missing.
+    Finds models that are called and trained, and of which some submodules are sharded, while other
+    trainable parameters are in no sharded module: `fully_shard(model)`, or FSDP1's outer wrapper, is
+    missing.
 
-    It says nothing where the rest is frozen or not in an optimizer, is part of a DDP module, or where
-    the program reduces gradients itself between the backward pass and the step.
+    The model is not reported if the other parameters are frozen, in no optimizer or part of a DDP
+    module, or if the program reduces gradients itself between the backward pass and the step.
 
     ## Why is this bad?
-    The parameters that are left over are plain tensors, whole on every rank, and nobody reduces their
-    gradients: each rank trains its own version of them. Without an error, `model.head.weight` differed
-    between the two ranks after one step. `clip_grad_norm_` over all parameters ends with
+    The other parameters are plain tensors, whole on every rank, and nothing reduces their gradients:
+    each rank trains its own version of them. There is no error: `model.head.weight` differed between
+    two ranks after one step. `clip_grad_norm_` over all parameters ends with
     `RuntimeError: aten._foreach_norm.Scalar got mixed torch.Tensor and DTensor`.
 
     ## Fix safety
-    Unsafe: `fully_shard(model)` goes after the last sharding of its parts. The parameters that were
-    left over become DTensors, which code that reads them or loads plain tensors into them has to
-    know. FSDP1 gets no fix here.
+    Unsafe: `fully_shard(model)` goes after the last sharding of its parts. The other parameters
+    become DTensors; code that reads them, or loads plain tensors into them, has to change. FSDP1 gets no fix here.
 
     ## Since
     torch 2.4 for `fully_shard`, always for FSDP1.

@@ -19,17 +19,17 @@ class ChildrenAfterRoot(Rule):
 
     ## What it does
     Finds `fully_shard(block)` that runs after `fully_shard` of a module that `block` is a part of,
-    and that had taken its parameters. Besides the plain order of statements this happens in loops over
-    `model.modules()`, which gives parents first, when two of the sharded classes are nested.
+    and that has taken its parameters. The order of statements causes this, or a loop over
+    `model.modules()`, which gives parents first, if two of the sharded classes are nested.
 
     ## Why is this bad?
-    The parent's group already holds the parameters. The second call takes them for parameters of
+    The parent's group already holds the parameters. The second call treats them as parameters of
     another parallelism and fails: `TypeError: Invariant encountered: value was None when it should
-    not be`, or `RuntimeError: Cannot concatenate overlapping meshes` where the mesh has names.
+    not be`, or `RuntimeError: Cannot concatenate overlapping meshes` if the mesh has dimension names.
 
     ## Fix safety
     Safe: the loop runs over `reversed(list(model.modules()))`, which gives children first, or the
-    root's `fully_shard` moves behind its children's. There is no fix where the model is used in between.
+    root's `fully_shard` moves behind its children's. There is no fix if the model is used in between.
 
     ## Since
     torch 2.4, the first with FSDP2.
@@ -54,11 +54,11 @@ class ChildrenAfterRoot(Rule):
             loop = child.site == parent.site
             yield self.finding(
                 child,
-                f"{name} is sharded after {outer}, which contains it and holds its parameters",
+                f"{name} is sharded after {outer}, which contains it and has taken its parameters: this call fails",
                 help="Shard children before parents: loop over `reversed(list(model.modules()))`."
                 if loop
                 else f"Shard {outer} after all of its parts.",
-                because=[(parent, "" if loop else "the parent is sharded here")],
+                because=[(parent, "" if loop else "parent sharded here")],
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:

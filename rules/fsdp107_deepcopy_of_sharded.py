@@ -20,11 +20,11 @@ class DeepcopyOfSharded(Rule):
 
     ## Why is this bad?
     FSDP2 refuses: `AssertionError: FSDP does not support deepcopy. Please use state dict for
-    serialization.` FSDP1 fails inside the copy, as `TypeError: cannot pickle 'module' object` with
-    `use_orig_params=True`, and otherwise as a `RuntimeError` about views or graph leaves.
+    serialization.` FSDP1 fails inside the copy, with `TypeError: cannot pickle 'module' object` with
+    `use_orig_params=True`, and otherwise with a `RuntimeError` about views or graph leaves.
 
-    There is no fix: a copy for an exponential moving average or a reference model has to be made
-    before sharding and then be sharded in the same way, or be filled from a state dict.
+    There is no fix. Make the copy (for an exponential moving average or a reference model) before
+    sharding and shard it in the same way, or fill it from a state dict.
 
     ## Since
     torch 2.4 for `fully_shard`, always for FSDP1.
@@ -44,7 +44,7 @@ class DeepcopyOfSharded(Rule):
         for event in trace.of(ModuleCopied):
             copied = trace.module(event.module)
             if copied.repeated and not copied.children_known:
-                continue  # one of several modules out of sight, of which others may be sharded
+                continue  # one of several modules that are not followed; others may be sharded
             parts = set(trace.submodules(event.module))
             shards = [
                 shard

@@ -18,23 +18,22 @@ class ShardedContainer(Rule):
     """`fully_shard` is applied to a ModuleList or ModuleDict, which has no forward.
 
     ## What it does
-    Finds `fully_shard(model.layers)` where `model.layers` is an `nn.ModuleList` or `nn.ModuleDict`, by
-    itself or as what a loop over the model's modules visits, and the list form that holds nothing but
-    such containers and so gives their parameters to a module that is never called.
+    Finds `fully_shard(model.layers)` where `model.layers` is an `nn.ModuleList` or `nn.ModuleDict`,
+    directly or in a loop over the model's modules. Also finds the list form with such containers only.
 
     An `nn.Sequential` has a forward and may be sharded, and so may the elements of a container, one by
     one or as the list `fully_shard(list(model.layers))`.
 
     ## Why is this bad?
-    FSDP2 gathers a module's parameters around its forward, and a container's forward does not exist:
+    FSDP2 gathers a module's parameters around its forward, but a container has no forward:
     `ValueError: fully_shard does not support containers that do not implement forward: ModuleList(...)`.
     The list form `fully_shard([model.layers])` passes, and the first forward fails with
     `RuntimeError: aten.addmm.default got mixed torch.Tensor and DTensor`.
 
     ## Fix safety
     Unsafe: the call becomes a loop that shards each element with the same options, one communication
-    group for each. Where the elements are sharded already, the call goes. There is no fix in a loop
-    over modules, nor where an element is a container itself.
+    group for each. If the elements are sharded already, the call is removed. There is no fix in a loop
+    over modules, or if an element is a container itself.
 
     ## Since
     torch 2.4, the first with FSDP2.
@@ -65,7 +64,7 @@ class ShardedContainer(Rule):
             yield self.finding(
                 event,
                 f"`fully_shard` is applied to `{_attribute_name(groups, targets[0].id)}`, a {kind}, "
-                f"which has no forward of its own",
+                f"which has no `forward` that gathers its parameters",
                 help=f"Shard the elements of the {kind} one by one, or leave them to the parent.",
             )
 

@@ -21,21 +21,21 @@ class ForwardBeforeOptimizer(Rule):
 
     ## What it does
     Finds optimizers that are built over a model that `fully_shard` shards, after a forward without a
-    backward pass: a dry run, a sanity check of the validation, a look at the first loss.
+    backward pass: a dry run, a sanity check of the validation, the first loss.
 
-    It says nothing where the parameters are sharded again in between: by a backward pass, `reshard()`,
-    `state_dict()` or `to()`, or because of `reshard_after_forward=True`. By default that holds for
-    every module but the root.
+    The optimizer is fine if the parameters are sharded again before it is built: by a backward pass,
+    `reshard()`, `state_dict()` or `to()`, or because of `reshard_after_forward=True`, which is the
+    default for every module but the root.
 
     ## Why is this bad?
     A forward leaves the root's parameters gathered until the backward pass. `model.parameters()` then
-    gives the gathered tensors, which never get a gradient: without an error, the optimizer updates
-    only the modules below the root. With one `fully_shard(model)` for everything the loss of a fixed
-    batch stayed at 0.22589 to the last digit.
+    gives the gathered tensors, which never get a gradient. There is no error: the optimizer updates
+    only the modules below the root. With a single `fully_shard(model)`, the loss of a fixed batch
+    stayed at 0.22589 to the last digit.
 
     ## Fix safety
-    Safe: `model.reshard()` goes before the optimizer. Where the code can, it had better build the
-    optimizer right after the sharding.
+    Safe: `model.reshard()` goes before the optimizer. It is better to build the optimizer right
+    after sharding, if the program allows that.
 
     ## Since
     torch 2.4, the first with FSDP2. Until 2.7 the root stayed gathered with
@@ -76,7 +76,7 @@ class ForwardBeforeOptimizer(Rule):
         return self.finding(
             built,
             f"{optimizer_named(built)} is built while a forward has left parameters of {name} "
-            f"gathered, so that it never updates them",
+            f"gathered, so it never updates the sharded ones",
             help="Build the optimizer right after sharding, or call `reshard()` on the model first.",
             because=[(outer, "gathered here"), (stepped, "stepped here")],
         )
@@ -103,7 +103,7 @@ class ForwardBeforeOptimizer(Rule):
             for at in (event.site, *event.stack):
                 if isinstance(at, NodeSite) and at.source is site.source:
                     if start <= site.source.span(at.node)[0] < end:
-                        return None  # the model is called by the very statement
+                        return None  # the statement itself calls the model
         rewrite = Rewrite()
         rewrite.insert_before(site.source, place, [f"{model}.reshard()"])
         return rewrite.fix("Reshard the model before building the optimizer", Safety.SAFE)

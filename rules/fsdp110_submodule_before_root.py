@@ -15,14 +15,14 @@ class SubmoduleBeforeRoot(Rule):
     """A sharded part of a model is called before the sharded model itself.
 
     ## What it does
-    Finds programs in which the first call of a sharded model goes to one of its sharded submodules,
-    from outside (to compute features once, say), and which call the model afterwards.
+    Finds programs that call a sharded submodule of a model from outside (for example to compute
+    features), and call the sharded model for the first time after that.
 
-    After the first call of the model, calls of its parts are fine. So they are where the model is never
-    called, or where it is not sharded itself, and with FSDP1 after its state was taken or loaded.
+    Calls of a submodule are fine after the first call of the model, if the model is never called or
+    not sharded itself, and with FSDP1 after its state was taken or loaded.
 
     ## Why is this bad?
-    The first sharded module that is called becomes the root. The call of the real root then ends with
+    The first sharded module that is called becomes the root. The later call of the model then ends with
     `RuntimeError: FSDP state has already been lazily initialized for encoder. FSDP requires running
     forward through the root module first`. FSDP1 ends with ``AssertionError: Non-root FSDP
     instance's `_is_root` should not have been set yet``.
@@ -53,9 +53,9 @@ class SubmoduleBeforeRoot(Rule):
         name, whole = groups.name(trace.unwrap(part)), groups.name(trace.unwrap(root))
         return self.finding(
             call,
-            f"{name} is called before {whole}, which contains it and is sharded too: the call of "
-            f"{whole} will fail",
-            help=f"Call {whole} first, or run this in a method of it that is registered with "
-            f"`register_fsdp_forward_method`.",
-            because=[(later, "the whole model is called here")],
+            f"{name} is called before {whole}, which contains it and is sharded too: the later "
+            f"call of {whole} fails",
+            help=f"Call {whole} first, or move this call into a method of {whole} that "
+            f"`register_fsdp_forward_method` registers.",
+            because=[(later, "model called here")],
         )

@@ -19,19 +19,19 @@ class ShardedTwice(Rule):
     """`fully_shard` is applied to a module that is sharded already.
 
     ## What it does
-    Finds modules that get to `fully_shard` a second time: the root after a loop over `model.modules()`
-    that had the root in it, a model that both its builder and the trainer shard, a block that stands in
-    the model twice.
+    Finds modules that `fully_shard` is applied to twice: the root after a loop over `model.modules()`,
+    which includes the root; a model that both its builder and the trainer shard; a block that the model
+    holds twice.
 
-    It says nothing where the program asks first (`isinstance(module, FSDPModule)`).
+    The call is fine if the program tests for a sharded module first (`isinstance(module, FSDPModule)`).
 
     ## Why is this bad?
-    `AssertionError: Each distinct composable distributed API can only be applied to a module once.
+    The second call fails: `AssertionError: Each distinct composable distributed API can only be applied to a module once.
     fully_shard has already been applied to the following module: ...`
 
     ## Fix safety
-    Safe: the second call goes where it is a statement of its own that has the options of the first one.
-    There is no other fix.
+    Safe: the second call is removed. There is a fix only if that call is a statement of its own with
+    the options of the first call.
 
     ## Since
     torch 2.4, the first with FSDP2.
@@ -60,8 +60,8 @@ class ShardedTwice(Rule):
                 seen.add(event.site)
                 yield self.finding(
                     event,
-                    f"{groups.name(target)} is sharded already when `fully_shard` gets to it",
-                    help="Shard each module once, its parts before it.",
+                    f"`fully_shard` is applied to {groups.name(target)}, which is sharded already: this call fails",
+                    help="Shard each module once, and its parts before it.",
                     because=[(before, "sharded here" if before.site != event.site else "")],
                 )
 

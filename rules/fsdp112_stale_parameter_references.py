@@ -11,19 +11,19 @@ from fsdplint.trace.groups import Groups, shard_events
 
 
 class StaleParameterReferences(Rule):
-    """Gradients are clipped of parameters that sharding has replaced.
+    """Gradient clipping gets parameters that sharding has replaced.
 
     ## What it does
     Finds `clip_grad_norm_` and `clip_grad_value_` of `torch.nn.utils` on parameters that were taken
-    from a model (into a list, a tuple, a dict) before `fully_shard` or FSDP1 without
-    `use_orig_params=True` was applied to it.
+    from a model (into a list, a tuple, a dict) before `fully_shard`, or FSDP1 without
+    `use_orig_params=True`, was applied to the model.
 
     A generator such as `model.parameters()` is fine: it gives the parameters that the model has when
     it is used. For optimizers see FSDP103.
 
     ## Why is this bad?
-    Sharding puts new parameters into the module. Those in the list never get a gradient: the norm is
-    0.0 (the real one was 66.99) and nothing is clipped, without an error.
+    Sharding puts new parameters into the module. The parameters in the list never get a gradient. There
+    is no error: the norm is 0.0 (the correct one was 66.99), and nothing is clipped.
 
     ## Since
     torch 2.4 for `fully_shard`, always for FSDP1.

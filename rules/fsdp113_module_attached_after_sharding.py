@@ -31,24 +31,24 @@ class ModuleAttachedAfterSharding(Rule):
     """A new trainable module is put into a model that is sharded already.
 
     ## What it does
-    Finds submodules with parameters of their own that are put into a sharded module (a new head,
-    LoRA layers in the place of linear ones), held by an optimizer that is built after that, and not
-    sharded themselves.
+    Finds submodules with parameters that are put into a sharded module (a new head, LoRA layers in
+    place of linear layers), are not sharded themselves, and are trained by an optimizer that is built
+    later. This holds for FSDP1 and FSDP2.
 
-    It says nothing where the new module is frozen or gets its own `fully_shard`, or where the program
-    reduces gradients itself. FSDP1 is no different.
+    A new module is fine if it is frozen or gets its own `fully_shard`, or if the program reduces
+    gradients itself.
 
     ## Why is this bad?
-    Sharding has taken the parameters that were there. Those that come later are plain tensors, whole
-    on every rank, and nobody reduces their gradients, so that each rank trains its own version of
-    them: without an error, the sum of the weights of a new head was -0.96925 on one rank and -0.97604
-    on the other after three steps. `clip_grad_norm_` over all parameters ends with `RuntimeError:
+    Sharding takes the parameters that the module has at that time. Later parameters are plain tensors,
+    whole on every rank, and nothing reduces their gradients: each rank trains its own version of them.
+    There is no error: after three steps, the sum of the weights of a new head was -0.96925 on one rank
+    and -0.97604 on the other. `clip_grad_norm_` over all parameters ends with `RuntimeError:
     aten._foreach_norm.Scalar got mixed torch.Tensor and DTensor`.
 
     ## Fix safety
-    Unsafe: the root's `fully_shard` moves behind what attaches the module, so that it takes the new
-    parameters too. There is no fix where that is no plain statement of the same block, where the
-    new module goes into a part that is sharded itself, or for FSDP1.
+    Unsafe: the root's `fully_shard` moves behind the statement that attaches the module, and so takes
+    the new parameters too. There is no fix if that statement is not a simple one in the same block, if
+    the new module goes into a part that is sharded itself, or for FSDP1.
 
     ## Since
     torch 2.4 for `fully_shard`, always for FSDP1.
@@ -87,7 +87,7 @@ class ModuleAttachedAfterSharding(Rule):
         return self.finding(
             event,
             f"{new} is put into a module that `{api}` has sharded already: its parameters are not "
-            f"sharded and their gradients not reduced over the ranks",
+            f"sharded, and their gradients are not reduced over the ranks",
             help=f"Put it in before `{api}` is applied, or apply `{api}` to it before the optimizer "
             f"is built.",
             because=[(shard, "sharded here"), (built, "trained by this optimizer")],

@@ -18,24 +18,23 @@ PROJECTION = "torch.nn.Linear"
 
 
 class ShardedAttentionProjection(Rule):
-    """The output projection of `nn.MultiheadAttention` is sharded by itself.
+    """The output projection of `nn.MultiheadAttention` is sharded separately.
 
     ## What it does
-    Finds `fully_shard` of the `out_proj` inside an `nn.MultiheadAttention`, by name or as what a loop
-    visits that shards every `nn.Linear` of a model: `out_proj` is a subclass of it. The attention may be
-    that of an `nn.TransformerEncoderLayer` or another of torch's layers.
+    Finds `fully_shard` of the `out_proj` of an `nn.MultiheadAttention`, by name or in a loop that
+    shards every `nn.Linear` of a model: `out_proj` is a subclass of `nn.Linear`. The attention may be
+    part of an `nn.TransformerEncoderLayer` or another layer of torch.
 
-    Sharding the attention as a whole is fine, and so is a loop that leaves `out_proj` out.
+    Sharding the attention as a whole is fine, and so is a loop that skips `out_proj`.
 
     ## Why is this bad?
-    FSDP2 gathers a module's parameters when the module is called. The attention never calls its
-    projection, it hands the weight to a function: `RuntimeError: aten.addmm.default got mixed torch.Tensor
+    FSDP2 gathers a module's parameters when the module is called. The attention does not call its
+    projection; it passes the weight to a function: `RuntimeError: aten.addmm.default got mixed torch.Tensor
     and DTensor, need to convert all torch.Tensor to DTensor before calling distributed operators!`
 
     ## Fix safety
-    Unsafe: the test of the loop takes `nn.Linear` only where it is that very class, `type(module) is
-    nn.Linear`, so that the projection stays with the attention's own parameters. There is no fix for
-    loops of another form.
+    Unsafe: the test of the loop becomes `type(module) is nn.Linear`, which excludes subclasses. The
+    projection then stays in the group of the attention. There is no fix for loops of another form.
 
     ## Since
     torch 2.4, the first with FSDP2.
@@ -62,10 +61,10 @@ class ShardedAttentionProjection(Rule):
             seen.add(event.site)
             yield self.finding(
                 event,
-                "the `out_proj` of a `MultiheadAttention` is sharded by itself, but the attention "
-                "never calls it and reads its weight while it is sharded",
-                help="Leave the projections out (`type(module) is nn.Linear` does not hold for them), "
-                "or shard the attention as a whole.",
+                "`out_proj` of a `MultiheadAttention` is sharded separately, but the attention reads its "
+                "weight without calling it, so nothing gathers the weight",
+                help="Do not shard `out_proj` (the test `type(module) is nn.Linear` excludes it), or "
+                "shard the attention as a whole.",
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
@@ -75,7 +74,7 @@ class ShardedAttentionProjection(Rule):
         rewrite = Rewrite()
         if not test_exact_class(rewrite, program, finding.site, PROJECTION):
             return None
-        return rewrite.fix("Leave the attention's projection out", Safety.UNSAFE)
+        return rewrite.fix("Do not shard `out_proj` separately", Safety.UNSAFE)
 
 
 def _is_projection(groups: Groups, module: str) -> bool:

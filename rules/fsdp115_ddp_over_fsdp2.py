@@ -12,17 +12,17 @@ from fsdplint.trace.queries.common import only_fsdp2, sharded_here
 
 
 class DdpOverFsdp2(Rule):
-    """DistributedDataParallel is put around a model that `fully_shard` shards.
+    """`DistributedDataParallel` wraps a model that `fully_shard` shards.
 
     ## What it does
     Finds `DistributedDataParallel(model)` where `model` or a part of it is sharded by `fully_shard`.
 
     ## Why is this bad?
-    DDP broadcasts the parameters of the model, which it cannot do with sharded ones:
+    DDP broadcasts the parameters of the model, and cannot broadcast sharded ones:
     `NotImplementedError: Operator c10d.broadcast_.default does not have a sharding strategy registered`
-    (`This operation would remove or reshape sharded dimension 0` where a shard is uneven), or, where only
+    (`This operation would remove or reshape sharded dimension 0` if a shard is uneven), or, if only
     a part is sharded, `RuntimeError: aten.cat.default got mixed torch.Tensor and DTensor`.
-    FSDP2 reduces the gradients over all ranks itself; a mesh of two dimensions replicates as well.
+    FSDP2 reduces the gradients over all ranks itself. With a 2D mesh, it also replicates.
 
     ## Since
     torch 2.4, the first with FSDP2.
@@ -40,7 +40,7 @@ class DdpOverFsdp2(Rule):
         groups = Groups(trace)
         seen = set()
         for event in trace.of(Replicated):
-            # Without its broadcast at the start DDP gets along, and out of sight it may be so.
+            # DDP works without its initial broadcast, which code that is not followed may turn off.
             if event.site in seen or {"init_sync", "**"} & set(event.options):
                 continue
             because = sharded_here(trace, event.inner, event)
@@ -53,8 +53,9 @@ class DdpOverFsdp2(Rule):
             seen.add(event.site)
             yield self.finding(
                 event,
-                f"DDP is put around {groups.name(event.inner)}, which `fully_shard` shards",
-                help="Leave DDP out; to replicate as well, give `fully_shard` a mesh of "
-                "(replicas, shards).",
+                f"`DistributedDataParallel` wraps {groups.name(event.inner)}, which `fully_shard` shards: "
+                f"DDP cannot broadcast sharded parameters",
+                help="Remove DDP: FSDP2 reduces the gradients itself. To replicate the model as well, "
+                "pass `fully_shard` a mesh of shape (replicas, shards).",
                 because=because,
             )

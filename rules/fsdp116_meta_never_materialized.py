@@ -14,12 +14,12 @@ class MetaNeverMaterialized(Rule):
     """A sharded model is called while its parameters are still on the meta device.
 
     ## What it does
-    Finds models that are built on the meta device, sharded by `fully_shard` and then called, although
-    nothing has given their parameters memory.
+    Finds models that are built on the meta device, sharded by `fully_shard` and then called before
+    their parameters have memory.
 
-    `to_empty`, `load_state_dict(..., assign=True)` and `set_model_state_dict` of a full state dict
-    give them memory. `reset_parameters` and the functions of `torch.nn.init` do not, nor does
-    `load_state_dict` without `assign`: on meta they run and do nothing.
+    `to_empty`, `load_state_dict(..., assign=True)` and `set_model_state_dict` with a full state dict
+    allocate memory. `reset_parameters`, the functions of `torch.nn.init` and `load_state_dict` without
+    `assign` do not: on the meta device they do nothing.
 
     ## Why is this bad?
     The first call ends with `RuntimeError: FSDP parameters should be materialized from meta device
@@ -35,7 +35,7 @@ class MetaNeverMaterialized(Rule):
     code = "FSDP116"
     name = "meta-never-materialized"
     severity = Severity.ERROR
-    all_configurations = True  # what one configuration leaves out may be what is always asked for
+    all_configurations = True  # users may always choose the configuration that materializes
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         told: set[str] = set()
@@ -47,7 +47,7 @@ class MetaNeverMaterialized(Rule):
             yield self.finding(
                 call,
                 f"parameters of `{class_name(trace, call.module)}` are still on the meta device: "
-                f"its first call will fail",
+                f"its first call fails",
                 help="After `fully_shard`, call `to_empty(device=...)` on the model and then "
                 "initialise its parameters and buffers, or load a whole checkpoint with "
                 "`set_model_state_dict` and `full_state_dict=True`.",

@@ -14,50 +14,50 @@ if TYPE_CHECKING:
 
 # FSDP1's keywords, and what FSDP2 has in their place.
 FSDP1_KEYWORDS = {
-    "process_group": "give a `mesh` (`DeviceMesh.from_group`)",
-    "sharding_strategy": "it is said by `reshard_after_forward` and the dimensions of the mesh",
-    "cpu_offload": "give `offload_policy=CPUOffloadPolicy()`",
-    "auto_wrap_policy": "call `fully_shard` on each block before the root",
-    "backward_prefetch": "leave it out: FSDP2 always prefetches",
-    "mixed_precision": "give `mp_policy=MixedPrecisionPolicy(...)`",
-    "ignored_modules": "give `ignored_params`, a set of parameters",
-    "param_init_fn": "shard on the meta device, then `to_empty` and initialise",
-    "device_id": "leave it out: the mesh says the device",
-    "sync_module_states": "load rank 0's state with `broadcast_from_rank0=True`",
-    "forward_prefetch": "call `set_modules_to_forward_prefetch`",
-    "limit_all_gathers": "leave it out",
-    "use_orig_params": "leave it out: FSDP2 always keeps the parameters apart",
-    "ignored_states": "give `ignored_params`, a set of parameters",
-    "device_mesh": "it is called `mesh`",
+    "process_group": "pass a `mesh` instead (`DeviceMesh.from_group`)",
+    "sharding_strategy": "use `reshard_after_forward` and the dimensions of the mesh instead",
+    "cpu_offload": "pass `offload_policy=CPUOffloadPolicy()` instead",
+    "auto_wrap_policy": "call `fully_shard` on each block before the root instead",
+    "backward_prefetch": "remove it; FSDP2 always prefetches",
+    "mixed_precision": "pass `mp_policy=MixedPrecisionPolicy(...)` instead",
+    "ignored_modules": "pass `ignored_params`, a set of parameters, instead",
+    "param_init_fn": "shard on the meta device, then call `to_empty` and initialise",
+    "device_id": "remove it; the mesh has the device",
+    "sync_module_states": "load rank 0's state with `broadcast_from_rank0=True` instead",
+    "forward_prefetch": "call `set_modules_to_forward_prefetch` instead",
+    "limit_all_gathers": "remove it; FSDP2 needs no limit",
+    "use_orig_params": "remove it; FSDP2 always keeps the original parameters",
+    "ignored_states": "pass `ignored_params`, a set of parameters, instead",
+    "device_mesh": "pass `mesh` instead",
 }
 
 
 class WrongShardingArgument(Rule):
-    """`fully_shard` is given an argument that it does not take, or an object of FSDP1's.
+    """`fully_shard` gets an argument that it does not have, or an object of FSDP1.
 
     ## What it does
     Finds calls of `fully_shard` with keywords of FSDP1's constructor (`device_mesh`, `mixed_precision`,
-    `sharding_strategy`, ...), with options by position, with `mp_policy=None`, and with FSDP1's objects
+    `sharding_strategy`, ...), with options by position, with `mp_policy=None`, and with objects of FSDP1
     as options: `MixedPrecision` as `mp_policy`, `CPUOffload` as `offload_policy`, a `ShardingStrategy`
     as `reshard_after_forward`.
 
     `offload_policy=None`, `mesh=None` and `reshard_after_forward=None` are fine, and
-    `CPUOffload(offload_params=False)` asks for what happens anyway.
+    `CPUOffload(offload_params=False)` has no effect anyway.
 
     ## Why is this bad?
-    - a keyword of FSDP1's: `TypeError: fully_shard() got an unexpected keyword argument 'device_mesh'`;
-    - `mp_policy=None` passes, and the first forward ends with
-      `AttributeError: 'NoneType' object has no attribute 'param_dtype'`;
-    - `MixedPrecision` passes too; its inputs are not cast: `RuntimeError: mat1 and mat2 must have the same
-      dtype, but got Float and BFloat16`, or `'MixedPrecision' object has no attribute 'output_dtype'`;
-    - `CPUOffload(offload_params=True)` and `True` as `offload_policy` are ignored without a word: nothing
-      is offloaded, and the memory that it was to save stays in use.
+    - A keyword of FSDP1: `TypeError: fully_shard() got an unexpected keyword argument 'device_mesh'`.
+    - `mp_policy=None` is accepted, and the first forward ends with
+      `AttributeError: 'NoneType' object has no attribute 'param_dtype'`.
+    - `MixedPrecision` is accepted too, but inputs are not cast: `RuntimeError: mat1 and mat2 must have the same
+      dtype, but got Float and BFloat16`, or `'MixedPrecision' object has no attribute 'output_dtype'`.
+    - `CPUOffload(offload_params=True)` and `True` as `offload_policy` are ignored without a warning:
+      nothing is offloaded, and no memory is saved.
 
     ## Fix safety
-    Safe: `device_mesh` becomes `mesh`, `SHARD_GRAD_OP` becomes `reshard_after_forward=False`, and what says
-    no more than the default goes (`mp_policy=None`, `FULL_SHARD`, `use_orig_params`). Unsafe: FSDP1's
-    `MixedPrecision` and `CPUOffload` become FSDP2's policies, which cast and move more than before.
-    There is no fix where an argument has no counterpart, or comes out of a dict.
+    Safe: `device_mesh` becomes `mesh`, `SHARD_GRAD_OP` becomes `reshard_after_forward=False`, and arguments
+    that match the default are removed (`mp_policy=None`, `FULL_SHARD`, `use_orig_params`). Unsafe:
+    FSDP1's `MixedPrecision` and `CPUOffload` become FSDP2's policies, which cast and move more than
+    before. There is no fix if an argument has no counterpart, or comes from a dict.
 
     ## Since
     torch 2.4, the first with FSDP2.
@@ -98,7 +98,7 @@ class WrongShardingArgument(Rule):
             return None
         rewrite = Rewrite()
         safety = mend_arguments(rewrite, program, *found, set(_wrong_arguments(event)))
-        return rewrite.fix("Give `fully_shard` its own arguments", safety) if safety else None
+        return rewrite.fix("Use the arguments of `fully_shard`", safety) if safety else None
 
 
 def _wrong_arguments(event: Sharded) -> dict[str, tuple[str, str]]:
@@ -107,17 +107,20 @@ def _wrong_arguments(event: Sharded) -> dict[str, tuple[str, str]]:
     for name in event.options:
         if name in FSDP1_KEYWORDS:
             found[name] = (
-                f"takes no `{name}`, which is a keyword of FSDP1's",
-                f"Of `{name}`: {FSDP1_KEYWORDS[name]}",
+                f"takes no argument `{name}`, which only FSDP1 has",
+                f"`{name}`: {FSDP1_KEYWORDS[name]}",
             )
     if event.positional:
-        found[""] = ("takes its options by keyword only", "Name the options that follow the module")
+        found[""] = (
+            "takes its options by keyword only",
+            "Pass every argument after the module by keyword",
+        )
     found.update(_wrong_policies(event))
     strategy = str(event.options.get("reshard_after_forward", ""))
     if strategy.startswith("torch.distributed.fsdp.ShardingStrategy"):
         found["reshard_after_forward"] = (
-            "gets a `ShardingStrategy` of FSDP1's as `reshard_after_forward`",
-            "Give True, False, or leave it out",
+            "gets FSDP1's `ShardingStrategy` as `reshard_after_forward`",
+            "Pass True or False, or remove the argument",
         )
     return found
 
@@ -125,7 +128,7 @@ def _wrong_arguments(event: Sharded) -> dict[str, tuple[str, str]]:
 def _wrong_policies(event: Sharded) -> Iterator[tuple[str, tuple[str, str]]]:
     if "mp_policy" in event.options:
         policy = event.options["mp_policy"]
-        advice = "Give a `MixedPrecisionPolicy`, or leave `mp_policy` out"
+        advice = "Pass a `MixedPrecisionPolicy`, or remove `mp_policy`"
         if policy is None:
             yield "mp_policy", ("gets None as `mp_policy`, which fails in the forward", advice)
         elif str(policy).partition("(")[0] == "torch.distributed.fsdp.MixedPrecision":
@@ -137,6 +140,6 @@ def _wrong_policies(event: Sharded) -> Iterator[tuple[str, tuple[str, str]]]:
             "offload_policy",
             (
                 f"gets {what} as `offload_policy` and ignores it",
-                "Give a `CPUOffloadPolicy`",
+                "Pass a `CPUOffloadPolicy`",
             ),
         )

@@ -32,16 +32,16 @@ class InferenceModeForward(Rule):
     """The first forward of a sharded model runs under `torch.inference_mode()`.
 
     ## What it does
-    Finds programs whose first call of a sharded module is made under `torch.inference_mode()` (as a
-    context or as a decorator) and which call it outside of inference mode afterwards, to train it.
+    Finds programs that first call a sharded module under `torch.inference_mode()` (a context or a
+    decorator), and later call it outside of inference mode to train it.
 
-    Later calls under inference mode are fine, and so is a program that never leaves it.
+    Later calls under inference mode are fine, and so is a program that only runs inference.
 
     ## Why is this bad?
-    The first forward makes the buffers into which parameters are gathered. Made under inference mode
-    they are inference tensors, and the first training step ends with `RuntimeError: Inplace update to
+    The first forward allocates the buffers into which parameters are gathered. Under inference mode
+    they become inference tensors, and the first training step ends with `RuntimeError: Inplace update to
     inference tensor outside InferenceMode is not allowed`, or with `Inference tensors cannot be saved
-    for backward` where the parameters stayed gathered. FSDP1 ends with `AssertionError: The grad_fn is
+    for backward` if the parameters stayed gathered. FSDP1 ends with `AssertionError: The grad_fn is
     needed to access the AccumulateGrad`.
 
     ## Fix safety
@@ -90,7 +90,7 @@ class InferenceModeForward(Rule):
         name = groups.name(groups.trace.unwrap(first.module))
         return self.finding(
             first,
-            f"the first forward of {name} runs under `torch.inference_mode()`, so that it can't be "
+            f"the first forward of {name} runs under `torch.inference_mode()`, so it cannot be "
             f"trained afterwards",
             help="Use `torch.no_grad()` for forwards of a sharded model.",
             because=[(outer, "called outside of inference mode here")],

@@ -24,15 +24,15 @@ class ParameterMarkLost(Rule):
     """An attribute or a hook of a parameter does not survive sharding.
 
     ## What it does
-    Finds attributes that are set on parameters (`p.no_weight_decay = True`), before `fully_shard`
-    replaces the parameters, and asked for after that; and hooks (`register_hook`,
+    Finds attributes that are set on parameters (`p.no_weight_decay = True`) before `fully_shard`
+    replaces the parameters, and read after it. Also finds hooks (`register_hook`,
     `register_post_accumulate_grad_hook`) that are registered on parameters before `fully_shard` or
-    FSDP1 and not again afterwards, with a backward pass to follow.
+    FSDP1 and not again before the backward pass.
 
     ## Why is this bad?
     Sharding puts new parameters into the module, without the attributes and hooks of the old ones.
-    `getattr(p, "no_weight_decay", False)` is then False for every parameter, so that all of them
-    decay; a hook never runs. Neither gives an error.
+    `getattr(p, "no_weight_decay", False)` is then False for every parameter, so all of them decay.
+    A lost hook never runs. There is no error.
 
     ## Since
     torch 2.4 for `fully_shard`, always for the hooks under FSDP1.
@@ -71,7 +71,7 @@ class ParameterMarkLost(Rule):
     def _finding_of_read(
         self, groups: Groups, event: ParameterMarkRead, marks: list[ParameterMarked]
     ) -> Finding | None:
-        """An attribute that is asked for after the parameters that had it are gone."""
+        """An attribute that is read after sharding replaced the parameters that had it."""
         before = [
             mark
             for mark in marks
@@ -86,9 +86,9 @@ class ParameterMarkLost(Rule):
             return None
         found = self.finding(
             event,
-            f"`{event.name}` was set on parameters before `fully_shard` replaced them: the new ones "
-            f"do not have it",
-            help="Set it after sharding, or go by the parameters' names, which stay the same.",
+            f"`{event.name}` was set on parameters before `fully_shard` replaced them: the new "
+            f"parameters do not have it",
+            help="Set it after sharding, or select parameters by their names, which sharding keeps.",
             because=[(shard, "parameters replaced here")],
         )
         if before[-1].site != shard.site:
@@ -98,7 +98,7 @@ class ParameterMarkLost(Rule):
     def _finding_of_hook(
         self, groups: Groups, event: ParameterMarked, marks: list[ParameterMarked]
     ) -> Finding | None:
-        """A hook on parameters that are gone when the gradients come."""
+        """A hook on parameters that sharding replaces before the backward pass."""
         shard = _replacing_shard(groups, event, None)
         if shard is None or first(groups.trace.after(shard, BackwardRun)) is None:
             return None
@@ -115,15 +115,15 @@ class ParameterMarkLost(Rule):
             event,
             f"`{event.name}` is called on a parameter before `{how}` replaces it: the hook never runs",
             help="Register the hook after sharding with `register_post_accumulate_grad_hook`; FSDP2 "
-            "runs no others."
+            "runs no other hooks of parameters."
             if isinstance(shard, Sharded)
-            else "FSDP1 hands gradients to its flat parameters: work on `p.grad` after the backward.",
+            else "FSDP1 gives gradients to its flat parameters: change `p.grad` after the backward.",
             because=[(shard, "parameters replaced here")],
         )
 
 
 def _remaining_marks(trace: Trace) -> Iterator[ParameterMarked]:
-    """The marks that are not taken away before something is sharded."""
+    """The marks that are still set when something is sharded."""
     gone: set[tuple[object, ...]] = set()
     for event in reversed(trace.events):
         if isinstance(event, Shard):

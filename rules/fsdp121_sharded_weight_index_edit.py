@@ -11,18 +11,18 @@ from fsdplint.trace.groups import Groups, sharded_by
 
 
 class ShardedWeightIndexEdit(Rule):
-    """A row of a sharded parameter is changed in place, which changes nothing.
+    """A row of a sharded parameter is changed in place, which has no effect.
 
     ## What it does
-    Finds `parameter[0].zero_()`, `parameter[:2].fill_(1.0)` and the like on parameters that
-    `fully_shard` has sharded, with an index or a slice of the first dimension.
+    Finds in-place methods on an index or slice of the first dimension of a parameter that
+    `fully_shard` has sharded: `parameter[0].zero_()`, `parameter[:2].fill_(1.0)`.
 
     An index of another dimension (`parameter[:, 0]`) is fine, and so is everything before sharding.
 
     ## Why is this bad?
     The parameter is a DTensor that is sharded over its first dimension. Indexing that dimension gathers
-    a copy, and the copy is what the method changes: without an error, the row of the parameter stays as
-    it was (its sum of magnitudes was 1.309 before and after `weight[0].zero_()`).
+    a copy, and the method changes the copy. There is no error: the row of the parameter keeps its values
+    (the sum of its magnitudes was 1.309 before and after `weight[0].zero_()`).
 
     ## Since
     torch 2.4, the first with FSDP2.
@@ -47,7 +47,7 @@ class ShardedWeightIndexEdit(Rule):
                 event,
                 f"`{event.api}` changes a copy: indexing a sharded parameter of "
                 f"{groups.name(event.module)} gathers its rows, and the parameter stays as it was",
-                help="Change the parameter before it is sharded, or multiply all of it by a mask.",
+                help="Change the parameter before it is sharded, or multiply the whole parameter by a mask.",
                 because=[(shard, "sharded here")],
             )
 

@@ -20,24 +20,25 @@ class Fsdp1MethodWithoutFullParams(Rule):
 
     ## What it does
     Finds calls such as `model.generate(x)` or `model.encode(x)` of a model that
-    `FullyShardedDataParallel` wraps and shards, where the method enters submodules whose parameters
-    belong to the wrapper's unit; and calls of the inner module, `model.module(x)`.
+    `FullyShardedDataParallel` wraps and shards, if the method calls submodules whose parameters
+    belong to the wrapper's unit. Also finds calls of the inner module, `model.module(x)`.
 
-    It says nothing under `FSDP.summon_full_params`, where all that is entered is wrapped by itself, where
-    the policy cannot be followed, and where a call of the wrapper has left the parameters gathered.
+    A call is not reported under `FSDP.summon_full_params`, if each submodule that it calls has a wrapper
+    of its own, if the wrapping policy cannot be followed, or if a call of the wrapper has left the
+    parameters gathered.
 
     ## Why is this bad?
-    FSDP1 gathers the parameters in the wrapper's `forward`. The inner module by itself has this rank's
-    part of them (with `use_orig_params=True`) or views of a storage that was freed:
+    FSDP1 gathers the parameters in the wrapper's `forward`. The inner module has only this rank's
+    part of them (with `use_orig_params=True`) or views of a freed storage:
 
         RuntimeError: mat2 must be a matrix, got 1-D tensor
         RuntimeError: 'weight' must be 2-D
         RuntimeError: setStorage: ... are out of bounds for storage of size 0
 
     ## Fix safety
-    Safe for `model.module(x)`, which becomes `model(x)`. For a method there is no fix: where no gradient
-    is wanted, call it under `FSDP.summon_full_params(model, writeback=False)` on all ranks, which needs
-    the memory for the whole model; else reach it through `forward`.
+    Safe for `model.module(x)`, which becomes `model(x)`. There is no fix for a method. If no gradient is
+    needed, call it under `FSDP.summon_full_params(model, writeback=False)` on all ranks, which needs
+    memory for the whole model. Otherwise, call it from `forward`.
 
     ## Since
     Always for FSDP1.
@@ -69,18 +70,18 @@ class Fsdp1MethodWithoutFullParams(Rule):
     def _finding(self, groups: Groups, event: Called, by: Wrapped, entered: Called) -> Finding:
         name = groups.name(by.inner)
         if event.via == "call":
-            what = f"the inner module of FSDP's wrapper, {name}, is called"
+            what = f"{name} is called without its FSDP wrapper"
             help_text = "Call the wrapper."
         else:
-            what = f"`{event.via}` of {name} enters {groups.name(entered.module)}"
+            what = f"`{event.via}` of {name} calls {groups.name(entered.module)}"
             help_text = (
-                "Call it under `FSDP.summon_full_params(model, writeback=False)` where no "
-                "gradient is wanted, else through the wrapper's `forward`."
+                "If no gradient is needed, call it under `FSDP.summon_full_params(model, "
+                "writeback=False)`. Otherwise, call it from the wrapper's `forward`."
             )
         because = [(by, "sharded here")]
         return self.finding(
             event,
-            f"{what}, but only a call of the wrapper gathers the parameters",
+            f"{what}, but only a call of the wrapper gathers the sharded parameters",
             help=help_text,
             because=[*because, *([(entered, "parameters used here")] if entered != event else [])],
         )
@@ -112,7 +113,7 @@ class Fsdp1MethodWithoutFullParams(Rule):
 
 
 def _bypassed_wrapper(trace: Trace, event: Called) -> Wrapped | None:
-    """The outermost wrapper of what is entered in another way than by the wrapper's forward."""
+    """The outermost wrapper of a module that is called other than by the wrapper's forward."""
     if event.via == "forward":
         return None
     made = list(trace.before(event, Wrapped))
@@ -145,10 +146,10 @@ def _first_ungathered_call(groups: Groups, event: Called, wrapper: Wrapped) -> C
 
 
 def _still_gathered(trace: Trace, event: Called, wrapper: Wrapped) -> bool:
-    """Whether a call of the wrapper without a backward after it has left the parameters whole.
+    """Whether a call of the wrapper without a backward after it has left the parameters gathered.
 
-    The outermost wrapper frees them after the backward only. With `use_orig_params=True` the
-    parameters are this rank's parts again anyway.
+    The outermost wrapper frees them only after the backward. With `use_orig_params=True`, the
+    parameters are this rank's parts in any case.
     """
     if uses_original_parameters(wrapper):
         return False

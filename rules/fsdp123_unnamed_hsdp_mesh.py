@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
 
 class UnnamedHsdpMesh(Rule):
-    """`fully_shard` is given a mesh of two dimensions that have no names.
+    """`fully_shard` gets a mesh of two dimensions without names.
 
     ## What it does
     Finds `fully_shard(model, mesh=mesh)` where `mesh` comes from `init_device_mesh` with two dimensions
-    and without `mesh_dim_names`. A mesh of one dimension needs no names, and FSDP1 takes one of two
-    without.
+    and without `mesh_dim_names`. A mesh of one dimension needs no names, and FSDP1
+    accepts a mesh of two dimensions without names.
 
     ## Why is this bad?
     FSDP2 looks for its two groups by name: `AssertionError: Please init the 2D mesh for HSDP with
     mesh_dim_names specified`.
 
     ## Fix safety
-    Safe: the mesh gets `mesh_dim_names=("replicate", "shard")`, which is how FSDP2 reads the two dimensions.
+    Safe: the mesh gets `mesh_dim_names=("replicate", "shard")`, the order in which FSDP2 reads the two dimensions.
 
     ## Since
-    torch 2.6 for this error, 2.4 for the need.
+    torch 2.6 for this error; names are needed since 2.4.
 
     ## References
     - torch docs, `torch.distributed.fsdp.fully_shard`: a 2D mesh replicates over dimension 0 and shards
@@ -52,9 +52,9 @@ class UnnamedHsdpMesh(Rule):
             seen.add(event.site)
             yield self.finding(
                 event,
-                "the mesh has two dimensions without names, and `fully_shard` needs their names",
+                "this mesh has two dimensions without names, but `fully_shard` needs their names",
                 help='Build the mesh with `mesh_dim_names=("replicate", "shard")`.',
-                because=[(mesh, "the mesh is built here")],
+                because=[(mesh, "mesh built here")],
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:

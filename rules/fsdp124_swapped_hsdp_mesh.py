@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 
 
 class SwappedHsdpMesh(Rule):
-    """The dimensions of a mesh are named shard and replicate, in the order that FSDP2 reads otherwise.
+    """A mesh names its dimensions shard and replicate, but FSDP2 expects replicate first.
 
     ## What it does
     Finds `fully_shard(model, mesh=mesh)` where `mesh` comes from `init_device_mesh` with two dimensions,
     the first one with "shard" in its name and the second one with "replicate".
 
-    Given a part of such a mesh (`mesh["shard"]`), or with `dp_mesh_dims`, FSDP2 does what is said.
+    A part of such a mesh (`mesh["shard"]`) is fine, and so is a call with `dp_mesh_dims`.
 
     ## Why is this bad?
     FSDP2 goes by position and not by name: it replicates over dimension 0 and shards over dimension 1.
-    With the mesh (2, 1) of the names ("shard", "replicate"), each of two ranks held all 32 elements of
-    a weight and not 16. There is no error, and the training is right; the memory that sharding was to
-    save is not saved.
+    With a mesh of shape (2, 1) and the names ("shard", "replicate"), each of two ranks held all 32
+    elements of a weight instead of 16. There is no error, and the training is correct, but sharding
+    saves no memory.
 
     ## Fix safety
-    Unsafe: shape and names are swapped where the mesh is built. The ranks of a group are others then,
-    and code that reads the mesh by position reads the other dimension. There is no fix where shape or
-    names are not written there.
+    Unsafe: shape and names are swapped where the mesh is built. The groups then have other ranks, and
+    code that reads the mesh by position reads the other dimension. There is no fix if the call does not
+    contain shape and names as literals.
 
     ## Since
     torch 2.4, the first with FSDP2.
@@ -60,10 +60,10 @@ class SwappedHsdpMesh(Rule):
             one, other = mesh.dim_names
             yield self.finding(
                 event,
-                f"`fully_shard` replicates over the first dimension of the mesh, here `{one}`, and "
-                f"shards over the second, `{other}`",
+                f"`fully_shard` replicates over the first dimension of the mesh, which is named "
+                f"`{one}`, and shards over the second, `{other}`",
                 help="Build the mesh with the replicas first: (replicas, shards).",
-                because=[(mesh, "the mesh is built here")],
+                because=[(mesh, "mesh built here")],
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:

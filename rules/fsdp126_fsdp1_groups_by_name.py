@@ -16,30 +16,30 @@ if TYPE_CHECKING:
 
 
 class Fsdp1GroupsByName(Rule):
-    """The parameters of an FSDP1 model are put into groups by names or shapes that FSDP1 has changed.
+    """Parameter groups are chosen by names or shapes that FSDP1 has changed.
 
     ## What it does
-    Finds optimizers over a wrapped model's parameters that were chosen
+    Finds optimizers over a wrapped model whose parameter groups are chosen
 
-    - by what a parameter itself is called (`"bias" in name`), where FSDP1 runs without
-      `use_orig_params=True`, which is its default;
-    - by the number of their dimensions (`p.dim() >= 2`, `p.ndim`), where FSDP1 shards, also with
+    - by the parameter's own name (`"bias" in name`), if FSDP1 runs without `use_orig_params=True`,
+      which is its default;
+    - by the number of dimensions (`p.dim() >= 2`, `p.ndim`), if FSDP1 shards, also with
       `use_orig_params=True`.
 
-    It says nothing about choices by the name of a module that is wrapped by itself, and none about
-    groups that were made before wrapping.
+    Choices by the name of a module with its own wrapper are fine, and so are groups that are built
+    before wrapping.
 
     ## Why is this bad?
     Without `use_orig_params=True` the wrapper has one flat parameter per unit, called
-    `_fsdp_wrapped_module._flat_param`, which holds weights and biases alike. With it the names are kept,
-    but a sharded parameter is a one-dimensional part of the original. So one of the groups is empty,
-    and all parameters are in the other one: biases and norms get the weight decay that they were to be
-    spared, or no parameter gets any. There is no error.
+    `_fsdp_wrapped_module._flat_param`, which holds weights and biases. With it, the names stay, but a
+    sharded parameter is a one-dimensional part of the original. So one of the groups is empty, and all
+    parameters are in the other one: biases and norms get weight decay that they should not get, or no
+    parameter gets any. There is no error.
 
     ## Fix safety
-    Unsafe, for choices by name only: `use_orig_params=True` lets the names be what they were. Optimizer
-    states that were saved without it are laid out in another way. For choices by dimensions, note the names
-    of the parameters before wrapping, and choose by these (with `use_orig_params=True`).
+    Unsafe, and only for choices by name: `use_orig_params=True` keeps the names. Optimizer states that
+    were saved without it have another layout. There is no fix for choices by dimensions: collect the
+    names of the parameters before wrapping, and choose by these (with `use_orig_params=True`).
 
     ## Since
     torch 2.0, which has `use_orig_params`. FSDP2 keeps names and dimensions.
@@ -65,10 +65,9 @@ class Fsdp1GroupsByName(Rule):
     def _finding(self, trace: Trace, built: OptimizerBuilt, event: Wrapped, reason: str) -> Finding:
         return self.finding(
             built,
-            f"the parameters of `{class_name(trace, event.module)}` are put into groups although "
-            f"{reason}",
-            help="Wrap with `use_orig_params=True`, and choose by names, which it keeps; by shapes only "
-            "before wrapping.",
+            f"the parameter groups of `{class_name(trace, event.module)}` are wrong: {reason}",
+            help="Wrap with `use_orig_params=True` and choose by name. Choose by shape only before "
+            "wrapping.",
             because=[(event, "wrapped here")],
         )
 
@@ -95,9 +94,9 @@ def _reason(event: Wrapped, built: OptimizerBuilt) -> str:
     """Why the choice of the groups is wrong; "" where it is not known to be."""
     original = uses_original_parameters(event)
     if original is False and LEAF_NAME in built.filtered_by:
-        return "FSDP1 without `use_orig_params=True` has flat parameters only, without their names"
+        return "FSDP1 without `use_orig_params=True` has only flat parameters, which lose the names"
     if original is False and (DIMENSIONS in built.filtered_by or built.empty_groups):
-        return "FSDP1 without `use_orig_params=True` has flat parameters only, of one dimension"
+        return "FSDP1 without `use_orig_params=True` has only flat parameters, which have one dimension"
     if original and shards(event) and (DIMENSIONS in built.filtered_by or built.empty_groups):
-        return "FSDP1 leaves each rank with parts of them that have one dimension"
+        return "FSDP1 leaves one-dimensional parts of the parameters on each rank"
     return ""

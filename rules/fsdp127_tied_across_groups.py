@@ -20,20 +20,20 @@ class TiedAcrossGroups(Rule):
 
     ## What it does
     Finds weights that one module takes from another (`self.head.weight = self.embed.weight`) before
-    `fully_shard` puts the two modules into different communication groups: each by itself, or one by
-    itself and the other with the root.
+    `fully_shard` puts the two modules into different communication groups: each into its own, or one
+    into its own and the other into that of the root.
 
-    Both in one group is fine: with the root, or by the list form. So is tying after the sharding and
-    before the first forward.
+    Both in one group are fine: with the root, or by the list form. Tying after sharding and before the
+    first forward is also fine.
 
     ## Why is this bad?
-    Each group puts a parameter of its own in place of the shared one. Since torch 2.12 the first forward
+    Each group replaces the shared parameter by one of its own. Since torch 2.12 the first forward
     ends with `ValueError: Parameter 'head.weight' is shared with a parameter already managed by another
-    FSDP group`. Older versions go on without a word, and the weights are tied no more.
+    FSDP group`. Older versions give no error, and the weights are no longer tied.
 
     ## Fix safety
     Unsafe: the two modules are sharded as one group, `fully_shard([model.embed, model.head])`, which
-    stays gathered from the forward of the first to that of the second. There is no fix where the
+    stays gathered from the forward of the first to that of the second. There is no fix if the
     modules are sharded in a loop or with different options.
 
     ## Since
@@ -61,11 +61,11 @@ class TiedAcrossGroups(Rule):
             names = [groups.name(tie.module), groups.name(tie.other or "")]
             yield self.finding(
                 other,
-                f"{names[0]} shares its {tie.name} with {names[1]}, and they are sharded in "
+                f"{names[0]} shares its {tie.name} with {names[1]}, but they are sharded in "
                 f"different groups",
                 help="Shard them as one group, `fully_shard([embedding, head])`, or leave both to "
                 "the root.",
-                because=[(one, "the other one is sharded here"), (tie, "tied here")],
+                because=[(one, "other module sharded here"), (tie, "tied here")],
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:

@@ -15,27 +15,27 @@ if TYPE_CHECKING:
 
 
 class Fsdp1NonuniformRequiresGrad(Rule):
-    """Frozen and trainable parameters come into one flat parameter of FSDP1.
+    """FSDP1 puts frozen and trainable parameters into one flat parameter.
 
     ## What it does
-    Finds `FullyShardedDataParallel(model, ...)` without `use_orig_params=True` over a model of which a
-    part is frozen, where frozen and trainable parameters share a unit: what is not wrapped by itself, or one
-    of the modules that the policy wraps.
+    Finds `FullyShardedDataParallel(model, ...)` without `use_orig_params=True` over a partly
+    frozen model, if frozen and trainable parameters share a unit: a module that the policy wraps, or the
+    remaining modules.
 
-    It says nothing where it does not see what the policy wraps, or which parameters are frozen.
+    The call is not reported if it is unknown what the policy wraps or which parameters are frozen.
 
     ## Why is this bad?
-    Without `use_orig_params=True` all parameters of a unit become one, which has a gradient or has none:
+    Without `use_orig_params=True` all parameters of a unit become one, which either has a gradient or not:
 
         ValueError: Must flatten tensors with uniform `requires_grad` when `use_orig_params=False`
 
-    and with `ModuleWrapPolicy`
+    or, with `ModuleWrapPolicy`,
 
         ValueError: 0 has both parameters with requires_grad=True and False.
 
     ## Fix safety
-    Safe: `use_orig_params=True`, as the program does not run otherwise. It costs memory for gradients
-    that nobody needs; a frozen part that is wrapped by itself costs none.
+    Safe: `use_orig_params=True`, because the program does not run without it. It costs memory for
+    gradients that are not needed; a frozen part with its own wrapper costs none.
 
     ## Since
     torch 2.0, which has `use_orig_params`. FSDP2 has no flat parameters.
@@ -55,8 +55,8 @@ class Fsdp1NonuniformRequiresGrad(Rule):
             if event.mixes:
                 yield self.finding(
                     event,
-                    f"frozen and trainable parameters of `{class_name(trace, event.inner)}` come into one "
-                    f"flat parameter, which FSDP1 refuses",
+                    f"FSDP1 cannot put frozen and trainable parameters of "
+                    f"`{class_name(trace, event.inner)}` into one flat parameter",
                     help="Wrap with `use_orig_params=True`, or wrap the frozen part by itself.",
                 )
 

@@ -12,20 +12,20 @@ from fsdplint.trace.queries.wrappers import strategy
 
 
 class HybridShardOfOne(Rule):
-    """FSDP1's hybrid sharding over a mesh with one rank in the sharding dimension.
+    """FSDP1's hybrid sharding gets a mesh with one rank in the sharding dimension.
 
     ## What it does
     Finds `FullyShardedDataParallel(..., device_mesh=mesh)` with the strategy `HYBRID_SHARD` or
-    `_HYBRID_SHARD_ZERO2` where the mesh was built with the shape `(n, 1)`.
+    `_HYBRID_SHARD_ZERO2` if the mesh was built with the shape `(n, 1)`.
 
     ## Why is this bad?
-    FSDP1 looks at the sharding group, finds one rank, and switches to `NO_SHARD` with a warning ("FSDP is
-    switching to use `NO_SHARD` ... since the world size is 1"). With that it forgets the other dimension:
-    no gradient is reduced over the replicas, and every rank trains a model of its own. There is no error;
-    after one step the parameters of two ranks differed.
+    FSDP1 finds one rank in the sharding group and switches to `NO_SHARD` with a warning ("FSDP is
+    switching to use `NO_SHARD` ... since the world size is 1"). It then ignores the other dimension:
+    no gradient is reduced over the replicas, and every rank trains its own model. There is no error:
+    after one step, the parameters of two ranks differed.
 
     ## Since
-    torch 2.2, where FSDP1 takes a mesh. FSDP2 is right with such a mesh.
+    torch 2.2, where FSDP1 accepts a mesh. FSDP2 handles such a mesh correctly.
 
     ## References
     - pytorch/pytorch#154888.
@@ -49,6 +49,6 @@ class HybridShardOfOne(Rule):
                     f"FSDP1 does not reduce the gradients of `{class_name(trace, event.inner)}` over "
                     f"the replicas of a mesh that has one rank per replica",
                     help="Use `DistributedDataParallel` (or `ShardingStrategy.NO_SHARD` without a mesh), "
-                    "or `fully_shard`, which knows such a mesh.",
+                    "or `fully_shard`, which supports such a mesh.",
                     because=[(mesh, "mesh built here")],
                 )

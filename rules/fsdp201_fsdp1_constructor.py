@@ -10,26 +10,26 @@ from fsdplint.trace import Trace, Wrapped
 
 
 class Fsdp1Constructor(MigrationRule):
-    """A model is wrapped by FSDP1, `FullyShardedDataParallel`.
+    """A model is wrapped by FSDP1 (`FullyShardedDataParallel`).
 
     ## What it does
     Finds calls of `FullyShardedDataParallel(...)`, and rewrites the whole program to FSDP2's `fully_shard`
-    where every use of FSDP1 in it can be rewritten faithfully. Otherwise it names what stands in the way, by
-    file and line, and leaves the program as it is.
+    if every use of FSDP1 in it can be rewritten faithfully. Otherwise, the finding names the file and line that
+    block the migration, and the program stays as it is.
 
     ## Why is this bad?
     FSDP1 is no longer developed: its maintainers answer reports with the migration guide. FSDP2 keeps each
-    parameter's name, dtype and `requires_grad`, frees memory without `recordStream` stalls, and is what
-    new features of torch are built on.
+    parameter's name, dtype and `requires_grad`, frees memory without `recordStream` stalls, and is
+    the base of new features of torch.
 
     ## Fix safety
     Safe: the migrated program trains the same model from the same weights, with the same units, the same
-    precision and the same sharding. What changes in cost or in a detail is in the title of the fix. Blocks are
-    sharded by a loop in FSDP1's order; inner modules don't cast their inputs where FSDP1 did not; `device_id`
+    precision and the same sharding. The title of the fix names changes in cost or in details. A loop
+    shards the blocks in FSDP1's order; inner modules do not cast their inputs if FSDP1 did not; `device_id`
     becomes the current device.
 
     ## Since
-    torch 2.6, where `fully_shard` became public: the program that comes out needs it.
+    torch 2.6, the first with a public `fully_shard`, which the migrated program needs.
 
     ## References
     - https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html (migration guide)

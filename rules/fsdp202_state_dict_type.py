@@ -17,18 +17,17 @@ class StateDictTypeContext(MigrationRule):
     Finds `with FSDP.state_dict_type(...)` blocks and `FSDP.set_state_dict_type(...)`.
 
     ## Why is this bad?
-    They are deprecated and say so with a FutureWarning ("FSDP.state_dict_type() and
-    FSDP.set_state_dict_type() are being deprecated"), and they do nothing for a model that
-    `fully_shard` shards.
+    They are deprecated (FutureWarning: "FSDP.state_dict_type() and FSDP.set_state_dict_type() are
+    being deprecated"), and they have no effect on a model that `fully_shard` shards.
 
     ## Fix safety
     Safe, as a part of the migration of the whole program: `get_model_state_dict` and
-    `set_model_state_dict` with the same kind of state. Where FSDP1 kept a whole state on rank 0's GPU
-    (`rank0_only=True, offload_to_cpu=False`), it is on rank 0's CPU then. The getters and setters are right
-    for models of FSDP1 and of FSDP2, so this is also done where a framework wraps the model.
+    `set_model_state_dict` with the same kind of state. A whole state on rank 0's GPU (`rank0_only=True,
+    offload_to_cpu=False`) moves to rank 0's CPU. The getters and setters work with FSDP1 and FSDP2, so the
+    fix also applies if a framework wraps the model.
 
     ## Since
-    torch 2.2, where the getters and setters came.
+    torch 2.2, the first with these getters and setters.
 
     ## References
     - https://docs.pytorch.org/docs/stable/distributed.checkpoint.html

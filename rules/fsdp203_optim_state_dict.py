@@ -15,20 +15,20 @@ class OptimStateDict(MigrationRule):
 
     ## What it does
     Finds `FSDP.optim_state_dict`, `FSDP.optim_state_dict_to_load` and the older `full_optim_state_dict`,
-    `scatter_full_optim_state_dict`, `shard_full_optim_state_dict` and their like.
+    `scatter_full_optim_state_dict`, `shard_full_optim_state_dict` and similar methods.
 
     ## Why is this bad?
-    They only know FSDP1's flat parameters. For a model that `fully_shard` shards they end with
+    They work only with FSDP1's flat parameters. For a model that `fully_shard` shards, they end with
     `AttributeError: 'NoneType' object has no attribute 'optim_state_dict_config'`, and the older ones are
     deprecated.
 
     ## Fix safety
     Safe, as a part of the migration of the whole program: `get_optimizer_state_dict` and
-    `set_optimizer_state_dict` give and take the same states by parameter name. A state that FSDP1 put on every
-    rank's CPU is on rank 0's CPU where only rank 0 writes it, else on every rank's device.
+    `set_optimizer_state_dict` return and accept the same states, keyed by parameter name. A state that FSDP1 put
+    on every rank's CPU is then on rank 0's CPU if only rank 0 writes it, and on every rank's device otherwise.
 
     ## Since
-    torch 2.2, where the getters and setters came.
+    torch 2.2, the first with these getters and setters.
 
     ## References
     - https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
@@ -47,7 +47,7 @@ class OptimStateDict(MigrationRule):
             if api in OPTIMIZER_APIS and event.site not in fsdp2:
                 yield self.finding(
                     event,
-                    f"`FSDP.{api}` only knows FSDP1's flat parameters",
+                    f"`FSDP.{api}` works only with FSDP1's flat parameters",
                     help="Use `get_optimizer_state_dict` and `set_optimizer_state_dict` of "
                     "`torch.distributed.checkpoint.state_dict`.",
                 )

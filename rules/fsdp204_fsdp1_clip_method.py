@@ -16,15 +16,15 @@ class Fsdp1ClipMethod(MigrationRule):
     Finds `model.clip_grad_norm_(...)` of a model that `FullyShardedDataParallel` wraps.
 
     ## Why is this bad?
-    It is right for FSDP1, but a module that `fully_shard` shards has no such method:
-    `torch.nn.utils.clip_grad_norm_` knows DTensors.
+    The method is correct for FSDP1, but a module that `fully_shard` shards does not have it:
+    `torch.nn.utils.clip_grad_norm_` supports DTensors.
 
     ## Fix safety
-    Safe, as a part of the migration of the whole program. The norm is a DTensor then; where it is used for
-    more than its `.item()`, `.full_tensor()` makes it the plain tensor that it was.
+    Safe, as a part of the migration of the whole program. The norm becomes a DTensor. If the program
+    uses it for more than `.item()`, the fix adds `.full_tensor()`, which gives a plain tensor.
 
     ## Since
-    torch 2.6, where `fully_shard` became public.
+    torch 2.6, the first with a public `fully_shard`.
 
     ## References
     - https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html (migration guide)

@@ -13,21 +13,21 @@ class Fsdp1NoSync(MigrationRule):
     """Gradients are accumulated under FSDP1's `no_sync`.
 
     ## What it does
-    Finds `with model.no_sync():` of a model that `FullyShardedDataParallel` wraps, also where it is chosen
+    Finds `with model.no_sync():` of a model that `FullyShardedDataParallel` wraps, also if the program chooses it
     (`with model.no_sync() if accumulate else nullcontext():`). `getattr(model, "no_sync", nullcontext)` is
-    found where a backward pass follows: without FSDP1 it gives the default, and nothing accumulates.
+    found if a backward pass follows: without FSDP1, it returns the default, and nothing accumulates.
 
     ## Why is this bad?
-    It is right for FSDP1, but a module that `fully_shard` shards has no such method: it has the switch
-    `set_requires_gradient_sync`.
+    The method is correct for FSDP1, but a module that `fully_shard` shards does not have it. It has the
+    switch `set_requires_gradient_sync` instead.
 
     ## Fix safety
-    Safe, as a part of the migration of the whole program: the switch is off where `no_sync` held, and on
-    again behind it. With parameters in bfloat16 and gradients reduced in float32, FSDP2 accumulates in
-    float32 and FSDP1 did in bfloat16.
+    Safe, as a part of the migration of the whole program: the switch is off in the block of `no_sync`, and
+    on behind it. With parameters in bfloat16 and gradients reduced in float32, FSDP2 accumulates in
+    float32, and FSDP1 in bfloat16.
 
     ## Since
-    torch 2.6, where `fully_shard` became public.
+    torch 2.6, the first with a public `fully_shard`.
 
     ## References
     - https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html (migration guide)
@@ -42,7 +42,7 @@ class Fsdp1NoSync(MigrationRule):
     def check(self, trace: Trace) -> Iterable[Finding]:
         for event in trace.of(SyncSwitched):
             if event.optional and not any(True for _ in trace.after(event, BackwardRun)):
-                continue  # FSDP2's model has no such method, and nothing is reduced
+                continue  # an FSDP2 model has no such method
             if event.api == "no_sync" and in_fsdp1(trace, event.module):
                 yield self.finding(
                     event,

@@ -23,21 +23,20 @@ class SummonOnFsdp2(Rule):
     Finds `FSDP.summon_full_params(model)` where `fully_shard` shards the model.
 
     ## Why is this bad?
-    It looks for FSDP1's wrappers in the model, finds none and gathers nothing, without a word. In the block the
-    parameters are what they were: DTensors with this rank's part. What is then printed or measured is a part;
-    computing with a plain tensor ends in "aten.mm.default got mixed torch.Tensor and DTensor"; and what is
-    written to a row of a weight is lost (`weight[0].zero_()` left no zero in it). Called on the model itself, it ends
-    in
+    The function looks for FSDP1's wrappers in the model, finds none and gathers nothing, without a warning. In the
+    block, the parameters are still DTensors with this rank's part. Printed or measured values are those of a part.
+    A computation with a plain tensor ends with "aten.mm.default got mixed torch.Tensor and DTensor". A write to a
+    row of a weight is lost (`weight[0].zero_()` left no zero in it). A call as a method of the model ends with
 
         AttributeError: 'FSDPNet' object has no attribute 'summon_full_params'
 
     ## Fix safety
-    Unsafe: `unshard()` before and `reshard()` after the block, of every module that is sharded by itself. Only where
-    the block's own lines read and do not write parameters (what is written while they are gathered is lost), and
-    not with `offload_to_cpu`, `rank0_only` or `with_grads`. Between the two the whole model is on every rank.
+    Unsafe: `unshard()` before the block and `reshard()` after it, for every module that is sharded itself. In between,
+    the whole model is on every rank. There is a fix only if the lines of the block do not write parameters (writes
+    to gathered parameters are lost), and not with `offload_to_cpu`, `rank0_only` or `with_grads`.
 
     ## Since
-    torch 2.4, where `fully_shard` came.
+    torch 2.4, the first with FSDP2.
 
     ## References
     - https://github.com/pytorch/pytorch/issues/137129 (it was left out of FSDP2 on purpose)
@@ -59,9 +58,9 @@ class SummonOnFsdp2(Rule):
             name = class_name(trace, event.module)
             yield self.finding(
                 event,
-                f"`{API}` is FSDP1's and gathers nothing of `{name}`, which `fully_shard` shards",
-                help="To read the whole parameters: `unshard()` and `reshard()` of every FSDP module, or "
-                "`full_tensor()` of one parameter. To write them: `set_model_state_dict` with "
+                f"`{API}` is part of FSDP1 and gathers nothing of `{name}`, which `fully_shard` shards",
+                help="To read whole parameters, call `unshard()` and `reshard()` of every FSDP module, or "
+                "`full_tensor()` of one parameter. To write them, use `set_model_state_dict` with "
                 "`full_state_dict=True`.",
                 because=sharded_here(trace, event.module, event),
             )

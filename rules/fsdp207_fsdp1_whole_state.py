@@ -17,15 +17,15 @@ class Fsdp1WholeState(MigrationRule):
     outside of `FSDP.state_dict_type` blocks.
 
     ## Why is this bad?
-    It is right for FSDP1, whose default is whole tensors. The same call on a module that `fully_shard` shards
-    speaks of sharded tensors, without an error: a file saved so holds a part of the weights.
+    The call is correct for FSDP1, whose default is whole tensors. On a module that `fully_shard` shards, it works with
+    sharded tensors, without an error: a saved file holds a part of the weights.
 
     ## Fix safety
     Safe, as a part of the migration of the whole program: `get_model_state_dict` and `set_model_state_dict`
-    with `full_state_dict=True` speak of the same whole tensors.
+    with `full_state_dict=True` work with the same whole tensors.
 
     ## Since
-    torch 2.2, where the getters and setters came.
+    torch 2.2, the first with these getters and setters.
 
     ## References
     - https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
@@ -50,7 +50,7 @@ class Fsdp1WholeState(MigrationRule):
             if module in trace.modules and in_fsdp1(trace, module) and not in_block(trace, event):
                 yield self.finding(
                     event,
-                    f"`{method}()` speaks of whole tensors in FSDP1 and of sharded ones in FSDP2",
+                    f"`{method}()` works with whole tensors in FSDP1 and with sharded tensors in FSDP2",
                     help="Use `get_model_state_dict` and `set_model_state_dict` with "
                     "`StateDictOptions(full_state_dict=True)`.",
                 )

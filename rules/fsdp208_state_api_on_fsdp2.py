@@ -11,29 +11,29 @@ from fsdplint.trace.queries.common import class_name, fsdp1_on_fsdp2, sharded_he
 
 
 class StateApiOnFsdp2(MigrationRule):
-    """The state of a model that `fully_shard` shards is asked for by FSDP1's API.
+    """FSDP1's state API is used on a model that `fully_shard` shards.
 
     ## What it does
-    Finds `FSDP.state_dict_type`, `FSDP.set_state_dict_type`, `FSDP.optim_state_dict` and their like where
+    Finds `FSDP.state_dict_type`, `FSDP.set_state_dict_type`, `FSDP.optim_state_dict` and similar methods if
     `fully_shard` shards the model.
 
     ## Why is this bad?
     They look for FSDP1's wrappers in the model and find none:
 
-    - a `with FSDP.state_dict_type(...)` block ends, when it is left, in `KeyError: None`; what `model.state_dict()`
-      gave in it are DTensors, whatever the type says;
-    - `FSDP.set_state_dict_type(...)` does nothing, with a FutureWarning about something else, and
-      `model.state_dict()` stays sharded;
+    - A `with FSDP.state_dict_type(...)` block raises `KeyError: None` at its end. In the block, `model.state_dict()`
+      returns DTensors for every type.
+    - `FSDP.set_state_dict_type(...)` has no effect, and its FutureWarning does not say so. `model.state_dict()` stays
+      sharded.
     - `FSDP.optim_state_dict` ends in `AttributeError: 'NoneType' object has no attribute
       'optim_state_dict_config'`, `FSDP.optim_state_dict_to_load` in `'NoneType' object has no attribute
       'state_dict_type'`, and the older ones (`full_optim_state_dict`, ...) in `IndexError: list index out of range`.
 
     ## Fix safety
-    Safe: `get_model_state_dict`, `get_optimizer_state_dict` and their setters with the kind of state that the
-    program asks FSDP1 for. All uses in files that belong together are rewritten, or none.
+    Safe: `get_model_state_dict`, `get_optimizer_state_dict` and their setters, with the kind of state that the
+    program selects. All uses in files that belong together are rewritten, or none.
 
     ## Since
-    torch 2.4, where `fully_shard` came; the getters and setters know it from then on.
+    torch 2.4, the first with FSDP2 and with getters and setters that support it.
 
     ## References
     - https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
@@ -56,7 +56,7 @@ class StateApiOnFsdp2(MigrationRule):
             name = class_name(trace, event.module)
             yield self.finding(
                 event,
-                f"`FSDP.{api}` knows nothing of `{name}`, which `fully_shard` shards",
+                f"`FSDP.{api}` does not support `{name}`, which `fully_shard` shards",
                 help="Use the getters and setters of `torch.distributed.checkpoint.state_dict`.",
                 because=sharded_here(trace, event.module, event),
             )

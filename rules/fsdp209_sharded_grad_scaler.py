@@ -16,15 +16,14 @@ class Fsdp1GradScaler(MigrationRule):
     Finds `ShardedGradScaler(...)`.
 
     ## Why is this bad?
-    It is right for FSDP1, where each rank sees its own part of the gradients. With DTensors
-    `torch.amp.GradScaler` agrees on overflows between all ranks, and `ShardedGradScaler` belongs to what goes
-    away with FSDP1.
+    The scaler is correct for FSDP1, where each rank sees its own part of the gradients. With DTensors, all ranks
+    agree on overflows in `torch.amp.GradScaler`, and `ShardedGradScaler` will be removed with FSDP1.
 
     ## Fix safety
     Safe, as a part of the migration of the whole program.
 
     ## Since
-    torch 2.5, where `torch.amp.GradScaler` learned of DTensors.
+    torch 2.5, the first whose `torch.amp.GradScaler` supports DTensors.
 
     ## References
     - https://github.com/pytorch/pytorch/pull/132816
@@ -41,6 +40,6 @@ class Fsdp1GradScaler(MigrationRule):
             if event.api == "ShardedGradScaler":
                 yield self.finding(
                     event,
-                    "`ShardedGradScaler` is FSDP1's",
-                    help="Use `torch.amp.GradScaler`, which knows DTensors.",
+                    "`ShardedGradScaler` is only for FSDP1",
+                    help="Use `torch.amp.GradScaler`, which supports DTensors.",
                 )

@@ -17,24 +17,23 @@ ATTRIBUTES = ("module", "_fsdp_wrapped_module")
 
 
 class WrapperAttributeOnFsdp2(Rule):
-    """The module inside of a wrapper is asked for, of a model that `fully_shard` shards.
+    """The attribute `module` of a wrapper is read from a model that `fully_shard` shards.
 
     ## What it does
     Finds `model.module` and `model._fsdp_wrapped_module` on a model that `fully_shard` shards and that has no such
     attribute of its own.
 
     ## Why is this bad?
-    FSDP1 and DDP are wrappers with the model in `.module`. `fully_shard` wraps nothing: it changes the class of
-    the model in place, so that the model is what `.module` was. The program ends with
+    FSDP1 and DDP are wrappers with the model in `.module`. `fully_shard` changes the class of the model in place
+    and adds no wrapper. The program ends with
 
         AttributeError: 'FSDPNet' object has no attribute 'module'
 
     ## Fix safety
-    Safe: the attribute is dropped. A program that has a wrapper there in another configuration (DDP) is left
-    to you.
+    Safe: the attribute is removed. There is no fix if the model has a wrapper in another configuration (DDP).
 
     ## Since
-    torch 2.4, where `fully_shard` came.
+    torch 2.4, the first with FSDP2.
 
     ## References
     - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html ("the class is changed in-place")
@@ -56,8 +55,8 @@ class WrapperAttributeOnFsdp2(Rule):
             name = class_name(trace, event.module)
             yield self.finding(
                 event,
-                f"`{name}` is sharded by `fully_shard`, which is no wrapper: it has no `.{attribute}`",
-                help="Use the model itself; where another configuration wraps it (DDP), ask which it is.",
+                f"`{name}` is sharded by `fully_shard` and has no attribute `{attribute}`",
+                help="Use the model itself. If another configuration wraps it (DDP), test for the wrapper.",
                 because=sharded_here(trace, event.module, event),
             )
 
@@ -86,5 +85,5 @@ class WrapperAttributeOnFsdp2(Rule):
 
 
 def _brackets(node: object) -> str:
-    """The closing brackets that stand behind an expression."""
+    """The closing brackets after an expression."""
     return ")" * len(getattr(node, "rpar", ()))

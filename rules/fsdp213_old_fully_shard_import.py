@@ -15,31 +15,31 @@ if TYPE_CHECKING:
 
 
 class OldFullyShardImport(Rule):
-    """`fully_shard`, or what goes with it, is imported from where it was before torch 2.6.
+    """FSDP2 is imported from the private module that it had before torch 2.6.
 
     ## What it does
     Finds imports of FSDP2 from `torch.distributed._composable.fsdp` and the modules in it, and of
     `fully_shard` from `torch.distributed._composable`.
 
-    An import that the program can do without (in a `try` that catches its failure, or under a test of torch's
-    version) is none of these, and a program that has to run on torch 2.4 or 2.5 (`target-torch`, or a lower
-    bound or pin of torch in the project's requirements) has to import FSDP2 from there.
+    An optional import (in a `try` that catches its failure, or under a test of torch's version) is fine. A program
+    that has to run on torch 2.4 or 2.5 (`target-torch`, or a lower bound or pin of torch in the project's
+    requirements) has to import FSDP2 from there and is not reported.
 
     ## Why is this bad?
-    FSDP2 is `torch.distributed.fsdp` since torch 2.6. What is left at the old place, as torch 2.13 has it:
+    FSDP2 is in `torch.distributed.fsdp` since torch 2.6. The old modules in torch 2.13:
 
-    - `torch.distributed._composable.fsdp` is a private module that is kept for old programs. It has six names,
-      and no new ones: `AttributeError: module 'torch.distributed._composable.fsdp' has no attribute
+    - `torch.distributed._composable.fsdp` is a private module that stays for old programs. It has six names
+      and gets no new ones: `AttributeError: module 'torch.distributed._composable.fsdp' has no attribute
       'share_comm_ctx'`, and `ImportError: cannot import name 'UnshardHandle'`.
-    - The modules in it are gone, but for `fully_shard`:
+    - The modules in it are gone, except `fully_shard`:
       `ModuleNotFoundError: No module named 'torch.distributed._composable.fsdp._fsdp_api'`.
-    - `fully_shard` of `torch.distributed._composable` itself was another function, FSDP1 without its wrapper, and
-      is gone: `ImportError: cannot import name 'fully_shard' from 'torch.distributed._composable'`.
+    - `fully_shard` of `torch.distributed._composable` itself was another function (FSDP1 without its wrapper)
+      and is gone: `ImportError: cannot import name 'fully_shard' from 'torch.distributed._composable'`.
 
     ## Fix safety
-    Safe where the public names are the same objects: the import names `torch.distributed.fsdp`. It needs torch
-    2.6. Unsafe for FSDP1's `torch.distributed._composable.fully_shard`, and then only where it gets nothing but
-    the module: its arguments (`policy`, `strategy`, `mixed_precision`) are others.
+    Safe if the public names are the same objects: the import names `torch.distributed.fsdp`, which needs torch
+    2.6. Unsafe for FSDP1's `torch.distributed._composable.fully_shard`; there is a fix only if its one argument is
+    the module, because the other arguments (`policy`, `strategy`, `mixed_precision`) differ.
 
     ## Since
     torch 2.6, where FSDP2 became public.
@@ -67,9 +67,9 @@ class OldFullyShardImport(Rule):
                     message,
                     help=f"Import it from `{FSDP}`, which has it since torch {PUBLIC}."
                     if not _is_fsdp1(event)
-                    else f"Use `fully_shard` of `{FSDP}`; its arguments are others.",
+                    else f"Use `fully_shard` of `{FSDP}`; its arguments differ.",
                 )
-                finding.configuration = ()  # the name is old, whatever the import waits for
+                finding.configuration = ()  # the name is old in every configuration
                 yield finding
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
@@ -97,7 +97,7 @@ def _problem(event: Imported) -> str | None:
     if package != OLD and not package.startswith(f"{OLD}."):
         return None
     if package not in ALIASES:
-        return f"`{package}` is not there since torch {PUBLIC}"
+        return f"`{package}` does not exist since torch {PUBLIC}"
     gone = [name for name in event.names if (package, name) in GONE]
     if gone:
         return f"`{package}` has no `{gone[0]}` since torch {PUBLIC}"

@@ -24,25 +24,25 @@ CHECKPOINTS = {f"{DCP}.save_state_dict": "save", f"{DCP}.load_state_dict": "load
 
 
 class RenamedApi(Rule):
-    """A function or method is used that has another name by now and says so with a warning.
+    """A function or method is used under a deprecated name.
 
     ## What it does
     Finds `FSDPModule.set_reduce_scatter_divide_factor` (`set_gradient_divide_factor` since torch 2.8), and
     `save_state_dict` and `load_state_dict` of `torch.distributed.checkpoint` (`save` and `load`).
 
-    The old name of the factor is left alone where the program has to run on a torch before 2.8 (`target-torch`, or
-    a lower bound or pin in the project's requirements), or asks for the torch that it has.
-    So is any old name that is imported only where the torch that is there has no other.
+    The old name of the factor is fine if the program has to run on a torch before 2.8 (`target-torch`, or a lower
+    bound or pin in the project's requirements), or tests the version of torch. Any old name is fine if it is
+    imported only as a fallback for an older torch.
 
     ## Why is this bad?
-    torch warns on every use, and is going to take them away.
+    torch warns on every use and will remove these names.
 
         DeprecationWarning: Use `set_gradient_divide_factor` instead
         FutureWarning: `save_state_dict` is deprecated and will be removed in future versions.Please use `save` instead.
 
     ## Fix safety
-    Safe: the new name. The writer or reader of a checkpoint becomes a keyword argument, which it has to be there.
-    A call with a `coordinator_rank`, which the new ones don't have, is left to you.
+    Safe: the new name. The writer or reader of a checkpoint becomes a keyword argument, as the new functions
+    require. There is no fix for a call with `coordinator_rank`, which the new functions do not have.
 
     ## Since
     torch 2.8 for the factor; torch 2.2 for checkpoints.
@@ -78,10 +78,10 @@ class RenamedApi(Rule):
     def _finding_of_old_name(self, event: Event, old: str, new: str, since: str) -> Finding:
         finding = self.finding(
             event,
-            f"`{old}` is deprecated: it is `{new}`{since}",
+            f"`{old}` is deprecated: its name is `{new}`{since}",
             help=f"Use `{new}`.",
         )
-        finding.configuration = ()  # the name is old, whatever the program is told to do
+        finding.configuration = ()  # the name is old in every configuration
         return finding
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
@@ -108,7 +108,7 @@ def _may_run_before(target: Target | None, version: str) -> bool:
 
 
 def _is_fallback(site: Site) -> bool:
-    """Whether the function that is called at a place has another name with another torch."""
+    """Whether the called name is bound to another function under another torch."""
     from fsdplint.fixes.syntax import call_at
     from fsdplint.interpreter.imports import stands_for_either
 

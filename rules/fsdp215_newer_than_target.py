@@ -13,20 +13,20 @@ from fsdplint.trace.torch_versions import ARGUMENTS, FSDP, METHODS, NAMES, Since
 
 
 class NewerThanTarget(Rule):
-    """Something of FSDP2 is used that came after the torch that the program is for.
+    """An API of FSDP2 is used that is newer than the torch that the program targets.
 
     ## What it does
     Finds methods of `FSDPModule`, arguments of `fully_shard` and names imported from `torch.distributed.fsdp` that
-    the program's torch does not have yet.
+    the target torch does not have.
 
-    Which torch that is has to be certain: `target-torch` (or `--target-torch`), or a pin or an upper bound of torch in
-    every requirement of the project that names it (`torch==2.6.0`, `torch~=2.6.0`, `torch<2.8`). A lower
-    bound alone (`torch>=2.4`) says nothing: the program may well run with a newer one. Nor is something a finding
-    that the program asks for first (`hasattr`, a test of the version, a `try` around the import).
+    The target has to be certain: `target-torch` (or `--target-torch`), or a pin or an upper bound of torch in every
+    requirement of the project that names it (`torch==2.6.0`, `torch~=2.6.0`, `torch<2.8`). A lower bound alone
+    (`torch>=2.4`) is no target, because the program may run with a newer torch. An API that the program tests for
+    first (`hasattr`, a test of the version, a `try` around the import) is fine.
 
     ## Why is this bad?
-    It ends in an ImportError, an AttributeError or a TypeError on that torch. (Read from the wheels of torch 2.4 to
-    2.15; the examples here run on a newer one.)
+    The use raises an ImportError, an AttributeError or a TypeError on that torch. (The versions come from the wheels
+    of torch 2.4 to 2.15; the examples run on a newer torch, where nothing fails.)
 
     ## Since
     torch 2.4.
@@ -55,12 +55,12 @@ class NewerThanTarget(Rule):
             yield self.finding(
                 event,
                 f"{latest.label} came with torch {latest.version}; {target.description()}",
-                help=f"{advice} Ask for the version first, or raise the target.".strip(),
+                help=f"{advice} Test the version of torch first, or raise the target.".strip(),
             )
 
 
 def _newer_apis(event: Event) -> Iterator[Since]:
-    """What an event uses that not every torch with FSDP2 has."""
+    """The APIs of an event that not every torch with FSDP2 has."""
     if isinstance(event, Fsdp2Used) and not event.optional:
         head, _, argument = event.api.partition(".")
         since = ARGUMENTS.get(argument) if argument else METHODS.get(head)

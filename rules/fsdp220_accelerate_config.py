@@ -15,39 +15,42 @@ if TYPE_CHECKING:
 
 
 class AccelerateConfig(Rule):
-    """A configuration of `accelerate launch` asks for FSDP1.
+    """A configuration of `accelerate launch` selects FSDP1.
 
     ## What it does
     Finds YAML and JSON files of Accelerate with `distributed_type: FSDP` and an `fsdp_config` whose
-    `fsdp_version` is 1, which it also is where it is not given.
+    `fsdp_version` is 1 or missing, which means 1.
 
     ## Why is this bad?
-    FSDP1 is no longer developed, and what is new in Accelerate is for FSDP2. Accelerate's own `to-fsdp2` loses the comments, takes
-    `HYBRID_SHARD` for sharding over all machines and `NO_SHARD` for ZeRO-2, leaves numbered strategies and
-    `LOCAL_STATE_DICT` to fail later, and lets the format of checkpoints change.
+    FSDP1 is no longer developed, and new features of Accelerate are for FSDP2. Accelerate's own `to-fsdp2` loses the
+    comments, turns `HYBRID_SHARD` into sharding over all machines and `NO_SHARD` into ZeRO-2, keeps numbered
+    strategies and `LOCAL_STATE_DICT`, which fail later, and changes the format of checkpoints.
 
     ## Fix safety
-    Safe: `fsdp_sharding_strategy` becomes `fsdp_reshard_after_forward`, a hybrid one with the
-    `parallelism_config` that it needs; keys without a meaning go; the state dicts stay full where that was the
-    default. Unsafe where rank 0's weights were sent to the other ranks and would not be any longer
-    (`fsdp_sync_module_states` without `fsdp_cpu_ram_efficient_loading`: each rank then shards its own weights),
-    with ignored modules, and with `fsdp_activation_checkpointing`: Accelerate's FSDP2 does not restore the random numbers when it
-    recomputes a layer, so that dropout in it gives wrong gradients.
+    Safe: `fsdp_sharding_strategy` becomes `fsdp_reshard_after_forward`, and a hybrid strategy also gets the
+    `parallelism_config` that it needs. Keys without a meaning in FSDP2 are removed. State dicts stay full if that was
+    the default. Unsafe in three cases:
 
-    What has no counterpart is left as it is and named: `NO_SHARD`; `HYBRID_SHARD` where the numbers of machines and
-    processes are not in the file; `LOCAL_STATE_DICT`; `SIZE_BASED_WRAP`, which in Accelerate's FSDP2 shards
-    `ModuleList`s as well and fails; ignored modules with `fsdp_cpu_ram_efficient_loading`, which are sharded all the
-    same.
+    - `fsdp_sync_module_states` without `fsdp_cpu_ram_efficient_loading`: rank 0 no longer sends its weights, and each
+      rank shards its own.
+    - Ignored modules.
+    - `fsdp_activation_checkpointing`: Accelerate's FSDP2 does not restore the random state when it recomputes a layer,
+      so dropout gives wrong gradients.
 
-    What the program has to do: give the model and its optimizer to `accelerator.prepare` in one call (Transformers'
-    Trainer does). With `fsdp_cpu_ram_efficient_loading`, which is the default, a model with persistent buffers
-    (BatchNorm's) fails in `prepare`, with "'Tensor' object has no attribute 'device_mesh'".
+    Settings without a counterpart stay as they are, and the finding names them: `NO_SHARD`; `HYBRID_SHARD` if the
+    numbers of machines and processes are not in the file; `LOCAL_STATE_DICT`; `SIZE_BASED_WRAP`, which in Accelerate's
+    FSDP2 also shards `ModuleList`s and fails; ignored modules with `fsdp_cpu_ram_efficient_loading`, which FSDP2
+    shards in spite of the setting.
 
-    Seen with Accelerate 1.15.0 and torch 2.13.0 on two CPU ranks: before and after, the losses of a small model are the
-    same in float32 and bf16 and the gradient norms within 2e-7; on four, the hybrid mesh trains as a flat one does;
-    `fsdp_cpu_ram_efficient_loading` sends rank 0's weights to all. The gradient norm of the first step with dropout
-    and activation checkpointing was 6.84 before and 6.35 after. The tests of this rule run nothing: Accelerate is not
-    one of their dependencies.
+    The program has to pass the model and its optimizer to `accelerator.prepare` in one call (the Trainer of
+    Transformers does). With `fsdp_cpu_ram_efficient_loading`, which is the default, a model with persistent buffers
+    (BatchNorm) fails in `prepare`, with "'Tensor' object has no attribute 'device_mesh'".
+
+    Measured with Accelerate 1.15.0 and torch 2.13.0 on two CPU ranks: before and after, the losses of a small model are
+    equal in float32 and bf16, and the gradient norms within 2e-7. On four ranks, the hybrid mesh trains like a flat
+    one. `fsdp_cpu_ram_efficient_loading` sends rank 0's weights to all ranks. The gradient norm of the first step with
+    dropout and activation checkpointing was 6.84 before and 6.35 after. The tests of this rule do not run Accelerate,
+    which is not one of their dependencies.
 
     ## Since
     Accelerate 1.10 for `parallelism_config`, 1.7 otherwise, and torch 2.6.
@@ -76,15 +79,15 @@ class AccelerateConfig(Rule):
             rule=type(self),
             site=config.at(entry),
             message="this configuration of Accelerate trains with FSDP1",
-            help="Set `fsdp_version: 2` (Accelerate 1.7), with the settings of FSDP2; the program has "
-            "to give `accelerator.prepare` the model and its optimizer in one call.",
+            help="Set `fsdp_version: 2` (Accelerate 1.7 or later) and the settings of FSDP2. The program "
+            "has to pass the model and its optimizer to `accelerator.prepare` in one call.",
         )
         blockers = translated(config, entry).blockers
         if blockers:
             finding.blocker = "; ".join(reason for _, reason in blockers)
             finding.help = f"Not migrated: {finding.blocker}."
             finding.related = tuple(
-                (config.at(one), "stands in the way") for one, _ in blockers if one is not None
+                (config.at(one), "blocks the migration") for one, _ in blockers if one is not None
             )
         yield finding
 
@@ -110,7 +113,7 @@ class AccelerateConfig(Rule):
         try:
             edits = edits_of(config, entry, wanted)
         except ConfigError as error:
-            finding.blocker = f"the form of this file can't be edited: {error}"
+            finding.blocker = f"this file cannot be edited: {error}"
             return None
         words = "; ".join([*wanted.doubts, *wanted.notes])
         return Fix(

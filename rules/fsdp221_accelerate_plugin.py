@@ -14,30 +14,32 @@ if TYPE_CHECKING:
 
 
 class AcceleratePlugin(Rule):
-    """Accelerate's `FullyShardedDataParallelPlugin` is made for FSDP1.
+    """Accelerate's `FullyShardedDataParallelPlugin` configures FSDP1.
 
     ## What it does
     Finds calls of the plugin with `fsdp_version=1`, or without a version and with arguments that only FSDP1 reads.
 
     ## Why is this bad?
-    FSDP1 is no longer developed, and what is new in Accelerate is for FSDP2. With `fsdp_version=2` alone some of
-    FSDP1's arguments raise errors (`forward_prefetch`, `MixedPrecision`, strategies), and two things go wrong without
-    one: a wrapping policy that is no name shards nothing but the whole model, and state dicts are sharded by default.
+    FSDP1 is no longer developed, and new features of Accelerate are for FSDP2. If only `fsdp_version=2` is added, some
+    of FSDP1's arguments raise errors (`forward_prefetch`, `MixedPrecision`, strategies). Two others have no error: a
+    wrapping policy that is not a name shards only the whole model, and state dicts are sharded by default.
 
     ## Fix safety
-    Safe where the arguments that stay mean the same. `transformer_auto_wrap_policy` with classes becomes their names
-    in `transformer_cls_names_to_wrap`. Unsafe where rank 0's weights were sent to the other ranks and are not any
-    longer (`sync_module_states` without `cpu_ram_efficient_loading`), with `activation_checkpointing` (the random
-    numbers of a recomputed layer are others: dropout in it gives wrong gradients), where buffers were cast, and where
-    full state dicts were only the default.
+    Safe if the remaining arguments keep their meaning. `transformer_auto_wrap_policy` with classes becomes their names
+    in `transformer_cls_names_to_wrap`. Unsafe in four cases:
 
-    Nothing is changed where a strategy replicates (`NO_SHARD`, hybrid ones, which need a mesh in the Accelerator),
-    where a policy is any other, and where the program gives `prepare` a model without its optimizer, or several
-    models: Accelerate's FSDP2 refuses that.
+    - `sync_module_states` without `cpu_ram_efficient_loading`: rank 0 no longer sends its weights.
+    - `activation_checkpointing`: a recomputed layer draws other random numbers, so dropout gives wrong gradients.
+    - Buffers were cast.
+    - Full state dicts were only the default.
 
-    Seen with Accelerate 1.15.0 and torch 2.13.0 on two CPU ranks: a program with SHARD_GRAD_OP, bf16 and
+    There is no fix if a strategy replicates (`NO_SHARD`; a hybrid one, which needs a mesh in the Accelerator), for any
+    other policy, or if the program passes `prepare` a model without its optimizer, or several models, which
+    Accelerate's FSDP2 rejects.
+
+    Measured with Accelerate 1.15.0 and torch 2.13.0 on two CPU ranks: a program with SHARD_GRAD_OP, bf16 and
     `transformer_auto_wrap_policy` had the same losses before and after, gradient norms within 1e-7, and the same
-    layers sharded; `prepare(model)` alone raised a ValueError. The tests of this rule run nothing of it.
+    layers sharded; `prepare(model)` alone raised a ValueError. The tests of this rule do not run Accelerate.
 
     ## Since
     Accelerate 1.7 and torch 2.6.
@@ -59,8 +61,8 @@ class AcceleratePlugin(Rule):
             if event.framework == "accelerate" and is_fsdp1_plugin(event.options):
                 yield self.finding(
                     event,
-                    "this plugin of Accelerate is one for FSDP1",
-                    help="Give it `fsdp_version=2` (Accelerate 1.7), with the arguments of FSDP2.",
+                    "this plugin of Accelerate configures FSDP1",
+                    help="Pass `fsdp_version=2` (Accelerate 1.7 or later) and the arguments of FSDP2.",
                 )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:

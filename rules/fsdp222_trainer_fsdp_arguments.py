@@ -18,31 +18,33 @@ if TYPE_CHECKING:
 
 
 class TrainerFsdpArguments(Rule):
-    """`TrainingArguments` of Transformers ask for FSDP1, or leave open which FSDP they mean.
+    """`TrainingArguments` of Transformers select FSDP1, or no version of FSDP.
 
     ## What it does
-    Finds `fsdp="full_shard ..."` and the like in `TrainingArguments` (and those made of them: Seq2Seq's, TRL's
-    SFTConfig, DPOConfig, GRPOConfig, RewardConfig and KTOConfig) where `fsdp_config`, a dict or a JSON file, has no
-    `version`, or has 1. FSDP of PyTorch/XLA is something else and left alone.
+    Finds `fsdp="full_shard ..."` and other strategies in `TrainingArguments` (and its subclasses: Seq2Seq's, TRL's
+    SFTConfig, DPOConfig, GRPOConfig, RewardConfig and KTOConfig) if `fsdp_config`, a dict or a JSON file, has no
+    `version` or has 1. FSDP of PyTorch/XLA is not reported.
 
     ## Why is this bad?
-    Without a version it is FSDP1 before Transformers 5.10 and FSDP2 since, where what only FSDP1 has is passed over
-    in silence or refused. FSDP1 is deprecated there as well.
+    Without a version, Transformers uses FSDP1 before 5.10 and FSDP2 since, which ignores or rejects settings that only
+    FSDP1 has. Transformers has deprecated FSDP1 too.
 
     ## Fix safety
-    Safe where the settings that stay mean the same. Unsafe where rank 0's weights were sent to the other ranks, which
-    is the default, and are not any longer: without `cpu_ram_efficient_loading` each rank shards its own, so that all
-    have to build the same ones, also those of a new head. Unsafe with `activation_checkpointing` too: the random
-    numbers of a recomputed layer are others, and dropout in it gives wrong gradients.
+    Safe if the remaining settings keep their meaning. Unsafe in two cases:
 
-    `version` has a meaning from Transformers 5 on: 4 passes it over, and TrainingArguments alone can't ask it for
-    FSDP2. The fix is for 5.10 and later; where the project's requirements leave only older ones, nothing is changed.
-    Neither is anything for hybrid strategies, which have no mesh, and for wrapping by size (see FSDP220).
+    - Rank 0 sent its weights to the other ranks, which is the default, and no longer does. Without
+      `cpu_ram_efficient_loading`, each rank shards its own weights, so all ranks have to build the same ones, also
+      those of a new head.
+    - `activation_checkpointing`: a recomputed layer draws other random numbers, so dropout gives wrong gradients.
 
-    Read in Transformers 4.46 to 5.23. Seen with 5.23.0, Accelerate 1.15.0 and torch 2.13.0 on two CPU ranks: four steps
-    of its Trainer with a small GPT-2, `version` 1 and 2, had the same losses within 1e-7 and the same gradient norms;
-    hybrid strategies are refused. More on what Accelerate does is on the page of FSDP220. The tests of this rule run
-    nothing of it.
+    Transformers 4 ignores `version`, and TrainingArguments alone cannot select FSDP2 there. The fix is for 5.10 and
+    later. There is no fix if the project's requirements allow only older releases, for hybrid strategies, which have no
+    mesh, or for wrapping by size (see FSDP220).
+
+    The versions come from the sources of Transformers 4.46 to 5.23. Measured with 5.23.0, Accelerate 1.15.0 and torch
+    2.13.0 on two CPU ranks: four steps of the Trainer with a small GPT-2, `version` 1 and 2, had the same losses within
+    1e-7 and the same gradient norms; hybrid strategies are rejected. The page of FSDP220 describes Accelerate. The tests
+    of this rule do not run Transformers.
 
     ## Since
     Transformers 5.10 and torch 2.6.
@@ -66,10 +68,10 @@ class TrainerFsdpArguments(Rule):
             given = "version" in plain(settings_of(event.options) or {})
             yield self.finding(
                 event,
-                f"`{event.api}` asks for FSDP1"
+                f"`{event.api}` selects FSDP1"
                 if given
-                else f"`{event.api}` doesn't say which FSDP: 1 before Transformers 5.10, 2 since",
-                help='Say `"version": 2` in `fsdp_config` (Transformers 5.10), with the settings of FSDP2.',
+                else f"`{event.api}` does not choose a version of FSDP: Transformers uses FSDP1 before 5.10 and FSDP2 since",
+                help='Set `"version": 2` in `fsdp_config` (Transformers 5.10 or later) and the settings of FSDP2.',
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
@@ -96,7 +98,9 @@ class TrainerFsdpArguments(Rule):
         reasons = [*wanted.blockers, *([old] if old else [])]
         fix = None if reasons else _build_fix(program, site.source, site.node, options, wanted)
         if fix is None:
-            reasons = reasons or ["`fsdp_config` is not written where it can be changed"]
+            reasons = reasons or [
+                "`fsdp_config` is not written as a dict or a file that can be changed"
+            ]
             finding.blocker = "; ".join(reasons)
             finding.help = f"Not migrated: {finding.blocker}."
         return fix

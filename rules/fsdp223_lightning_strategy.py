@@ -10,25 +10,27 @@ from fsdplint.trace import FrameworkConfigured, Trace
 
 
 class LightningStrategy(Rule):
-    """Lightning is told to train with FSDP1.
+    """Lightning trains with FSDP1.
 
     ## What it does
-    Finds `FSDPStrategy(...)` of Lightning (PyTorch and Fabric), and `Trainer` and `Fabric` with a strategy "fsdp" or
+    Finds `FSDPStrategy(...)` of Lightning (PyTorch and Fabric), and `Trainer` and `Fabric` with the strategy "fsdp" or
     "fsdp_cpu_offload".
 
     ## Why is this bad?
-    It is FSDP1, which is no longer developed. Lightning's strategy for FSDP2 is `ModelParallelStrategy`, which shards
-    nothing by itself: the sharding is the program's to write, so that there is no change of the strategy alone that
-    keeps what the program does, and none is made.
+    `FSDPStrategy` uses FSDP1, which is no longer developed. Lightning's strategy for FSDP2 is
+    `ModelParallelStrategy`, which shards nothing itself: the program has to shard the model. There is no fix, because
+    a change of the strategy alone would change what the program does.
 
-    What a person has to write: `configure_model` in the LightningModule (with Fabric: `parallelize_fn`), which calls
-    `fully_shard` for the layers that `auto_wrap_policy` names and then for the whole, with the mesh
-    `self.device_mesh["data_parallel"]`, and the precision, offloading and `reshard_after_forward` that the strategy
-    had; and `ModelParallelStrategy(data_parallel_size=<all devices>, tensor_parallel_size=1)`: by default it has
-    tensor parallelism within each machine, and no sharding there. `save_distributed_checkpoint=True`, its default, is
-    the format of `state_dict_type="sharded"`, and `FSDPStrategy`'s own default is "full".
+    A person has to write:
 
-    Read in Lightning 2.6.6; nothing of it is run in the tests of this rule.
+    - `configure_model` in the LightningModule (with Fabric: `parallelize_fn`). It applies `fully_shard` to the layers
+      that `auto_wrap_policy` names and then to the model, with the mesh `self.device_mesh["data_parallel"]` and the
+      precision, offloading and `reshard_after_forward` of the old strategy.
+    - `ModelParallelStrategy(data_parallel_size=<all devices>, tensor_parallel_size=1)`. By default, it uses tensor
+      parallelism within each machine, and does not shard there.
+    - `save_distributed_checkpoint=False`, if the old strategy had `state_dict_type="full"`, which is its default.
+
+    Checked against the sources of Lightning 2.6.6; the tests of this rule do not run Lightning.
 
     ## Since
     Lightning 2.3 and torch 2.4, where `ModelParallelStrategy` came.
@@ -47,9 +49,9 @@ class LightningStrategy(Rule):
                 continue
             strategy = event.options.get("strategy")
             if event.api == "FSDPStrategy":
-                message = "`FSDPStrategy` of Lightning is FSDP1"
+                message = "`FSDPStrategy` of Lightning uses FSDP1"
             elif isinstance(strategy, str) and strategy in ("fsdp", "fsdp_cpu_offload"):
-                message = f'`strategy="{strategy}"` of Lightning is FSDP1'
+                message = f'`strategy="{strategy}"` of Lightning uses FSDP1'
             else:
                 continue
             finding = self.finding(event, message)
@@ -63,7 +65,7 @@ class LightningStrategy(Rule):
             yield finding
 
 
-# What options of FSDPStrategy are for who writes the sharding.
+# What a person has to do for each option of FSDPStrategy.
 _MANUAL_STEPS = {
     "auto_wrap_policy": "shard what `auto_wrap_policy` names before the whole",
     "mixed_precision": "give `fully_shard` a `MixedPrecisionPolicy`",

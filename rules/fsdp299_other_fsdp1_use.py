@@ -13,24 +13,24 @@ HANDLED = (*STATE_APIS, *OPTIMIZER_APIS, "ShardedGradScaler")
 
 
 class OtherFsdp1Use(MigrationRule):
-    """Another part of FSDP1's API is used than its constructor, states and training methods.
+    """Another part of FSDP1's API is used: not its constructor, states or training methods.
 
     ## What it does
-    Finds what remains of FSDP1's API: `summon_full_params`, `fsdp_modules`, `register_comm_hook`, `enable_wrap`
+    Finds uses of the rest of FSDP1's API: `summon_full_params`, `fsdp_modules`, `register_comm_hook`, `enable_wrap`
     and `wrap`, `FSDP.apply` and others.
 
     ## Why is this bad?
-    None of it does anything for a model that `fully_shard` shards (`summon_full_params` gathers nothing there,
-    without an error), so the program is not migrated while it is there.
+    These APIs have no effect on a model that `fully_shard` shards (`summon_full_params` gathers nothing, without an
+    error), so they block the migration if they cannot be rewritten.
 
     ## Fix safety
-    Safe, as a part of the migration of the whole program. What is read or computed with whole parameters is
-    gathered by `unshard()` and `reshard()`, or read with `full_tensor()`; loops that set each parameter set the
-    sharded ones; `fsdp_modules` asks for `FSDPModule`; `wrap` becomes `fully_shard`. Where something else is
-    done, or FSDP2 has no counterpart (communication hooks), nothing is rewritten and the reason is given.
+    Safe, as a part of the migration of the whole program. Code that reads whole parameters or computes
+    with them uses `unshard()` and `reshard()`, or `full_tensor()`. Loops that set each parameter set the sharded
+    parameters. `fsdp_modules` becomes a test for `FSDPModule`, and `wrap` becomes `fully_shard`. Other uses, and APIs
+    without a counterpart in FSDP2 (communication hooks), block the migration, and the finding says why.
 
     ## Since
-    torch 2.6, where `fully_shard` became public.
+    torch 2.6, the first with a public `fully_shard`.
 
     ## References
     - https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html (migration guide)
@@ -50,6 +50,6 @@ class OtherFsdp1Use(MigrationRule):
                     event,
                     "this is a subclass of FSDP1's wrapper"
                     if api == "subclass"
-                    else f"`{api}` is FSDP1's",
-                    help="FSDP2 has other means, or none: see the rule's page.",
+                    else f"`{api}` is part of FSDP1",
+                    help="FSDP2 has another API for this, or none: see the page of the rule.",
                 )

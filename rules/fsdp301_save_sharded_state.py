@@ -27,38 +27,39 @@ class SaveShardedState(Rule):
     ## What it does
     Finds `torch.save` and safetensors' `save_file` of `model.state_dict()` where `fully_shard` shards
     the model, of `optimizer.state_dict()` where the optimizer's parameters are sharded (by FSDP1 too),
-    of FSDP1's `SHARDED_STATE_DICT`, and of dicts made of the sharded parameters. Tensors that went through `cpu()`, `clone()`, `to()` and
-    the like, under other names or only some of them, are as sharded as before.
+    of FSDP1's `SHARDED_STATE_DICT`, and of dicts of sharded parameters. Tensors stay sharded after
+    `cpu()`, `clone()` or `to()`, under other names, and in a selection of the state dict.
 
-    A file per rank (the path depends on the rank) holds all parts and is fine, and so are
-    `torch.distributed.checkpoint.save` and tensors made whole by `full_tensor()`. A sharded model that is
-    itself pickled is FSDP304.
+    These are fine: one file for each rank (the path depends on the rank),
+    `torch.distributed.checkpoint.save`, and tensors after `full_tensor()`. FSDP304 finds a sharded model
+    that is pickled itself.
 
     ## Why is this bad?
     FSDP1's `state_dict()` is whole by default. FSDP2's holds DTensors, and an optimizer's state dict
-    holds the saving rank's part under both. Written by one rank the file has 1/N of the values, and
-    where all ranks write it, the last one wins. Nothing is said when it is written; reading it
-    elsewhere ends with
+    holds this rank's part under both. If one rank writes the file, it has 1/N of the values; if all
+    ranks write it, the last one wins. The save gives no error. Reading the file elsewhere ends with
 
         WeightsUnpickler error: ... `torch.distributed.tensor` must be imported to load DTensors
 
     or, in a process that has imported it, with `aten.copy_.default got mixed torch.Tensor and DTensor`.
     safetensors ends with "Attempted to access the data pointer on an invalid python storage". An FSDP1
-    optimizer gives no error at all: every rank resumes with the moments of the rank that wrote the file.
+    optimizer gives no error even then: every rank resumes with the moments of the rank that wrote the file.
 
     ## Fix safety
     Unsafe: all ranks gather the state with `get_model_state_dict` and `get_optimizer_state_dict`
-    (`full_state_dict=True, cpu_offload=True`) and rank 0 writes it. That is what the file was meant to
-    hold, but it is another content than before: rank 0 needs the memory of the whole model, and the
-    optimizer's state is keyed by parameter names, to be read back with `set_optimizer_state_dict`.
+    (`full_state_dict=True, cpu_offload=True`), and rank 0 writes it. The content of the file changes:
+    it is whole now, and the optimizer's state is keyed by parameter names, which
+    `set_optimizer_state_dict` reads. Rank 0 needs memory for the whole model.
+
     With `checkpoint = "dcp"` in the settings, all ranks write their parts with
-    `torch.distributed.checkpoint.save` instead: into a folder of the name that the file had, to be read
-    with `torch.distributed.checkpoint.load`. What else reads the file or uses its path in the program
-    prevents this fix; the finding says so.
+    `torch.distributed.checkpoint.save` instead, into a folder with the name of the file, which
+    `torch.distributed.checkpoint.load` reads. If the program reads the file or uses its path elsewhere,
+    there is no fix, and the finding says why.
+
     There is no fix for an optimizer under FSDP1 (migrate the model) or for a dict of parameters.
 
     ## Since
-    torch 2.4, where `fully_shard` came.
+    torch 2.4, the first with FSDP2.
 
     ## References
     - https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html (state dicts)
@@ -77,7 +78,7 @@ class SaveShardedState(Rule):
             if not whole_file(event.api) or event.per_rank:
                 continue
             if any(only_fsdp2(trace, m, event) for m in event.modules):
-                continue  # nothing is written: FSDP304
+                continue  # the save fails: FSDP304
             if parts := list(_sharded_parts(trace, event)):
                 yield self._finding_of_states(trace, event, parts)
             elif Layout.SHARDED in event.layouts[len(event.states) :]:

@@ -24,38 +24,39 @@ class LoadFullIntoSharded(Rule):
     """A whole state dict is loaded into a sharded model with `load_state_dict`.
 
     ## What it does
-    Finds `model.load_state_dict(state)` where `fully_shard` shards the model and the state holds whole
+    Finds `model.load_state_dict(state)` if `fully_shard` shards the model and the state holds whole
     tensors: read from a file with `torch.load` or safetensors (the same file on every rank), taken from
-    a model that is not sharded, or gathered. The same for `optimizer.load_state_dict` where the
-    optimizer's parameters are sharded.
+    a model that is not sharded, or gathered. Also finds `optimizer.load_state_dict` if the optimizer's
+    parameters are sharded.
 
-    A state taken from the sharded model itself, read from a file per rank, filled by
-    `torch.distributed.checkpoint.load`, or made of DTensors by `distribute_tensor` is fine. A path counts
-    as one per rank if it is made of the rank, of the number of the process's device or of another value
-    that each process has of its own. Nothing is reported either where the program itself writes the
-    sharded state into the same file: it reads DTensors (FSDP301 reports a file that all ranks write).
-    A file with an optimizer's state is reported only where the program writes such a file itself, and
-    gathers the state first: `optimizer.state_dict()` holds DTensors, in a file of another run too.
+    A state is fine if it comes from the sharded model itself, from one file for each rank, from
+    `torch.distributed.checkpoint.load`, or from `distribute_tensor`. A path names one file for each rank
+    if it depends on the rank, on the index of the device or on another value of the process.
+
+    A load is not reported if the program writes the sharded state into the same file: it then reads
+    DTensors (FSDP301 reports a file that all ranks write). A file with an optimizer's state is reported
+    only if the program gathers the state and writes the file, because `optimizer.state_dict()` holds
+    DTensors, also in a file of another run.
 
     ## Why is this bad?
-    `load_state_dict` copies tensor by tensor into the sharded parameters, which only take DTensors:
+    `load_state_dict` copies tensor by tensor into the sharded parameters, which accept only DTensors:
 
         RuntimeError: ... aten.copy_.default got mixed torch.Tensor and DTensor, need to convert all
         torch.Tensor to DTensor before calling distributed operators!
 
-    With `assign=True` the load passes and the next forward ends with "'Parameter' object has no
-    attribute '_local_tensor'". An optimizer's load passes too, if its keys fit, and the next `step()`
-    ends with `aten.lerp_.Scalar got mixed torch.Tensor and DTensor`.
+    With `assign=True`, the load succeeds and the next forward ends with "'Parameter' object has no
+    attribute '_local_tensor'". The load of an optimizer succeeds too if the keys match, and the next
+    `step()` ends with `aten.lerp_.Scalar got mixed torch.Tensor and DTensor`.
 
     ## Fix safety
     Safe for a model: `set_model_state_dict` with `full_state_dict=True` shards each tensor as the
-    parameter is sharded, also into parameters on the meta device. `strict` is kept; parameters that the
-    file lacks are not reported, though, and therefore the fix is unsafe where the result of the call is
-    used. Unsafe for an optimizer: `set_optimizer_state_dict` wants a state keyed by parameter names, as
-    `get_optimizer_state_dict` returns it; files with numbered parameters end with a KeyError.
+    parameter is sharded, also into parameters on the meta device. `strict` stays. The fix
+    is unsafe if the result of the call is used, because missing parameters are not reported. Unsafe for
+    an optimizer: `set_optimizer_state_dict` needs a state keyed by parameter names, as
+    `get_optimizer_state_dict` returns it; a file with numbered parameters ends with a KeyError.
 
     ## Since
-    torch 2.4, where `fully_shard` came.
+    torch 2.4, the first with FSDP2.
 
     ## References
     - https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html (state dicts)
@@ -92,7 +93,11 @@ class LoadFullIntoSharded(Rule):
     ) -> Finding:
         what = "an optimizer state" if optimizer else "a state dict"
         setter = "set_optimizer_state_dict" if optimizer else "set_model_state_dict"
-        holder = f"`{name}`, whose parameters are sharded," if optimizer else f"sharded `{name}`"
+        holder = (
+            f"`{name}`, whose parameters are sharded,"
+            if optimizer
+            else f"`{name}`, which is sharded,"
+        )
         return self.finding(
             event,
             f"{what} of whole tensors is loaded into {holder} with `load_state_dict`, which takes "
@@ -137,7 +142,7 @@ def _may_be_sharded(trace: Trace, event: StateLoaded, read: Loaded) -> bool:
             if saved.path == read.path
             for layout in _layouts(trace, saved, of_optimizer=False)
         )
-    # An optimizer's state is the sharded one unless the program gathers it, and reads its own files.
+    # An optimizer's state is sharded unless the program gathers it and reads its own files.
     saves = [saved for saved in trace.of(Saved) if whole_file(saved.api)]
     same = [saved for saved in saves if read.path and saved.path == read.path]
     layouts = [x for saved in same or saves for x in _layouts(trace, saved, of_optimizer=True)]

@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 
 class EmptyStateOverCheckpoint(Rule):
-    """Every rank writes a state dict that only rank 0 has, to the same file.
+    """Every rank writes a state dict that only rank 0 has to the same file.
 
     ## What it does
     Finds `torch.save` without a test of the rank, of a state dict that is empty on all ranks but 0:
     `get_model_state_dict` with `full_state_dict=True, cpu_offload=True`, and FSDP1's `rank0_only=True`.
 
     ## Why is this bad?
-    The other ranks write an empty dict over the checkpoint. Which rank is last is a race, so that the
-    same program leaves a good file in one run and `{}` in the next: 4 of 12 files written so by two
-    ranks of one machine were empty. Nothing is said until the file is read.
+    The other ranks write an empty dict over the checkpoint. Which rank is last is a race: the same
+    program leaves a good file in one run and `{}` in the next. With two ranks on one machine, 4 of 12
+    files were empty. There is no error until the file is read.
 
     ## Fix safety
-    Safe: the write is put under `if dist.get_rank() == 0:`. The state is still gathered on all ranks.
+    Safe: the write moves under `if dist.get_rank() == 0:`. The state is still gathered on all ranks.
 
     ## Since
     torch 2.2, where `StateDictOptions` came.
@@ -45,7 +45,7 @@ class EmptyStateOverCheckpoint(Rule):
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         if not any(trace.of(ProcessGroupInit)):
-            return  # a configuration of one process
+            return  # one process only
         for event in trace.of(Saved):
             if event.per_rank or perhaps_one_rank(event) or not whole_file(event.api):
                 continue
@@ -81,8 +81,8 @@ class EmptyStateOverCheckpoint(Rule):
 
 
 def _has_further_test(taken: StateTaken, event: Saved) -> bool:
-    """Whether the write stands under a test that the state does not stand under.
+    """Whether the write is under a test that the call that takes the state is not under.
 
-    It may be a test of the rank in other words (`if args.save_logs:`), or of the state itself.
+    The test may depend on the rank (`if args.save_logs:`), or test the state itself.
     """
     return any(guard not in taken.guards for guard in event.guards)

@@ -11,22 +11,22 @@ from fsdplint.trace.queries.common import class_name, only_fsdp2, sharded_here, 
 
 
 class PickledShardedModule(Rule):
-    """A model that `fully_shard` shards is itself pickled.
+    """A model that `fully_shard` shards is pickled itself.
 
     ## What it does
     Finds `torch.save(model, path)` of a sharded model, also of a dict or list that holds one.
 
     ## Why is this bad?
-    `fully_shard` gives the model a class that it makes at run time, which pickle cannot find by its
-    name. The save ends with
+    `fully_shard` creates the class of the model at run time, and pickle cannot find it by its name. The
+    save ends with
 
         PicklingError: Can't pickle <class 'torch.distributed.fsdp....FSDPSequential'>: attribute lookup
         FSDPSequential on torch.distributed.fsdp... failed
 
-    and leaves a torn file. Where only rank 0 saves, the other ranks then wait for it.
+    and leaves a broken file. If only rank 0 saves, the other ranks wait for it.
 
     ## Since
-    torch 2.4, where `fully_shard` came.
+    torch 2.4, the first with FSDP2.
 
     ## References
     - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html (the class of the module

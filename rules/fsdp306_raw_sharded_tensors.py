@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 
 
 class RawShardedTensors(Rule):
-    """The memory of a sharded tensor is read as if the tensor were a plain one.
+    """The memory of a sharded tensor is read as if it were a plain tensor.
 
     ## What it does
     Finds `numpy()`, `tolist()`, `numpy.asarray(...)`, `data_ptr()` and `untyped_storage()` on parameters,
     gradients and state dicts that `fully_shard` shards, also after `detach()`, `cpu()`, `clone()`. Tensors
-    that `full_tensor()` gathered, local parts of `to_local()` and parameters that a forward or
-    `unshard()` may have gathered make no finding.
+    from `full_tensor()` and `to_local()` are fine, and so are parameters that a forward or `unshard()`
+    may have gathered.
 
     ## Why is this bad?
     These tensors are DTensors, which have no memory of their own. `numpy()` and `tolist()` end with
 
         RuntimeError: .numpy() is not supported for tensor subclasses.
 
-    `untyped_storage()` ends with "its data is not allocated yet", and `data_ptr()` gives 0, with no error.
+    `untyped_storage()` ends with "its data is not allocated yet". `data_ptr()` returns 0 without an error.
 
     ## Fix safety
-    Unsafe: `full_tensor()` gathers the parameter on all ranks first, which costs communication and the
-    memory of the whole. There is no fix under a test of the rank (all ranks have to take part), and none
-    for a state dict, which may hold buffers: these are plain tensors.
+    Unsafe: `full_tensor()` gathers the parameter on all ranks first, which costs communication and
+    memory for the whole tensor. There is no fix under a test of the rank, because all ranks have to take
+    part, or for a state dict, because it may hold buffers, which are plain tensors.
 
     ## Since
-    torch 2.4, where `fully_shard` came.
+    torch 2.4, the first with FSDP2.
 
     ## References
     - https://docs.pytorch.org/docs/stable/distributed.tensor.html (`DTensor.full_tensor`, `to_local`)
@@ -98,7 +98,7 @@ _KIND = re.compile(r"isinstance|hasattr|getattr|DTensor|type\(|buffer|placements
 
 
 def _tests_tensor_kind(event: RawRead) -> bool:
-    """Whether it stands under a test of what kind of tensor it is."""
+    """Whether the read is under a test of the kind of tensor."""
     return any(_KIND.search(guard.text) for guard in event.guards)
 
 

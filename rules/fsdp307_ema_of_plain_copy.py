@@ -16,17 +16,17 @@ class EmaOfPlainCopy(Rule):
 
     ## What it does
     Finds `lerp_`, `add_`, `copy_`, arithmetic and `torch._foreach_...` between the sharded parameters of a
-    model and plain tensors that were copied before `fully_shard`: a deep copy that is not sharded itself,
-    or a dict of clones.
+    model and plain tensors that were copied before `fully_shard`: a deep copy that is not sharded, or a
+    dict of clones.
 
     ## Why is this bad?
-    The parameters are DTensors once the model is sharded, the copies are not. The first update ends with
+    The parameters are DTensors once the model is sharded, but the copies are not. The first update ends with
 
         RuntimeError: aten.lerp_.Scalar got mixed torch.Tensor and DTensor, need to convert all
         torch.Tensor to DTensor before calling distributed operators!
 
     ## Since
-    torch 2.4, where `fully_shard` came.
+    torch 2.4, the first with FSDP2.
 
     ## References
     - pytorch/pytorch#82070: copy the model first, then shard both
@@ -50,17 +50,17 @@ class EmaOfPlainCopy(Rule):
     def _finding(self, trace: Trace, event: TensorsMixed) -> Finding:
         module = event.sharded_modules[0] if event.sharded_modules else None
         operation = event.api.removeprefix("torch.")
-        text = f"`{operation}` gets sharded parameters and plain tensors"
+        text = f"`{operation}` mixes sharded parameters with plain tensors"
         if module is not None:
             text = (
-                f"`{operation}` gets the sharded parameters of `{class_name(trace, module)}` and plain "
-                f"tensors that were copied before it was sharded"
+                f"`{operation}` mixes sharded parameters of `{class_name(trace, module)}` with plain "
+                f"tensors that were copied before sharding"
             )
         return self.finding(
             event,
             text,
-            help="Shard the copy as the model is sharded (deep copy first, then `fully_shard` both), or "
-            "make the clones after `fully_shard`: then both are DTensors.",
+            help="Make both DTensors: copy the model first and apply `fully_shard` to both, or clone the "
+            "parameters after `fully_shard`.",
             because=sharded_here(trace, module, event) if module is not None else (),
         )
 

@@ -17,29 +17,29 @@ if TYPE_CHECKING:
 
 
 class RankDependentInitialization(Rule):
-    """A model is initialised with another seed on every rank, and then sharded.
+    """A model is initialised with a different seed on every rank, and then sharded.
 
     ## What it does
-    Finds `torch.manual_seed(seed + rank)` ahead of building a model that is then sharded by `fully_shard`
-    or FSDP1, where nothing brings the weights of the ranks together: no checkpoint is loaded, no
-    weights are broadcast, FSDP1 has no `sync_module_states=True`. A model that is initialised after it
-    was sharded (on the meta device first) is fine, and so is a seed per rank once the model is built.
-    Where ranks hold copies of each other's shards (HSDP) it is FSDP309.
+    Finds `torch.manual_seed(seed + rank)` before a model is built and then sharded by `fully_shard` or
+    FSDP1, if nothing makes the weights of the ranks equal: no checkpoint is loaded, no weights are
+    broadcast, and FSDP1 has no `sync_module_states=True`.
+
+    A model that is built on the meta device and initialised after sharding is fine, and so is a seed for
+    each rank after the model is built. FSDP309 is about ranks with copies of each other's shards (HSDP).
 
     ## Why is this bad?
     Every rank keeps its part of its own random weights and drops the rest. DDP sends rank 0's weights to
-    all ranks when it is built; sharding sends nothing. The model that is trained is then that of no
-    seed: on two ranks 16 of 32 rows of a weight were those of the seed, the rest of another one, and an
-    orthogonal weight was not orthogonal (off by 0.7). Runs on other numbers of ranks start elsewhere,
-    and whatever was initialised as a whole or relates one weight to another is broken.
+    all ranks when it is built; sharding sends nothing. The trained model then matches no seed: on two
+    ranks, 16 of 32 rows of a weight came from one seed and the rest from another, and an orthogonal
+    weight was not orthogonal (off by 0.7). Runs with another number of ranks start with other weights.
 
     ## Fix safety
-    Unsafe: the model is built from the same seed on all ranks, and the seed of each rank follows once it
-    is sharded. Weights are others than before, and so are random numbers drawn between the two. There
-    is a fix where the seed is a sum with the rank in it.
+    Unsafe: the model is built from the same seed on all ranks, and each rank sets its own seed after
+    sharding. The weights change, and so do random numbers that are drawn in between. There is a fix only
+    if the seed is a sum that contains the rank.
 
     ## Since
-    torch 2.4, where `fully_shard` came; FSDP1 always.
+    torch 2.4 for `fully_shard`, always for FSDP1.
 
     ## References
     - pytorch/torchtitan#670 ("Users need to handle it manually") and #1777
@@ -59,8 +59,8 @@ class RankDependentInitialization(Rule):
             name = class_name(trace, found.module)
             yield self.finding(
                 found.seed,
-                f"every rank initialises `{name}` with a seed of its own and keeps its part of it: the "
-                f"sharded model is a mixture of the ranks' weights",
+                f"every rank initialises `{name}` with its own seed and keeps its own part: the sharded "
+                f"model mixes the weights of all ranks",
                 help="Use the same seed on all ranks until the model is built, and one per rank only "
                 "after that; or load the weights of one rank into the sharded model with "
                 "`set_model_state_dict` and `StateDictOptions(full_state_dict=True, "

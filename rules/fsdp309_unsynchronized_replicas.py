@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 
 class UnsynchronizedReplicas(Rule):
-    """The replicas of a model under HSDP are initialised with another seed on every rank.
+    """The replicas of a model under HSDP are initialised with different seeds.
 
     ## What it does
-    Finds what FSDP308 finds, where ranks hold copies of each other's shards: `fully_shard` on a mesh of
-    two dimensions, FSDP1's `HYBRID_SHARD` and `NO_SHARD` without `sync_module_states=True`.
+    Finds the same as FSDP308, but for ranks with copies of each other's shards: `fully_shard` on a mesh of
+    two dimensions, and FSDP1's `HYBRID_SHARD` and `NO_SHARD` without `sync_module_states=True`.
 
     ## Why is this bad?
-    The replicas' gradients are averaged, their weights are never compared. Replicas that start apart
-    stay apart: the ranks train different models with gradients that belong to none of them, and a
-    checkpoint holds one of these. Nothing is said; on two ranks the replicas still disagreed after 20
-    steps with losses that look well.
+    FSDP averages the gradients of the replicas and never compares their weights. Replicas that start with
+    different weights keep different weights: each rank trains another model with gradients that belong to
+    no model, and a checkpoint holds one of them. There is no error: on two ranks, the replicas still
+    differed after 20 steps, with losses that looked normal.
 
     ## Fix safety
-    Unsafe, as for FSDP308: the model is built from the same seed on all ranks, and the seed of each rank
-    follows once it is sharded.
+    Unsafe, as for FSDP308: the model is built from the same seed on all ranks, and each rank sets its own
+    seed after sharding.
 
     ## Since
-    torch 2.4, where `fully_shard` came; FSDP1 always.
+    torch 2.4 for `fully_shard`, always for FSDP1.
 
     ## References
     - pytorch/pytorch#125431 and allenai/OLMo-core#319: replicas have to be broadcast by the user
@@ -53,8 +53,8 @@ class UnsynchronizedReplicas(Rule):
             name = class_name(trace, found.module)
             yield self.finding(
                 found.seed,
-                f"every rank initialises `{name}` with a seed of its own: its replicas start with "
-                f"different weights and never agree",
+                f"every rank initialises `{name}` with its own seed: the replicas start with different "
+                f"weights and never become equal",
                 help="Use the same seed on all ranks until the model is built, and one per rank only "
                 "after that; or send the shards of one replica to the others before the first step "
                 '(`dist.broadcast(p.to_local(), group=mesh.get_group("replicate"), group_src=0)`).',

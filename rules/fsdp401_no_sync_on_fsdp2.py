@@ -21,23 +21,22 @@ class NoSyncOnFsdp2(Rule):
     Finds `model.no_sync()` on a model that `fully_shard` shards.
 
     ## Why is this bad?
-    DDP and FSDP1 are wrappers with a method `no_sync()`; `fully_shard` only changes the class of the
-    model to an `FSDPModule`, which has none. The first accumulated step ends with
+    DDP and FSDP1 are wrappers with a method `no_sync()`. `fully_shard` changes the class of the model to
+    an `FSDPModule`, which has no such method. The first accumulated step ends with
 
         AttributeError: 'FSDPNet' object has no attribute 'no_sync'
 
-    Gradient accumulation without communication is a switch in FSDP2:
+    FSDP2 accumulates gradients without communication by a switch:
     `model.set_requires_gradient_sync(False)` before the micro-batches that only accumulate, and
-    `model.set_requires_gradient_sync(True)` before the backward that is followed by the step.
+    `model.set_requires_gradient_sync(True)` before the last backward of each step.
 
     ## Fix safety
-    Safe: the `with` block becomes its body between the two switches. What the block computed stays as it
-    is, and synchronisation is on again after it, as `no_sync` left it. Where the block is left early
-    (`break`, `continue`, `return`), the switch back stands in a `finally`. A context that is chosen
-    elsewhere and handed around is left to you.
+    Safe: the body of the `with` block moves between the two switches. Synchronisation is on again after
+    it, as `no_sync` left it. If the block ends early (`break`, `continue`, `return`), the second switch
+    is in a `finally`. There is no fix for a context that is created elsewhere and passed around.
 
     ## Since
-    torch 2.4, where `fully_shard` came.
+    torch 2.4, the first with FSDP2.
 
     ## References
     - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
@@ -59,9 +58,9 @@ class NoSyncOnFsdp2(Rule):
             name = class_name(trace, event.module)
             yield self.finding(
                 event,
-                f"`{name}` is sharded by `fully_shard` and has no `no_sync()`",
-                help="Switch with `set_requires_gradient_sync(False)` before the micro-batches that "
-                "only accumulate and `set_requires_gradient_sync(True)` after them.",
+                f"`{name}` is sharded by `fully_shard` and has no method `no_sync()`",
+                help="Call `set_requires_gradient_sync(False)` before the micro-batches that only "
+                "accumulate, and `set_requires_gradient_sync(True)` after them.",
                 because=sharded_here(trace, event.module, event),
             )
 
@@ -76,4 +75,4 @@ class NoSyncOnFsdp2(Rule):
         rewrite = Rewrite()
         if not rewrite_no_sync(rewrite, *found):
             return None
-        return rewrite.fix("Switch the gradient synchronisation instead", Safety.SAFE)
+        return rewrite.fix("Use `set_requires_gradient_sync`", Safety.SAFE)

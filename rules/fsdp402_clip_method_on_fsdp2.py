@@ -21,22 +21,22 @@ class ClipMethodOnFsdp2(Rule):
     Finds `model.clip_grad_norm_(max_norm)` on a model that `fully_shard` shards.
 
     ## Why is this bad?
-    The method belongs to FSDP1's wrapper, whose gradients `torch.nn.utils.clip_grad_norm_` would have
-    taken for whole ones. An `FSDPModule` has no such method:
+    Only FSDP1's wrapper has this method, because `torch.nn.utils.clip_grad_norm_` cannot handle its
+    gradients. An `FSDPModule` has no such method:
 
         AttributeError: 'FSDPNet' object has no attribute 'clip_grad_norm_'
 
-    FSDP2's gradients are DTensors, and `torch.nn.utils.clip_grad_norm_` takes their norm over all
-    ranks.
+    FSDP2's gradients are DTensors, and `torch.nn.utils.clip_grad_norm_` computes their norm over
+    all ranks.
 
     ## Fix safety
-    Safe: `torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)` clips by the same norm that
-    FSDP1's method would have clipped by. It returns a DTensor, which cannot be formatted
-    (`f"{norm:.3f}"` raises a TypeError): where the norm is used for more than its `.item()`,
-    `.full_tensor()` makes it the plain tensor that the method returned.
+    Safe: `torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)` clips by the same norm as FSDP1's
+    method. It returns a DTensor, which cannot be formatted (`f"{norm:.3f}"` raises a TypeError). If the
+    program uses the norm for more than `.item()`, the fix adds `.full_tensor()`, which gives a plain
+    tensor.
 
     ## Since
-    torch 2.4, where `fully_shard` came.
+    torch 2.4, the first with FSDP2.
 
     ## References
     - https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html (migration guide)
@@ -61,8 +61,8 @@ class ClipMethodOnFsdp2(Rule):
             event,
             f"`{class_name(trace, module)}` is sharded by `fully_shard` and has no method "
             f"`clip_grad_norm_()`",
-            help="Call `torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)`; its result is "
-            "a DTensor, `.full_tensor()` of it can be logged.",
+            help="Call `torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)`; it returns "
+            "a DTensor; log `.full_tensor()` of it.",
             because=sharded_here(trace, module, event),
         )
 

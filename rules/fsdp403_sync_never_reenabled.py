@@ -23,17 +23,16 @@ class SyncNeverReenabled(Rule):
     runs with synchronisation on again.
 
     ## Why is this bad?
-    With synchronisation off a backward keeps whole, unreduced gradients aside, for the backward that
-    reduces them. Until then the parameters that the optimizer holds have no gradient (`p.grad` is None):
-    the step changes nothing, the norm that `clip_grad_norm_` gives is 0, and the loss stays where it
-    is. No error is raised.
+    With synchronisation off, a backward keeps whole, unreduced gradients for a later backward that
+    reduces them. Until then, the parameters that the optimizer holds have no gradient (`p.grad` is None).
+    There is no error: the step changes nothing, `clip_grad_norm_` returns 0, and the loss stays the same.
 
     ## Fix safety
-    Unsafe: where the step stands under a condition (`if (step + 1) % accumulate == 0:`) that can be
-    asked before the backward as well, this becomes the switch's argument.
+    Unsafe: if the step is under a condition (`if (step + 1) % accumulate == 0:`) that can be evaluated
+    before the backward, the condition becomes the argument of the switch.
 
     ## Since
-    torch 2.4, where `fully_shard` came.
+    torch 2.4, the first with FSDP2.
 
     ## References
     - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
@@ -54,13 +53,12 @@ class SyncNeverReenabled(Rule):
             seen.add(found.switch.site)
             yield self.finding(
                 found.switch,
-                f"`{class_name(trace, found.switch.module)}` does not synchronise gradients in any "
-                f"backward before the step, which so changes nothing",
-                help="Call `set_requires_gradient_sync(True)` before the last backward that the step "
-                "follows.",
+                f"no backward before the optimizer step synchronises the gradients of "
+                f"`{class_name(trace, found.switch.module)}`, so the step changes nothing",
+                help="Call `set_requires_gradient_sync(True)` before the last backward of each step.",
                 because=[
-                    (found.backward, "this backward keeps its gradients to itself"),
-                    (found.step, "this step finds no gradients"),
+                    (found.backward, "backward without synchronisation here"),
+                    (found.step, "stepped without gradients here"),
                 ],
             )
 

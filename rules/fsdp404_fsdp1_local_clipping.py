@@ -28,24 +28,23 @@ class Fsdp1LocalClipping(Rule):
     Finds `torch.nn.utils.clip_grad_norm_` over the parameters of a model that
     `FullyShardedDataParallel` wraps with a strategy that shards (all but `NO_SHARD`).
 
-    It says nothing about `clip_grad_value_`, which is right on parts, nor about an infinite bound,
-    which only measures.
+    `clip_grad_value_` is fine, because it clips each element. So is an infinite bound, which only
+    measures the norm.
 
     ## Why is this bad?
-    FSDP1's gradients are plain tensors that hold this rank's part. The function takes the norm of that
-    part for the norm of the whole, so each rank clips by a norm of its own, and all of these are too
-    small: of a gradient of norm 4.01 on two ranks one clipped by 1.54 and the other by 3.70. There is no
-    error. The parts of one parameter are scaled differently, and what is trained depends on the number of
-    ranks.
+    FSDP1's gradients are plain tensors that hold this rank's part. The function computes the norm of that
+    part, so each rank clips by its own norm, which is too small: of a gradient of norm 4.01 on two ranks,
+    one rank clipped by 1.54 and the other by 3.70. There is no error. The parts of one parameter are
+    scaled differently, and the result of the training depends on the number of ranks.
 
     ## Fix safety
-    Safe: `model.clip_grad_norm_(max_norm, norm_type)` of the outermost wrapper takes the norm over all
-    ranks. Every rank has to call it. Where the parameters are filtered or come from somewhere else, where
-    the model is wrapped in some configurations only, and for arguments that the method does not have,
-    there is no fix.
+    Safe: `model.clip_grad_norm_(max_norm, norm_type)` of the outermost wrapper computes the norm over
+    all ranks. Every rank has to call it. There is no fix if the parameters are filtered or come from
+    elsewhere, if the model is wrapped in some configurations only, or for arguments that the method does
+    not have.
 
     ## Since
-    Always for FSDP1. For FSDP2 the function is right.
+    Always for FSDP1. The function is correct for FSDP2.
 
     ## References
     - torch docs, `FullyShardedDataParallel.clip_grad_norm_`.
@@ -70,8 +69,8 @@ class Fsdp1LocalClipping(Rule):
     def _finding(self, trace: Trace, event: Clipped, module: str, wrapper: Wrapped) -> Finding:
         return self.finding(
             event,
-            f"`clip_grad_norm_` takes the norm of this rank's part of the gradients of "
-            f"`{class_name(trace, module)}`, which FSDP1 shards",
+            f"each rank clips the gradients of `{class_name(trace, module)}`, which FSDP1 shards, by "
+            f"the norm of its own part",
             help="Call `model.clip_grad_norm_(max_norm)` of the outermost FSDP wrapper, on all ranks.",
             because=[(wrapper, "sharded here")],
         )

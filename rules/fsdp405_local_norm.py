@@ -17,35 +17,34 @@ if TYPE_CHECKING:
 
 
 class LocalNorm(Rule):
-    """A norm or sum over a sharded parameter or gradient is read on each rank for its shard alone.
+    """A norm or sum of a sharded parameter or gradient is read without a reduction over the ranks.
 
     ## What it does
     Finds numbers (`.item()`, `float()`, `bool()`, a test) made of a reduction (`norm`, `sum`, `mean`,
     `max`, `min`, `any`, `all`, ...) over a parameter or gradient that `fully_shard` has sharded.
 
     ## Why is this bad?
-    Parameters and gradients are DTensors after `fully_shard`. A reduction over one gives a DTensor that
-    still waits to be put together (`Partial`); `.item()` does not do this and gives what the rank's own
-    shard comes to. With two ranks `p.grad.norm().item()` was 0.138 on one and 0.126 on the other where
-    the norm is 0.187: the logged norm is too small by about the root of the number of ranks, and what is
-    computed from it (clipping, a skipped step) differs from rank to rank.
-    `torch.isnan(p.grad).any()` is true only on the rank that holds the bad value: that rank skips
-    the step and the others do not.
+    Parameters and gradients are DTensors after `fully_shard`. A reduction of one gives a DTensor that is
+    not reduced over the ranks yet (`Partial`), and `.item()` returns the value of this rank's shard. With
+    two ranks, `p.grad.norm().item()` was 0.138 on one and 0.126 on the other, while the norm is 0.187: the
+    logged norm is too small by about the root of the number of ranks, and values that depend on it
+    (clipping, a skipped step) differ between ranks. `torch.isnan(p.grad).any()` is true only on the rank
+    that holds the bad value: that rank skips the step and the others do not.
 
-    The norm that `torch.nn.utils.clip_grad_norm_` returns is such a DTensor before torch 2.10: on 2.9.1 and
-    two ranks `.item()` of it was 0.408 on one and 0.426 on the other, where the norm is 0.590 (what was
-    clipped is right). A number made of it is found where the program certainly runs on a torch before 2.10
+    Before torch 2.10, the norm that `torch.nn.utils.clip_grad_norm_` returns is such a DTensor: on 2.9.1
+    and two ranks, its `.item()` was 0.408 on one and 0.426 on the other, while the norm is 0.590 (the
+    clipping is correct). This is found only if the program certainly runs on a torch before 2.10
     (`target-torch`, or a pin or an upper bound of torch in the requirements of its project).
 
-    What torch itself puts together is not found: arithmetic such as `p.grad.norm() ** 2` and, since torch
-    2.10, `torch.stack` of norms. Local values that an `all_reduce` adds up afterwards are meant to be local.
+    Values that torch reduces itself are fine: arithmetic such as `p.grad.norm() ** 2` and, since torch
+    2.10, `torch.stack` of norms. So are local values that the program adds up by `all_reduce`.
 
     ## Fix safety
-    Safe: `.full_tensor()` before the number is made. It is a collective; where the place may be reached
-    by some ranks only, the fix is unsafe, and under a test of the rank there is none.
+    Safe: `.full_tensor()` is called before the conversion to a number. It is a collective: the fix is
+    unsafe if perhaps only some ranks reach the place, and there is no fix under a test of the rank.
 
     ## Since
-    torch 2.4, where `fully_shard` came.
+    torch 2.4, the first with FSDP2.
 
     ## References
     - https://docs.pytorch.org/docs/stable/distributed.tensor.html (`Partial`, `DTensor.full_tensor`)
@@ -67,9 +66,9 @@ class LocalNorm(Rule):
             seen.add(event.site)
             yield self.finding(
                 event,
-                f"`{event.reduction}` over a sharded tensor is read on each rank for its own shard",
-                help="Put the parts together first, on all ranks: `.full_tensor()` before the number "
-                "is made.",
+                f"`{event.reduction}` of a sharded tensor is not reduced over the ranks: each rank reads the "
+                f"value of its own shard",
+                help="Call `.full_tensor()` on the result, on all ranks, before it becomes a number.",
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
@@ -83,7 +82,7 @@ class LocalNorm(Rule):
             return None
         everywhere = [e for t in program.traces for e in t.of(PartialRead) if e.site == site]
         if finding.configuration or not all(e.partial for e in everywhere):
-            return None  # plain tensors come here as well
+            return None  # the value may also be a plain tensor
         if any(perhaps_one_rank(e) for e in everywhere):
             return None
         value: cst.CSTNode = site.node
@@ -102,7 +101,7 @@ class LocalNorm(Rule):
         rewrite.insert(site.source, site.source.span(value)[1], ".full_tensor()")
         together = all(_on_all_ranks(e) for e in everywhere)
         safety = Safety.SAFE if together else Safety.UNSAFE
-        return rewrite.fix("Put the parts together", safety)
+        return rewrite.fix("Reduce the result over the ranks", safety)
 
 
 def _lacks_whole_norms(trace: Trace) -> bool:

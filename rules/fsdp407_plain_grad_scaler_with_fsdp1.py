@@ -23,24 +23,22 @@ class PlainGradScalerWithFsdp1(Rule):
     optimizer over the parameters of a model that `FullyShardedDataParallel` wraps with a strategy that
     shards (all but `NO_SHARD`).
 
-    It says nothing where `enabled` is false or not known.
+    A scaler is not reported if `enabled` is false or unknown.
 
     ## Why is this bad?
-    The scaler skips a step and lowers the scale when it finds an infinite gradient. Under FSDP1 each
-    rank looks at its own part of the gradients only, and an overflow in one part is seen by one rank: that
-    rank skips the step, the others take it, and from then on the ranks scale their losses differently.
-    After three steps the scales of two ranks were 131072 and 16384, without an error. What is reduced then
-    is a sum of gradients of different scale, and one part of each parameter was trained by other steps than
-    the rest.
+    The scaler skips a step and lowers the scale when it finds an infinite gradient. Under FSDP1, each rank
+    sees only its own part of the gradients. If one part overflows, only that rank skips the step, and from
+    then on the ranks scale their losses differently. There is no error: after three steps, the scales of
+    two ranks were 131072 and 16384. FSDP1 then adds up gradients of different scales, and the parts of a
+    parameter are trained by different steps.
 
     ## Fix safety
     Safe: `ShardedGradScaler` of `torch.distributed.fsdp.sharded_grad_scaler` lets all ranks agree on an
-    overflow; it is a `GradScaler` otherwise. There is no fix for arguments whose position is another one in
-    it, where the model is wrapped in some configurations only, and for a wrapper with a process group of
-    its own.
+    overflow. There is no fix for arguments that have another position in it, if the model is wrapped in
+    some configurations only, or for a wrapper with its own process group.
 
     ## Since
-    Always for FSDP1. FSDP2's gradients are DTensors, for which the plain scaler is right since torch 2.5.
+    Always for FSDP1. FSDP2's gradients are DTensors, for which the plain scaler is correct since torch 2.5.
 
     ## References
     - torch docs, `torch.distributed.fsdp.sharded_grad_scaler`.
@@ -71,7 +69,7 @@ class PlainGradScalerWithFsdp1(Rule):
         return self.finding(
             built,
             f"each rank looks for overflows in its own part of the gradients of "
-            f"`{class_name(trace, module)}`, which FSDP1 shards, and nothing makes the ranks agree",
+            f"`{class_name(trace, module)}`, which FSDP1 shards: the ranks may disagree on a step",
             help="Use `torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler`.",
             because=[(by, "sharded here"), (stepped, "stepped here")],
         )
@@ -89,7 +87,7 @@ class PlainGradScalerWithFsdp1(Rule):
             return None
         source, call = found
         positional = [arg for arg in call.args if arg.keyword is None]
-        # torch.cuda.amp's has no device in front; the factors come in another order.
+        # `torch.cuda.amp.GradScaler` has no leading device, and its factors have another order.
         if any(arg.star for arg in call.args) or len(positional) > _shared_positional_count(
             program, call
         ):

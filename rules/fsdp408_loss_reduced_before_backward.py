@@ -17,19 +17,19 @@ class LossReducedBeforeBackward(Rule):
     """The loss is averaged over the ranks before `backward`, which makes the gradients too small.
 
     ## What it does
-    Finds `loss.backward()` where the loss was summed up by `dist.all_reduce(loss)` and divided by the
-    number of ranks before.
+    Finds `loss.backward()` if `dist.all_reduce(loss)` has summed the loss, and the program has divided
+    it by the number of ranks.
 
     ## Why is this bad?
-    FSDP averages the gradients of the ranks. `all_reduce` changes the number in the loss but not its
-    graph; the division after it is in the graph and scales the gradients once more. On two ranks the
-    gradient norm was 0.247 instead of 0.494: the learning rate is divided by the number of ranks,
-    without an error. (`all_reduce` alone does not change the gradients of a mean, but torch warns that a
+    FSDP averages the gradients of the ranks. `all_reduce` changes the value of the loss but not its
+    graph. The division after it is in the graph, and divides the gradients a second time. There is no
+    error: on two ranks, the gradient norm was 0.247 instead of 0.494, as if the learning rate were divided
+    by the number of ranks. (`all_reduce` alone does not change the gradients of a mean, but torch warns that a
     backward through it "may silently lead to incorrect behavior".)
 
     ## Fix safety
-    Unsafe: `loss.backward()` moves before the `all_reduce`, so that the gradients become larger by
-    the number of ranks: a learning rate that was found with the mistake may be too high then.
+    Unsafe: `loss.backward()` moves before the `all_reduce`. The gradients grow by a factor of the number
+    of ranks, and a learning rate that was tuned with the mistake may be too high.
 
     ## Since
     torch 2.0.
@@ -61,8 +61,8 @@ class LossReducedBeforeBackward(Rule):
             ]
             yield self.finding(
                 event,
-                "the loss was averaged over the ranks before `backward`: the gradients, which FSDP "
-                "averages as well, are too small by the number of ranks",
+                "the loss is averaged over the ranks before `backward`: FSDP averages the gradients "
+                "again, so they are divided by the number of ranks twice",
                 help="Run backward on each rank's own loss, and average a copy for the log.",
                 because=because[-1:],
             )

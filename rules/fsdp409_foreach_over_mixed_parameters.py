@@ -14,30 +14,30 @@ if TYPE_CHECKING:
 
 
 class ForeachOverMixedParameters(Rule):
-    """Sharded parameters and those that `ignored_params` left whole go into one foreach operation.
+    """Sharded parameters and ignored parameters go into one foreach operation.
 
     ## What it does
     Finds `torch.nn.utils.clip_grad_norm_(model.parameters(), ...)` and optimizers with `foreach=True` or
-    `fused=True` over `model.parameters()`, where `fully_shard` was given `ignored_params` that are
-    trained.
+    `fused=True` over `model.parameters()`, if trained parameters were passed to `fully_shard` as
+    `ignored_params`.
 
     ## Why is this bad?
-    The parameters that FSDP shards are DTensors, the ignored ones plain tensors. A foreach or fused
-    operation takes either, not both; the first step ends with
+    The parameters that FSDP shards are DTensors, and the ignored ones are plain tensors. A foreach or
+    fused operation accepts either kind, but not both. The first step ends with
 
         RuntimeError: aten._foreach_mul_.Scalar got mixed torch.Tensor and DTensor, need to convert
         all torch.Tensor to DTensor before calling distributed operators!
 
-    (`aten._fused_adamw_.default` for `fused=True`, `aten._foreach_norm.Scalar` in `clip_grad_norm_`,
-    which fails with `foreach=False` as well.)
+    (`aten._fused_adamw_.default` for `fused=True`, and `aten._foreach_norm.Scalar` in `clip_grad_norm_`,
+    which also fails with `foreach=False`.)
 
     ## Fix safety
-    Unsafe: an optimizer with `foreach=True` becomes one with `foreach=False`, which steps one parameter
-    after the other. Where the norm is clipped, and for `fused=True`, you have to say what is meant:
-    parameter groups of one kind each, and a norm of both kinds put together by hand.
+    Unsafe: `foreach=True` of an optimizer becomes `foreach=False`, which steps one parameter after the
+    other. There is no fix for `fused=True` and for clipping: use one parameter group for each kind, and
+    compute one norm from the norms of both kinds.
 
     ## Since
-    torch 2.7, where `ignored_params` came.
+    torch 2.7, the first with `ignored_params`.
 
     ## References
     - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html (`ignored_params`)
@@ -60,13 +60,12 @@ class ForeachOverMixedParameters(Rule):
             way = {"foreach": "`foreach=True`", "fused": "`fused=True`"}.get(event.api)
             yield self.finding(
                 event,
-                f"{way or f'`{event.api}`'} takes sharded parameters and those that "
-                f"`ignored_params` left whole together, which fails",
-                help="Put them into parameter groups of their own, or step without foreach."
+                f"{way or f'`{event.api}`'} processes sharded parameters together with "
+                f"`ignored_params`, which are not sharded: this fails",
+                help="Put the ignored parameters into a parameter group of their own, or step without foreach."
                 if way
-                else "Clip the sharded parameters and the whole ones by a norm of both that is put "
-                "together by hand.",
-                because=[(before[-1], "parameters are left out here")],
+                else "Compute one norm from the norms of both kinds, and clip each kind by it.",
+                because=[(before[-1], "parameters ignored here")],
             )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:

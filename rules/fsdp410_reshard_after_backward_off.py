@@ -16,28 +16,27 @@ if TYPE_CHECKING:
 
 
 class ReshardAfterBackwardOff(Rule):
-    """Parameters are still gathered when the optimizer steps: `set_reshard_after_backward(False)`.
+    """`set_reshard_after_backward(False)` leaves parameters gathered at the optimizer step.
 
     ## What it does
-    Finds `model.set_reshard_after_backward(False)` where the backward before an optimizer step runs
-    with it and nothing calls `reshard()` before the step.
+    Finds `model.set_reshard_after_backward(False)` if it holds for the backward before an optimizer
+    step, and nothing calls `reshard()` before the step.
 
     ## Why is this bad?
     The optimizer updates the sharded parameters, but the modules still hold the gathered ones, and the
-    next forward computes with those: the second of three steps has the loss of the first to the last
-    digit, and later ones lag behind. Between backward and step the gradients are not to be found at
-    `model.parameters()` either: `clip_grad_norm_` gives 0 and clips nothing. No error is raised.
+    next forward computes with these. There is no error: the second of three steps has the same loss as
+    the first to the last digit, and later steps lag behind. Between backward and step,
+    `model.parameters()` has no gradients: `clip_grad_norm_` returns 0 and clips nothing.
 
-    The documentation asks for `reshard()` on every FSDP module before the parameters are changed;
-    on the root alone it is not enough.
+    torch's documentation requires `reshard()` on every FSDP module before the parameters are changed; a
+    call on the root only is not enough.
 
     ## Fix safety
-    Unsafe: the call is taken away, so that every backward reshards, as it does by default. That is what
-    the step needs, but it also gives up the all-gathers that were to be saved between micro-batches;
-    `set_reshard_after_backward(is_last_micro_batch)` keeps those.
+    Unsafe: the call is removed, and every backward reshards, as it does by default. The program then
+    gathers again for each micro-batch; `set_reshard_after_backward(is_last_micro_batch)` avoids that.
 
     ## Since
-    torch 2.4, where `fully_shard` came.
+    torch 2.4, the first with FSDP2.
 
     ## References
     - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
@@ -58,12 +57,12 @@ class ReshardAfterBackwardOff(Rule):
             yield self.finding(
                 found.switch,
                 f"`{class_name(trace, found.switch.module)}` still holds gathered parameters when "
-                f"the optimizer steps, and goes on computing with them",
+                f"the optimizer steps, and later forwards use these old values",
                 help="Reshard in the last backward (`set_reshard_after_backward(True)`), or call "
                 "`reshard()` on every FSDP module before the step.",
                 because=[
-                    (found.backward, "this backward leaves the parameters gathered"),
-                    (found.step, "this step updates the sharded ones"),
+                    (found.backward, "parameters left gathered here"),
+                    (found.step, "sharded parameters updated here"),
                 ],
             )
 

@@ -15,26 +15,27 @@ if TYPE_CHECKING:
 
 
 class AccumulationInLowPrecision(Rule):
-    """Gradients of many micro-batches are added up in bfloat16: `reduce_dtype` is not given.
+    """Gradients of many micro-batches are added up in bfloat16 because `reduce_dtype` is missing.
 
     ## What it does
     Finds `MixedPrecisionPolicy(param_dtype=torch.bfloat16)` (or float16) without `reduce_dtype` in
     programs that accumulate gradients without synchronisation (`set_requires_gradient_sync`).
 
     ## Why is this bad?
-    Up to torch 2.14 a missing `reduce_dtype` means `param_dtype`, and unsynchronised gradients are added
-    up in it. A small gradient that is added to a large sum of 8 significant bits is lost in part: after
-    64 micro-batches the gradients of a small model were off by 0.85 %, after 128 by 1.07 %, and with
+    Up to torch 2.14, a missing `reduce_dtype` means `param_dtype`, and unsynchronised gradients are added
+    up in it. A small gradient that is added to a large sum with 8 significant bits is partly lost. The
+    gradients of a small model were off by 0.85 % after 64 micro-batches and by 1.07 % after 128, and with
     `reduce_dtype=torch.float32` by 0.19 % in both cases.
 
-    torch 2.15 takes the parameters' own dtype instead: written out, the program means the same everywhere.
+    torch 2.15 uses the parameters' own dtype instead. An explicit `reduce_dtype` means the same in all
+    versions.
 
     ## Fix safety
-    Unsafe: `reduce_dtype=torch.float32` is added, which also doubles the bytes that are sent when
-    gradients are reduced.
+    Unsafe: `reduce_dtype=torch.float32` is added, which doubles the bytes that the reduction of
+    gradients sends.
 
     ## Since
-    torch 2.4, where `fully_shard` came.
+    torch 2.4, the first with FSDP2.
 
     ## References
     - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html (`MixedPrecisionPolicy`)
@@ -59,7 +60,7 @@ class AccumulationInLowPrecision(Rule):
             dtype = str(event.param_dtype).removeprefix("torch.")
             yield self.finding(
                 event,
-                f"gradients are accumulated and reduced in {dtype}: `reduce_dtype` is not given",
+                f"gradients are accumulated and reduced in {dtype}: `reduce_dtype` is missing",
                 help="Pass `reduce_dtype=torch.float32`.",
                 because=[(switched, "accumulated without synchronisation here")],
             )

@@ -30,36 +30,34 @@ if TYPE_CHECKING:
 
 
 class CollectiveUnderRankGuard(Rule):
-    """A collective runs on one part of the ranks only.
+    """A collective runs on some of the ranks only.
 
     ## What it does
-    Finds calls that every rank has to take part in, and that only one rank (or all but one) reaches:
-    under `if rank == 0:`, after `if rank != 0: return`, in whatever spelling (also of the local rank).
-    Collectives are the state dict of a sharded model where it is gathered (`get_model_state_dict` with
-    `full_state_dict=True`, FSDP1's `state_dict()`), `full_tensor()`, forward and backward of a sharded
-    model, clipping its gradients, `torch.distributed.checkpoint.save`, and those of
-    `torch.distributed` itself.
+    Finds collectives that only one rank, or all ranks but one, reach: under `if rank == 0:`, after
+    `if rank != 0: return`, and in other spellings (also of the local rank). Collectives are the gathered
+    state dict of a sharded model (`get_model_state_dict` with `full_state_dict=True`, FSDP1's
+    `state_dict()`), `full_tensor()`, forward and backward of a sharded model, clipping its gradients,
+    `torch.distributed.checkpoint.save`, and the collectives of `torch.distributed`.
 
-    A collective that the other ranks match is fine: in the `else` of the same test, or in "rank 0
-    first" (`if rank != 0: barrier()`, the work, `if rank == 0: barrier()`). So are collectives of a
-    subgroup, FSDP2's own `state_dict()`, which communicates nothing, FSDP1's
-    `optim_state_dict_to_load` of whole tensors that every rank has, and states, forwards and norms of models that are only replicated (a mesh whose last dimension has one rank, `NO_SHARD`).
+    A collective is fine if the other ranks run a matching one: in the `else` of the same test, or in
+    "rank 0 first" (`if rank != 0: barrier()`, the work, `if rank == 0: barrier()`). So are collectives
+    of a subgroup; FSDP2's own `state_dict()`, which does not communicate; FSDP1's
+    `optim_state_dict_to_load` of whole tensors that every rank has; and states, forwards and norms of
+    models that are only replicated (a mesh whose last dimension has one rank, `NO_SHARD`).
 
     ## Why is this bad?
-    The rank waits for others that never come. They wait for it at their next collective, and the job
-    stands still until NCCL's watchdog or a time limit ends it; or they pair that collective with this
-    one, and the data is mixed up: an FSDP1 `state_dict()` on rank 0 was seen to "succeed" with what
-    the other rank sent for its next forward. On gloo it is often an abort:
-    `gloo::EnforceNotMet ... Received data size doesn't match expected size`, or "Connection closed
-    by peer" where the other rank has already finished.
+    The rank waits for the other ranks, which never run the collective. The job hangs until NCCL's
+    watchdog or a time limit ends it. Or the next collective of the other ranks matches this one, and the
+    data is mixed up: in one run, an FSDP1 `state_dict()` on rank 0 "succeeded" with data that the other
+    rank sent for its next forward. gloo often aborts: `gloo::EnforceNotMet ... Received data size doesn't
+    match expected size`, or "Connection closed by peer" if the other rank has already finished.
 
     ## Fix safety
-    Safe: the collective moves out of the test, so that all ranks take part, and what is done with its
-    result stays in it. This is done where the collective is a statement of the test's body or part of
-    one, and nothing before it in the body has to come first; a `barrier()` at the end of the body moves
-    behind it. What else the test asks (`step % 100 == 0 and rank == 0`) is asked where the collective
-    goes too, if it is certainly alike on all ranks: of counters, settings and constants. Otherwise (an evaluation on rank 0) what is right depends on the program, and the code is
-    left to you.
+    Safe: the collective moves out of the test, so that all ranks run it, and the code that uses its
+    result stays under the test. A `barrier()` at the end of the body moves behind it. Other conditions of
+    the test (`step % 100 == 0 and rank == 0`) also apply to the moved collective; they have to be equal
+    on all ranks (counters, settings and constants). There is no fix if code before the collective in the
+    body has to run first, or for larger code such as an evaluation on rank 0.
 
     ## Since
     All versions.
@@ -81,7 +79,7 @@ class CollectiveUnderRankGuard(Rule):
                 continue  # FSDP702
             guard = rank_guard(event)
             if guard is not None and guard.asserted:
-                continue  # what keeps the other ranks away is elsewhere
+                continue  # another place keeps the other ranks away
             place = (guard.site or guard.text) if guard is not None else None
             groups.setdefault((place, event.ranks), []).append(event)
         for events in groups.values():
@@ -91,20 +89,21 @@ class CollectiveUnderRankGuard(Rule):
         event = events[0]
         guard = rank_guard(event)
         test = f" ({guard})" if guard is not None else ""
-        who = {Ranks.ONE: "only one rank does", Ranks.OTHERS: "one rank does not"}.get(
-            event.ranks, "only some ranks do"
-        )
+        who = {
+            Ranks.ONE: "only one rank reaches it",
+            Ranks.OTHERS: "one rank does not reach it",
+        }.get(event.ranks, "only some ranks reach it")
         finding = self.finding(
             event,
-            f"{describe(trace, event)} needs every rank, but {who}{test}",
-            help="Run it on all ranks, and put only what one rank has to do (write, print) under the "
+            f"{describe(trace, event)} has to run on every rank, but {who}{test}",
+            help="Run it on all ranks. Keep only what one rank has to do (write, print) under the "
             "test.",
             because=[
                 (other, f"{describe(trace, other)} too") for other in _at_distinct_sites(events)
             ],
         )
         if guard is not None and guard.site is not None:
-            finding.related = ((guard.site, "the test of the rank"), *finding.related)
+            finding.related = ((guard.site, "rank test"), *finding.related)
         return finding
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
@@ -128,7 +127,7 @@ def rank_guard(event: Event) -> Guard | None:
 
 
 def _at_distinct_sites(events: list[Event]) -> Iterator[Event]:
-    """The further events, one a place, no more than a reader wants."""
+    """The further events, one for each place, up to a limit."""
     seen = {events[0].site}
     for event in events[1:]:
         if event.site not in seen and len(seen) < 5:

@@ -20,16 +20,16 @@ class IndexedMeshDevice(Rule):
     Finds `init_device_mesh("cuda:0", ...)` and `init_device_mesh(f"cuda:{local_rank}", ...)`.
 
     ## Why is this bad?
-    A mesh spans the devices of all ranks; which of them is this rank's is what
-    `torch.cuda.set_device` says. An index is refused:
+    A mesh spans the devices of all ranks. `torch.cuda.set_device` selects the device of this rank. An
+    index raises an error:
 
         RuntimeError: Device type with index is not supported but got cpu:0.
 
     ## Fix safety
-    Safe: only the device's type is left.
+    Safe: the index is removed.
 
     ## Since
-    torch 2.2, where `init_device_mesh` came.
+    torch 2.2, the first with `init_device_mesh`.
 
     ## References
     - https://docs.pytorch.org/docs/stable/distributed.html (`init_device_mesh`)
@@ -46,8 +46,8 @@ class IndexedMeshDevice(Rule):
             if colon:
                 yield self.finding(
                     event,
-                    f"`init_device_mesh` gets a `{kind}` device with an index and takes a type only",
-                    help=f'Pass "{kind}"; `torch.cuda.set_device` says which device is this rank\'s.',
+                    f"`init_device_mesh` takes a device type, but gets a `{kind}` device with an index",
+                    help=f'Pass "{kind}"; `torch.cuda.set_device` selects the device of this rank.',
                 )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:

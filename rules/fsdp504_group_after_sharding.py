@@ -20,20 +20,20 @@ from fsdplint.trace import (
 
 
 class GroupAfterSharding(Rule):
-    """`init_process_group` comes after something that has made the default group.
+    """`init_process_group` is called when the default group exists already.
 
     ## What it does
     Finds `init_process_group` after `init_device_mesh`, after `fully_shard` without a mesh, or after
     another `init_process_group`, with no `destroy_process_group` in between.
 
     ## Why is this bad?
-    `init_device_mesh`, and `fully_shard` where it gets no mesh, make the default process group where
-    there is none. A second one is refused:
+    `init_device_mesh`, and `fully_shard` without a mesh, create the default process group if there is
+    none. A second one raises an error:
 
         ValueError: trying to initialize the default process group twice!
 
-    Initialize the group first: its backend and timeout are then the ones that you name. Or leave
-    `init_process_group` out, or ask `dist.is_initialized()`.
+    Call `init_process_group` first, which also sets the backend and the timeout that you choose. Or
+    remove the call, or test `dist.is_initialized()`.
 
     ## Since
     torch 2.2 for `init_device_mesh`, 2.4 for `fully_shard`.
@@ -55,7 +55,7 @@ class GroupAfterSharding(Rule):
             if isinstance(event, ProcessGroupDestroyed | RunElsewhere):
                 made = None
             elif isinstance(event, ProcessGroupInit) and made is not None:
-                # What torch does on its own behalf stands where it was asked to.
+                # A group that torch creates itself has the site of the call that made torch do so.
                 if event.site != made.site and _reached_by_all_ranks(event):
                     yield self._finding(event, made)
             elif made is None and _makes_group(event) and _reached_by_all_ranks(event):
@@ -67,9 +67,9 @@ class GroupAfterSharding(Rule):
         )
         return self.finding(
             event,
-            f"{what} has made the default process group, which cannot be made twice",
-            help="Call `init_process_group` first, or not at all.",
-            because=[(made, "made here")],
+            f"{what} has created the default process group already: this call fails",
+            help="Call `init_process_group` first, or remove it.",
+            because=[(made, "group created here")],
         )
 
 

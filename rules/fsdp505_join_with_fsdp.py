@@ -17,16 +17,16 @@ class JoinWithFsdp(Rule):
     Finds `torch.distributed.algorithms.Join([model])` with a model that `fully_shard` or FSDP1 shards.
 
     ## Why is this bad?
-    `Join` lets ranks with fewer batches answer the collectives of the others. DDP and
+    `Join` lets ranks with fewer batches join the collectives of the others. DDP and
     `ZeroRedundancyOptimizer` support it; FSDP does not:
 
         AttributeError: 'FSDPLinear' object has no attribute 'join_hook'
 
-    Give every rank the same number of batches: `drop_last=True` in the sampler, or stop where the
-    shortest rank does (an `all_reduce` of the counts with `ReduceOp.MIN`).
+    Give every rank the same number of batches: `drop_last=True` in the sampler, or stop when the
+    first rank has no batch left (an `all_reduce` of the counts with `ReduceOp.MIN`).
 
     ## Since
-    torch 1.10, where `Join` came.
+    torch 1.10, the first with `Join`.
 
     ## References
     - https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html

@@ -14,26 +14,26 @@ if TYPE_CHECKING:
 
 
 class LauncherArgument(Rule):
-    """The local rank is taken from `--local_rank`, which torchrun does not pass.
+    """The local rank comes from `--local_rank`, which torchrun does not pass.
 
     ## What it does
     Finds an argument `--local_rank` with a default of 0 or -1 whose value chooses the device or is
-    compared with rank 0, in a program that nowhere looks at the environment variable `LOCAL_RANK`.
+    compared with rank 0, in a program that does not read the environment variable `LOCAL_RANK`.
 
     ## Why is this bad?
     Only `python -m torch.distributed.launch` of torch before 2.0 passed `--local_rank` (since then it
     is `--local-rank`); torchrun sets `LOCAL_RANK` instead. The argument keeps its default in every
-    process: all of them take GPU 0, or think that they are the first one. Two processes:
+    process: all of them use GPU 0, or act as the first process. Two processes print:
 
         process 0 writes the log
         process 1 writes the log
 
     ## Fix safety
     Safe: the default becomes `int(os.environ.get("LOCAL_RANK", ...))` with the old default for a
-    start without torchrun. A value that is passed still counts.
+    start without torchrun. An argument on the command line still wins.
 
     ## Since
-    torch 1.9, where torchrun's predecessor came; 2.0 for `torch.distributed.launch`.
+    torch 1.9, the first with torchrun's predecessor; 2.0 for `torch.distributed.launch`.
 
     ## References
     - https://docs.pytorch.org/docs/stable/elastic/run.html (transitioning from torch.distributed.launch)
@@ -53,7 +53,7 @@ class LauncherArgument(Rule):
                 continue
             finding = self.finding(
                 event,
-                f"torchrun does not pass `{event.argument}`: it has its default in every process",
+                f"torchrun does not pass `{event.argument}`: the argument keeps its default in every process",
                 help='Take the local rank from `os.environ["LOCAL_RANK"]`.',
             )
             if event.use is not None:

@@ -14,26 +14,26 @@ if TYPE_CHECKING:
 
 
 class OffloadWithoutCpuGroup(Rule):
-    """Gradients that are offloaded to the CPU are clipped, and the group has no backend for the CPU.
+    """Gradients on the CPU are clipped, but the process group has no CPU backend.
 
     ## What it does
     Finds `init_process_group("nccl")` in a program whose `fully_shard` has a `CPUOffloadPolicy` and that
     clips with `torch.nn.utils.clip_grad_norm_`.
 
     ## Why is this bad?
-    With CPU offloading the sharded gradients lie on the CPU. Their norm is added up over the ranks
-    there, which NCCL can't do:
+    With CPU offloading, the sharded gradients are on the CPU. The reduction of their norm over the ranks
+    runs there too, which NCCL does not support:
 
         RuntimeError: No backend type associated with device type cpu
 
-    This is what any collective on a CPU tensor ends with in a group that has no backend for the CPU;
-    the examples below run under `tests/gpu`.
+    Every collective on a CPU tensor raises this error if the group has no CPU backend. The examples below
+    need a GPU; `tests/gpu` runs them.
 
     ## Fix safety
     Safe: the backend becomes `"cpu:gloo,cuda:nccl"`. CUDA tensors still go through NCCL.
 
     ## Since
-    torch 2.4, where `fully_shard` came.
+    torch 2.4, the first with FSDP2.
 
     ## References
     - pytorch/pytorch#148532
@@ -65,8 +65,8 @@ class OffloadWithoutCpuGroup(Rule):
                 if held and begun is not None and begun.backend == "nccl":
                     yield self.finding(
                         begun,
-                        "the group has no backend for the CPU, on which gradients are clipped",
-                        help='Initialize it with "cpu:gloo,cuda:nccl".',
+                        "this process group has no CPU backend, but gradients are clipped on the CPU",
+                        help='Pass the backend "cpu:gloo,cuda:nccl".',
                         because=[(held[0], "offloaded to the CPU"), (event, "clipped here")],
                     )
                     return
@@ -84,4 +84,4 @@ class OffloadWithoutCpuGroup(Rule):
         text = found[0].code(backend.value)
         rewrite = Rewrite()
         rewrite.replace(found[0], backend.value, text.replace("nccl", "cpu:gloo,cuda:nccl"))
-        return rewrite.fix("Give the group a backend for the CPU", Safety.SAFE)
+        return rewrite.fix("Add a CPU backend to the group", Safety.SAFE)

@@ -27,24 +27,23 @@ class EveryRankSameData(Rule):
     """Every rank trains on the same batches.
 
     ## What it does
-    Finds a `DataLoader` that a sharded model is trained over and that gives every rank the same
-    batches: it has no `DistributedSampler`, and neither its dataset nor the seed depends on the rank.
+    Finds a `DataLoader` that gives a sharded model the same training batches on every rank: it has no
+    `DistributedSampler`, and neither its dataset nor the seed depends on the rank.
 
-    It has to be certain: the dataset is a `TensorDataset`, one of torchvision's or a class of the
-    program's that knows nothing of ranks; a loader that shuffles counts only where all ranks set the
-    same seed; nothing is picked by rank; and the mesh has one dimension, over which the model is
-    sharded.
+    A loader is reported only if this is certain: the dataset is a `TensorDataset`, one of torchvision or
+    a class of the program that does not use the rank; the loader does not shuffle, or all ranks set the
+    same seed; nothing is selected by rank; and the model is sharded over a mesh of one dimension.
 
     ## Why is this bad?
-    FSDP is data parallel: the ranks' gradients are averaged, so that every rank should bring other
-    samples. With the same batches everywhere the average is what one rank alone would have got, and
-    N GPUs train no faster than one. There is no error, and the loss looks as usual. Two ranks:
+    FSDP is data parallel: it averages the gradients of the ranks, so every rank should have other samples.
+    With the same batches on all ranks, the average equals the gradient of one rank, and N GPUs train no
+    faster than one. There is no error, and the loss looks normal. Two ranks print:
 
         samples on rank 0: 16, also on rank 1: 16
 
-    Give the loader a `DistributedSampler(dataset)` (and no `shuffle=True`), and call
-    `sampler.set_epoch(epoch)` at the beginning of each epoch. There is no fix: an epoch then has fewer
-    steps, on which the length of a learning rate's schedule may depend.
+    Pass the loader a `DistributedSampler(dataset)` (without `shuffle=True`), and call
+    `sampler.set_epoch(epoch)` at the beginning of each epoch. There is no automatic fix, because an epoch
+    then has fewer steps, and the schedule of the learning rate may depend on their number.
 
     ## Since
     All versions.
@@ -73,11 +72,11 @@ class EveryRankSameData(Rule):
             if built is None or _is_broadcast_in_pass(trace, begun):
                 continue
             if any(guard.kind is GuardKind.CONFIG for guard in built.guards):
-                continue  # perhaps the choice of a run that is not distributed
+                continue  # perhaps only chosen in a run that is not distributed
             yield self.finding(
                 built,
                 "every rank gets the same batches of this loader and trains on them",
-                help="Give it `sampler=DistributedSampler(dataset)`, without `shuffle=True`, and call "
+                help="Pass it `sampler=DistributedSampler(dataset)`, without `shuffle=True`, and call "
                 "`sampler.set_epoch(epoch)` in each epoch.",
                 because=[(begun, "trained on here")],
             )
@@ -87,7 +86,7 @@ _OTHER_DIMENSIONS = re.compile(r"tp|cp|sp|pp|ep|tensor|context|sequence|pipe|exp
 
 
 def _only_data_parallel(trace: Trace) -> bool:
-    """Whether a model is sharded over all ranks, and they have nothing else to do together."""
+    """Whether a model is sharded over all ranks, with no other kind of parallelism."""
     if not trace.shardings():
         return False
     if any("process_group" in event.options for event in trace.of(Wrapped)):
@@ -101,7 +100,7 @@ def _only_data_parallel(trace: Trace) -> bool:
 
 
 def _is_broadcast_in_pass(trace: Trace, begun: LoaderIterated) -> bool:
-    """Whether ranks hand data to each other in a pass: then what each gets is the program's affair."""
+    """Whether ranks send data to each other in a pass, so that each may get its own data."""
     for event in trace.events[begun.index + 1 :]:
         if isinstance(event, LoaderLeft) and event.loader == begun.loader:
             return False

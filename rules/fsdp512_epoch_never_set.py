@@ -18,25 +18,25 @@ class EpochNeverSet(Rule):
     """A shuffling `DistributedSampler` goes through several epochs without `set_epoch`.
 
     ## What it does
-    Finds a `DistributedSampler` that shuffles, whose loader the program trains over more than once
-    and which is never told the epoch.
+    Finds a `DistributedSampler` that shuffles, if the program trains over its loader more than once and
+    never calls `set_epoch`.
 
-    Loaders that are only evaluated on, samplers with `shuffle=False`, subclasses with an order of
-    their own, and samplers that code out of sight gets hold of are left alone.
+    Loaders for evaluation, samplers with `shuffle=False`, subclasses with their own order, and samplers
+    that are passed to code that fsdplint does not follow are not reported.
 
     ## Why is this bad?
-    The sampler draws its order from `seed + epoch`, and the epoch stays 0 until `set_epoch` is called:
-    every epoch has the same batches in the same order. There is no error. Two ranks and 16 samples:
+    The sampler seeds its order with `seed + epoch`, and the epoch stays 0 until `set_epoch` is called.
+    There is no error: every epoch has the same batches in the same order. Two ranks and 16 samples:
 
         epoch 0 order [5, 10, 6, 12, 14, 3, 7, 2]
         epoch 1 order [5, 10, 6, 12, 14, 3, 7, 2]
 
-    Each rank also sees the same half of the data in every epoch and never the other.
+    Each rank also sees the same half of the data in every epoch, and never the other half.
 
     ## Fix safety
     Safe: `sampler.set_epoch(epoch)` becomes the first statement of the loop over the epochs. The first
-    epoch keeps its order. There is no fix where the loop does not count the epochs, or where the
-    sampler and its loader have no name there.
+    epoch keeps its order. There is no fix if the loop does not count the epochs, or if no variable there
+    holds the sampler or its loader.
 
     ## Since
     All versions.
@@ -61,14 +61,14 @@ class EpochNeverSet(Rule):
                 continue
             yield self.finding(
                 built,
-                "`set_epoch` is never called, so that every epoch has the same order",
+                "`set_epoch` is never called, so every epoch has the same order",
                 help="Call `sampler.set_epoch(epoch)` at the beginning of each epoch.",
                 because=[(passes[-1], "the same order in every pass")],
             )
 
     @staticmethod
     def _passes(trace: Trace, built: SamplerBuilt) -> Iterator[LoaderIterated]:
-        """The passes in one order that training makes with a sampler at one place."""
+        """The training passes at one place that have the same order."""
         if built.shuffle is not True or out_of_sight(trace, built.sampler):
             return
         if any(event.sampler in (built.sampler, None) for event in trace.of(EpochSet)):

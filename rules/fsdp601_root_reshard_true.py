@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 
 
 class RootReshardTrue(Rule):
-    """The root is sharded with `reshard_after_forward=True` and is gathered twice in every step.
+    """The root is sharded with `reshard_after_forward=True` and gathered twice in every step.
 
     ## What it does
-    Finds `fully_shard(model, reshard_after_forward=True)` at the root of a model whose parts are sharded
-    too, and which is trained.
+    Finds `fully_shard(model, reshard_after_forward=True)` at the root of a trained model whose parts are
+    sharded too.
 
     ## Why is this bad?
-    What is left to the root (embeddings, the last norm, the head) is used at the end of the forward and
-    again at the beginning of the backward. Freed in between, it has to be gathered a second time, and
-    nothing runs meanwhile that could hide it: a step of a model with three sharded layers takes
-    8 all-gathers instead of 7. Without the argument `fully_shard` keeps the root's parameters until
-    the backward and frees those of all other modules.
+    The root's own parameters (embeddings, the last norm, the head) are used at the end of the forward and
+    again at the beginning of the backward. If they are freed in between, they have to be gathered again at
+    once, and no computation overlaps with that: a step of a model with three sharded layers takes 8
+    all-gathers instead of 7. Without the argument, `fully_shard` keeps the root's parameters until the
+    backward, and frees those of all other modules.
 
     ## Fix safety
-    Safe: the argument is taken away at the root; what is computed stays the same. Options in a dict that
-    other modules share are left to you: `fully_shard(model, **{**options,
+    Safe: the argument is removed at the root; the results stay the same. There is no fix for options in a
+    dict that other modules share: write `fully_shard(model, **{**options,
     "reshard_after_forward": False})`.
 
     ## Since
-    torch 2.8; before, the root was kept whatever the argument said.
+    torch 2.8. Before, the root was always kept.
 
     ## References
     - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html (`reshard_after_forward`)
@@ -61,10 +61,10 @@ class RootReshardTrue(Rule):
             name = class_name(trace, event.module)
             yield self.finding(
                 event,
-                f"`{name}` is the root: freed after the forward, its parameters are gathered again "
-                f"at once for the backward",
-                help="Leave out `reshard_after_forward` at the root, or pass False there; keep it "
-                "for the other modules.",
+                f"the parameters of the root `{name}` are freed after the forward and gathered again at "
+                f"once for the backward",
+                help="Remove `reshard_after_forward` at the root, or pass False there; keep it for the "
+                "other modules.",
                 because=[(call, "called here")],
             )
 
@@ -98,7 +98,7 @@ class RootReshardTrue(Rule):
 
 
 def _is_root(trace: Trace, groups: Groups, event: Sharded) -> bool:
-    """Whether the module is no part of another one, has sharded parts and parameters of its own."""
+    """Whether the module has no parent, and has sharded parts and parameters of its own."""
     root = event.module
     if not trace.complete or trace.modules[root].escaped:
         return False

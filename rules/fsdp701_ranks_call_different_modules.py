@@ -13,21 +13,21 @@ from fsdplint.trace.queries.rank_divergence import Parting, partings
 
 
 class RanksCallDifferentModules(Rule):
-    """The ranks enter different sharded modules in one forward, or a different number of them.
+    """The ranks call different sharded modules in one forward, or a different number of them.
 
     ## What it does
     Finds forwards of a sharded model in which the ranks do not gather the same modules in the same
-    order: a router that sends each rank's batch to another expert, an encoder that only runs where
-    the batch has an image, a layer that is skipped at random.
+    order: a router that sends each rank's batch to another expert, an encoder that only runs if the
+    batch has an image, a layer that is skipped at random.
 
     Calls that gather nothing (the module is unsharded already, or belongs to the group of its parent) and
-    modules that are sharded over a part of the ranks are not reported.
+    modules that are sharded over some of the ranks are not reported.
 
     ## Why is this bad?
-    Each rank waits for the all-gather of its own module while the others are in that of
-    another one. Where the sizes differ, the program hangs or the transport breaks. Where they are the same,
-    as with experts, it is worse: there is no error, and all ranks compute with a mixture,
-    one half of the weights from one expert and one half from the other. The gradients go the same way.
+    Each rank waits in the all-gather of its own module while the other ranks are in that of another
+    module. If the sizes differ, the program hangs or the transport breaks. If they are equal, as with
+    experts, there is no error: all ranks compute with a mixture of weights, for example one half from one
+    expert and one half from the other. The gradients are mixed in the same way.
 
     ## Since
     torch 2.4 for `fully_shard`, always for FSDP1.
@@ -51,15 +51,19 @@ class RanksCallDifferentModules(Rule):
             event = _call_to_report(trace, outer, calls)
             yield self.finding(
                 event,
-                f"the ranks part here: {_describe_calls(trace, outer, calls)}; each waits for the others "
-                "to gather the same",
-                help="Have all ranks run the same sharded modules in the same order: run the others too "
-                "and multiply what they give by 0, or decide on all ranks together. Modules that only "
+                f"the ranks diverge here: {_describe_calls(trace, outer, calls)}; each waits for the "
+                "others to gather the same parameters",
+                help="Run the same sharded modules in the same order on all ranks: run unused modules too "
+                "and multiply their output by 0, or make one decision for all ranks. Modules that only "
                 "some ranks use can stay in the group of their parent instead of being sharded "
                 "themselves.",
                 because=[
-                    (outer, "within this forward"),
-                    *((call, "instead of this") for call in entered if call.site != event.site),
+                    (outer, "in this forward"),
+                    *(
+                        (call, "other ranks call this")
+                        for call in entered
+                        if call.site != event.site
+                    ),
                 ],
             )
 

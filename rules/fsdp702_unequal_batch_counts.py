@@ -15,22 +15,20 @@ from fsdplint.trace.queries.rank_matching import ran_out, same_place
 
 
 class UnequalBatchCounts(Rule):
-    """The ranks go through a loop that communicates a different number of times.
+    """The ranks run a loop with collectives a different number of times.
 
     ## What it does
-    Finds collectives in a loop (the forward of a sharded module, a `dist.all_reduce`, ...) that all ranks
-    reached at first and some ranks then reached more often than others: one rank had fewer batches,
-    or left the loop early.
+    Finds collectives in a loop (the forward of a sharded module, a `dist.all_reduce`, ...) that some
+    ranks ran more often than others: one rank had fewer batches, or left the loop early.
 
-    A rank that makes up for it with the same collectives at another place (a pass over a dummy batch) is
-    not reported, nor are loops in which nothing is shared, nor DDP under `Join`.
+    A rank that runs the same collectives at another place (for example for a dummy batch) is not
+    reported, nor are loops without collectives, nor DDP under `Join`.
 
     ## Why is this bad?
-    The rank with more batches waits in an all-gather that the others never join. They have
-    gone on: the program hangs until a timeout, or the transport breaks ("Connection closed by peer" with
-    gloo). Where the others go on with collectives of the same sizes, a wrong pair meets without an error
-    and the hang comes later. Validation loops are the usual place: a data set is cut into slices that
-    are not equally long.
+    The rank with more batches waits in an all-gather that the others never join: the program hangs until
+    a timeout, or the transport breaks ("Connection closed by peer" with gloo). If the others continue with
+    collectives of the same sizes, the wrong collectives match without an error, and the hang comes later.
+    Validation loops are the usual place: a dataset is split into slices of different lengths.
 
     ## Since
     Always.
@@ -51,16 +49,16 @@ class UnequalBatchCounts(Rule):
             if event.took_part in seen or not ran_out(trace, event):
                 continue
             if any(trace.before(event, JoinUsed)):
-                continue  # the ranks that are done shadow the collectives of the others
-            seen.add(event.took_part)  # the rest of the turn is one-sided, too
+                continue  # under `Join`, ranks without batches take part in the collectives of the others
+            seen.add(event.took_part)  # the rest of the iteration runs on the same ranks only
             ended = _last_ended_loop(trace, event)
             yield self.finding(
                 event,
                 f"{_describe_event(trace, event)} runs {_describe_counts(trace, event)}: a rank that has no batch left "
                 "does not take part, and the others wait for it",
                 help="Give every rank the same number of batches (`DistributedSampler` pads, "
-                "`drop_last=True` cuts), or have the ranks agree before each turn whether all of them "
-                "have a batch (`all_reduce` with `MIN`).",
+                "`drop_last=True` cuts). Or let the ranks agree before each iteration whether all of "
+                "them have a batch (`all_reduce` with `MIN`).",
                 because=[
                     (end, f"ended after {end.batches} batches on {ranks(end.took_part)}")
                     for end in ended

@@ -13,20 +13,20 @@ from fsdplint.trace.queries.common import class_name
 
 
 class MixedDtypesInGroup(Rule):
-    """A group of `fully_shard` has trainable parameters of several types.
+    """A group of `fully_shard` has trainable parameters of several dtypes.
 
     ## What it does
-    Finds the `fully_shard` call whose group holds trainable parameters of more than one type (float32
-    norms next to bfloat16 layers, a fresh float32 adapter on a bfloat16 checkpoint), once the first
-    forward was refused for it.
+    Finds the `fully_shard` call whose group holds trainable parameters of more than one dtype (float32
+    norms next to bfloat16 layers, a new float32 adapter on a bfloat16 checkpoint), after the first forward
+    has failed because of it.
 
-    A group is what one call takes: the parameters of the module that no earlier call has taken. Frozen
-    parameters may have any type.
+    A group holds the parameters of a module that no earlier `fully_shard` has taken. Frozen parameters
+    may have any dtype.
 
     ## Why is this bad?
-    The gradients of a group are reduced together, in one type. The first forward raises
+    The gradients of a group are reduced together, in one dtype. The first forward raises
     "AssertionError: FSDP expects uniform original parameter dtype but got {torch.bfloat16,
-    torch.float32}", and does not say which module or parameters it means.
+    torch.float32}", which names neither the module nor the parameters.
 
     ## Since
     torch 2.4.
@@ -51,7 +51,7 @@ class MixedDtypesInGroup(Rule):
             by_type: dict[str, list[str]] = {}
             for name, kind in event.parameters:
                 by_type.setdefault(kind, []).append(name)
-            # The smaller part first: that is usually the one that was not meant to be there.
+            # The smaller part first: usually, it is the unintended one.
             kinds = sorted(by_type, key=lambda kind: len(by_type[kind]))
             parts = [
                 f"{names(by_type[kind], 'parameter', limit=2)} in {kind.removeprefix('torch.')}"
@@ -60,9 +60,9 @@ class MixedDtypesInGroup(Rule):
             yield self.finding(
                 at,
                 f"the group of `{class_name(trace, event.module)}` has {' and '.join(parts)}; its "
-                "gradients can only be reduced in one type",
-                help="Cast the trainable parameters to one type before sharding and let a "
-                "`MixedPrecisionPolicy` choose the type to compute in, or shard the modules of the "
-                "other type by themselves first.",
-                because=[(event, "refused here")],
+                "gradients can only be reduced in one dtype",
+                help="Cast the trainable parameters to one dtype before sharding and let a "
+                "`MixedPrecisionPolicy` choose the dtype of the computation, or shard the modules of "
+                "the other dtype separately first.",
+                because=[(event, "error raised here")],
             )

@@ -12,20 +12,19 @@ from fsdplint.trace.queries.common import class_name
 
 
 class BuffersLeftGarbage(Rule):
-    """Buffers of a model that was built on meta are never given their values.
+    """Buffers of a model that was built on the meta device are never initialised.
 
     ## What it does
-    Finds buffers that `to_empty()` made and that nothing has written to when the first forward has
-    ended: frequencies of rotary embeddings, masks, running statistics.
+    Finds buffers that `to_empty()` allocated and that nothing has written to by the end of the first
+    forward: frequencies of rotary embeddings, masks, running statistics.
 
-    Buffers that are loaded, set again by the program, or made by the forward itself are not reported.
+    Buffers that are loaded, set by the program or computed in the forward are not reported.
 
     ## Why is this bad?
     `to_empty()` allocates memory and writes nothing to it. `reset_parameters()` sets parameters,
     and a checkpoint has no buffers that were registered with `persistent=False`. So the forward computes
-    with whatever was in the memory before: here -1.6e-18, 3.1e-41 and the like instead of
-    frequencies between 0 and 1, elsewhere NaN, and other values on each rank and in each run. There is
-    no error.
+    with uninitialised memory: in one run -1.6e-18 and 3.1e-41 instead of frequencies between 0 and 1, in
+    others NaN. The values differ on each rank and in each run. There is no error.
 
     ## Since
     Always (`to_empty`: torch 1.13).
@@ -49,7 +48,7 @@ class BuffersLeftGarbage(Rule):
             yield self.finding(
                 event,
                 f"{which} of `{class_name(trace, event.module)}` {verb} never written to after "
-                "`to_empty`, and the model computes with what was in the memory",
+                "`to_empty`, and the model computes with uninitialised memory",
                 help="Compute them again after `to_empty`, for instance in the module's "
                 "`reset_parameters`, or copy them from a model that was not built on meta. Loading a "
                 "checkpoint does not set buffers that are not persistent.",

@@ -12,17 +12,17 @@ from fsdplint.trace.queries.common import class_name
 
 
 class BatchNormInLowPrecision(Rule):
-    """A BatchNorm is sharded with a low `param_dtype`, which its running statistics do not follow.
+    """A BatchNorm is sharded with a low `param_dtype`, which does not cast its running statistics.
 
     ## What it does
     Finds the `fully_shard` call with a `MixedPrecisionPolicy(param_dtype=...)` that takes a BatchNorm
-    into its group, once the forward was refused for it.
+    into its group, after the forward has failed because of it.
 
     ## Why is this bad?
-    The policy casts parameters and inputs, and no buffers: the running mean and variance
-    stay in float32 while weight and bias come in bfloat16. The forward raises "RuntimeError: expected
-    scalar type BFloat16 but found Float", in training and in evaluation. FSDP1 left BatchNorm out of
-    mixed precision by itself; FSDP2 does not.
+    The policy casts parameters and inputs, but not buffers: the running mean and variance
+    stay in float32 while weight and bias are bfloat16. The forward raises "RuntimeError: expected
+    scalar type BFloat16 but found Float", in training and in evaluation. FSDP1 excludes BatchNorm
+    from mixed precision by default; FSDP2 does not.
 
     ## Since
     torch 2.4.
@@ -49,9 +49,9 @@ class BatchNormInLowPrecision(Rule):
             yield self.finding(
                 at,
                 f"the group of `{class_name(trace, owner)}` has a "
-                f"`{class_name(trace, event.module)}`, whose parameters come in {types['weight']} "
+                f"`{class_name(trace, event.module)}`, whose parameters are cast to {types['weight']} "
                 f"while its running statistics are {types['running_mean']}",
-                help="Shard each BatchNorm by itself first, with a policy that leaves its parameters "
-                "alone: `fully_shard(norm, mp_policy=MixedPrecisionPolicy())`.",
-                because=[(event, "refused here")],
+                help="Shard each BatchNorm separately first, with a policy that does not cast its "
+                "parameters: `fully_shard(norm, mp_policy=MixedPrecisionPolicy())`.",
+                because=[(event, "error raised here")],
             )

@@ -15,15 +15,15 @@ class InPlaceOnViewOutput(Rule):
 
     ## What it does
     Finds calls of a module sharded with `fully_shard` that return a view (`.view`, `.transpose`, a slice)
-    on which the program then works in place (`hidden += x`, `relu_`), where the backward did not
-    find the module's parameters gathered.
+    that the program then changes in place (`hidden += x`, `relu_`), if the backward did not find the
+    module's parameters gathered.
 
-    Working in place on a view is not reported where the backward ran: with
-    `reshard_after_forward=False` the parameters are still there.
+    The change is not reported if the backward succeeded: with `reshard_after_forward=False`, the
+    parameters are still gathered.
 
     ## Why is this bad?
-    The hook that gathers the module's parameters for the backward hangs on the tensor that the module
-    returns. An operation in place on a view takes it off, the parameters stay freed, and the backward
+    The hook that gathers the module's parameters for the backward belongs to the tensor that the module
+    returns. An in-place operation on a view removes the hook, the parameters stay freed, and the backward
     raises "RuntimeError: setStorage: sizes [8, 8], strides [8, 1], storage offset 0, and itemsize 4
     requiring a storage size of 256 are out of bounds for storage of size 0", which names neither the
     module nor the line.
@@ -50,7 +50,7 @@ class InPlaceOnViewOutput(Rule):
                 event,
                 f"`{class_name(trace, event.module)}` returns a view, which is changed in place after "
                 "this; the backward then finds its parameters freed",
-                help="Work out of place on what the module returns (`out = out + y`, not `out += y`), "
+                help="Do not change the output of the module in place (`out = out + y`, not `out += y`), "
                 "or return `.clone()` of the view.",
                 because=sharded_here(trace, event.module, event),
             )

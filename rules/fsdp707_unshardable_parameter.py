@@ -12,21 +12,21 @@ from fsdplint.trace.queries.common import class_name
 
 
 class UnshardableParameter(Rule):
-    """A parameter has no dimension to be sharded by, or is not contiguous.
+    """A parameter cannot be sharded: it is a scalar, or not contiguous.
 
     ## What it does
-    Finds the `fully_shard` call that was refused because of a scalar parameter (0 dimensions) or of
-    parameters that are not contiguous, such as transposed ones and convolutions in
-    `channels_last`, and names all of them.
+    Finds the `fully_shard` call that failed because of a scalar parameter (0 dimensions) or of parameters
+    that are not contiguous, such as transposed ones and convolutions in `channels_last`, and names all of
+    them.
 
     ## Why is this bad?
     `fully_shard` cuts each parameter along its first dimension. It raises "ValueError: fully_shard
     doesn't support scalar parameters. Change scale to a 1D tensor with numel equal to 1." or
-    "NotImplementedError: FSDP does not support non-contiguous parameters yet", which names the shape and
-    not the parameter, and one parameter at a time.
+    "NotImplementedError: FSDP does not support non-contiguous parameters yet", which names only the
+    shape, and only one parameter at a time.
 
     ## Since
-    torch 2.4; parameters that are not contiguous are refused since 2.6.
+    torch 2.4; parameters that are not contiguous raise an error since 2.6.
 
     ## References
     - pytorch/pytorch#132934 and #137000.

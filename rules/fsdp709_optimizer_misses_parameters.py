@@ -16,19 +16,18 @@ class OptimizerMissesParameters(Rule):
     """Trainable parameters of a sharded model are in no optimizer.
 
     ## What it does
-    Finds parameters of a sharded model that get gradients in training while no optimizer of the program
-    holds them, though one holds others of the same model.
+    Finds parameters of a sharded model that get gradients but are in no optimizer, while an optimizer
+    holds other parameters of the model.
 
-    Parameters that do not require gradients, that a second optimizer holds, or that the program
-    updates itself are not reported; neither is a model whose optimizer holds parameters that have been
-    replaced since (FSDP103 and its like say that).
+    Parameters that do not require gradients, that a second optimizer holds, or that the program updates
+    itself are not reported. A model whose optimizer holds replaced parameters is not reported either
+    (see FSDP103).
 
     ## Why is this bad?
-    There is no error: these parameters keep their first values to the last digit while the others
-    learn. Their gradients are computed and reduced over the ranks at every step, and grow from step to
-    step where `optimizer.zero_grad()` is called, which does not reach them. Parameter groups
-    that are selected by name or shape and a module that is added after the optimizer are how this
-    comes about.
+    There is no error: these parameters keep their first values to the last digit while the others learn.
+    Their gradients are computed and reduced over the ranks at every step. `optimizer.zero_grad()` does
+    not reset them, so they grow from step to step. The usual causes are parameter groups that are selected
+    by name or shape, and a module that is added after the optimizer is built.
 
     ## Since
     Always.
@@ -57,15 +56,16 @@ class OptimizerMissesParameters(Rule):
                 built or event,
                 f"{names(event.parameters, 'parameter')} of `{model}` "
                 f"{'gets' if count == 1 else 'get'} gradients but {'is' if count == 1 else 'are'} in "
-                f"no optimizer; this one has {event.trained_count} others of it",
-                help="Give them to the optimizer as well. If they are not to be trained, switch their "
-                "`requires_grad` off before sharding, which also saves reducing their gradients.",
+                f"no optimizer; this one has {event.trained_count} other parameters of the model",
+                help="Pass them to the optimizer as well. If they should stay as they are, set their "
+                "`requires_grad` to False before sharding, which also saves the reduction of their "
+                "gradients.",
                 because=[(event, "stepped here")] if built is not None else [],
             )
 
 
 def _sharded_later(trace: Trace, event: ParametersMissed, built: OptimizerBuilt | None) -> bool:
-    """Whether the model was sharded after the optimizer was built: that is why it misses them."""
+    """Whether the model was sharded after the optimizer was built, which explains the finding."""
     if built is None:
         return False
     return any(

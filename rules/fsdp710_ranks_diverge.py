@@ -16,20 +16,18 @@ class RanksDiverge(Rule):
     """Ranks that should hold the same parameters train different ones.
 
     ## What it does
-    Compares, bit by bit and at the first steps, what the ranks hold of parameters that are meant to be
-    the same on several of them. It finds replicas of a 2-D mesh (HSDP) that start with different
-    weights, and parameters in `ignored_params` that start alike and drift apart.
+    Compares, bit by bit and at the first steps, parameters that should be the same on several ranks. Finds
+    replicas of a 2D mesh (HSDP) that start with different weights, and parameters in `ignored_params` that
+    start equal and diverge.
 
-    Replicas whose ranks were seeded apart are FSDP309. Not reported are weights that were made
-    differently on each rank and then sharded over all of them (they are one model, made of parts of
-    several initialisations: FSDP308 says where that comes from), and ignored parameters in
-    programs that exchange data with all-to-all, as experts that live on one rank each do.
+    FSDP309 reports replicas whose ranks have different seeds. FSDP308 reports weights that are initialised
+    differently on each rank and then sharded over all ranks. Ignored parameters are not reported in
+    programs that exchange data with all-to-all, for example if each rank holds other experts.
 
     ## Why is this bad?
-    There is no error. FSDP2 sends no weights: replicas that start apart stay apart, since only
-    their gradients are averaged; they train different models, show different losses, and a checkpoint
-    holds one of them. The gradients of ignored parameters are not reduced at all, so that each rank trains
-    them on its own data.
+    There is no error. FSDP2 sends no weights and averages only gradients: replicas that start with different
+    weights train different models, show different losses, and a checkpoint holds one of them. The gradients
+    of ignored parameters are not reduced, so each rank trains them on its own data.
 
     ## Since
     torch 2.4; `ignored_params` 2.7.
@@ -58,7 +56,7 @@ class RanksDiverge(Rule):
             if event.exchanged or not _ignores(trace, event):
                 ignored = []
             if any(trace.related(event.module, module) for module in seeded):
-                replicas = []  # FSDP309 says why
+                replicas = []  # FSDP309 reports them
             for found, text, help in (
                 (replicas, _REPLICAS, _REPLICAS_HELP),
                 (ignored, _IGNORED, _IGNORED_HELP),
@@ -84,16 +82,14 @@ class RanksDiverge(Rule):
         )
 
 
-_REPLICAS = (
-    "{what} {verb} not the same in all replicas, and only gradients are averaged between them"
-)
+_REPLICAS = "{what} {verb} different between the replicas, and FSDP2 averages only their gradients"
 _REPLICAS_HELP = (
     "Give all replicas the same weights before sharding (the same seed, or `dist.broadcast` from "
-    "rank 0), or load one checkpoint into all of them after it."
+    "rank 0), or load one checkpoint into all of them after sharding."
 )
 _IGNORED = (
-    "{what} {verb} ignored by FSDP: their gradients are not reduced, and before step {step} "
-    "the ranks hold different values"
+    "{what} {verb} ignored by FSDP, so no gradients are reduced, and before step {step} the "
+    "ranks hold different values"
 )
 _IGNORED_HELP = (
     "Let FSDP shard them too, or average their gradients over the ranks before each step."
